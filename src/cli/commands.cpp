@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <initializer_list>
 #include <memory>
 #include <vector>
 
 #include "cli/dialect.hpp"
+#include "cli/option_text.hpp"
+#include "cli/recipes.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
@@ -99,16 +102,44 @@ Matched match_command(std::span<const std::string> words) {
                        : fmt::format("did you mean '{}'?", nearest));
 }
 
+/// The word after `word`, or after an equals sign in it.
+std::string value_after(std::string_view word, std::span<const std::string> words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == word) return i + 1 < words.size() ? words[i + 1] : "";
+    if (words[i].starts_with(std::string(word) + "=")) return words[i].substr(word.size() + 1);
+  }
+  return "";
+}
+
+/// The topic of `--help TOPIC`. Errors: Usage for an unknown one.
+HelpTopic help_topic(const CommandSpec& command, std::span<const std::string> words) {
+  const std::string topic = value_after("--help", words);
+  const std::vector<std::string> known = topics_of(command);
+  if (std::ranges::find(known, topic) != known.end())
+    return {.kind = HelpTopic::Kind::Section, .section = topic};
+  const bool free = topic.empty() || topic.starts_with('-') || !command.arguments.empty();
+  if (!free && topic != "all") {
+    const std::string nearest = nearest_match(topic, known);
+    fail(ErrorKind::Usage, "--help: '{}' is not a topic of millrace {}; {}", topic, command.name,
+         nearest.empty() ? fmt::format("topics: {}, all", join(known, ", "))
+                         : fmt::format("did you mean {}?", nearest));
+  }
+  if (topic == "all") return {.kind = HelpTopic::Kind::All};
+  return {.families = family_named(value_after("--model", words))};
+}
+
 /// The help that `words` ask for; a dialect has its own. Empty when they ask for none.
 std::string wanted_help(const CommandSpec& command, std::span<const std::string> words) {
   const auto asks = [&](std::initializer_list<std::string_view> names) {
     return std::ranges::any_of(words, [&](const std::string& word) {
-      return std::ranges::find(names, word) != names.end();
+      return std::ranges::find(names, word.substr(0, word.find('='))) != names.end();
     });
   };
+  if (asks({"--help-all"})) return command_help(command, {.kind = HelpTopic::Kind::All});
   if (!asks({"--help", "-h", "--helpfull", "--helpshort"})) return "";
   std::string text = dialect_help({words.begin(), words.end()});
-  return text.empty() && asks({"--help", "-h"}) ? command_help(command) : text;
+  if (!text.empty() || !asks({"--help", "-h"})) return text;
+  return command_help(command, help_topic(command, words));
 }
 
 std::string typed_line(std::span<const std::string> words) {
@@ -156,6 +187,10 @@ int run_command(std::span<const std::string> words, const Environment& environme
     fmt::print("{}", help);
     return 0;
   }
+  if (value_after("--config", rest) == "list") {
+    fmt::print("{}", recipe_list());
+    return 0;
+  }
   const std::size_t arguments = matched.command->arguments.ends_with("..")
                                     ? rest.size()
                                     : split_list(matched.command->arguments, ' ').size();
@@ -178,6 +213,28 @@ int run_command(std::span<const std::string> words, const Environment& environme
   return command.run(invocation);
 }
 
+/// `help COMMAND [TOPIC]` is `COMMAND --help [TOPIC]`.
+int run_help(std::span<const std::string> words) {
+  const Matched matched = match_command(words);
+  std::vector<std::string> line = {"--help"};
+  line.insert(line.end(), words.begin() + static_cast<std::ptrdiff_t>(matched.words), words.end());
+  fmt::print("{}", wanted_help(*matched.command, line));
+  return 0;
+}
+
+/// Writes what the build and the maintainers make of the tables; false for another word.
+bool write_generated(std::string_view what, const std::filesystem::path& where) {
+  if (what == "--write-option-reference")
+    io::write_file_atomically(where, option_reference());
+  else if (what == "--write-completion")
+    io::write_file_atomically(where, bash_completion());
+  else if (what == "--write-manuals")
+    for (const auto& [name, text] : manual_pages()) io::write_file_atomically(where / name, text);
+  else
+    return false;
+  return true;
+}
+
 int dispatch(std::span<const std::string> words, const Environment& environment) {
   if (words.empty()) {
     fmt::print(stderr, "{}", general_help());
@@ -188,18 +245,13 @@ int dispatch(std::span<const std::string> words, const Environment& environment)
       fmt::print("{}", general_help());
       return 0;
     }
-    fmt::print("{}", command_help(*match_command(words.subspan(1)).command));
-    return 0;
+    return run_help(words.subspan(1));
   }
   if (words[0] == "--version") {
     fmt::print("millrace {} ({})\n", kVersion, kCommit);
     return 0;
   }
-  // For the maintainers of configs/README.md, which a test compares with the table.
-  if (words[0] == "--write-option-reference" && words.size() == 2) {
-    io::write_file_atomically(words[1], option_reference());
-    return 0;
-  }
+  if (words.size() == 2 && write_generated(words[0], words[1])) return 0;
   return run_command(words, environment);
 }
 

@@ -51,11 +51,8 @@ int command_data_check(const Invocation& invocation);
 int command_data_stats(const Invocation& invocation);
 int command_data_convert(const Invocation& invocation);
 
-/// Text of `millrace --help` and of `millrace <command> --help`.
+/// Text of `millrace --help`.
 [[nodiscard]] std::string general_help();
-[[nodiscard]] std::string command_help(const CommandSpec& command);
-/// Text of configs/README.md.
-[[nodiscard]] std::string option_reference();
 
 /// Runs a command line and returns its exit code. Errors are printed to standard error, one line
 /// each.

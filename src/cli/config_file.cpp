@@ -193,18 +193,6 @@ Options parse_config(const std::string& text, const std::string& file_name) {
   return options;
 }
 
-std::filesystem::path find_config(const std::filesystem::path& given) {
-  namespace fs = std::filesystem;
-  if (fs::exists(given) || given.has_parent_path()) return given;
-  std::error_code unknown;
-  const fs::path program = fs::read_symlink("/proc/self/exe", unknown).parent_path();
-  const fs::path file = given.extension() == ".toml" ? given : fs::path(given.string() + ".toml");
-  for (const fs::path& folder : {fs::path("configs"), program / "../share/millrace/configs",
-                                 program / "../configs", program / "../../configs"})
-    if (fs::exists(folder / file)) return (folder / file).lexically_normal();
-  return given;
-}
-
 Options read_config_file(const std::filesystem::path& path) {
   return parse_config(io::read_text(path, kMaxConfigBytes), path.string());
 }

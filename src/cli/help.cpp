@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <vector>
 
 #include "cli/commands.hpp"
 #include "cli/dialect.hpp"
+#include "cli/option_text.hpp"
 #include "core/text.hpp"
 
 namespace millrace::cli {
@@ -13,15 +16,16 @@ namespace {
 constexpr std::size_t kHelpColumn = 30;  ///< where texts begin
 constexpr std::size_t kHelpWidth = 100;
 
-/// Breaks `text` between words into lines of kHelpWidth; later lines begin at kHelpColumn.
-std::string wrapped(std::string_view text) {
+/// Breaks `text` between words into lines of kHelpWidth; the first begins at column `begin`, later
+/// ones at `indent`.
+std::string wrapped(std::string_view text, std::size_t begin, std::size_t indent) {
   std::string out;
-  std::size_t column = kHelpColumn;
+  std::size_t column = begin;
   for (const std::string& word : split_list(text, ' ')) {
     const bool breaks = column + 1 + word.size() > kHelpWidth;
     if (breaks) {
-      out += "\n" + std::string(kHelpColumn, ' ');
-      column = kHelpColumn;
+      out += "\n" + std::string(indent, ' ');
+      column = indent;
     } else if (!out.empty()) {
       out += ' ';
       ++column;
@@ -37,32 +41,14 @@ std::string help_entry(const std::string& left, std::string_view text) {
   const std::string gap = left.size() + 2 <= kHelpColumn
                               ? std::string(kHelpColumn - left.size(), ' ')
                               : "\n" + std::string(kHelpColumn, ' ');
-  return left + gap + wrapped(text) + "\n";
-}
-
-/// What an option does, or why it has no effect.
-std::string meaning(const OptionSpec& spec) {
-  if (!spec.idle.empty()) return fmt::format("{}; no effect: {}", spec.help, spec.idle);
-  return std::string(spec.help);
-}
-
-/// Unit, default, variable and trainers of an option, e.g. " (images; default 1; or $N) [IPU]".
-std::string remarks(const OptionSpec& spec) {
-  std::vector<std::string> parts;
-  if (!spec.unit.empty()) parts.emplace_back(spec.unit);
-  if (!spec.default_text.value_or("").empty())
-    parts.push_back(fmt::format("default {}", *spec.default_text));
-  if (!spec.environment.empty()) parts.push_back(fmt::format("or ${}", spec.environment));
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : "; ") + part;
-  return fmt::format("{} [{}]", text.empty() ? "" : fmt::format(" ({})", text), spec.source);
+  return left + gap + wrapped(text, kHelpColumn, kHelpColumn) + "\n";
 }
 
 /// Choices that do not fit on the line of the name are listed before the text.
 std::string option_help(const OptionSpec& spec) {
   std::string left = fmt::format("  --{}", spec.name);
   if (!spec.alias.empty()) left += fmt::format(", --{}", spec.alias);
-  std::string text = meaning(spec) + remarks(spec);
+  std::string text = meaning(spec) + remarks_and_source(spec);
   if (spec.type != ValueType::Flag && left.size() + 1 + spec.value_name.size() <= kHelpWidth) {
     left += fmt::format(" {}", spec.value_name);
   } else if (spec.type != ValueType::Flag) {
@@ -72,28 +58,61 @@ std::string option_help(const OptionSpec& spec) {
   return help_entry(left, text);
 }
 
-/// A cell of a Markdown table.
-std::string cell(std::string_view text) {
-  std::string out;
-  for (const char c : text) out += c == '|' ? "\\|" : std::string(1, c);
-  return out.empty() ? "-" : out;
+/// A line or two: the meaning, without what follows a semicolon where it is longer than a line; the
+/// choices; the default if it is a word.
+std::string brief_help(const OptionSpec& spec) {
+  constexpr std::size_t kLine = kHelpWidth - kHelpColumn;
+  std::string_view value = spec.value_name;
+  const std::string name = fmt::format("  --{}", spec.name);
+  const bool fits = name.size() + value.size() + 3 <= kHelpColumn;
+  const bool chooses = spec.type == ValueType::Choice && !fits;
+  value = chooses ? "NAME" : value.substr(0, fits ? value.size() : value.find('['));
+  const std::string left = spec.type == ValueType::Flag ? name : fmt::format("{} {}", name, value);
+  std::string text(spec.help.size() <= kLine ? spec.help
+                                             : spec.help.substr(0, spec.help.find(';')));
+  if (const std::string choices = join(split_list(spec.value_name, '|'), ", ");
+      chooses && text.size() + choices.size() + 4 <= 2 * kLine)
+    text += ": " + choices;
+  const std::string otherwise = spec.default_text.value_or("");
+  std::string entry = help_entry(left, text);
+  if (otherwise.empty() || otherwise.find_first_of(" ;") != std::string::npos ||
+      spec.type == ValueType::Flag)
+    return entry;
+  const std::string longer = help_entry(left, fmt::format("{} ({})", text, otherwise));
+  return std::ranges::count(longer, '\n') == std::ranges::count(entry, '\n') ? longer : entry;
 }
 
-std::string reference_row(const OptionSpec& spec) {
-  const std::string values = spec.type != ValueType::Choice ? describe_values(spec)
-                             : spec.or_file.empty()
-                                 ? std::string(spec.value_name)
-                                 : fmt::format("{}|FILE{}", spec.value_name, spec.or_file);
-  const std::string_view restore =
-      spec.on_restore == OnRestore::Fixed                                   ? "fixed"
-      : spec.taken_by(Command::Restore) && spec.section != Section::Command ? "may change"
-                                                                            : "-";
-  return fmt::format(
-      "| `{}` | {} | {} | {} | {} | {} | {} |\n", spec.name, cell(values),
-      cell(spec.default_text.value_or("")), cell(spec.unit), cell(spec.source), restore,
-      cell(fmt::format(
-          "{}{}", meaning(spec),
-          spec.environment.empty() ? "" : fmt::format(" (or `${}`)", spec.environment))));
+/// The options on a topic, under the headings of their sections.
+std::string option_list(const CommandSpec& command, const HelpTopic& topic) {
+  std::string text;
+  const OptionSpec* previous = nullptr;
+  for (const OptionSpec& spec : option_table()) {
+    if (!lists(command, topic, spec)) continue;
+    if (previous == nullptr || previous->section != spec.section)
+      text += fmt::format("{}{}:\n",
+                          previous == nullptr || topic.kind != HelpTopic::Kind::Short ? "\n" : "",
+                          section_heading(spec.section));
+    text += topic.kind == HelpTopic::Kind::Short ? brief_help(spec) : option_help(spec);
+    previous = &spec;
+  }
+  return text;
+}
+
+/// What the short help leaves out, and how to see it.
+std::string other_topics(const CommandSpec& command, const HelpTopic& topic) {
+  std::size_t all = 0;
+  std::size_t listed = 0;
+  for (const OptionSpec& spec : option_table()) {
+    all += lists(command, {.kind = HelpTopic::Kind::All}, spec) ? 1 : 0;
+    listed += lists(command, topic, spec) ? 1 : 0;
+  }
+  if (all == 0) return "";
+  if (all == listed)
+    return fmt::format("\nmillrace {} --help-all explains the options at length.\n", command.name);
+  const std::string rest = fmt::format(
+      "millrace {} --help-all explains all {} options, --help TOPIC those of one topic: {}.",
+      command.name, all, join(topics_of(command), ", "));
+  return fmt::format("\n{}\n", wrapped(rest, 0, 0));
 }
 
 /// What a name becomes, or why it has no effect or is not supported.
@@ -119,6 +138,72 @@ std::string word_help(const DialectWord& word) {
 
 }  // namespace
 
+std::string meaning(const OptionSpec& spec) {
+  if (!spec.idle.empty()) return fmt::format("{}; no effect: {}", spec.help, spec.idle);
+  return std::string(spec.help);
+}
+
+std::string remarks(const OptionSpec& spec) {
+  std::vector<std::string> parts;
+  if (!spec.unit.empty()) parts.emplace_back(spec.unit);
+  if (!spec.default_text.value_or("").empty())
+    parts.push_back(fmt::format("default {}", *spec.default_text));
+  if (!spec.environment.empty()) parts.push_back(fmt::format("or ${}", spec.environment));
+  return join(parts, "; ");
+}
+
+std::string remarks_and_source(const OptionSpec& spec) {
+  const std::string text = remarks(spec);
+  return fmt::format("{} [{}]", text.empty() ? "" : fmt::format(" ({})", text), spec.source);
+}
+
+bool lists(const CommandSpec& command, const HelpTopic& topic, const OptionSpec& spec) {
+  if (!spec.taken_by(command.id)) return false;
+  const bool continues = command.id == Command::Restore;
+  switch (topic.kind) {
+    case HelpTopic::Kind::All:
+      return true;
+    case HelpTopic::Kind::Section:
+      return topic.section == topic_of(spec);
+    case HelpTopic::Kind::Short:
+      if ((spec.families & topic.families) != 0) return true;
+      // Of a run that continues the question is what may change.
+      return continues ? spec.on_restore == OnRestore::MayChange && spec.idle.empty()
+                       : (spec.listed_by & static_cast<CommandSet>(command.id)) != 0;
+  }
+  return false;
+}
+
+std::string_view topic_of(const OptionSpec& spec) {
+  const std::string_view key = section_key(spec.section);
+  return key.empty() ? "command" : key;
+}
+
+std::vector<std::string> topics_of(const CommandSpec& command) {
+  std::vector<std::string> topics;
+  for (const OptionSpec& spec : option_table())
+    if (spec.taken_by(command.id) && std::ranges::find(topics, topic_of(spec)) == topics.end())
+      topics.emplace_back(topic_of(spec));
+  return topics;
+}
+
+std::span<const ExitCode> exit_codes() {
+  static constexpr std::array kCodes = std::to_array<ExitCode>({
+      {0, "done"},
+      {2, "usage or configuration"},
+      {3, "data"},
+      {4, "numeric"},
+      {5, "input or output"},
+      {6, "invalid checkpoint"},
+      {7, "peer failure"},
+      {70, "internal error"},
+      {75, "pre-empted"},
+      {124, "watchdog"},
+      {130, "interrupted"},
+  });
+  return kCodes;
+}
+
 std::string general_help() {
   std::string text =
       "usage: millrace <command> [options]\n\n"
@@ -127,34 +212,35 @@ std::string general_help() {
     const std::string left = fmt::format("  {} {}", command.name, command.arguments);
     text += fmt::format("{:<{}}{}\n", left, kHelpColumn + 6, command.summary);
   }
-  text +=
+  std::string codes = "Exit codes:";
+  for (const auto& [code, what] : exit_codes())
+    codes += fmt::format("{} {} {}", code == 0 ? "" : ",", code, what);
+  text += fmt::format(
       "\nmillrace <command> --help lists the options of a command; millrace --version prints the "
-      "version.\n"
-      "Exit codes: 0 done, 2 usage or configuration, 3 data, 4 numeric, 5 input or output, 6 "
-      "invalid "
-      "checkpoint,\n"
-      "7 peer failure, 70 internal error, 75 pre-empted, 124 watchdog, 130 interrupted.\n";
+      "version.\n{}.\n",
+      wrapped(codes, 0, 0));
   return text;
 }
 
-std::string command_help(const CommandSpec& command) {
-  std::string text = fmt::format("usage: millrace {}{}{} [options]\n\n{}\n\nExample:\n  {}\n",
-                                 command.name, command.arguments.empty() ? "" : " ",
-                                 command.arguments, command.summary, command.example);
-  const OptionSpec* previous = nullptr;
-  for (const OptionSpec& spec : option_table()) {
-    if (!spec.taken_by(command.id)) continue;
-    if (previous == nullptr || previous->section != spec.section)
-      text += fmt::format("\n{}:\n", section_heading(spec.section));
-    text += option_help(spec);
-    previous = &spec;
-  }
-  if (command.id == Command::Validate)
+std::string command_help(const CommandSpec& command, const HelpTopic& topic) {
+  std::string text;
+  if (topic.kind != HelpTopic::Kind::Section)
+    text = fmt::format("usage: millrace {}{}{} [options]\n\n{}\nExample: {}\n", command.name,
+                       command.arguments.empty() ? "" : " ", command.arguments, command.summary,
+                       command.example);
+  if (topic.kind == HelpTopic::Kind::Short && command.id == Command::Restore)
+    text +=
+        "\nThese options may change. Those that shape the results are fixed, and are refused by "
+        "name.\n";
+  const std::string options = option_list(command, topic);
+  text += options;
+  if (topic.kind == HelpTopic::Kind::Short) return text + other_topics(command, topic);
+  if (topic.kind == HelpTopic::Kind::All && command.id == Command::Validate)
     text +=
         "\nThe other options of millrace train are accepted as well, so that the command line of "
         "a\n"
         "training can be reused; they have no effect on validation.\n";
-  if (previous != nullptr)
+  if (!options.empty())
     text +=
         "\nBrackets name the trainers that have the option; IPU 2.0 is the trainer of SDK 2.0.\n"
         "--dialect accepts the option names of the other trainers.\n"
@@ -179,32 +265,6 @@ std::string dialect_help(std::vector<std::string> words) {
         "before its\nname or =false after it. Options of millrace are accepted too, written in "
         "full: "
         "millrace train --help.\n";
-  return text;
-}
-
-std::string option_reference() {
-  std::string text =
-      "# Options\n\n"
-      "<!-- Generated by `millrace --write-option-reference configs/README.md`. -->\n\n"
-      "A configuration file is a TOML file: `millrace train --config FILE`. A key is the name of "
-      "an\noption without its dashes, in the section of its group. Unknown keys are errors. "
-      "Precedence: command\nline, environment, file, default. A run directory holds the resolved "
-      "configuration in `config.toml`.\nThe column *from* names the trainers that have the option; "
-      "*restore* tells whether `millrace restore`\nmay change it.\n";
-  const OptionSpec* previous = nullptr;
-  for (const OptionSpec& spec : option_table()) {
-    if (previous == nullptr || previous->section != spec.section) {
-      text += spec.section == Section::Command
-                  ? "\n## Only on the command line\n\n"
-                  : fmt::format("\n## [{}]: {}\n\n", section_key(spec.section),
-                                section_heading(spec.section));
-      text +=
-          "| key | values | default | unit | from | restore | meaning "
-          "|\n|---|---|---|---|---|---|---|\n";
-    }
-    text += reference_row(spec);
-    previous = &spec;
-  }
   return text;
 }
 

@@ -31,6 +31,7 @@ OptionTable make_table() {
   add_command_options(table);
   train::TrainConfig config;
   for (OptionSpec& spec : table) {
+    spec.listed_by = spec.taken_by(Command::Train) ? spec.listed_by & spec.commands : spec.commands;
     const bool told = spec.default_text.has_value() || !spec.idle.empty();
     const bool by_member = spec.get != nullptr && !spec.recorded_if_given;
     if (!told && !spec.by_default && by_member)

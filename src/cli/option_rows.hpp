@@ -209,6 +209,10 @@ inline Trait environment(Text variable) { return trait(&OptionSpec::environment,
 inline Trait needs(Text what) { return trait(&OptionSpec::needs, what); }
 inline Trait idle(Text why) { return trait(&OptionSpec::idle, why); }
 inline Trait families(FamilySet set) { return trait(&OptionSpec::families, set); }
+/// One of the few options of a training that --help lists, of these commands.
+inline Trait main_option(CommandSet commands = ~CommandSet{0}) {
+  return trait(&OptionSpec::listed_by, commands);
+}
 inline Trait may_change() { return trait(&OptionSpec::on_restore, OnRestore::MayChange); }
 inline Trait commands(CommandSet set) { return trait(&OptionSpec::commands, set); }
 /// The row sets its member only where this holds.

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "cli/recipes.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "models/model_options.hpp"

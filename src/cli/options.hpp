@@ -132,6 +132,9 @@ struct OptionSpec {
   void (*set)(const OptionSpec& spec, const Value& value, train::TrainConfig& config) = nullptr;
   bool (*applies)(const train::TrainConfig& config) = nullptr;
   bool recorded_if_given = false;  ///< in config.toml, and not if it has its default
+  /// Commands whose --help lists the option. Options that `train` does not have are always listed;
+  /// others stand in --help-all only, unless their row says main_option().
+  CommandSet listed_by = 0;
 
   [[nodiscard]] bool taken_by(Command command) const noexcept {
     return (commands & static_cast<CommandSet>(command)) != 0;
@@ -239,9 +242,6 @@ using Environment = std::function<std::optional<std::string>(const std::string&)
 [[nodiscard]] Environment process_environment();
 [[nodiscard]] Options read_environment(Command command, const Environment& environment);
 
-/// The file that --config names: a path, or the name of a recipe in configs/ of the working
-/// directory or of the installation. Returns `given` when no such file exists.
-[[nodiscard]] std::filesystem::path find_config(const std::filesystem::path& given);
 /// Options of a TOML file, for any command. Errors: Io when it cannot be read, Config with
 /// `file:line:` for everything else.
 [[nodiscard]] Options read_config_file(const std::filesystem::path& path);

@@ -11,19 +11,21 @@ constexpr CommandSet kTells = kContinues | kForward | kDataTools | kBench | kPla
 void add_command(OptionTable& table) {
   const Rows row(table, Section::Command, kTrain, kMayChange);
   row("config", path("FILE"), "IPU 2.0",
-      "TOML file of options, or the name of a recipe in configs/",
-      commands(kTrain | kBench | kPlan | set_of(Command::Import) | set_of(Command::Validate)));
+      "TOML file of options, or the name of a recipe; list shows the recipes",
+      commands(kTrain | kBench | kPlan | set_of(Command::Import) | set_of(Command::Validate)),
+      main_option());
   row("dialect", choice("ipu|nvidia|habana|surfsara"), "millrace",
       "also accept the option names, and use the defaults, of this trainer", default_text("none"),
       commands(kTrain | kBench | kPlan | set_of(Command::Validate)));
   row("smoke", flag(), "millrace",
       "run a reduced recipe to see that it works: one replica, a total batch of at most 16, 64 "
-      "pixels, a few weight updates; prints each reduction");
+      "pixels, a few weight updates; prints each reduction",
+      main_option());
   row("compile-only", flag(), "IPU 2.0",
       "check everything and print what would run, but run nothing");
   row("run-dir", path("DIR"), "millrace",
       "directory to create for the run, instead of one below --log-dir",
-      environment("MILLRACE_RUN_DIR"));
+      environment("MILLRACE_RUN_DIR"), main_option());
   row("no-logs", flag(), "IPU", "create no run directory: no logs, no checkpoints",
       commands(kTrain | kPlan));
   row("quiet", flag(), "millrace",
@@ -44,7 +46,7 @@ void add_continuing(OptionTable& table) {
       "run directory to continue (train, restore) or to validate; validate also takes a single "
       "checkpoint and uses untrained weights without this option; predict takes it in place of its "
       "first argument",
-      commands(kReads | kTrain | kPredict));
+      commands(kReads | kTrain | kPredict), main_option(kReads));
   row("class-names", path("FILE"), "millrace",
       "text file with the names of the classes, one per line in the order of their numbers",
       default_text("those in the checkpoint"), commands(set_of(Command::Import) | kPredict));

@@ -11,13 +11,15 @@ using train::DataConfig;
 void add_data(OptionTable& table) {
   const Rows row(table, Section::Data, kRunsAndValidate, kFixed);
   row("dataset", choice("cifar-10|cifar-100|imagenet"), "IPU", "data set",
-      default_text("derived from --data-dir"));
+      default_text("derived from --data-dir"), main_option());
   row("data-dir", path("DIR"), "IPU", "directory of the data set, or one above it",
       environment("DATA_DIR"), needs("real data (no --synthetic-data or --generated-data)"),
-      may_change(), commands(kRunsAndValidate | kPredict | set_of(Command::DataConvert)));
+      may_change(), commands(kRunsAndValidate | kPredict | set_of(Command::DataConvert)),
+      main_option());
   row("synthetic-data", flag(), "IPU",
       "use one random image, which training keeps on the device, to measure the device alone; "
-      "needs --dataset");
+      "needs --dataset",
+      main_option());
   row("generated-data", flag(), "IPU 2.0",
       "use one random image, made on the host and sent with every micro-batch; needs --dataset");
   row("image-size", integer(between(1, 4096)), "IPU",

@@ -21,13 +21,15 @@ bool projects_shortcuts(const TrainConfig& c) { return c.model.shortcut == 'B'; 
 void add_model(OptionTable& table) {
   const Rows row(table, Section::Model, kRunsAndValidate, kFixed);
   row("model", choice_or_file("resnet|resnext|squeezenet|efficientnet", ".onnx"), "IPU",
-      "family of networks, or an ONNX file with a network of your own", by_default("resnet"));
+      "family of networks, or an ONNX file with a network of your own", by_default("resnet"),
+      main_option());
   row("init-weights", choice("file|fresh"), "millrace",
       "weights that the network of an ONNX file starts with: those of the file, or random ones",
       by_default("file"), needs("no --init-path"), families(kGiven));
   row("model-size", text("SIZE"), "IPU",
       "size of the network, one of the published sizes of its family",
-      default_text("ResNet 18, ResNeXt 14, EfficientNet B0; for CIFAR 20, 11, cifar"));
+      default_text("ResNet 18, ResNeXt 14, EfficientNet B0; for CIFAR 20, 11, cifar"),
+      main_option());
   row("classes", integer(between(1, kMaxClasses)), "NVIDIA, Habana",
       "number of outputs; networks of NVIDIA and Habana have one more than ImageNet has classes",
       default_text("the classes of the data set"));

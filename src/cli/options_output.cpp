@@ -12,7 +12,7 @@ void add_validation(OptionTable& table) {
   const Rows row(table, Section::Validation, kTrainings, kMayChange);
   row("validation-mode", choice("all|end|none"), "IPU",
       "validate during training, the saved checkpoints after training, or never", by_default("all"),
-      commands(kTrainings | kPlan));
+      commands(kTrainings | kPlan), main_option());
   row("no-validation", flag(), "IPU", "same as --validation-mode none",
       commands(kTrainings | kPlan));
   row("epochs-between-evals", integer(at_least(1)), "Habana",
@@ -32,7 +32,8 @@ void add_checkpoint(OptionTable& table) {
       unit("checkpoints"));
   row("checkpoint-every", text("N[updates|epochs|minutes]"), "millrace",
       "interval between checkpoints: weight updates (500, 500updates), epochs (0.5epochs) or "
-      "wall-clock time (10minutes)");
+      "wall-clock time (10minutes)",
+      main_option());
   row("disable-checkpoints", flag(), "Habana", "save only the final checkpoint");
   row("max-ckpts-to-keep", integer(at_least(0)), "IPU",
       "maximum number of checkpoints to keep besides the newest validated one; 0 keeps all",

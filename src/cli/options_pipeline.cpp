@@ -18,17 +18,18 @@ std::string_view schedule_names() {
 void add_pipeline(OptionTable& table) {
   const Rows row(table, Section::Pipeline, kRuns, kMayChange);
   row("shards", integer(between(1, 4096)), "IPU",
-      "devices per replica, across which the network is split", by_default(1), unit("devices"));
+      "devices per replica, across which the network is split", by_default(1), unit("devices"),
+      main_option());
   row("pipeline-splits", names("NAME .."), "IPU",
       "first layer or op of every stage except the first; auto selects them",
-      needs("more than one stage"));
+      needs("more than one stage"), main_option());
   row("pipeline-depth", integer(at_least(1)), "IPU",
       "micro-batches per weight update and replica; same as --gradients-to-accumulate",
-      by_default(1), unit("micro-batches"));
+      by_default(1), unit("micro-batches"), main_option());
   row("pipeline-schedule", choice(schedule_names()), "IPU",
       "order of forward and backward passes; auto takes the fastest with cuts of its own, or for "
       "given cuts lists one for the costs of the stages",
-      default_text("Interleaved (same as 1F1B)"));
+      default_text("Interleaved (same as 1F1B)"), main_option());
   row("pipeline-schedule-file", path("CSV"), "millrace",
       "file with a schedule: one row per device, actions such as 0F0, 0B0, 0I0, 0W0");
   row("pipeline-warmup", integer(between(0, 4096)), "millrace",
@@ -61,7 +62,7 @@ void add_ranks(OptionTable& table) {
   row("replicas", integer(between(1, 4096)), "IPU",
       "number of copies of the pipeline; they train on different images and average their "
       "gradients",
-      sets<&RankMap::replicas>());
+      sets<&RankMap::replicas>(), main_option());
   row("ranks", integer(between(1, 16384)), "millrace",
       "number of processes among which the devices are divided",
       default_text("shards x replicas, or the number that a launcher started"), unit("processes"));
@@ -94,7 +95,7 @@ void add_device(OptionTable& table) {
       "compute threads per device; results are bit-identical only for equal numbers",
       default_text("the rank's share of the cores"), unit("threads"),
       commands(kRunsAndValidate | kPredict | set_of(Command::Doctor)),
-      sets<&TrainConfig::threads>());
+      sets<&TrainConfig::threads>(), main_option());
   row("recompute", choice("none|segments|auto"), "millrace",
       "recompute activations in the backward pass instead of keeping them: segments of every stage "
       "in turn, or with auto those that cost the least time so that --device-memory suffices",

@@ -43,7 +43,7 @@ void add_optimiser(OptionTable& table) {
   row("optimiser", choice(optimiser_names()), "all",
       "update rule; momentum-rate-inside multiplies the learning rate into the velocity, as Keras "
       "does",
-      alias("optimizer"), sets<&OptimiserConfig::kind>());
+      alias("optimizer"), sets<&OptimiserConfig::kind>(), main_option());
   row("momentum", real(from_zero_below(1.0)), "IPU", "momentum coefficient",
       needs("--optimiser momentum, RMSprop, LARS or Nesterov"), when(has_momentum),
       sets<&OptimiserConfig::momentum>());
@@ -112,16 +112,16 @@ void add_rate(OptionTable& table) {
       "exponent: the learning rate is 2^X times the total batch",
       default_text(
           "-8 SGD, -11 momentum; EfficientNet -7, -10, RMSprop -14; CIFAR -6, SqueezeNet -10"),
-      unit("power of 2"));
+      unit("power of 2"), main_option());
   row("abs-learning-rate", real(above_zero_to(1e6)), "IPU 2.0",
-      "learning rate, independent of the batch");
+      "learning rate, independent of the batch", main_option());
   row("lr-schedule",
       choice("stepped|cosine|exponential|polynomial_decay_lr|piecewise|gradual-warmup|lars-"
              "polynomial"),
       "all",
       "learning-rate schedule; stepped drops at fractions of the run, piecewise at epochs; "
       "gradual-warmup is SURFsara's, lars-polynomial Habana's",
-      sets<&LearningRateConfig::kind>());
+      sets<&LearningRateConfig::kind>(), main_option());
 }
 
 void add_rate_curves(OptionTable& table) {

@@ -14,16 +14,17 @@ void add_train(OptionTable& table) {
   const Rows row(table, Section::Train, kRuns, kFixed);
   row("batch-size", integer(at_least(1)), "IPU", "images per micro-batch",
       default_text("ResNet 4, ResNeXt 1, SqueezeNet 2, EfficientNet 4; for CIFAR 32, 8, 128, 8"),
-      unit("images"), commands(kRunsAndValidate | kPredict), sets<&TrainConfig::batch_size>());
+      unit("images"), commands(kRunsAndValidate | kPredict), sets<&TrainConfig::batch_size>(),
+      main_option());
   row("gradients-to-accumulate", integer(at_least(1)), "IPU",
       "micro-batches per weight update and replica", by_default(1),
       alias("gradient-accumulation-count"), unit("micro-batches"), may_change());
   row("epochs", real(above_zero()), "IPU", "length of the training",
       default_text("100; 160 for CIFAR; EfficientNet 350, for CIFAR 300"), unit("epochs"),
-      commands(kTrainings));
+      commands(kTrainings), main_option());
   row("iterations", integer(between(1, 1e15)), "IPU",
       "length of the training, instead of --epochs; no warm-up without --warmup-iterations",
-      unit("weight updates"), commands(kTrainings));
+      unit("weight updates"), commands(kTrainings), main_option());
   row("max-iterations", integer(between(1, 1e15)), "Habana",
       "stop after N weight updates at the latest; the learning rates remain those of --epochs",
       unit("weight updates"), needs("--epochs"), commands(kTrainings));
@@ -41,7 +42,8 @@ void add_numerics(OptionTable& table) {
       "factor of the loss in the backward pass; dynamic adjusts it during training",
       by_default("128"));
   row("precision", choice("16.16|16.32|32.32"), "IPU", "bits of activations and of master weights",
-      default_text("16.32; 16.16 with --dialect ipu"), commands(kRunsAndValidate | kPredict));
+      default_text("16.32; 16.16 with --dialect ipu"), commands(kRunsAndValidate | kPredict),
+      main_option());
   row("half", choice("bf16|fp16"), "millrace", "16-bit data type", by_default("bf16"),
       needs("16 bits in --precision"), commands(kRunsAndValidate | kPredict));
   row("no-stochastic-rounding", flag(), "IPU",
@@ -53,7 +55,7 @@ void add_numerics(OptionTable& table) {
   row("seed", integer(between(0.0, kMaxSeed)), "IPU",
       "seed of all random numbers: weights, order of the data, augmentation",
       commands(kRunsAndValidate | set_of(Command::Generate) | set_of(Command::DataConvert)),
-      sets<&TrainConfig::seed>());
+      sets<&TrainConfig::seed>(), main_option());
   row("init-path", path("DIR"), "IPU",
       "start with the weights of this run, checkpoint or ONNX file",
       commands(kTrain | set_of(Command::Restore)), sets<&TrainConfig::init_path>(), if_given());

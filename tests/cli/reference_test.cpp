@@ -6,7 +6,7 @@
 #include <sstream>
 #include <string>
 
-#include "cli/commands.hpp"
+#include "cli/option_text.hpp"
 #include "support.hpp"
 
 namespace millrace::cli {
@@ -25,25 +25,6 @@ TEST(ReferenceTest, NamesEveryOption) {
   const std::string text = option_reference();
   for (const OptionSpec& spec : option_table())
     EXPECT_TRUE(testing::contains(text, "| `" + std::string(spec.name) + "` |")) << spec.name;
-}
-
-TEST(HelpTest, ListsEveryOptionOfTheCommandWithDefaultsAndUnits) {
-  const std::string text = command_help(command_table().front());  // of train
-  EXPECT_TRUE(text.starts_with("usage: millrace train [options]\n")) << text;
-  EXPECT_TRUE(testing::contains(text, "\nModel:\n"));
-  for (const char* family : {"ResNet and ResNeXt", "ResNeXt", "SqueezeNet", "EfficientNet"})
-    EXPECT_TRUE(testing::contains(text, "\n" + std::string(family) + ":\n")) << family;
-  EXPECT_TRUE(testing::contains(text, "--batch-size N"));
-  EXPECT_TRUE(testing::contains(text, "or $DATA_DIR"));
-  EXPECT_TRUE(testing::contains(text, "default 0.97"));
-  for (const OptionSpec& spec : option_table()) {
-    const std::string name = "  --" + std::string(spec.name);
-    const bool listed = testing::contains(text, name + " ") ||
-                        testing::contains(text, name + ",") || testing::contains(text, name + "\n");
-    EXPECT_EQ(listed, spec.taken_by(Command::Train)) << spec.name;
-  }
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
 }
 
 }  // namespace

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Recipes: the TOML files in the folder configs/, which are found wherever the program is started.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace millrace::cli {
+
+/// The file that --config names: a path, or the name of a recipe with or without ".toml". Errors:
+/// Usage if there is neither, with the recipes that there are.
+[[nodiscard]] std::filesystem::path find_config(const std::filesystem::path& given);
+
+/// The recipes of all folders, by name: configs/ of the working directory, of the installation and
+/// of the source tree that the program was built in.
+[[nodiscard]] std::vector<std::filesystem::path> recipe_files();
+
+/// What `--config list` prints: the name of each recipe and what it trains.
+[[nodiscard]] std::string recipe_list();
+
+}  // namespace millrace::cli
