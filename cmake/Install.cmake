@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` writes: the program, recipes, manual pages, completion.
+# What `cmake --install` writes. Component `program`: the program, recipes, manual pages, completion.
+# Component `development`: library, headers, CMake package, example.
 set(millrace_share ${CMAKE_INSTALL_DATADIR}/millrace)
 
 # Without symbols, whether --strip is given or not: debuggers have the program of the build.
@@ -20,3 +21,35 @@ add_custom_target(millrace_pages ALL DEPENDS ${millrace_pages}/millrace)
 install(DIRECTORY ${millrace_pages}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT program)
 install(FILES ${millrace_pages}/millrace COMPONENT program
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+
+if(NOT TARGET millrace_library)
+  return()
+endif()
+include(CMakePackageConfigHelpers)
+install(TARGETS millrace_library ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+configure_file(cmake/InstallHeaders.cmake.in ${PROJECT_BINARY_DIR}/generated/InstallHeaders.cmake @ONLY)
+install(SCRIPT ${PROJECT_BINARY_DIR}/generated/InstallHeaders.cmake COMPONENT development)
+install(DIRECTORY tests/e2e/example DESTINATION ${millrace_share} COMPONENT development)
+
+# A static Kokkos is installed too, because scripts/setup keeps it in a cache. A consumer that has
+# found a Kokkos of its own gets that one; any other Kokkos must be found by the consumer.
+get_target_property(millrace_kokkos_type Kokkos::kokkoscore TYPE)
+set(millrace_own_kokkos "")
+if(millrace_kokkos_type STREQUAL "STATIC_LIBRARY")
+  foreach(library kokkoscontainers kokkoscore)
+    install(FILES $<TARGET_FILE:Kokkos::${library}> COMPONENT development
+      DESTINATION ${CMAKE_INSTALL_LIBDIR}/millrace)
+    list(APPEND millrace_own_kokkos lib${library}.a)
+  endforeach()
+endif()
+# Shared libraries that programs are linked to, where this build found them.
+set(millrace_needed ${MPI_CXX_LIBRARIES} ${HDF5_C_LIBRARY_hdf5} ${ONEDNN_LIBRARY})
+set(millrace_package ${CMAKE_INSTALL_LIBDIR}/cmake/millrace)
+configure_package_config_file(cmake/millrace-config.cmake.in
+  ${PROJECT_BINARY_DIR}/generated/millrace-config.cmake INSTALL_DESTINATION ${millrace_package}
+  PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/generated/millrace-config-version.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/generated/millrace-config.cmake
+  ${PROJECT_BINARY_DIR}/generated/millrace-config-version.cmake
+  DESTINATION ${millrace_package} COMPONENT development)

@@ -16,6 +16,7 @@
 //   SyntheticDataset   one image, repeated                       synthetic.hpp
 //   CifarDataset       small images in memory                    cifar.hpp
 //   ImageDataset       images of any size, read when needed      image_dataset.hpp
+//   MemoryDataset      images that a program makes               memory_dataset.hpp
 //
 // dataset_kinds.hpp is the table of the sets that a training can name.
 #pragma once

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <variant>
 
 #include "core/error.hpp"
@@ -37,20 +38,24 @@ ops::Update update_of(const OptimiserConfig& optimiser, double rate, std::int64_
 }  // namespace
 
 Session::Session(const TrainConfig& config, Use use, const comm::World& world)
-    : Session(config, use, world, world.rank(), comm::make_transport(world, device::copy_within)) {
+    : Session(config, network_of(config), use, world) {}
+
+Session::Session(const TrainConfig& config, models::Graph graph, Use use, const comm::World& world)
+    : Session(config, std::move(graph), use, world, world.rank(),
+              comm::make_transport(world, device::copy_within)) {
   MILLRACE_ASSERT(config_.pipeline.ranks.ranks == world.size());
 }
 
 Session::Session(const TrainConfig& config, Use use, const comm::World& world, int rank)
-    : Session(config, use, world, rank,
+    : Session(config, network_of(config), use, world, rank,
               comm::make_transport_alone(world, rank, device::copy_within)) {}
 
-Session::Session(const TrainConfig& config, Use use, const comm::World& world, int rank,
-                 std::unique_ptr<comm::Transport> transport)
+Session::Session(const TrainConfig& config, models::Graph graph, Use use, const comm::World& world,
+                 int rank, std::unique_ptr<comm::Transport> transport)
     : config_(config),
       world_(&world),
       rank_(rank),
-      graph_(network_of(config)),
+      graph_(std::move(graph)),
       transport_(std::move(transport)),
       scaling_(first_scaling(config.loss_scaling)) {
   if (config_.pipeline.ranges.empty())

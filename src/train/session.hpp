@@ -61,6 +61,8 @@ class Session {
  public:
   using Use = train::Use;
   Session(const TrainConfig& config, Use use, const comm::World& world);
+  /// The same for a network of the caller's, in place of the one that the configuration names.
+  Session(const TrainConfig& config, models::Graph graph, Use use, const comm::World& world);
   /// The part of process `rank`, to learn its sizes, or to rehearse it alone: messages from other
   /// processes are there at once and hold nothing. For a rehearsal the world must be alone.
   Session(const TrainConfig& config, Use use, const comm::World& world, int rank);
@@ -118,8 +120,8 @@ class Session {
   [[nodiscard]] const pipeline::Executor* active() const { return active_.load(); }
 
  private:
-  Session(const TrainConfig& config, Use use, const comm::World& world, int rank,
-          std::unique_ptr<comm::Transport> transport);
+  Session(const TrainConfig& config, models::Graph graph, Use use, const comm::World& world,
+          int rank, std::unique_ptr<comm::Transport> transport);
 
   /// Validation runs in groups of micro-batches; the last group may be smaller.
   struct Group {

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# install.sh CMAKE BUILD: installs the build into a new folder and uses everything from there: the
+# program, its recipes, manual pages and completion, and the library from a project of its own.
+set -euo pipefail
+cmake=$1
+build=$(realpath "$2")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+prefix=$work/usr
+export OMP_WAIT_POLICY=passive
+
+failed() {
+  echo "FAILED: $*"
+  tail -n 30 "$work"/*.log 2>/dev/null || true
+  exit 1
+}
+has() { [[ -e $prefix/$1 ]] || failed "$1 was not installed"; }
+
+"$cmake" --install "$build" --prefix "$prefix" >"$work/install.log" || failed "cmake --install"
+cd "$work" # nothing may depend on the current folder
+millrace=$prefix/bin/millrace
+
+echo "== the program is small and stands alone"
+for path in share/doc/millrace/LICENSE share/millrace/configs/resnet20-cifar10.toml \
+  share/man/man1/millrace.1 share/man/man1/millrace-data-convert.1 \
+  share/bash-completion/completions/millrace lib/libmillrace.a \
+  include/millrace/train/training.hpp lib/cmake/millrace/millrace-config.cmake; do
+  has "${path/#lib\//${LIBRARY_FOLDER:-lib}/}"
+done
+[[ $(stat -c %s "$millrace") -lt 12000000 ]] || failed "the program has $(stat -c %s "$millrace") bytes"
+if readelf -S "$millrace" | grep -q '\.symtab'; then failed "the program is not stripped"; fi
+if readelf -d "$millrace" | grep -E 'RPATH|RUNPATH'; then failed "the program has a search path"; fi
+if ldd "$millrace" | grep -E "not found|$build|/\.cache/"; then failed "what it is linked to"; fi
+if grep -rlF -e "$build" "$prefix"; then failed "these files name the build folder"; fi
+
+echo "== recipes are found from anywhere"
+"$millrace" train --config list | grep -q '^nvidia-resnet50-90epochs ' || failed "--config list"
+"$millrace" train --config resnet20-cifar10 --smoke --compile-only >recipe.log || failed "a recipe"
+grep -q 'Total Parameters: 269722' recipe.log || failed "another recipe"
+
+echo "== manual pages and completion"
+for page in "$prefix"/share/man/man1/*.1; do
+  command -v groff >/dev/null || break
+  complaints=$(groff -man -ww -z "$page" 2>&1) || true
+  [[ -z $complaints ]] || failed "$page: $complaints"
+done
+bash -n "$prefix/share/bash-completion/completions/millrace" || failed "the completion"
+
+echo "== a project of its own trains with the library, in one process and in two"
+"$cmake" -S "$prefix/share/millrace/example" -B example -D CMAKE_BUILD_TYPE=Release \
+  -D CMAKE_PREFIX_PATH="$prefix" >example.log 2>&1 || failed "it cannot be configured"
+"$cmake" --build example >>example.log 2>&1 || failed "it cannot be built"
+if ldd example/stripes | grep -E "not found|$build|/\.cache/"; then failed "what it is linked to"; fi
+mkdir one two
+(cd one && ../example/stripes) | tee one.txt
+grep -qE '^new images: accuracy (9[5-9]|100)\.' one.txt || failed "it has not learned"
+(cd two && mpirun --oversubscribe -n 2 ../example/stripes) >two.txt || failed "two processes"
+digest() { "$millrace" inspect "$1/stripes-checkpoints/ckpt-100" --digest; }
+[[ $(digest one) == "$(digest two)" ]] || failed "two processes end with other weights"
+echo "all tests passed"

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The library's front door. tests/e2e/install.sh uses it from a program of its own.
+#include "train/training.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/random.hpp"
+#include "io/data/memory_dataset.hpp"
+#include "tests/support/expect_error.hpp"
+#include "tests/support/temporary_directory.hpp"
+
+namespace millrace::train {
+namespace {
+
+/// Kokkos starts once per process.
+class RuntimeOfTests final : public ::testing::Environment {
+ public:
+  void SetUp() override { runtime = std::make_unique<Runtime>(1); }
+  void TearDown() override { runtime.reset(); }
+  static std::unique_ptr<Runtime> runtime;
+};
+std::unique_ptr<Runtime> RuntimeOfTests::runtime;
+[[maybe_unused]] const auto* const kEnvironment =
+    ::testing::AddGlobalTestEnvironment(new RuntimeOfTests);
+
+constexpr Shape kImage = {.h = 6, .w = 6, .c = 2};
+
+/// Images of a class have one channel that is brighter than the other.
+std::shared_ptr<io::MemoryDataset> images(std::int64_t count, std::uint64_t seed) {
+  auto made = std::make_shared<io::MemoryDataset>("channels", kImage, 2);
+  for (std::int64_t n = 0; n < count; ++n) {
+    const auto label = static_cast<std::int32_t>(n % 2);
+    const RandomStream stream(seed, RandomPurpose::SyntheticData, static_cast<std::uint64_t>(n));
+    std::vector<std::uint8_t> pixels(static_cast<std::size_t>(kImage.elements()));
+    for (std::size_t p = 0; p < pixels.size(); ++p) {
+      const bool bright = static_cast<std::int32_t>(p % 2) == label;
+      pixels[p] = static_cast<std::uint8_t>(stream.block(0, p)[0] % 180 + (bright ? 70 : 0));
+    }
+    made->add(pixels, label);
+  }
+  return made;
+}
+
+models::Graph network(std::int64_t classes = 2) {
+  models::GraphBuilder b("two-layers", kImage, classes);
+  b.begin_layer("filters");
+  models::ValueId x = b.conv("conv", b.input(), {.out_channels = 4, .kernel = {3, 3}});
+  x = b.activation("relu", x, {Activation::Relu});
+  b.begin_layer("classes");
+  x = b.global_average_pool("mean", x);
+  x = b.dense("dense", x, {.units = classes});
+  b.softmax_loss("loss", x);
+  return std::move(b).build();
+}
+
+struct End {
+  std::vector<double> losses;
+  std::string digest;
+  Score score;
+};
+
+End train_with(const TrainingOptions& options, int steps = 40) {
+  Training training(*RuntimeOfTests::runtime, network(), images(96, 1), options, images(50, 2));
+  End end;
+  for (int i = 0; i < steps; ++i) {
+    const Score score = training.step(0.1);
+    EXPECT_EQ(score.images, options.batch_size * options.micro_batches * options.replicas);
+    EXPECT_FALSE(score.skipped);
+    end.losses.push_back(score.loss);
+  }
+  end.score = training.evaluate();
+  end.digest = training.digest();
+  return end;
+}
+
+TEST(TrainingTest, LearnsAndTellsNewImagesApart) {
+  const End end = train_with({.batch_size = 8, .micro_batches = 2});
+  EXPECT_LT(end.losses.back(), 0.5 * end.losses.front());
+  EXPECT_EQ(end.score.images, 50);
+  EXPECT_GT(end.score.accuracy, 0.9);
+}
+
+TEST(TrainingTest, StagesAndSchedulesChangeNoBit) {
+  const TrainingOptions one = {.batch_size = 4, .micro_batches = 4};
+  const End expected = train_with(one, 10);
+  for (const char* schedule : {"1F1B", "GPipe", "ZB-H1"}) {
+    TrainingOptions cut = one;
+    cut.splits = {"filters/relu", "classes"};
+    cut.schedule = schedule;
+    const End end = train_with(cut, 10);
+    EXPECT_EQ(end.losses, expected.losses) << schedule;
+    EXPECT_EQ(end.digest, expected.digest) << schedule;
+    EXPECT_EQ(end.score.loss, expected.score.loss) << schedule;
+  }
+}
+
+TEST(TrainingTest, ReplicasAgreeToRounding) {
+  const End one = train_with({.batch_size = 4, .micro_batches = 4}, 10);
+  const End two = train_with({.batch_size = 4, .micro_batches = 2, .replicas = 2}, 10);
+  for (std::size_t i = 0; i < one.losses.size(); ++i)
+    EXPECT_NEAR(two.losses[i], one.losses[i], 1e-5);
+}
+
+TEST(TrainingTest, EveryRuleLearnsIn16BitsToo) {
+  for (const OptimiserRow& row : kOptimisers) {
+    TrainingOptions options = {.batch_size = 16, .rule = row.rule};
+    options.precision = {.activations = DType::BF16, .master = DType::F32};
+    Training training(*RuntimeOfTests::runtime, network(), images(96, 1), options);
+    const bool adam = row.rule == UpdateRule::Adam || row.rule == UpdateRule::AdamW;
+    const double rate = row.rule == UpdateRule::Lars ? 5.0 : adam ? 0.01 : 0.02;
+    const double first = training.step(rate).loss;
+    for (int i = 0; i < 40; ++i) (void)training.step(rate);
+    EXPECT_LT(training.step(rate).loss, 0.9 * first) << row.name;
+  }
+}
+
+TEST(TrainingTest, LoadedCheckpointContinuesBitForBit) {
+  const test::TemporaryDirectory directory;
+  const TrainingOptions options = {.batch_size = 8};
+  Training straight(*RuntimeOfTests::runtime, network(), images(96, 1), options);
+  for (int i = 0; i < 5; ++i) (void)straight.step(0.1);
+  const std::filesystem::path saved = straight.save(directory.path());
+  EXPECT_EQ(saved.filename(), "ckpt-5");
+  Training continued(*RuntimeOfTests::runtime, network(), images(96, 1), options);
+  continued.load(saved);
+  EXPECT_EQ(continued.steps(), 5);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(continued.step(0.1).loss, straight.step(0.1).loss);
+  EXPECT_EQ(continued.digest(), straight.digest());
+}
+
+TEST(TrainingTest, WhatDoesNotGoTogetherIsRefused) {
+  const Runtime& runtime = *RuntimeOfTests::runtime;
+  const auto refusal = [&](const models::Graph& graph, const TrainingOptions& options) {
+    return message_of(ErrorKind::Config,
+                      [&] { const Training training(runtime, graph, images(4, 1), options); });
+  };
+  models::Graph wide = network();
+  wide.input_shape.w = 7;
+  EXPECT_EQ(refusal(wide, {}), "channels: images of 6x6x2, but two-layers takes images of 6x7x2");
+  EXPECT_EQ(refusal(network(1), {}), "channels: 2 classes, but two-layers tells 1 apart");
+  EXPECT_EQ(refusal(network(), {.batch_size = 0}),
+            "1 micro-batches of 0 images: give at least 1 of each");
+  EXPECT_NE(refusal(network(), {.splits = {"clases"}}).find("classes"), std::string::npos);
+  Training training(runtime, network(), images(4, 1));
+  EXPECT_EQ(message_of(ErrorKind::Config, [&] { (void)training.evaluate(); }),
+            "evaluate() needs validation images: give them to the Training");
+}
+
+TEST(MemoryDatasetTest, ImagesThatDoNotFitAreRefused) {
+  io::MemoryDataset set("mine", {2, 2, 1}, 3);
+  const std::vector<std::uint8_t> four(4);
+  set.add(four, 2);
+  EXPECT_EQ(set.size(), 1);
+  EXPECT_EQ(message_of(ErrorKind::Data, [&] { set.add(four, 3); }),
+            "mine: image 1 has label 3, but the labels are 0 to 2");
+  EXPECT_EQ(message_of(ErrorKind::Data, [&] { set.add(std::vector<std::uint8_t>(5), 0); }),
+            "mine: image 1 has 5 bytes, but 2x2x1 has 4: give height x width x channels");
+}
+
+}  // namespace
+}  // namespace millrace::train
