@@ -36,8 +36,8 @@ if(SHELLCHECK)
   add_test(NAME shellcheck COMMAND ${SHELLCHECK} scripts/setup scripts/demo scripts/test .ci/run
     ${layering} tests/support/format.sh tests/support/tidy.sh tests/support/pack_corpus.sh
     tests/support/hardened.sh tests/e2e/two_hosts.sh tests/e2e/supervise.sh tests/e2e/soak.sh
-    tests/e2e/install.sh configs/launch/supervise.sh configs/launch/slurm.sh
-    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    tests/e2e/install.sh tests/e2e/launch.sh configs/launch/supervise.sh configs/launch/slurm.sh
+    configs/launch/mpirun.sh configs/launch/tf-config.sh WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 endif()
 
 # What the compiler and the linker were told is in the program.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # install.sh CMAKE BUILD: installs the build into a new folder and uses everything from there: the
-# program, its recipes, manual pages and completion, and the library from a project of its own.
+# program, its recipes, manual pages and completion, and the library from a project of its own. Then
+# makes Debian packages.
 set -euo pipefail
 cmake=$1
 build=$(realpath "$2")
@@ -58,4 +59,19 @@ grep -qE '^new images: accuracy (9[5-9]|100)\.' one.txt || failed "it has not le
 (cd two && mpirun --oversubscribe -n 2 ../example/stripes) >two.txt || failed "two processes"
 digest() { "$millrace" inspect "$1/stripes-checkpoints/ckpt-100" --digest; }
 [[ $(digest one) == "$(digest two)" ]] || failed "two processes end with other weights"
+
+echo "== Debian packages"
+if command -v dpkg-shlibdeps >/dev/null; then
+  "${cmake%cmake}cpack" --config "$build/CPackConfig.cmake" -B packages >package.log 2>&1 || failed "cpack"
+  dpkg-deb -f packages/millrace_*.deb Depends >depends.txt
+  grep -q 'libhdf5.*libstdc++6' depends.txt || failed "the package depends on $(cat depends.txt)"
+  dpkg-deb -c packages/millrace_*.deb >program.txt
+  dpkg-deb -c packages/libmillrace-dev_*.deb >development.txt
+  for path in bin/millrace share/millrace/configs/resnet20-cifar10.toml share/man/man1/millrace.1; do
+    grep -q " \./usr/$path\$" program.txt || failed "the package has no $path"
+  done
+  grep -q '/libmillrace\.a$' development.txt || failed "the package has no library"
+else
+  echo "skipped: dpkg-dev is not installed"
+fi
 echo "all tests passed"
