@@ -49,7 +49,7 @@ RunContext StageRun::context(std::int32_t micro_batch) const {
 void StageRun::begin_step(const device::ExecutionSpace& space, const StepSettings& settings) {
   seed = settings.seed;
   iteration = settings.iteration;
-  program->begin_step(space, settings.loss_scaling);
+  if (!settings.weights_packed) program->begin_step(space, settings.loss_scaling);
 }
 
 void StageRun::run_part(const device::ExecutionSpace& space, Phase phase, std::size_t part,

@@ -34,6 +34,9 @@ struct StepSettings {
   bool check_exceptions = false;  ///< check results of every kernel for non-finite numbers
   bool time_kernels = false;      ///< record when every kernel runs
   TakeLogits logits = {};         ///< called after every forward pass that ends with the loss
+  /// The weights are those of the executor's last run, so that they are packed already. Only for
+  /// stages with a single program: two programs share their workspace.
+  bool weights_packed = false;
 };
 
 /// A unit in an executor: the program that runs, and where its micro-batches lie. Micro-batch m

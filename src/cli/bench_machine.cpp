@@ -106,7 +106,8 @@ partition::DeviceModel measure(const Type& type, const Options& given, int ranks
   return device;
 }
 
-/// "AMD EPYC" from the first entry of /proc/cpuinfo; empty where there is none.
+}  // namespace
+
 std::string processor_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
@@ -115,8 +116,6 @@ std::string processor_name() {
         return line.substr(at + 2);
   return {};
 }
-
-}  // namespace
 
 int bench_machine(const Invocation& invocation, const comm::World& world, StartupWatch& watch) {
   const Options& options = invocation.options;
@@ -145,7 +144,7 @@ int bench_machine(const Invocation& invocation, const comm::World& world, Startu
                              .devices = {},
                              .link = {}};
   if (world.rank() == 0) {
-    note_load(facts.cores);
+    if (const std::string notice = load_notice(facts.cores); !notice.empty()) print_error(notice);
     fmt::print("{}, {} device(s) of {} core(s), {}\n", machine.name, ranks, config.threads,
                machine.instructions);
   }

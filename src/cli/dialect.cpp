@@ -228,8 +228,7 @@ std::string_view purpose(Command command) {
   if (command == Command::Validate)
     return "validation, which reads every image once and changes no weights";
   if (command == Command::Predict) return "a prediction";
-  if (command == Command::Bench)
-    return "a benchmark, which runs --steps weight updates and saves nothing";
+  if (command == Command::Bench) return "a benchmark, which runs some steps and saves nothing";
   return command == Command::Plan ? "a plan" : "this training";
 }
 

@@ -24,14 +24,17 @@ constexpr std::array kWords = std::to_array<DialectWord>({
     {"data_dir", "", WithValue, Means, "data-dir"},
     {"batch_size", "", WithValue, Means, "batch-size"},
     {"num_iter", "", WithValue, Becomes,
-     "--epochs or --iterations, by --iter_unit; for a benchmark --steps and --warmup-steps"},
+     "--epochs or --iterations, by --iter_unit; for a benchmark --measured-epochs or --steps"},
     {"train_iter", "", WithValue, Becomes, "same as --num_iter"},
     {"iter_unit", "", WithValue, Becomes, "epoch or batch: the unit of --num_iter"},
     {"warmup_steps", "", WithValue, Becomes, "--warmup-steps of a benchmark"},
-    {"model_dir", "", WithValue, Becomes, "--log-dir, or --restore-path"},
+    {"log_filename", "", WithValue, Becomes,
+     "--log-filename of a benchmark, in the directory of --results_dir"},
+    {"model_dir", "", WithValue, Becomes,
+     "--log-dir, or --restore-path; for a benchmark the folder of --results-file"},
     {"results_dir", "", WithValue, Becomes, "same as --model_dir"},
     {"log_dir", "", WithValue, Becomes, "same as --model_dir"},
-    {"display_every", "", WithValue, Becomes, "--log-freq"},
+    {"display_every", "", WithValue, Becomes, "--log-freq; for a benchmark --display-every"},
     {"lr_init", "", WithValue, Becomes, "--abs-learning-rate for a batch of 256"},
     {"lr_warmup_epochs", "", WithValue, Becomes, "--warmup-epochs"},
     {"weight_decay", "", WithValue, Means, "weight-decay"},
@@ -148,9 +151,12 @@ void set_numerics(DialectReader& read) {
   if (read.real("mixup", 0.0) > 0.0) read.set("mixing-form", "reversed", "");
 }
 
-/// NVIDIA's trainer uses one directory for `model_dir`, `results_dir` and `log_dir`. Sets this
-/// option to it; returns whether it was given.
-bool set_place(DialectReader& read, std::string_view option) {
+/// NVIDIA's trainer uses one directory for `model_dir`, `results_dir` and `log_dir`.
+struct Directory {
+  std::string path;
+  std::string from;  ///< the name that gives it, as it was typed; empty: none
+};
+Directory take_place(DialectReader& read) {
   std::string first;
   std::string from;
   for (const char* name : {"model_dir", "results_dir", "log_dir"}) {
@@ -161,16 +167,27 @@ bool set_place(DialectReader& read, std::string_view option) {
     first = directory;
     from = read.spelled(name);
   }
-  if (!from.empty()) read.set(option, first, from);
+  return {first, from};
+}
+
+/// Sets this option to it; returns whether it was given.
+bool set_place(DialectReader& read, std::string_view option) {
+  const auto [directory, from] = take_place(read);
+  if (!from.empty()) read.set(option, directory, from);
   return !from.empty();
 }
 
-void set_benchmark(DialectReader& read) {
+/// The warm-up is part of the length. Without data, NVIDIA's trainer takes a number of epochs for
+/// one of batches.
+void set_benchmark_length(DialectReader& read) {
   const std::int64_t warmup = read.integer("warmup_steps", 50);
   read.set("warmup-steps", warmup, read.spelled("warmup_steps"));
   const std::string_view name = length_name(read);
-  if (!counts_batches(read))
-    return read.pass_over(name, "the length of a benchmark is counted in batches");
+  if (!counts_batches(read)) {
+    if (read.given("data_dir"))
+      return read.set("measured-epochs", read.real(name, 1.0), read.spelled(name));
+    return read.pass_over(name, "without --data_dir, --iter_unit batch is needed");
+  }
   const std::int64_t steps = read.integer(name, 1, 1) - warmup;
   if (steps < 1)
     fail(ErrorKind::Usage, "--{}: {} batches leave none to measure after the {} of --warmup_steps",
@@ -178,11 +195,25 @@ void set_benchmark(DialectReader& read) {
   read.set("steps", steps, read.spelled(name));
 }
 
+/// NVIDIA's trainer writes into one directory.
+void set_benchmark(DialectReader& read, bool infers) {
+  set_benchmark_length(read);
+  read.set(infers ? "inference" : "training", "true", "");
+  read.set_integer("display-every", "display_every", 10, 1);
+  const auto [directory, from] = take_place(read);
+  if (!from.empty())
+    read.set("results-file",
+             directory + (infers ? "/eval_benchmark.json" : "/training_benchmark.json"), from);
+  if (const std::string name = read.text("log_filename", ""); !name.empty())
+    read.set("log-filename", from.empty() ? name : directory + '/' + name,
+             read.spelled("log_filename"));
+}
+
 void set_outputs(DialectReader& read, const std::string& mode) {
   if (mode == "train") read.set("no-validation", "true", "--mode train");
   (void)set_place(read, "log-dir");
   read.set_integer("log-freq", "display_every", 10, 1);
-  read.pass_over("warmup_steps", "it needs --mode training_benchmark");
+  read.pass_over("warmup_steps", "it needs --mode training_benchmark or inference_benchmark");
 }
 
 /// The run and the image. `predict.py` has options of its own for them.
@@ -203,8 +234,8 @@ void set_prediction(DialectReader& read, bool by_script) {
 
 Command command_of(const std::string& mode, Command typed) {
   if (mode == "predict") return Command::Predict;
-  if (mode == "evaluate" || mode == "inference_benchmark") return Command::Validate;
-  if (mode == "training_benchmark") return Command::Bench;
+  if (mode == "evaluate") return Command::Validate;
+  if (mode == "training_benchmark" || mode == "inference_benchmark") return Command::Bench;
   if (mode != "train" && mode != "train_and_evaluate")
     fail(ErrorKind::Usage,
          "--mode: '{}' is not one of train, train_and_evaluate, evaluate, predict, "
@@ -226,11 +257,7 @@ void translate(DialectReader& read) {
   read.set_defaults(kImageNetDefaults);
   read.set_defaults("--model resnet --model-size 50 --initialisers nvidia --BN-decay 0.9");
   set_image_preset(read);
-  if (translation.command == Command::Validate) {
-    if (mode == "inference_benchmark" && !read.given("data_dir"))
-      read.set("synthetic-data", "true", "");
-    return set_precision(read);
-  }
+  if (translation.command == Command::Validate) return set_precision(read);
   if (!read.given("batch_size"))
     fail(ErrorKind::Usage, "--batch_size is missing: give the number of images per process");
   set_numerics(read);
@@ -238,7 +265,8 @@ void translate(DialectReader& read) {
   read.set("replicas", read.workers, "");
   set_rate(read, global_batch);
   read.set("seed", std::int64_t{1}, "");
-  if (mode == "training_benchmark") return set_benchmark(read);
+  if (translation.command == Command::Bench)
+    return set_benchmark(read, mode == "inference_benchmark");
   set_length(read, global_batch);
   set_outputs(read, mode);
 }

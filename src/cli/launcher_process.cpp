@@ -17,8 +17,8 @@
 #include <system_error>
 #include <thread>
 
+#include "cli/pipe.hpp"
 #include "core/error.hpp"
-#include "io/atomic_file.hpp"
 #include "train/signals.hpp"
 
 namespace millrace::cli {
@@ -96,18 +96,11 @@ pid_t start(const std::vector<std::string>& command, const Ends& ends) {
   return child;
 }
 
-/// A non-blocking read end and a write end.
-struct Pipe {
-  io::UniqueFd read;
-  io::UniqueFd write;
-};
-
-Pipe make_pipe() {
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0)
-    fail(ErrorKind::Io, "cannot create a pipe: {}", std::generic_category().message(errno));
-  fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  return {.read = io::UniqueFd(ends[0]), .write = io::UniqueFd(ends[1])};
+/// A pipe whose read end does not block.
+Pipe unblocked_pipe() {
+  Pipe pipe = make_pipe();
+  fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);
+  return pipe;
 }
 
 /// The status line of the ranks on this terminal.
@@ -245,8 +238,8 @@ LauncherEnd run_launcher(const std::vector<std::string>& command,
   (void)std::fflush(stdout);  // before the output of the ranks
   // Asked only now, so that no signal is lost between the two handlers.
   if (const int before = received(); before != 0) millrace_forward_signal(before);
-  Pipe printed = make_pipe();
-  Pipe messages = make_pipe();
+  Pipe printed = unblocked_pipe();
+  Pipe messages = unblocked_pipe();
   const pid_t child =
       start(command, {.output = printed.write.get(), .messages = messages.write.get()});
   printed.write = io::UniqueFd();

@@ -215,6 +215,8 @@ inline Trait main_option(CommandSet commands = ~CommandSet{0}) {
 }
 inline Trait may_change() { return trait(&OptionSpec::on_restore, OnRestore::MayChange); }
 inline Trait commands(CommandSet set) { return trait(&OptionSpec::commands, set); }
+/// These commands take several values, separated by commas, and run once with each.
+inline Trait lists(CommandSet set) { return trait(&OptionSpec::lists, set); }
 /// The row sets its member only where this holds.
 inline Trait when(bool (*applies)(const train::TrainConfig&)) {
   return trait(&OptionSpec::applies, applies);

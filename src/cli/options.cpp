@@ -133,6 +133,9 @@ constexpr std::array<std::pair<Family, std::string_view>, 5> kFamilies = {
 using Pair = std::pair<std::string_view, std::string_view>;
 constexpr std::array kConflicts = std::to_array<Pair>({
     {"epochs", "iterations"},
+    {"batch-size", "batch-sizes"},
+    {"training", "inference"},
+    {"steps", "measured-epochs"},
     {"batch-norm", "group-norm"},
     {"synthetic-data", "generated-data"},
     {"dataset-cache", "no-dataset-cache"},

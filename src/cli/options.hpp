@@ -124,6 +124,7 @@ struct OptionSpec {
   FamilySet families = 0;             ///< families that have the option; 0: all
   OnRestore on_restore = OnRestore::MayChange;
   CommandSet commands = 0;
+  CommandSet lists = 0;  ///< commands that take several values, separated by commas
   /// The default, if the member that the option sets does not hold it.
   std::optional<Value> by_default = {};
   /// Reads and sets the member of the configuration that the option stands for; nullptr if the
@@ -169,7 +170,8 @@ enum class Origin { Dialect, File, Environment, CommandLine };
 struct Setting {
   Value value;
   Origin origin = Origin::CommandLine;
-  std::string where;  ///< "--batch-size", "DATA_DIR", "a.toml:12: [train] batch-size"
+  std::string where;               ///< "--batch-size", "DATA_DIR", "a.toml:12: [train] batch-size"
+  std::vector<Value> others = {};  ///< behind the first, for a command that takes a list
 };
 
 /// Parses `text`. Errors: Usage (Config for files), naming `where`, the text and the allowed

@@ -110,17 +110,45 @@ void add_measuring(OptionTable& table) {
       "measure this machine instead of a training and write what plans need to know of it",
       default_text(""), commands(kBench));
   row("format", choice("text|json|svg|csv|html"), "millrace",
-      "plan: readable text, a file for --plan, a drawing, or the schedule; report: html alone",
-      default_text("text; html for report"), commands(kPlan | set_of(Command::Report)));
+      "plan: readable text, a file for --plan, a drawing, or the schedule; report: html alone; "
+      "bench: text, json, or csv with a line for each run",
+      default_text("text; html for report"), commands(kPlan | kBench | set_of(Command::Report)));
   row("output", path("FILE"), "millrace", "file to write the page or the weights to",
       default_text(
           "in the run directory, report.html (of several runs: here) or the network's name"),
       commands(set_of(Command::Report) | set_of(Command::Export)));
-  row("steps", integer(at_least(1)), "millrace", "weight updates to measure", by_default(50),
-      unit("weight updates"), commands(kBench));
-  row("warmup-steps", integer(at_least(0)), "NVIDIA",
-      "weight updates before the measurement starts", by_default(10), unit("weight updates"),
-      commands(kBench));
+}
+
+void add_benchmark(OptionTable& table) {
+  const Rows row(table, Section::Command, kBench, kMayChange);
+  row("training", flag(), "NVIDIA", "measure weight updates, which is the default",
+      default_text(""));
+  row("inference", flag(), "NVIDIA",
+      "measure forward passes with running statistics, on validation images", default_text(""));
+  row("batch-sizes", kind(ValueType::Integer, "N,..", at_least(1)), "NVIDIA",
+      "measure several batch sizes, each in a run of its own, and print tables. --precision takes "
+      "a "
+      "list, too, and so does --ranks: then there are as many replicas as ranks, or one for each "
+      "--shards of them",
+      default_text(""), unit("images"), lists(kBench));
+  row("steps", integer(at_least(1)), "millrace", "weight updates or forward passes to measure",
+      default_text("50; with --inference 80"), unit("steps"));
+  row("measured-epochs", real(above_zero()), "NVIDIA",
+      "measure until N epochs are over, warm-up included, instead of --steps", default_text(""),
+      unit("epochs"));
+  row("warmup-steps", integer(at_least(0)), "NVIDIA", "steps before the measurement starts",
+      default_text("10; with --inference 20"), unit("steps"));
+  row("display-every", integer(at_least(1)), "NVIDIA",
+      "print the rate of every Nth measured step, and the averages, in lines of NVIDIA's logger; "
+      "only in text",
+      default_text(""), unit("steps"));
+  row("results-file", path("FILE"), "NVIDIA",
+      "write the rates of these steps, or of all, as a file that NVIDIA's scripts read: "
+      "iter.total_ips",
+      default_text(""));
+  row("log-filename", path("FILE"), "NVIDIA",
+      "write every measured step and the averages in lines of NVIDIA's DLLogger: DLLL {..}",
+      default_text(""));
 }
 
 void add_inspecting(OptionTable& table) {
@@ -194,6 +222,7 @@ void add_command_options(OptionTable& table) {
   add_command(table);
   add_continuing(table);
   add_measuring(table);
+  add_benchmark(table);
   add_inspecting(table);
   add_averaging(table);
   add_data_tools(table);

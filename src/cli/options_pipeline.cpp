@@ -65,7 +65,8 @@ void add_ranks(OptionTable& table) {
       sets<&RankMap::replicas>(), main_option());
   row("ranks", integer(between(1, 16384)), "millrace",
       "number of processes among which the devices are divided",
-      default_text("shards x replicas, or the number that a launcher started"), unit("processes"));
+      default_text("shards x replicas, or the number that a launcher started"), unit("processes"),
+      lists(kBench));
   row("hosts", names("NAME[:N] .."), "Habana", "machines on which to start ranks, N ranks on each",
       default_text("this machine"), environment("MULTI_HLS_IPS"), commands(kContinues));
   row("ssh-port", integer(between(1, 65535)), "millrace",

@@ -43,7 +43,7 @@ void add_numerics(OptionTable& table) {
       by_default("128"));
   row("precision", choice("16.16|16.32|32.32"), "IPU", "bits of activations and of master weights",
       default_text("16.32; 16.16 with --dialect ipu"), commands(kRunsAndValidate | kPredict),
-      main_option());
+      lists(kBench), main_option());
   row("half", choice("bf16|fp16"), "millrace", "16-bit data type", by_default("bf16"),
       needs("16 bits in --precision"), commands(kRunsAndValidate | kPredict));
   row("no-stochastic-rounding", flag(), "IPU",

@@ -93,6 +93,22 @@ std::string take_value(const OptionSpec& spec, const std::string& word,
   return text;
 }
 
+/// The value of an option, or the values, where the command takes a list of them.
+Setting setting_of(const OptionSpec& spec, Command command, const std::string& text) {
+  Setting setting{.value = {}, .where = fmt::format("--{}", spec.name)};
+  const bool listed = (spec.lists & static_cast<CommandSet>(command)) != 0;
+  std::vector<Value> values;
+  for (const std::string& piece : listed ? split_list(text) : std::vector{text}) {
+    values.push_back(parse_value(spec, piece, Origin::CommandLine, setting.where));
+    if (std::ranges::count(values, values.back()) > 1)
+      fail(ErrorKind::Usage, "{}: {} is listed twice", setting.where, piece);
+  }
+  if (values.empty()) fail_missing_value(spec);
+  setting.value = values.front();
+  setting.others.assign(values.begin() + 1, values.end());
+  return setting;
+}
+
 }  // namespace
 
 Options parse_arguments(Command command, std::span<const std::string> words,
@@ -109,12 +125,7 @@ Options parse_arguments(Command command, std::span<const std::string> words,
         complete(command, std::string_view(word).substr(2, word.find('=') - 2));
     texts[&spec] = take_value(spec, word, words, next);
   }
-  for (const auto& [spec, text] : texts) {
-    const std::string where = fmt::format("--{}", spec->name);
-    options.set(*spec, {.value = parse_value(*spec, text, Origin::CommandLine, where),
-                        .origin = Origin::CommandLine,
-                        .where = where});
-  }
+  for (const auto& [spec, text] : texts) options.set(*spec, setting_of(*spec, command, text));
   for (std::size_t i = 0; i < options.arguments.size(); ++i) {
     const std::string& word = options.arguments[i];
     if (word.size() > 1 && word.starts_with('-'))

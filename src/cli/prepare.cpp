@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <string>
@@ -219,13 +220,11 @@ MachineFacts this_machine(const comm::World& world) {
   return facts;
 }
 
-void note_load(int cores) {
+std::string load_notice(int cores) {
   double load = 0.0;
-  if (::getloadavg(&load, 1) == 1 && load > cores)
-    print_error(
-        fmt::format("The load average of this machine is {:.1f} on {} core(s): other programs slow "
-                    "what is measured here",
-                    load, cores));
+  if (::getloadavg(&load, 1) != 1 || load <= cores) return {};
+  return fmt::format("{} {:.1f} on {} core(s): other programs slow what is measured here",
+                     kLoadNotice, load, cores);
 }
 
 PreparedRun prepare_training(const Invocation& invocation, const comm::World& world) {
@@ -263,19 +262,43 @@ bool must_launch(const train::TrainConfig& config, const comm::World& world) {
   return config.pipeline.ranks.ranks != world.size();
 }
 
+namespace {
+
+/// With --measured-epochs the data set says how many steps there are.
+void set_epochs(const Options& options, PreparedBench& bench) {
+  const std::optional<double> epochs = options.real("measured-epochs");
+  if (!epochs) return;
+  const std::int64_t batch = bench.run.config.total_batch();
+  const std::int64_t epoch = bench.dataset()->size() / batch;
+  const double all = std::floor(*epochs * static_cast<double>(epoch));
+  bench.length.steps = static_cast<std::int64_t>(std::min(all, 1e15)) - bench.length.warmup;
+  if (bench.length.steps < 1)
+    fail(ErrorKind::Usage,
+         "{} epoch(s) of {} images have {} batches of {}, which leaves none to measure after {} "
+         "warm-up steps: lower --warmup-steps, or give --steps",
+         *epochs, bench.dataset()->size(), all, batch, bench.length.warmup);
+}
+
+}  // namespace
+
 PreparedBench prepare_bench(const Invocation& invocation, const comm::World& world) {
   require_asked_alike(world, invocation);
-  PreparedBench bench;
-  bench.length = {.warmup = invocation.options.value<std::int64_t>("warmup-steps"),
-                  .steps = invocation.options.value<std::int64_t>("steps")};
   Options options = invocation.options;
+  PreparedBench bench;
+  const bool infers = options.flag("inference");
+  if (infers) bench.use = train::BenchUse::Inference;
+  bench.length = {.warmup = options.integer("warmup-steps").value_or(infers ? 20 : 10),
+                  .steps = options.integer("steps").value_or(infers ? 80 : 50)};
   drop_length(options);
+  if (const auto only = options.integer("batch-sizes")) impose(options, "batch-size", *only);
   if (!options.text("data-dir") && image_source(options) == train::ImageSource::Files)
     impose(options, "synthetic-data", true);
-  impose(options, "iterations", bench.length.steps + bench.length.warmup);
-  impose(options, "validation-mode", std::string("none"));
+  impose(options, "iterations", bench.length.all());
+  impose(options, "validation-mode", std::string(infers ? "all" : "none"));
   const MachineFacts machine = this_machine(world);
+  const train::Together together(world);
   open_in_turn(world, [&] { bench.run = open_and_resolve(options, machine); });
+  together.run([&] { set_epochs(options, bench); });
   require_alike(world, bench.run);
   bench.run.notices.insert(bench.run.notices.begin(), invocation.notices.begin(),
                            invocation.notices.end());

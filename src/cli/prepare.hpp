@@ -34,8 +34,10 @@ void print_lines(std::FILE* out, const std::vector<std::string>& lines);
 /// nothing under --quiet.
 void print_notices(const Options& options, const std::vector<std::string>& lines);
 
-/// Says so if other programs use the cores that are about to be measured, of this number.
-void note_load(int cores);
+/// The line that says that other programs use the cores that are about to be measured, of this
+/// number; "" if they do not. It begins with kLoadNotice.
+[[nodiscard]] std::string load_notice(int cores);
+inline constexpr std::string_view kLoadNotice = "The load average of this machine is";
 
 /// What a command passes to the trainer.
 struct PreparedRun {
@@ -104,12 +106,18 @@ struct RecordedNetwork {
 [[nodiscard]] io::Preparation measured_preparation(const io::CheckpointReader& checkpoint,
                                                    const Options& given);
 
-/// A training that keeps nothing, for measurements of `steps` after `warmup_steps`. Without a data
-/// directory its data are synthetic.
+/// A training that keeps nothing, or inference, for measurements. Without a data directory its data
+/// are synthetic.
 struct PreparedBench {
   PreparedRun run;
+  train::BenchUse use = train::BenchUse::Training;
   train::BenchLength length;
+  /// What it reads: the training images, or for inference those of the validation.
+  [[nodiscard]] const std::shared_ptr<const io::Dataset>& dataset() const {
+    return use == train::BenchUse::Training ? run.data.train : run.data.validation;
+  }
 };
+/// Errors: Usage, if --measured-epochs ends before the warm-up does.
 [[nodiscard]] PreparedBench prepare_bench(const Invocation& invocation, const comm::World& world);
 
 }  // namespace millrace::cli

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/benchmark.hpp"
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "core/clock.hpp"
+#include "core/percentile.hpp"
 #include "train/learning_rate.hpp"
 #include "train/memory.hpp"
 #include "train/session.hpp"
@@ -17,40 +16,27 @@
 namespace millrace::train {
 namespace {
 
-BenchResult bench_steps(const TrainConfig& config, const comm::World& world,
-                        const std::shared_ptr<const io::Dataset>& dataset,
-                        const BenchLength& length) {
-  Session session(config, Session::Use::Training, world);
-  Watchdog watchdog(world.rank(), config.hang_timeout);
-  watchdog.follow(session);
-  const TrainInputs inputs{
-      .train = dataset, .validation = nullptr, .command_line = {}, .notices = {}};
-  require_device_memory(forecast_memory(session, config, inputs, resident_bytes()), config, inputs,
-                        world);
-  session.allocate();
-  session.initialise(config.seed);
-  const Feeds feeds = session.feeder().training(dataset, 0);
-  BenchResult result;
-  std::vector<double> waits;
-  result.images_per_step = config.total_batch();
-  result.arena_bytes = session.arena_bytes();
-  result.macs_per_image = session.graph().forward_macs();
-  PipelineStatistics statistics(session.executor());
-  const std::int64_t all = length.warmup + length.steps;
-  for (std::int64_t i = 0; i < all; ++i) {
-    const Timer timer;
-    const StepResult step = session.step(feeds, i, learning_rate_at(config.learning_rate, i, all));
-    if (i < length.warmup) continue;
-    statistics.add(timer.seconds());
-    result.step_seconds.push_back(timer.seconds());
-    waits.push_back(step.loader_seconds);
+/// A session that is ready to run, and what it reads.
+struct Started {
+  Started(const TrainConfig& config, const comm::World& world,
+          const std::shared_ptr<const io::Dataset>& dataset, BenchUse use)
+      : session(config, use == BenchUse::Training ? Use::Training : Use::Inference, world),
+        watchdog(world.rank(), config.hang_timeout) {
+    watchdog.follow(session);
+    const TrainInputs inputs{
+        .train = dataset, .validation = nullptr, .command_line = {}, .notices = {}};
+    if (use == BenchUse::Training)
+      require_device_memory(forecast_memory(session, config, inputs, resident_bytes()), config,
+                            inputs, world);
+    session.allocate();
+    session.initialise(config.seed);
+    feeds = use == BenchUse::Training ? session.feeder().training(dataset, 0)
+                                      : session.feeder().inference(dataset);
   }
-  result.pipeline = to_text(statistics.report(world), session.executor().plan());
-  std::sort(waits.begin(), waits.end());
-  result.loader_seconds = waits.at(waits.size() / 2);
-  std::sort(result.step_seconds.begin(), result.step_seconds.end());
-  return result;
-}
+  Session session;
+  Watchdog watchdog;
+  Feeds feeds;
+};
 
 /// Takes the batches of that many steps from every loader that reads images.
 std::int64_t take_images(const Feeds& feeds, const TrainConfig& config, std::int64_t steps) {
@@ -83,31 +69,54 @@ double rate_of_loaders(const TrainConfig& config, const comm::World& world,
 
 }  // namespace
 
-double BenchResult::percentile_seconds(double fraction) const {
-  const auto last = static_cast<double>(step_seconds.size() - 1);
-  return step_seconds.at(static_cast<std::size_t>(std::lround(last * fraction)));
-}
-
-double BenchResult::median_seconds() const { return percentile_seconds(0.5); }
+double BenchResult::median_seconds() const { return percentile_of(step_seconds, 0.5); }
 
 double BenchResult::images_per_second() const {
   return static_cast<double>(images_per_step) / median_seconds();
 }
 
 BenchResult bench(const TrainConfig& config, const comm::World& world,
-                  const std::shared_ptr<const io::Dataset>& dataset, const BenchLength& length) {
-  return bench_steps(config, world, dataset, length);
+                  const std::shared_ptr<const io::Dataset>& dataset, BenchUse use,
+                  const BenchLength& length, const AfterStep& after_step) {
+  Started started(config, world, dataset, use);
+  Session& session = started.session;
+  BenchResult result;
+  std::vector<double> waits;
+  result.images_per_step = config.total_batch();
+  result.arena_bytes = session.arena_bytes();
+  result.macs_per_image = session.graph().forward_macs();
+  PipelineStatistics statistics(session.executor());
+  for (std::int64_t i = 0; i < length.all(); ++i) {
+    const Timer timer;
+    const StepResult step =
+        use == BenchUse::Inference
+            ? session.infer(started.feeds)
+            : session.step(started.feeds, i,
+                           learning_rate_at(config.learning_rate, i, length.all()));
+    const double seconds = timer.seconds();
+    if (i >= length.warmup) {
+      statistics.add(seconds);
+      result.step_seconds.push_back(seconds);
+      result.metrics += step.metrics;
+      waits.push_back(step.loader_seconds);
+    }
+    after_step(i, seconds);
+  }
+  result.pipeline = to_text(statistics.report(world), session.executor().plan());
+  result.loader_seconds = percentile_of(waits, 0.5);
+  return result;
 }
 
 DataBenchResult bench_data(const TrainConfig& config, const comm::World& world,
                            const std::shared_ptr<const io::Dataset>& dataset,
-                           const BenchLength& length) {
+                           const BenchLength& length, const AfterStep& after_step) {
   TrainConfig resident = config;
   resident.data.source = ImageSource::Device;
   DataBenchResult result;
   result.loader_rate = rate_of_loaders(config, world, dataset, length);
-  result.device_rate = bench_steps(resident, world, dataset, length).images_per_second();
-  result.together = bench_steps(config, world, dataset, length);
+  result.device_rate =
+      bench(resident, world, dataset, BenchUse::Training, length).images_per_second();
+  result.together = bench(config, world, dataset, BenchUse::Training, length, after_step);
   return result;
 }
 

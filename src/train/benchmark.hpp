@@ -2,26 +2,32 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "comm/world.hpp"
 #include "io/data/dataset.hpp"
+#include "pipeline/stage.hpp"
 #include "train/config.hpp"
 
 namespace millrace::train {
 
-/// Steady-state speed of a training.
+/// A step of a training is a weight update; a step of inference is the forward pass of as many
+/// images, with running statistics and without a stash, as a validation runs it.
+enum class BenchUse { Training, Inference };
+
+/// Steady-state speed.
 struct BenchResult {
-  std::vector<double> step_seconds;  ///< of the measured steps, ascending
+  std::vector<double> step_seconds;  ///< of the measured steps, in the order in which they ran
   double loader_seconds = 0.0;       ///< median time per step spent waiting for data
   std::int64_t images_per_step = 0;
   std::int64_t arena_bytes = 0;
-  std::int64_t macs_per_image = 0;  ///< forward
-  std::string pipeline;             ///< text: how each device spent its time
+  std::int64_t macs_per_image = 0;      ///< forward
+  pipeline::MicroBatchMetrics metrics;  ///< sums over the images of the measured steps
+  std::string pipeline;                 ///< text: how each device spent its time
   [[nodiscard]] double median_seconds() const;
-  [[nodiscard]] double percentile_seconds(double fraction) const;
   [[nodiscard]] double images_per_second() const;
 };
 
@@ -37,14 +43,21 @@ struct DataBenchResult {
 struct BenchLength {
   std::int64_t warmup = 10;
   std::int64_t steps = 50;
+  [[nodiscard]] std::int64_t all() const { return warmup + steps; }
 };
 
+/// Called after each step with its number, from 0, and its time; by bench_data(), only while
+/// loaders and devices work together.
+using AfterStep = std::function<void(std::int64_t step, double seconds)>;
+
 /// Both are collective and need a device::Environment.
-[[nodiscard]] BenchResult bench(const TrainConfig& config, const comm::World& world,
-                                const std::shared_ptr<const io::Dataset>& dataset,
-                                const BenchLength& length);
-[[nodiscard]] DataBenchResult bench_data(const TrainConfig& config, const comm::World& world,
-                                         const std::shared_ptr<const io::Dataset>& dataset,
-                                         const BenchLength& length);
+[[nodiscard]] BenchResult bench(
+    const TrainConfig& config, const comm::World& world,
+    const std::shared_ptr<const io::Dataset>& dataset, BenchUse use, const BenchLength& length,
+    const AfterStep& after_step = [](std::int64_t, double) {});
+[[nodiscard]] DataBenchResult bench_data(
+    const TrainConfig& config, const comm::World& world,
+    const std::shared_ptr<const io::Dataset>& dataset, const BenchLength& length,
+    const AfterStep& after_step = [](std::int64_t, double) {});
 
 }  // namespace millrace::train

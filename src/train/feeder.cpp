@@ -25,13 +25,9 @@ std::int64_t Feeds::stand_ins() const {
 }
 
 Feeder::Feeder(const TrainConfig& config, const Shape& image,
-               std::span<const pipeline::LocalStage> units, const pipeline::Executor* training,
+               std::span<const pipeline::LocalStage> units, const pipeline::Executor* endless,
                const pipeline::Executor* evaluation)
-    : config_(&config),
-      image_(image),
-      units_(units),
-      training_(training),
-      evaluation_(evaluation) {}
+    : config_(&config), image_(image), units_(units), endless_(endless), evaluation_(evaluation) {}
 
 /// Number of stages of this process that read images; 0 unless it holds the first device.
 int Feeder::image_readers(const pipeline::Executor& executor) const {
@@ -52,14 +48,14 @@ int Feeder::threads_of_loader(const pipeline::Executor& executor) const {
 }
 
 int Feeder::threads() const {
-  const pipeline::Executor& executor = training_ != nullptr ? *training_ : *evaluation_;
+  const pipeline::Executor& executor = endless_ != nullptr ? *endless_ : *evaluation_;
   return image_readers(executor) * threads_of_loader(executor);
 }
 
 /// Bytes of a micro-batch of images that stays on the device.
 std::int64_t Feeder::resident_bytes() const {
-  if (training_ == nullptr || config_->data.source != ImageSource::Device ||
-      image_readers(*training_) == 0)
+  if (endless_ == nullptr || config_->data.source != ImageSource::Device ||
+      image_readers(*endless_) == 0)
     return 0;
   return device::aligned(config_->batch_size * image_.elements() * size_of(image_type(*config_)));
 }
@@ -71,7 +67,7 @@ std::int64_t Feeder::loader_bytes(std::int64_t validation_images) const {
   const std::int64_t batches = io::LoaderOptions{}.batches_ahead + 1;
   std::int64_t images = 0;
   for (std::size_t u = 0; u < units_.size(); ++u) {
-    if (training_ != nullptr && training_->reads_images(u) &&
+    if (endless_ != nullptr && endless_->reads_images(u) &&
         config_->data.source != ImageSource::Device)
       images += batches * config_->batch_size;
     if (evaluation_ != nullptr && evaluation_->reads_images(u))
@@ -82,12 +78,12 @@ std::int64_t Feeder::loader_bytes(std::int64_t validation_images) const {
 
 /// Reads the first micro-batch of the run, for every replica.
 io::ResidentImages Feeder::make_resident(const std::shared_ptr<const io::Dataset>& dataset,
-                                         io::LoaderOptions options) {
+                                         const io::SampleOrder& order, io::LoaderOptions options) {
   options.first_position = 0;
   options.threads = 0;
   options.content = io::Content::Images;
   options.mixing = {};
-  io::Loader loader(dataset, io::SampleOrder::shuffled(config_->seed, dataset->size()), options);
+  io::Loader loader(dataset, order, options);
   const io::Batch& batch = *loader.next();
   resident_images_ = std::make_unique<device::Arena>(resident_bytes());
   device::copy_to_device(resident_images_->at(0), batch.images.data(), std::ssize(batch.images));
@@ -120,18 +116,26 @@ Feeds Feeder::feeds(const pipeline::Executor& executor,
   return result;
 }
 
-Feeds Feeder::training(const std::shared_ptr<const io::Dataset>& dataset,
-                       std::int64_t first_position) {
-  io::LoaderOptions options;
+Feeds Feeder::endless(const std::shared_ptr<const io::Dataset>& dataset,
+                      const io::SampleOrder& order, io::LoaderOptions options) {
   options.batch_size = config_->batch_size;
   options.type = image_type(*config_);
   options.seed = config_->seed;
+  if (resident_bytes() > 0) options.resident = make_resident(dataset, order, options);
+  return feeds(*endless_, dataset, order, options);
+}
+
+Feeds Feeder::training(const std::shared_ptr<const io::Dataset>& dataset,
+                       std::int64_t first_position) {
+  io::LoaderOptions options;
   options.augment = config_->data.augment;
   options.mixing = config_->data.mixing;
   options.first_position = first_position;
-  if (resident_bytes() > 0) options.resident = make_resident(dataset, options);
-  return feeds(*training_, dataset, io::SampleOrder::shuffled(config_->seed, dataset->size()),
-               options);
+  return endless(dataset, io::SampleOrder::shuffled(config_->seed, dataset->size()), options);
+}
+
+Feeds Feeder::inference(const std::shared_ptr<const io::Dataset>& dataset) {
+  return endless(dataset, io::SampleOrder::sequential(dataset->size()), {});
 }
 
 Feeds Feeder::validation(const std::shared_ptr<const io::Dataset>& dataset) const {

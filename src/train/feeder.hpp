@@ -25,15 +25,18 @@ struct Feeds {
 /// many threads.
 class Feeder {
  public:
-  /// `units` are those of both executors; `evaluation` is the one for most of a validation. Either
-  /// may be null. All must outlive this.
+  /// `units` are those of both executors. `endless` takes batches without end, for training or for
+  /// inference; `evaluation` is the one for most of a validation. Either may be null. All must
+  /// outlive this.
   Feeder(const TrainConfig& config, const Shape& image, std::span<const pipeline::LocalStage> units,
-         const pipeline::Executor* training, const pipeline::Executor* evaluation);
+         const pipeline::Executor* endless, const pipeline::Executor* evaluation);
 
   /// Loaders from a position in the run. Images that stay on the device are copied there, and the
   /// loaders then read only labels.
   [[nodiscard]] Feeds training(const std::shared_ptr<const io::Dataset>& dataset,
                                std::int64_t first_position);
+  /// Loaders for inference: the data set in order, as a validation reads it, again and again.
+  [[nodiscard]] Feeds inference(const std::shared_ptr<const io::Dataset>& dataset);
   /// Loaders for the whole data set, in order.
   [[nodiscard]] Feeds validation(const std::shared_ptr<const io::Dataset>& dataset) const;
 
@@ -48,7 +51,10 @@ class Feeder {
   [[nodiscard]] int image_readers(const pipeline::Executor& executor) const;
   [[nodiscard]] int threads_of_loader(const pipeline::Executor& executor) const;
   [[nodiscard]] io::ResidentImages make_resident(const std::shared_ptr<const io::Dataset>& dataset,
+                                                 const io::SampleOrder& order,
                                                  io::LoaderOptions options);
+  [[nodiscard]] Feeds endless(const std::shared_ptr<const io::Dataset>& dataset,
+                              const io::SampleOrder& order, io::LoaderOptions options);
   [[nodiscard]] Feeds feeds(const pipeline::Executor& executor,
                             const std::shared_ptr<const io::Dataset>& dataset,
                             const io::SampleOrder& order, const io::LoaderOptions& options) const;
@@ -56,7 +62,7 @@ class Feeder {
   const TrainConfig* config_;
   Shape image_;
   std::span<const pipeline::LocalStage> units_;
-  const pipeline::Executor* training_;
+  const pipeline::Executor* endless_;
   const pipeline::Executor* evaluation_;
   std::unique_ptr<device::Arena> resident_images_;
 };

@@ -35,6 +35,14 @@ ops::Update update_of(const OptimiserConfig& optimiser, double rate, std::int64_
   return update;
 }
 
+double seconds_awaiting_images(const pipeline::Executor& executor) {
+  double seconds = 0.0;
+  for (const pipeline::Piece& piece : executor.recording().pieces())
+    if (piece.doing == pipeline::Doing::AwaitImages)
+      seconds += 1e-9 * static_cast<double>(piece.end - piece.begin);
+  return seconds;
+}
+
 }  // namespace
 
 Session::Session(const TrainConfig& config, Use use, const comm::World& world)
@@ -62,12 +70,16 @@ Session::Session(const TrainConfig& config, models::Graph graph, Use use, const 
     config_.pipeline =
         pipeline::plan_of_one_stage(graph_, static_cast<std::int32_t>(config.micro_batches));
   if (evaluates(config_, use)) plan_validation();
+  if (use == Use::Inference) plan_inference();
   make_stages(use);
   make_executors(use);
   const bool trains = use == Use::Training;
   tensors_.emplace(graph_, units_, trains ? std::optional(config_.optimiser.kind) : std::nullopt);
-  feeder_.emplace(config_, graph_.input_shape, units_, training_.get(),
-                  groups_.empty() ? nullptr : groups_.front().executor.get());
+  const pipeline::Executor* const evaluating =
+      groups_.empty() ? nullptr : groups_.front().executor.get();
+  const bool infers = use == Use::Inference;
+  feeder_.emplace(config_, graph_.input_shape, units_, infers ? evaluating : training_.get(),
+                  infers ? nullptr : evaluating);
 }
 
 void Session::plan_validation() {
@@ -79,6 +91,11 @@ void Session::plan_validation() {
       groups_.push_back(
           {pipeline::forward_plan(graph_, config_.pipeline, static_cast<std::int32_t>(size)),
            nullptr});
+}
+
+void Session::plan_inference() {
+  const auto count = static_cast<std::int32_t>(config_.micro_batches);
+  groups_.push_back({pipeline::forward_plan(graph_, config_.pipeline, count), nullptr});
 }
 
 /// Caps 2 s and 2 s + 1 belong to stage s; a single cap applies to all.
@@ -261,9 +278,18 @@ StepResult Session::step(const Feeds& feeds, std::int64_t iteration, double lear
   training_->exchange([&] { result.metrics = collect(*training_, feeds); });
   result.skipped = training_->skipped();
   scaling_ = after_step(config_.loss_scaling, scaling_, result.skipped);
-  for (const pipeline::Piece& piece : training_->recording().pieces())
-    if (piece.doing == pipeline::Doing::AwaitImages)
-      result.loader_seconds += 1e-9 * static_cast<double>(piece.end - piece.begin);
+  result.loader_seconds = seconds_awaiting_images(*training_);
+  return result;
+}
+
+StepResult Session::infer(const Feeds& feeds) {
+  pipeline::Executor& executor = *groups_.front().executor;
+  pipeline::StepSettings settings;
+  settings.weights_packed = std::exchange(inferred_, true);
+  run(executor, settings, feeds);
+  StepResult result;
+  executor.exchange([&] { result.metrics = collect(executor, feeds); });
+  result.loader_seconds = seconds_awaiting_images(executor);
   return result;
 }
 

@@ -107,13 +107,19 @@ class Session {
                                        const std::function<bool(std::int64_t)>& cancelled,
                                        const TakeLogits& take = {});
 
+  /// Runs the next micro-batches of a session for inference, as many as a weight update takes, and
+  /// returns their sums. The weights must stay the same from the first call on. Collective.
+  StepResult infer(const Feeds& feeds);
+
   /// Number of stand-ins (io::Sample) so far in the batches of the feeds used last, over all ranks.
   [[nodiscard]] std::int64_t stand_ins() const { return stand_ins_; }
 
   /// The stages of this process, by replica and stage.
   [[nodiscard]] const std::vector<pipeline::LocalStage>& units() const { return units_; }
-  /// Executor of training; for traces, statistics and the watchdog.
-  [[nodiscard]] const pipeline::Executor& executor() const { return *training_; }
+  /// Executor of training, or of inference; for traces, statistics and the watchdog.
+  [[nodiscard]] const pipeline::Executor& executor() const {
+    return training_ ? *training_ : *groups_.front().executor;
+  }
   /// Recordings of training steps are by this clock from now on.
   void set_clock(pipeline::Recording::Clock now) { training_->set_clock(now); }
   /// The executor that is running or ran last.
@@ -123,13 +129,14 @@ class Session {
   Session(const TrainConfig& config, models::Graph graph, Use use, const comm::World& world,
           int rank, std::unique_ptr<comm::Transport> transport);
 
-  /// Validation runs in groups of micro-batches; the last group may be smaller.
+  /// Validation runs in groups of micro-batches; the last group may be smaller. Inference has one.
   struct Group {
     pipeline::PipelinePlan plan;
     std::unique_ptr<pipeline::Executor> executor;
   };
 
   void plan_validation();
+  void plan_inference();
   void make_stages(Use use);
   [[nodiscard]] ops::Backend& backend_of(std::int32_t stage);
   void make_executors(Use use);
@@ -152,6 +159,7 @@ class Session {
   std::optional<Feeder> feeder_;
   std::unique_ptr<device::Arena> arena_;
   ScalingState scaling_;
+  bool inferred_ = false;     ///< the weights are packed for inference
   std::vector<double> sums_;  ///< metrics and stand-ins, to be summed over ranks
   std::int64_t stand_ins_ = 0;
   std::atomic<const pipeline::Executor*> active_{nullptr};

@@ -30,13 +30,15 @@ pipeline::ProgramOptions training_program(const TrainConfig& config) {
 }
 
 bool evaluates(const TrainConfig& config, Use use) {
-  return use == Use::Evaluation || config.validation != ValidationMode::None;
+  return use == Use::Evaluation ||
+         (use == Use::Training && config.validation != ValidationMode::None);
 }
 
 pipeline::StageOptions stage_options(const TrainConfig& config, Use use) {
   pipeline::StageOptions options{training_program(config)};
-  if (use == Use::Evaluation) options.batch = 0;
+  if (use != Use::Training) options.batch = 0;
   options.evaluation_batch = evaluates(config, use) ? config.validation_batch_size : 0;
+  if (use == Use::Inference) options.evaluation_batch = config.batch_size;
   options.backward = splits_backward(config.pipeline.schedule) ? pipeline::Backward::Split
                                                                : pipeline::Backward::Joined;
   options.label_smoothing = {static_cast<float>(config.label_smoothing), config.smoothing};

@@ -21,8 +21,9 @@ namespace millrace::train {
 /// backward pass follows from the schedule.
 [[nodiscard]] pipeline::ProgramOptions training_program(const TrainConfig& config);
 
-/// What a process does with its stages.
-enum class Use { Training, Evaluation };
+/// What a process does with its stages. Inference: batch after batch without end, with the programs
+/// of an evaluation.
+enum class Use { Training, Evaluation, Inference };
 /// Whether the stages also run validations.
 [[nodiscard]] bool evaluates(const TrainConfig& config, Use use);
 /// The options of the stages of a run, but for their slots, shares and segments.

@@ -53,6 +53,17 @@ const std::vector<Recipe>& recipes() {
        "2500: 1.024, 28125: 1.024"},
       {"nvidia-resnet50-250epochs", 25'559'081, 2048, 156'250, 1.0 / 32768,
        "2500: 1.024, 78125: 1.024"},
+      // The other five scripts of the guide: its lengths in steps of 256 or 128 a device.
+      {"nvidia-resnet50-fp16-1gpu", 25'559'081, 256, 250'200, 1.0 / 32768,
+       "20016: 0.128, 125100: 0.128"},
+      {"nvidia-resnet50-fp16-4gpu", 25'559'081, 1024, 62'550, 1.0 / 32768,
+       "5004: 0.512, 31275: 0.512"},
+      {"nvidia-resnet50-fp32-1gpu", 25'559'081, 128, 500'450, 1.0 / 32768,
+       "40036: 0.064, 250225: 0.064"},
+      {"nvidia-resnet50-fp32-4gpu", 25'559'081, 512, 125'100, 1.0 / 32768,
+       "10008: 0.256, 62550: 0.256"},
+      {"nvidia-resnet50-fp32-8gpu", 25'559'081, 1024, 62'550, 1.0 / 32768,
+       "5004: 0.512, 31275: 0.512"},
       {"nvidia-resnext101-90epochs", 44'179'753, 1024, 112'590, 1.0 / 16384,
        "5004: 0.512, 56295: 0.512"},
       {"nvidia-resnext101-250epochs", 44'179'753, 1024, 312'750, 1.0 / 16384,
@@ -63,6 +74,11 @@ const std::vector<Recipe>& recipes() {
       {"habana-resnext101-8workers", 44'179'753, 1024, 112'590, 1.0 / 16384,
        "5004: 0.512, 56295: 0.512"},
       {"habana-resnext101-64workers", 44'179'753, 8192, 14'040, 7.93e-5, "624: 4.096, 7020: 4.096"},
+      {"habana-resnext101-250epochs", 44'179'753, 1024, 312'750, 1.0 / 16384,
+       "5004: 0.512, 156375: 0.512"},
+      // 0.1 for a batch of 256, a tenth of it after 30, 60 and 80 epochs (B.6, C.3).
+      {"habana-resnet50-sgd", 25'559'081, 256, 450'360, 1e-4,
+       "2502: 0.01, 150120: 0.1, 150121: 0.01, 400321: 0.0001"},
       // Peaks 2.5 and 9.5 after 3 epochs (B.6, C.3).
       {"habana-resnet50-lars-1worker", 25'559'081, 128, 10'009, 1e-4, "10008: 0.8332500749325606"},
       {"habana-resnet50-lars-8workers", 25'559'081, 2048, 25'000, 1e-4,
@@ -80,6 +96,24 @@ const std::vector<Recipe>& recipes() {
 
 fs::path file_of(const std::string& name) {
   return fs::path(MILLRACE_SOURCE_DIR) / "configs" / (name + ".toml");
+}
+
+/// Recipes that validate what another one has trained.
+const std::vector<std::pair<std::string, std::string>>& evaluations() {
+  static const std::vector<std::pair<std::string, std::string>> all = {
+      {"nvidia-resnet50-fp16-eval", "16.32"}, {"nvidia-resnet50-fp32-eval", "32.32"}};
+  return all;
+}
+
+TEST(RecipesTest, EvaluationsSayHowImagesAreValidated) {
+  for (const auto& [name, precision] : evaluations()) {
+    const Options options = load_options(
+        Command::Validate, std::vector<std::string>{"--config", file_of(name).string()}, 0,
+        environment_of({}));
+    EXPECT_EQ(options.integer("batch-size"), 256) << name;
+    EXPECT_EQ(options.text("precision"), precision) << name;
+    EXPECT_EQ(options.settings().size(), 4u) << name << ": all else is that of the run";
+  }
 }
 
 /// The recipe, reduced with --smoke.
@@ -113,6 +147,7 @@ TEST(RecipesTest, ResolveToThePublishedNumbers) {
 TEST(RecipesTest, EveryFileHasItsRowAndSaysWhatItIsFor) {
   std::set<std::string> known = {"resnet20-cifar10"};  // millrace's own
   for (const Recipe& recipe : recipes()) known.insert(recipe.name);
+  for (const auto& [name, precision] : evaluations()) known.insert(name);
   for (const fs::directory_entry& entry :
        fs::directory_iterator(fs::path(MILLRACE_SOURCE_DIR) / "configs")) {
     if (entry.path().extension() != ".toml") continue;
@@ -126,7 +161,9 @@ TEST(RecipesTest, EveryFileHasItsRowAndSaysWhatItIsFor) {
       ++lines;
     }
     EXPECT_LT(lines, 40) << entry.path();
-    EXPECT_TRUE(contains(head, "millrace train --config")) << entry.path();
+    const bool trains = !entry.path().stem().string().ends_with("-eval");
+    EXPECT_TRUE(contains(head, trains ? "millrace train --config" : "millrace validate --config"))
+        << entry.path();
     EXPECT_TRUE(contains(head, "Data: ")) << entry.path();
     EXPECT_TRUE(contains(head, "Expected: ")) << entry.path();
     EXPECT_TRUE(contains(head, "Source: ")) << entry.path();

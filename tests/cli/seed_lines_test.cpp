@@ -158,6 +158,9 @@ TEST(NvidiaLinesTest, OtherModes) {
     const Read bench = read_seed("nvidia", line);
     EXPECT_EQ(bench.command, Command::Bench);
     EXPECT_EQ(bench.options.integer("warmup-steps"), 200);
+    EXPECT_EQ(bench.options.real("measured-epochs"), 1.0);
+    EXPECT_EQ(bench.options.text("results-file"), "/tmp/results/training_benchmark.json");
+    EXPECT_TRUE(bench.notices.empty()) << bench.notices.front();
     EXPECT_EQ(bench.options.integer("batch-size"), 256);
   }
   for (const char* line :
@@ -178,8 +181,15 @@ TEST(NvidiaLinesTest, OtherModes) {
         "to results directory>",
         "python ./main.py --mode=inference_benchmark --use_tf_amp --warmup_steps 20 --train_iter "
         "100 --iter_unit batch --batch_size <batch size> --data_dir=<path to imagenet> "
-        "--log_dir=<path to results directory>"})
-    EXPECT_EQ(read_seed("nvidia", line).command, Command::Validate) << line;
+        "--log_dir=<path to results directory>"}) {
+    const Read bench = read_seed("nvidia", line);
+    EXPECT_EQ(bench.command, Command::Bench) << line;
+    EXPECT_TRUE(bench.options.flag("inference"));
+    EXPECT_EQ(bench.options.integer("warmup-steps"), 20);
+    EXPECT_EQ(bench.options.integer("steps"), 80);
+    EXPECT_EQ(bench.options.text("results-file"), "/tmp/results/eval_benchmark.json");
+    EXPECT_TRUE(bench.notices.empty()) << bench.notices.front();
+  }
 }
 
 TEST(NvidiaLinesTest, Predictions) {
@@ -351,14 +361,7 @@ TEST(NvidiaLinesTest, LossScalingIsAutomaticStaticOrSaidToBeNone) {
                 "--loss_scale has no effect here: it needs --use_static_loss_scaling"}));
 }
 
-TEST(NvidiaLinesTest, ABenchmarkOfInferenceSaysWhatItDoesNotKeep) {
-  const Read read = read_seed("nvidia",
-                              "main.py --mode=inference_benchmark --warmup_steps 2 --train_iter 3 "
-                              "--iter_unit batch --batch_size 500 --log_dir logs");
-  EXPECT_EQ(read.options.integer("batch-size"), 500);
-  EXPECT_EQ(read.notices, (std::vector<std::string>{
-                              "--iter_unit, --log_dir, --train_iter, --warmup_steps: no effect on "
-                              "validation, which reads every image once and changes no weights"}));
+TEST(NvidiaLinesTest, AnEvaluationSaysWhatItDoesNotKeep) {
   const Read evaluate = read_seed(
       "nvidia", "main.py --mode=evaluate --results_dir run --lr_init 0.2 --weight_decay 1e-5");
   EXPECT_EQ(evaluate.notices,
@@ -375,7 +378,10 @@ TEST(NvidiaLinesTest, ABenchmarkOfTrainingMeasuresWhatIsLeftBehindItsWarmup) {
   EXPECT_TRUE(read.notices.empty());
   EXPECT_TRUE(
       says(read_seed("nvidia", line + "--num_iter 3"),
-           "--num_iter has no effect here: the length of a benchmark is counted in batches"));
+           "--num_iter has no effect here: without --data_dir, --iter_unit batch is needed"));
+  EXPECT_EQ(
+      read_seed("nvidia", line + "--num_iter 3 --data_dir /d").options.real("measured-epochs"),
+      3.0);
 }
 
 TEST(NvidiaLinesTest, ValidatesOnceBehindTheTraining) {

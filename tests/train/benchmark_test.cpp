@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/benchmark.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "tests/train/small_run.hpp"
+
+namespace millrace::train {
+namespace {
+
+using namespace small;
+
+/// Noise that counts the reads of each image.
+class CountedDataset final : public io::Dataset {
+ public:
+  CountedDataset(const Shape& shape, std::int64_t size)
+      : noise_(shape, -1, size), reads_(static_cast<std::size_t>(size)) {}
+  [[nodiscard]] std::string name() const override { return noise_.name(); }
+  [[nodiscard]] std::int64_t size() const override { return noise_.size(); }
+  [[nodiscard]] Shape image_shape() const override { return noise_.image_shape(); }
+  [[nodiscard]] std::int64_t classes() const override { return noise_.classes(); }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const override {
+    return noise_.label(index);
+  }
+  io::Sample read(std::int64_t index, const io::ReadKey& key, std::span<std::uint8_t> image,
+                  PixelScaling& scaling) const override {
+    if (key.augment) augmented_ = true;
+    ++reads_[static_cast<std::size_t>(index)];
+    return noise_.read(index, key, image, scaling);
+  }
+  [[nodiscard]] std::int64_t reads(std::int64_t index) const {
+    return reads_[static_cast<std::size_t>(index)];
+  }
+  [[nodiscard]] std::int64_t all_reads() const {
+    std::int64_t sum = 0;
+    for (const auto& reads : reads_) sum += reads;
+    return sum;
+  }
+  [[nodiscard]] bool augmented() const { return augmented_; }
+
+ private:
+  NoiseDataset noise_;
+  mutable std::vector<std::atomic<std::int64_t>> reads_;
+  mutable std::atomic<bool> augmented_ = false;
+};
+
+/// Micro-batches of two images, read when they are needed.
+TrainConfig measured(const Layout& layout) {
+  TrainConfig config = planned(layout);
+  config.data.loader_threads = 0;
+  return config;
+}
+
+BenchResult bench_of(const TrainConfig& config, BenchUse use, const BenchLength& length,
+                     std::shared_ptr<const io::Dataset> data = nullptr) {
+  const comm::World world;
+  if (!data) data = std::make_shared<NoiseDataset>(network_of(config).input_shape);
+  return bench(config, world, data, use, length);
+}
+
+TEST(BenchmarkTest, RunsAndMeasuresExactlyTheStepsThatItIsAskedFor) {
+  for (const BenchUse use : {BenchUse::Training, BenchUse::Inference}) {
+    const TrainConfig config = measured({});
+    const auto data = std::make_shared<CountedDataset>(network_of(config).input_shape, 500);
+    const comm::World world;
+    std::vector<std::int64_t> steps;
+    std::vector<double> seconds;
+    const BenchResult result = bench(config, world, data, use, {.warmup = 2, .steps = 3},
+                                     [&](std::int64_t step, double time) {
+                                       steps.push_back(step);
+                                       if (step >= 2) seconds.push_back(time);
+                                     });
+    EXPECT_EQ(steps, (std::vector<std::int64_t>{0, 1, 2, 3, 4}));
+    EXPECT_EQ(result.step_seconds, seconds) << "in the order in which they ran";
+    EXPECT_EQ(result.images_per_step, config.total_batch());
+    EXPECT_EQ(result.metrics.samples, 3 * config.total_batch());
+    EXPECT_EQ(data->all_reads(), 5 * config.total_batch());
+    EXPECT_EQ(data->augmented(), use == BenchUse::Training);
+  }
+}
+
+TEST(BenchmarkTest, InferenceReadsTheImagesInOrderAgainAndAgain) {
+  const TrainConfig config = measured({.batch = 4});  // 16 images a step
+  const auto data = std::make_shared<CountedDataset>(network_of(config).input_shape, 40);
+  (void)bench_of(config, BenchUse::Inference, {.warmup = 1, .steps = 2}, data);
+  for (std::int64_t i = 0; i < 40; ++i) EXPECT_EQ(data->reads(i), i < 8 ? 2 : 1) << i;
+}
+
+/// What a validation of `images` sums up, with initial weights.
+pipeline::MicroBatchMetrics validated(TrainConfig config, std::int64_t images) {
+  config.data.validation_size = images;
+  config.validation_batch_size = config.batch_size;
+  const comm::World world;
+  Session session(config, Session::Use::Evaluation, world);
+  session.allocate();
+  session.initialise(config.seed);
+  const auto data = std::make_shared<NoiseDataset>(network_of(config).input_shape, -1, images);
+  return session.evaluate(session.feeder().validation(data), images,
+                          [](std::int64_t) { return false; });
+}
+
+// Packed weights stay from step to step; the sums would tell if they were not those of the network.
+TEST(BenchmarkTest, InferenceComputesWhatAValidationComputes) {
+  for (const Layout& layout :
+       {Layout{}, Layout{.type = DType::BF16}, Layout{.stages = 3, .schedule = "1F1B"},
+        Layout{.replicas = 2}, Layout{.family = Family::EfficientNet}}) {
+    SCOPED_TRACE(name_of(layout));
+    TrainConfig config = measured(layout);
+    const std::int64_t images = 3 * config.total_batch();
+    const BenchResult result =
+        bench_of(config, BenchUse::Inference, {.warmup = 0, .steps = 3},
+                 std::make_shared<NoiseDataset>(network_of(config).input_shape, -1, images));
+    const pipeline::MicroBatchMetrics expected = validated(config, images);
+    EXPECT_EQ(result.metrics.samples, expected.samples);
+    EXPECT_DOUBLE_EQ(result.metrics.loss, expected.loss);
+    EXPECT_EQ(result.metrics.top1, expected.top1);
+    EXPECT_EQ(result.metrics.top5, expected.top5);
+  }
+}
+
+TEST(BenchmarkTest, InferenceKeepsNoStashAndNoGradients) {
+  TrainConfig config = measured({});
+  config.validation_batch_size = config.batch_size;
+  const comm::World world;
+  const Session inference(config, Use::Inference, world);
+  const Session training(config, Use::Training, world);
+  EXPECT_EQ(inference.arena_bytes(), Session(config, Use::Evaluation, world).arena_bytes());
+  const BenchLength one{.warmup = 0, .steps = 1};
+  EXPECT_EQ(bench_of(config, BenchUse::Inference, one).arena_bytes, inference.arena_bytes());
+  // Of its many layers, inference holds the values of two or three at once.
+  EXPECT_LT(4 * inference.device_memory().front().activations,
+            training.device_memory().front().activations);
+  EXPECT_LT(2 * inference.device_memory().front().state, training.device_memory().front().state);
+}
+
+TEST(BenchmarkTest, SyntheticImagesStayOnTheDevice) {
+  for (const BenchUse use : {BenchUse::Training, BenchUse::Inference}) {
+    TrainConfig config = measured({});
+    config.data.source = ImageSource::Device;
+    const auto data = std::make_shared<CountedDataset>(network_of(config).input_shape, 500);
+    const BenchResult result = bench_of(config, use, {.warmup = 1, .steps = 2}, data);
+    EXPECT_EQ(result.metrics.samples, 2 * config.total_batch());
+    EXPECT_EQ(data->all_reads(), config.batch_size) << "one micro-batch, once";
+  }
+}
+
+}  // namespace
+}  // namespace millrace::train
