@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/json.hpp"
@@ -71,6 +72,35 @@ std::string task_type(const Json& task) {
   fail(ErrorKind::Usage, "TF_CONFIG: task.type '{}' is unknown: use worker or chief", name);
 }
 
+/// The host of this process, by its rank, if a launcher started it: equally many ranks run on each
+/// of the `hosts`, one after another.
+std::optional<int> launched_task(const Environment& environment, std::int64_t hosts) {
+  using Names = std::pair<const char*, const char*>;
+  for (const auto& [rank, size] :
+       {Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, Names{"PMI_RANK", "PMI_SIZE"}}) {
+    const auto place = parse_number<std::int64_t>(environment(rank).value_or(""));
+    const auto ranks = parse_number<std::int64_t>(environment(size).value_or(""));
+    if (place && ranks && *place >= 0 && *place < *ranks)
+      return static_cast<int>(*place * hosts / *ranks);
+  }
+  return std::nullopt;
+}
+
+/// The host that task.index names; the chief, if there is one, comes before the workers.
+int indexed_task(const Json& task, const std::string& type, std::int64_t chiefs,
+                 std::int64_t workers) {
+  if (!task.contains("index"))
+    fail_missing("task.index (mpirun and srun, which number their ranks, replace it)");
+  const Json& index = task.at("index");
+  if (!index.is_integer()) fail_missing("a number in task.index");
+  const std::int64_t number = index.as_int64();
+  const std::int64_t most = type == "chief" ? chiefs : workers;
+  if (number < 0 || number >= most)
+    fail(ErrorKind::Usage, "TF_CONFIG: task {} is out of range: there are {} {}s", number, most,
+         type);
+  return static_cast<int>(type == "chief" ? number : chiefs + number);
+}
+
 }  // namespace
 
 void check_room(const Cluster& cluster, std::int64_t ranks) {
@@ -86,7 +116,7 @@ void check_room(const Cluster& cluster, std::int64_t ranks) {
          join(cluster.hosts, " "), room, ranks);
 }
 
-Cluster parse_tf_config(std::string_view json) {
+Cluster parse_tf_config(std::string_view json, const Environment& environment) {
   const std::optional<Json> config = Json::try_parse(json);
   if (!config || !config->is_object()) fail(ErrorKind::Usage, "TF_CONFIG: is not a JSON object");
   const Json* const cluster = config->find("cluster");
@@ -94,29 +124,25 @@ Cluster parse_tf_config(std::string_view json) {
                      (cluster->contains("worker") || cluster->contains("chief"));
   if (!named) fail_missing("cluster.worker");
   const Json* const task = config->find("task");
-  if (task == nullptr || !task->is_object() || !task->contains("index")) fail_missing("task.index");
+  if (task == nullptr || !task->is_object()) fail_missing("task");
   const std::string type = task_type(*task);
-  const Json& index = task->at("index");
-  if (!index.is_integer()) fail_missing("a number in task.index");
-  const std::int64_t number = index.as_int64();
   Cluster result;
   result.hosts = hosts_of(*cluster, "chief");
   const std::int64_t chiefs = std::ssize(result.hosts);
   if (chiefs > 1) fail(ErrorKind::Usage, "TF_CONFIG: {} chiefs, but only one is allowed", chiefs);
   const std::vector<std::string> workers = hosts_of(*cluster, "worker");
   result.hosts.insert(result.hosts.end(), workers.begin(), workers.end());
-  const std::int64_t most = type == "chief" ? chiefs : std::ssize(workers);
-  if (number < 0 || number >= most)
-    fail(ErrorKind::Usage, "TF_CONFIG: task {} is out of range: there are {} {}s", number, most,
-         type);
-  result.task = static_cast<int>(type == "chief" ? number : chiefs + number);
+  if (result.hosts.empty()) fail_missing("a worker in cluster.worker");
+  const std::optional<int> launched = launched_task(environment, std::ssize(result.hosts));
+  result.task = launched ? *launched : indexed_task(*task, type, chiefs, std::ssize(workers));
   return result;
 }
 
 std::optional<Cluster> cluster_of(const Options& options, const Environment& environment) {
   std::optional<Cluster> cluster;
   if (options.flag("distributed"))
-    if (const auto config = environment("TF_CONFIG")) cluster = parse_tf_config(*config);
+    if (const auto config = environment("TF_CONFIG"))
+      cluster = parse_tf_config(*config, environment);
   if (const auto hosts = options.text("hosts"); hosts && !cluster) {
     cluster.emplace();
     cluster->hosts = split_list(*hosts, ' ');

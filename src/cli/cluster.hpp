@@ -20,8 +20,12 @@ struct Cluster {
 };
 
 /// Reads TF_CONFIG of distributed TensorFlow: its workers without ports, preceded by the chief, and
-/// this task. Errors: Usage, naming a missing key or an unsupported task type.
-[[nodiscard]] Cluster parse_tf_config(std::string_view json);
+/// this task. For a process that a launcher started, the launcher's rank takes the place of the
+/// task's index, which may then be missing. Errors: Usage, naming a missing key or an unsupported
+/// task type.
+[[nodiscard]] Cluster parse_tf_config(
+    std::string_view json,
+    const Environment& environment = [](const std::string&) { return std::nullopt; });
 
 /// The machines given by options (--hosts, or --distributed with TF_CONFIG); nothing if the run
 /// stays on this machine. Errors: Usage.

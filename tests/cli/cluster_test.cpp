@@ -23,11 +23,31 @@ TEST(ClusterTest, TfConfigNamesWorkersAndTask) {
   EXPECT_EQ(cluster.task, 1);
 }
 
+TEST(ClusterTest, UnderALauncherItsRankIsTheIndex) {
+  const auto task_of = [](const char* config, std::map<std::string, std::string> variables) {
+    return parse_tf_config(config, environment_of(std::move(variables))).task;
+  };
+  const char* const without =
+      R"({"cluster":{"worker":["worker0:3636","worker1:3636"]},"task":{"type":"worker"}})";
+  for (const char* config : {without, kTwoWorkers})
+    for (const int rank : {0, 1})
+      EXPECT_EQ(task_of(config, {{"OMPI_COMM_WORLD_RANK", std::to_string(rank)},
+                                 {"OMPI_COMM_WORLD_SIZE", "2"}}),
+                rank);
+  // Four ranks on each worker.
+  EXPECT_EQ(task_of(without, {{"PMI_RANK", "3"}, {"PMI_SIZE", "8"}}), 0);
+  EXPECT_EQ(task_of(without, {{"PMI_RANK", "4"}, {"PMI_SIZE", "8"}}), 1);
+  // Fewer ranks than workers: rank 0 starts nothing, and all work on their share.
+  EXPECT_EQ(task_of(without, {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}), 0);
+}
+
 TEST(ClusterTest, MistakesInTfConfigAreNamed) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {"worker0", "is not a JSON object"},
       {R"({"task":{"index":0}})", "cluster.worker is missing"},
-      {R"({"cluster":{"worker":["a:1"]}})", "task.index is missing"},
+      {R"({"cluster":{"worker":["a:1"]}})", "task is missing"},
+      {R"({"cluster":{"worker":["a:1"]},"task":{"type":"worker"}})",
+       "task.index (mpirun and srun, which number their ranks, replace it) is missing"},
       {R"({"cluster":{"worker":["a:1"]},"task":{"index":3}})",
        "task 3 is out of range: there are 1 workers"},
       {R"({"cluster":{"worker":[7]},"task":{"index":0}})", "a text in cluster.worker"}};
