@@ -9,11 +9,13 @@
 #include <filesystem>
 #include <initializer_list>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "cli/dialect.hpp"
 #include "cli/option_text.hpp"
 #include "cli/recipes.hpp"
+#include "cli/resolve.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
@@ -204,7 +206,8 @@ int run_command(std::span<const std::string> words, const Environment& environme
                               .environment = environment,
                               .command_line = typed_line(words),
                               .words = {words.begin(), words.end()},
-                              .notices = std::move(translation.notices)};
+                              .notices = std::move(translation.notices),
+                              .for_images = std::move(translation.for_images)};
   const auto needed = std::ranges::count_if(
       split_list(command.arguments, ' '), [](const std::string& a) { return !a.starts_with('['); });
   if (std::ssize(invocation.options.arguments) < needed)
@@ -265,6 +268,11 @@ int run(std::span<const std::string> words, const Environment& environment) {
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       fail(ErrorKind::Io, "cannot write to standard output");
     return code;
+  } catch (const ErrorWithTable& error) {
+    std::string mark = "millrace: error: ";
+    for (const std::string& line : split_list(error.what(), '\n'))
+      print_error(std::exchange(mark, "") + line);
+    return exit_code(error.kind());
   } catch (...) {
     const Error error = current_error();
     print_error(fmt::format("millrace: error: {}", error.what()));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +20,8 @@ struct Invocation {
   std::string command_line;               ///< as typed, for logs
   std::vector<std::string> words;         ///< the same, word by word
   std::vector<std::string> notices = {};  ///< of its dialect, to print
+  /// The options for a training set of this number of images, if they depend on it.
+  std::function<Options(std::int64_t images)> for_images = nullptr;
 };
 
 /// One row of the table of commands.

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <initializer_list>
 #include <optional>
 #include <utility>
@@ -101,10 +100,7 @@ std::vector<std::string> read_words(const DialectSpec& dialect, std::span<const 
     const std::string& typed = words[next++];
     const Matched matched = typed.starts_with('-') ? match(dialect, typed) : Matched{};
     if (matched.word == nullptr) {
-      if (typed.ends_with(".py") && !typed.starts_with('-'))
-        read.script = std::filesystem::path(typed).filename().string();
-      else
-        own.push_back(typed);
+      own.push_back(typed);
       continue;
     }
     const DialectWord& word = *matched.word;
@@ -192,22 +188,21 @@ std::string take_dialect(std::vector<std::string>& words) {
   return name;
 }
 
-bool is_keras_script(std::string_view word) {
-  return word.ends_with("keras.py") || word.ends_with("ctl_imagenet_main.py");
+bool is_keras_script(std::string_view script) {
+  return script.ends_with("keras.py") || script.ends_with("ctl_imagenet_main.py");
 }
 
 /// Habana's two trainers share a dialect. The script's name selects one of them, or else a name
 /// that only one of them has.
-std::vector<DialectSpec> habana_dialects(std::span<const std::string> words) {
+std::vector<DialectSpec> habana_dialects(std::string_view script,
+                                         std::span<const std::string> words) {
   const DialectSpec keras = habana_keras_dialect();
   const DialectSpec resnext = habana_resnext_dialect();
   const auto knows = [](const DialectSpec& dialect, const std::string& word) {
     return word.starts_with('-') && match(dialect, word).word != nullptr;
   };
-  for (const std::string& word : words) {
-    if (is_keras_script(word)) return {keras};
-    if (word.ends_with("imagenet_main.py")) return {resnext};
-  }
+  if (is_keras_script(script)) return {keras};
+  if (script.ends_with("imagenet_main.py")) return {resnext};
   for (const std::string& word : words) {
     if (knows(keras, word) && !knows(resnext, word)) return {keras};
     if (knows(resnext, word) && !knows(keras, word)) return {resnext};
@@ -222,6 +217,12 @@ void speak_ipu(Translation& translation) {
   if (recorded || options.find("precision") != nullptr) return;
   options.set(*find_option("precision"),
               {.value = std::string("16.16"), .origin = Origin::Dialect, .where = "--dialect ipu"});
+}
+
+/// The scripts of the IPU trainer are commands here.
+Command command_of(std::string_view script, Command typed) {
+  if (script == "validation.py") return Command::Validate;
+  return script == "restore.py" ? Command::Restore : typed;
 }
 
 std::string_view purpose(Command command) {
@@ -277,34 +278,50 @@ void yield_to_command_line(Options& native, const Options& translated) {
 
 }  // namespace
 
-std::vector<DialectSpec> take_dialects(std::vector<std::string>& words) {
+Spoken take_dialects(std::vector<std::string>& words) {
   const std::string typed = take_dialect(words);
   if (typed.empty()) return {};
   const Value value = parse_value(*find_option("dialect"), typed, Origin::CommandLine, "--dialect");
   const auto& name = std::get<std::string>(value);
-  if (name == "nvidia") return {nvidia_dialect()};
-  if (name == "surfsara") return {surfsara_dialect()};
-  if (name == "habana") return habana_dialects(words);
-  return {{.name = "ipu", .title = {}, .words = {}, .translate = nullptr}};
+  Spoken spoken{.dialects = {}, .script = take_program(words)};
+  if (name == "nvidia")
+    spoken.dialects = {nvidia_dialect()};
+  else if (name == "surfsara")
+    spoken.dialects = {surfsara_dialect()};
+  else if (name == "habana")
+    spoken.dialects = habana_dialects(spoken.script, words);
+  else
+    spoken.dialects = {{.name = "ipu", .title = {}, .words = {}, .translate = nullptr}};
+  return spoken;
 }
 
 Translation read_command_line(Command command, std::span<const std::string> words,
-                              std::size_t max_arguments, const Environment& environment) {
+                              std::size_t max_arguments, const Environment& environment,
+                              std::int64_t images) {
   std::vector<std::string> rest(words.begin(), words.end());
-  const std::vector<DialectSpec> dialects = take_dialects(rest);
+  const Spoken spoken = take_dialects(rest);
+  const std::vector<DialectSpec>& dialects = spoken.dialects;
   if (!dialects.empty() && !find_option("dialect")->taken_by(command))
     fail(ErrorKind::Usage, "--dialect is not an option of this command; --help lists its options");
   Translation translation;
   translation.command = command;
   if (dialects.empty() || dialects.front().translate == nullptr) {  // only millrace's names
-    translation.options = load_options(command, dialects.empty() ? words : std::span(rest),
-                                       max_arguments, environment);
+    if (!dialects.empty()) translation.command = command_of(spoken.script, command);
+    translation.options =
+        load_options(translation.command, dialects.empty() ? words : std::span(rest), max_arguments,
+                     environment);
     if (!dialects.empty()) speak_ipu(translation);
     pass_over(translation, {});
     return translation;
   }
+  translation.for_images = [command, line = std::vector<std::string>(words.begin(), words.end()),
+                            max_arguments, environment](std::int64_t there) {
+    return read_command_line(command, line, max_arguments, environment, there).options;
+  };
   const DialectSpec& dialect = dialects.front();
   DialectReader read(dialect.name, translation, workers_of(rest, environment));
+  read.images = images;
+  read.script = spoken.script;
   const std::vector<std::string> own = read_words(dialect, rest, read);
   check_whole_names(dialect, own);
   dialect.translate(read);

@@ -46,7 +46,13 @@ struct Translation {
   Command command = Command::Train;
   Options options;
   std::vector<std::string> notices;
+  /// The options of the same line for a training set of this number of images, on which lengths
+  /// and warm-ups depend; nullptr where they do not.
+  std::function<Options(std::int64_t images)> for_images = nullptr;
 };
+
+/// Images of ImageNet for training, which every length is for until the data set is known.
+inline constexpr std::int64_t kImageNetImages = 1'281'167;
 
 /// The values given under the names of a dialect, and the translation that they go into. Reading a
 /// name marks it as having an effect.
@@ -87,9 +93,9 @@ class DialectReader {
   [[nodiscard]] std::vector<std::string> unread() const;
   [[nodiscard]] Translation& translation() { return translation_; }
 
-  std::int64_t workers = 1;         ///< number of replicas
-  std::int64_t images = 1'281'167;  ///< per epoch, for lengths in batches
-  std::string script;               ///< file name of the program, if given
+  std::int64_t workers = 1;               ///< number of replicas
+  std::int64_t images = kImageNetImages;  ///< per epoch, for lengths in batches
+  std::string script;                     ///< file name of the program, if given
 
  private:
   struct Given {
@@ -124,16 +130,27 @@ struct DialectSpec {
 [[nodiscard]] DialectSpec habana_keras_dialect();
 [[nodiscard]] DialectSpec surfsara_dialect();
 
+/// Takes the program out of a line that was typed as for its trainer: "main.py ..", "python3
+/// main.py
+/// .." or "python3 -m main ..". Returns its file name, "main.py", or nothing.
+[[nodiscard]] std::string take_program(std::vector<std::string>& words);
+
 /// The dialects of a command line: none, one, or both of Habana's when no word tells them apart.
-/// Removes --dialect from `words`. Errors: Usage for an unknown name.
-[[nodiscard]] std::vector<DialectSpec> take_dialects(std::vector<std::string>& words);
+struct Spoken {
+  std::vector<DialectSpec> dialects;
+  std::string script;  ///< file name of the program, if given
+};
+/// Removes --dialect and, with it, the program from `words`. Errors: Usage for an unknown name.
+[[nodiscard]] Spoken take_dialects(std::vector<std::string>& words);
 /// Help on every name of the dialects that `words` select; empty when they select none.
 [[nodiscard]] std::string dialect_help(std::vector<std::string> words);
 
-/// Options of a whole command line, including --dialect and --config. The number of processes comes
-/// from the launcher's variables. Errors: Usage, naming the word.
+/// Options of a whole command line, including --dialect and --config, for a training set of
+/// `images`. The number of processes comes from the launcher's variables. Errors: Usage, naming the
+/// word.
 [[nodiscard]] Translation read_command_line(Command command, std::span<const std::string> words,
                                             std::size_t max_arguments,
-                                            const Environment& environment);
+                                            const Environment& environment,
+                                            std::int64_t images = kImageNetImages);
 
 }  // namespace millrace::cli

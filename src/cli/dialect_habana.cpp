@@ -37,7 +37,7 @@ constexpr std::array kCommon = std::to_array<DialectWord>({
     {"display_steps", "dis", WithValue, Means, "log-freq"},
     {"save_summary_steps", "", WithValue, Means, "summary-every"},
     {"disable_checkpoints", "", Flag, Means, "disable-checkpoints"},
-    {"save_checkpoint_steps", "cs", WithValue, Idle, "--ckpts-per-epoch sets the interval"},
+    {"save_checkpoint_steps", "cs", WithValue, Means, "checkpoint-every"},
     {"no_hpu", "", Flag, Idle, "there are no HPUs"},
     {"dummy_epoch", "", Flag, Idle, "no compilation slows down the first epoch"},
     {"dtype", "dt", WithValue, Becomes, "--precision and --half"},
@@ -48,7 +48,7 @@ constexpr std::array kCommon = std::to_array<DialectWord>({
      "--threads-per-device; 0: the default"},
     {"use_synthetic_data", "synth", Flag, Means, "synthetic-data"},
     {"max_train_steps", "mts", WithValue, Means, "max-iterations"},
-    {"max_eval_steps", "mes", WithValue, Idle, "every image is validated"},
+    {"max_eval_steps", "mes", WithValue, Means, "max-eval-steps"},
     {"datasets_num_private_threads", "", WithValue, Becomes, "--pipeline-num-parallel"},
     {"dataset_parallel_calls", "", WithValue, Becomes,
      "--pipeline-num-parallel; auto: the default"},
@@ -68,7 +68,9 @@ constexpr std::array kCommon = std::to_array<DialectWord>({
     {"disable_warmup", "", Flag, Becomes, "--warmup-epochs 0"},
     {"weight_decay", "", WithValue, Means, "weight-decay"},
     {"momentum", "", WithValue, Means, "momentum"},
-    {"mini_imagenet", "", Flag, Refused, "there is no reduced ImageNet"},
+    {"mini_imagenet", "", Flag, Idle,
+     "files named imagenet_train_subset and imagenet_val_subset are found in --data_dir without "
+     "it"},
     {"shuffle_seed", "", WithValue, Idle, kKeyed},
     {"sample_distorted_bounding_box_seed", "", WithValue, Idle, kKeyed},
     {"random_flip_left_right_seed", "", WithValue, Idle, kKeyed},
@@ -157,7 +159,8 @@ bool only_evaluates(DialectReader& read, bool has_fp16) {
   return true;
 }
 
-void set_habana_run(DialectReader& read) {
+void set_habana_run(DialectReader& read, std::string_view data) {
+  read.set("data-dir", data, "");
   if (read.flag("fine_tune")) read.set("variable-filter", "fc1", read.spelled("fine_tune"));
   if (read.given("model_dir"))
     read.set("log-dir", read.text("model_dir", ""), read.spelled("model_dir"));

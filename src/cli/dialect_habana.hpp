@@ -24,8 +24,8 @@ void set_habana_hooks(DialectReader& read, bool profiles_without_hook);
 void set_habana_threads(DialectReader& read);
 /// With --eval_only: sets everything that validation needs and returns true.
 [[nodiscard]] bool only_evaluates(DialectReader& read, bool has_fp16);
-/// Directory, log interval, trained parameters.
-void set_habana_run(DialectReader& read);
+/// Directories, log interval, trained parameters. `data` is where the guide prepares the data set.
+void set_habana_run(DialectReader& read, std::string_view data);
 /// Epochs of warm-up. Errors: Usage for a warm-up with --disable_warmup.
 [[nodiscard]] double habana_warmup(DialectReader& read, double otherwise);
 

@@ -215,7 +215,7 @@ void set_checkpoints(DialectReader& read) {
 void translate(DialectReader& read) {
   set_habana_hooks(read, true);
   if (only_evaluates(read, false)) return;  // the run has the rest recorded
-  set_habana_run(read);
+  set_habana_run(read, "/data/tensorflow_datasets/imagenet/tf_records");
   set_habana_threads(read);
   set_model(read);
   if (read.flag("training_dataset_cache"))

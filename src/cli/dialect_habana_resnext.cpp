@@ -74,7 +74,7 @@ void set_numerics(DialectReader& read) {
 void translate(DialectReader& read) {
   set_habana_hooks(read, false);
   if (only_evaluates(read, true)) return;  // the run has the rest recorded
-  set_habana_run(read);
+  set_habana_run(read, "/data/tensorflow/imagenet/tf_records");
   set_habana_threads(read);
   set_model(read);
   const std::int64_t batch = read.integer("batch_size", 32, 1);

@@ -45,7 +45,7 @@ constexpr std::array kWords = std::to_array<DialectWord>({
     {"use_static_loss_scaling", "", Flag, Becomes, "--loss-scaling with the value of --loss_scale"},
     {"use_auto_loss_scaling", "", Flag, Becomes,
      "--loss-scaling dynamic, the default of --use_tf_amp; if false, --loss_scale"},
-    {"use_tf_amp", "", Flag, Becomes, "--precision 16.32 --loss-scaling dynamic"},
+    {"use_tf_amp", "", Flag, Becomes, "--precision 16.32 --half fp16 --loss-scaling dynamic"},
     {"use_cosine_lr", "", Flag, Becomes, "--lr-schedule cosine; without it piecewise"},
     {"seed", "", WithValue, Means, "seed"},
     {"use_xla", "", Flag, Idle, kCompiler},
@@ -119,8 +119,11 @@ void set_image_preset(DialectReader& read) {
   read.set("image-normalisation", dali ? "dali2019" : "nvidia2019", "");
 }
 
+/// Its mixed precision is float16.
 void set_precision(DialectReader& read) {
-  read.set("precision", read.flag("use_tf_amp") ? "16.32" : "32.32", read.spelled("use_tf_amp"));
+  const bool half = read.flag("use_tf_amp");
+  read.set("precision", half ? "16.32" : "32.32", read.spelled("use_tf_amp"));
+  if (half) read.set("half", "fp16", "");
 }
 
 /// Mixed precision scales the loss dynamically unless an option sets a static scale.

@@ -251,7 +251,7 @@ std::string command_help(const CommandSpec& command, const HelpTopic& topic) {
 
 std::string dialect_help(std::vector<std::string> words) {
   std::string text;
-  for (const DialectSpec& dialect : take_dialects(words)) {
+  for (const DialectSpec& dialect : take_dialects(words).dialects) {
     if (dialect.translate == nullptr) continue;
     if (text.empty())
       text +=

@@ -207,6 +207,8 @@ inline Trait unit(Text words) { return trait(&OptionSpec::unit, words); }
 inline Trait bare(Text value) { return trait(&OptionSpec::bare, value); }
 inline Trait environment(Text variable) { return trait(&OptionSpec::environment, variable); }
 inline Trait needs(Text what) { return trait(&OptionSpec::needs, what); }
+/// Its trainer accepts it where it has no effect.
+inline Trait harmless() { return trait(&OptionSpec::harmless, true); }
 inline Trait idle(Text why) { return trait(&OptionSpec::idle, why); }
 inline Trait families(FamilySet set) { return trait(&OptionSpec::families, set); }
 /// One of the few options of a training that --help lists, of these commands.

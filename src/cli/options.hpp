@@ -121,6 +121,7 @@ struct OptionSpec {
   std::string_view environment = {};  ///< variable that sets the option, or empty
   std::string_view needs = {};        ///< what the option needs to have an effect, for messages
   std::string_view idle = {};         ///< why it never has an effect; reported once, not refused
+  bool harmless = false;              ///< where it has no effect, this is reported, not refused
   FamilySet families = 0;             ///< families that have the option; 0: all
   OnRestore on_restore = OnRestore::MayChange;
   CommandSet commands = 0;

@@ -16,7 +16,7 @@ void add_command(OptionTable& table) {
       main_option());
   row("dialect", choice("ipu|nvidia|habana|surfsara"), "millrace",
       "also accept the option names, and use the defaults, of this trainer", default_text("none"),
-      commands(kTrain | kBench | kPlan | set_of(Command::Validate)));
+      commands(kContinues | kBench | kPlan | set_of(Command::Validate)));
   row("smoke", flag(), "millrace",
       "run a reduced recipe to see that it works: one replica, a total batch of at most 16, 64 "
       "pixels, a few weight updates; prints each reduction",

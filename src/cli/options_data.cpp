@@ -33,7 +33,7 @@ void add_data(OptionTable& table) {
   row("normalise-input", flag(), "IPU",
       "ImageNet: also divide by the deviation of each channel; otherwise only the mean is "
       "subtracted",
-      needs("--dataset imagenet"));
+      needs("--dataset imagenet"), harmless());
   row("no-hostside-norm", flag(), "IPU",
       "send images as bytes and normalize them on the device; the tensors are the same",
       may_change());
@@ -70,6 +70,9 @@ void add_image_files(OptionTable& table) {
       "conversion of image bytes to floats: subtract the mean, or use the mean and deviation of "
       "torchvision or NVIDIA",
       default_text("set by --image-preset"));
+  row("crop-area", reals("A,B", {.low = 0.0, .high = 1.0, .low_excluded = true}), "NVIDIA, Habana",
+      "smallest and largest share of an image that a crop for training covers, such as 0.08 1",
+      default_text("set by --image-preset"), needs("--dataset imagenet from files"));
   row("label-offset", integer(between(0, 1000)), "millrace",
       "label of the first class in TFRecord files", by_default(1),
       commands(kRunsAndValidate | kDataTools));
@@ -98,12 +101,12 @@ void add_loading(OptionTable& table) {
   row("dataset-cache", text("SIZE|all"), "IPU, Habana",
       "keep image files in memory, still encoded, after they are first read, up to this size",
       default_text("off"), unit("bytes of this machine's memory; examples: 512MiB, 8GiB"),
-      needs("--dataset imagenet from files"), may_change());
+      needs("--dataset imagenet from files"), harmless(), may_change());
   row("standard-imagenet", flag(), "IPU", "read ImageNet in its plain order",
       idle("there is only one order, a permutation keyed by seed and epoch"), may_change());
   row("no-dataset-cache", flag(), "IPU",
       "keep no files of the data set in memory (the default here)", default_text("on"),
-      may_change());
+      needs("--dataset imagenet from files"), harmless(), may_change());
   row("hostside-image-mixing", flag(), "IPU 2.0", "mix images before they are sent",
       idle("mixed images are the same wherever they are mixed"), may_change());
   row("dataset-benchmark", flag(), "IPU 2.0",

@@ -46,7 +46,7 @@ void add_norm(OptionTable& table) {
   row("group-norm", flag(), "IPU", "use group normalization, for small micro-batches",
       default_text("on, except for ResNet and ResNeXt on CIFAR"));
   row("groups", integer(between(1, kMaxGroups)), "IPU", "number of groups of group normalization",
-      default_text("32; 16 for CIFAR; 4 for EfficientNet"), needs("--group-norm"),
+      default_text("32; 16 for CIFAR; 4 for EfficientNet"), needs("--group-norm"), harmless(),
       when(has_group_norm), sets<&ModelOptions::groups>());
   row("groups-order", choice("contiguous|strided"), "millrace",
       "channels of a group: consecutive ones, or those with equal index modulo --groups (IPU)",
@@ -55,7 +55,7 @@ void add_norm(OptionTable& table) {
       "value added to the variance before its square root is taken",
       default_text("1e-5 for batch norm; 1.53e-5 for group norm; 1e-3 for EfficientNet"));
   row("BN-decay", real(from_zero_below(1.0)), "IPU",
-      "decay of the running statistics of batch normalization", needs("--batch-norm"),
+      "decay of the running statistics of batch normalization", needs("--batch-norm"), harmless(),
       when(has_batch_norm), sets<&ModelOptions::batch_norm_decay>());
   row("BN-span", integer(between(1, 4096)), "millrace",
       "number of replicas that share the statistics of batch normalization", by_default(1),

@@ -17,27 +17,32 @@ void add_validation(OptionTable& table) {
       commands(kTrainings | kPlan));
   row("epochs-between-evals", integer(at_least(1)), "Habana",
       "epochs between validations; the end of the run is always validated", by_default(1),
-      unit("epochs"), needs("validation"));
+      unit("epochs"), needs("validation"), harmless());
   row("iterations-between-evals", integer(between(1, 1e15)), "Habana, NVIDIA",
-      "weight updates between validations", unit("weight updates"), needs("validation"));
+      "weight updates between validations", unit("weight updates"), needs("validation"),
+      harmless());
   row("valid-batch-size", integer(at_least(1)), "IPU", "images per micro-batch in validation",
-      default_text("--batch-size"), unit("images"), needs("validation"),
+      default_text("--batch-size"), unit("images"), needs("validation"), harmless(),
       commands(kTrainings | kPlan | set_of(Command::Validate)));
+  row("max-eval-steps", integer(at_least(1)), "Habana",
+      "validate only the first N micro-batches of the validation images",
+      default_text("all images"), unit("micro-batches"), needs("validation"), harmless(),
+      commands(kTrainings | set_of(Command::Validate)));
 }
 
 void add_checkpoint(OptionTable& table) {
   const Rows row(table, Section::Checkpoint, kTrainings, kMayChange, {needs(kRunDirectory)});
   row("ckpts-per-epoch", integer(at_least(0)), "IPU",
       "number of checkpoints per epoch; 0 saves only the final one", by_default(1),
-      unit("checkpoints"));
+      unit("checkpoints"), harmless());
   row("checkpoint-every", text("N[updates|epochs|minutes]"), "millrace",
       "interval between checkpoints: weight updates (500, 500updates), epochs (0.5epochs) or "
       "wall-clock time (10minutes)",
       main_option());
-  row("disable-checkpoints", flag(), "Habana", "save only the final checkpoint");
+  row("disable-checkpoints", flag(), "Habana", "save only the final checkpoint", harmless());
   row("max-ckpts-to-keep", integer(at_least(0)), "IPU",
       "maximum number of checkpoints to keep besides the newest validated one; 0 keeps all",
-      default_text("1; all with --validation-mode end"), unit("checkpoints"));
+      default_text("1; all with --validation-mode end"), unit("checkpoints"), harmless());
   row("keep-best", flag(), "millrace",
       "also keep the checkpoint with the best validation accuracy");
   row("weight-avg-N", reals("N ..", at_least(1)), "IPU",

@@ -51,10 +51,10 @@ void add_sharding(OptionTable& table) {
       alias("memory"), default_text("no limit"), unit("bytes; examples: 512MiB, 8GiB"));
   row("sharding-include-filter", names("NAME .."), "IPU",
       "parts of layer names; automatic sharding cuts only at these layers",
-      default_text("all layers"), needs("--shards with one micro-batch and no splits"));
+      default_text("all layers"), needs("--shards with one micro-batch and no splits"), harmless());
   row("sharding-exclude-filter", names("NAME .."), "IPU",
       "parts of layer names; automatic sharding does not cut at these layers",
-      default_text("no layers"), needs("--shards with one micro-batch and no splits"));
+      default_text("no layers"), needs("--shards with one micro-batch and no splits"), harmless());
 }
 
 void add_ranks(OptionTable& table) {

@@ -45,17 +45,18 @@ void add_optimiser(OptionTable& table) {
       "does",
       alias("optimizer"), sets<&OptimiserConfig::kind>(), main_option());
   row("momentum", real(from_zero_below(1.0)), "IPU", "momentum coefficient",
-      needs("--optimiser momentum, RMSprop, LARS or Nesterov"), when(has_momentum),
+      needs("--optimiser momentum, RMSprop, LARS or Nesterov"), harmless(), when(has_momentum),
       sets<&OptimiserConfig::momentum>());
   row("rmsprop-decay", real(from_zero_below(1.0)), "IPU",
       "decay of the moving average of squared gradients", by_default(0.9),
-      needs("--optimiser RMSprop"));
+      needs("--optimiser RMSprop"), harmless());
   row("rmsprop-base-decay-exp", real(between(-60.0, 20.0)), "IPU 2.0",
       "exponent: the decay is 1 - 2^X times the total batch", unit("power of 2"),
       needs("--optimiser RMSprop"));
   row("rmsprop-epsilon", real(above_zero()), "IPU",
       "value added to the mean square before its square root is taken",
-      needs("--optimiser RMSprop"), when(is_rmsprop), sets<&OptimiserConfig::epsilon>());
+      needs("--optimiser RMSprop"), harmless(), when(is_rmsprop),
+      sets<&OptimiserConfig::epsilon>());
 }
 
 void add_adam(OptionTable& table) {

@@ -13,6 +13,7 @@
 #include "cli/launch.hpp"
 #include "cli/prepare_parts.hpp"
 #include "cli/resolve.hpp"
+#include "cli/resolve_parts.hpp"
 #include "cli/run_name.hpp"
 #include "cli/smoke.hpp"
 #include "core/error.hpp"
@@ -20,6 +21,8 @@
 #include "core/text.hpp"
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
+#include "io/data/first_images.hpp"
+#include "io/data/imagenet.hpp"
 #include "millrace_version.hpp"
 #include "models/graph_json.hpp"
 #include "pipeline/schedule/schedule.hpp"
@@ -51,7 +54,15 @@ void note_warmup(const train::TrainConfig& config, std::vector<std::string>& not
 PreparedRun open_training(const Invocation& invocation, const MachineFacts& machine) {
   std::vector<std::string> notices;
   const Options options = training_options(invocation, notices);
-  PreparedRun run = open_and_resolve(options, machine);
+  std::function<Options(std::int64_t)> for_images;
+  if (invocation.for_images)
+    for_images = [&invocation](std::int64_t images) {
+      Invocation fitted = invocation;
+      fitted.options = invocation.for_images(images);
+      std::vector<std::string> told_already;
+      return training_options(fitted, told_already);
+    };
+  PreparedRun run = open_and_resolve(options, machine, for_images);
   check_recordable(options, run);
   if (options.flag("pipeline") && run.config.pipeline.ranges.size() < 2)
     fail(ErrorKind::Usage, "--pipeline needs more than one stage: give --shards");
@@ -83,15 +94,54 @@ std::string rows_of(const pipeline::Schedule& schedule) {
 
 }  // namespace
 
-PreparedRun open_and_resolve(Options options, const MachineFacts& machine) {
-  if (!dataset_is_told(options) && image_source(options) == train::ImageSource::Files) {
-    const std::string found = find_dataset(*options.text("data-dir"));
-    if (!found.empty()) impose(options, "dataset", found);
+namespace {
+
+/// What the data that was found sets besides the options: the name of the set, and no validation.
+struct FoundData {
+  std::string dataset;
+  bool only_training = false;
+
+  void impose_on(Options& options) const {
+    if (!dataset.empty()) impose(options, "dataset", dataset);
+    if (only_training) impose(options, "validation-mode", std::string("none"));
   }
+};
+
+/// Whether `request` wants validation images of a folder that holds images for training alone.
+bool holds_only_training(const DataRequest& request) {
+  const auto storage = [&](io::Split split) {
+    return io::storage_in(request.files.directory, split, io::PackedFile::Counts);
+  };
+  return request.source == train::ImageSource::Files && request.files.validation &&
+         request.dataset == kImageNet && storage(io::Split::Train) != io::Storage::None &&
+         storage(io::Split::Validation) == io::Storage::None;
+}
+
+}  // namespace
+
+PreparedRun open_and_resolve(Options options, const MachineFacts& machine,
+                             const std::function<Options(std::int64_t images)>& for_images) {
+  FoundData found;
+  if (!dataset_is_told(options) && image_source(options) == train::ImageSource::Files)
+    found.dataset = find_dataset(*options.text("data-dir"));
+  found.impose_on(options);
   DataRequest request = data_request(options);
+  // In a dialect nobody asked for validation by its name here.
+  if (for_images && !options.text("validation-mode") && holds_only_training(request)) {
+    found.only_training = true;
+    request.files.validation = false;
+  }
   request.files.cached_bytes /= std::max(1, machine.local_ranks);
   PreparedRun run;
   run.data = open_datasets(request);
+  if (found.only_training)
+    run.data.notices.push_back(
+        fmt::format("{} holds no validation images: this run does not validate",
+                    request.files.directory.string()));
+  if (for_images) {
+    options = for_images(run.data.facts.train_size);
+    found.impose_on(options);
+  }
   Resolution resolution = resolve(options, run.data.facts, machine);
   run.options = std::move(options);
   run.machine = machine;
@@ -100,6 +150,9 @@ PreparedRun open_and_resolve(Options options, const MachineFacts& machine) {
   run.layout = std::move(resolution.layout);
   run.notices = std::move(resolution.notices);
   run.notices.insert(run.notices.end(), run.data.notices.begin(), run.data.notices.end());
+  std::shared_ptr<const io::Dataset>& validation = run.data.validation;
+  if (validation && run.config.data.validation_size < validation->size())
+    validation = io::first_images(validation, run.config.data.validation_size);
   return run;
 }
 
@@ -168,9 +221,10 @@ void impose(Options& options, std::string_view name, Value value) {
 }
 
 void drop_length(Options& options) {
-  for (const char* name : {"epochs", "max-iterations", "warmup", "warmup-epochs",
-                           "warmup-iterations", "lr-horizon", "lr-horizon-epochs", "no-validation",
-                           "epochs-between-evals", "iterations-between-evals", "valid-batch-size"})
+  for (const char* name :
+       {"epochs", "max-iterations", "warmup", "warmup-epochs", "warmup-iterations", "lr-horizon",
+        "lr-horizon-epochs", "no-validation", "epochs-between-evals", "iterations-between-evals",
+        "valid-batch-size", "max-eval-steps"})
     options.erase(name);
 }
 

@@ -26,8 +26,9 @@ void note_idle(Reader& read, Notices& notices) {
   }
 }
 
-/// An option that nothing read is an error on the command line, a notice in a file (which may serve
-/// several command lines), and normal in the environment and for defaults of a dialect.
+/// An option that nothing read is an error on the command line, unless its trainer accepts it
+/// there, a notice in a file (which may serve several command lines), and normal in the environment
+/// and for defaults of a dialect.
 void check_all_used(const Reader& read, Notices& notices) {
   for (const auto& [name, setting] : read.options().settings()) {
     const OptionSpec& spec = *find_option(name);
@@ -39,7 +40,8 @@ void check_all_used(const Reader& read, Notices& notices) {
     const std::string message =
         fmt::format("{} has no effect here{}", setting.where,
                     spec.needs.empty() ? "" : fmt::format(": it needs {}", spec.needs));
-    if (setting.origin == Origin::CommandLine) fail(ErrorKind::Usage, "{}", message);
+    if (setting.origin == Origin::CommandLine && !spec.harmless)
+      fail(ErrorKind::Usage, "{}", message);
     notices.push_back(message);
   }
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/options.hpp"
+#include "core/error.hpp"
 #include "core/shape.hpp"
 #include "io/data/dataset_kinds.hpp"
 #include "partition/layout.hpp"
@@ -87,6 +88,12 @@ struct Resolution {
   RunPlace place;
   Layout layout;
   std::vector<std::string> notices;  ///< one line each, to print before those of the layout
+};
+
+/// An error whose message goes on with a table on lines of its own.
+class ErrorWithTable : public Error {
+ public:
+  using Error::Error;
 };
 
 /// Errors: Usage for --quiet with --verbose.

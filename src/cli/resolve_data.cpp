@@ -68,6 +68,14 @@ void resolve_images(Reader& read, io::DatasetRequest& files) {
     preset.normalisation = static_cast<io::ImageNormalisation>(
         index_of_choice(*find_option("image-normalisation"), read.text("image-normalisation", "")));
   if (normalised) preset.normalisation = io::ImageNormalisation::Torch;
+  if (read.given("crop-area")) {
+    const std::vector<double> area = read.reals("crop-area");
+    if (area.size() != 2)
+      fail(ErrorKind::Usage, "{}: {} number(s), but a range has two, such as 0.08 1",
+           read.where("crop-area"), area.size());
+    preset.crop.min_area = area[0];
+    preset.crop.max_area = area[1];
+  }
   files.open.label_offset = static_cast<std::int32_t>(read.integer("label-offset"));
   files.open.max_bad_fraction = read.real("max-bad-fraction");
   if (read.flag("allow-missing-shards")) files.open.missing = io::MissingShards::Accepted;

@@ -110,13 +110,14 @@ void resolve_horizon(Reader& read, TrainConfig& config) {
       fail(ErrorKind::Config, "{}: less than one update; an epoch has {}",
            read.where("lr-horizon-epochs"), config.iterations_per_epoch);
   }
-  const bool warms_longer = config.learning_rate.horizon > 0 &&
-                            config.learning_rate.warmup_iterations >= config.learning_rate.horizon;
-  if (warms_longer && train::warms_up_itself(config.learning_rate.kind))
+  // A run that ends before may have a warm-up that covers it.
+  const LearningRateConfig& rate = config.learning_rate;
+  const bool goes_on = rate.horizon > 0 && rate.horizon < config.iterations;
+  if (goes_on && rate.warmup_iterations >= rate.horizon && train::warms_up_itself(rate.kind))
     fail(ErrorKind::Config,
-         "the warm-up of {} updates is not shorter than the learning-rate schedule of {}: "
-         "shorten --warmup-epochs",
-         config.learning_rate.warmup_iterations, config.learning_rate.horizon);
+         "the warm-up of {} updates is not shorter than the learning-rate schedule of {}, which "
+         "ends before the run of {}: shorten --warmup-epochs",
+         rate.warmup_iterations, rate.horizon, config.iterations);
 }
 
 }  // namespace

@@ -109,12 +109,12 @@ void shrink_reports(Smaller& run) {
   for (const char* name : {"weight-avg-N", "weight-avg-exp"}) run.drop(name);
   run.set("log-freq", std::int64_t{1}, {"logs-per-epoch", "batches-per-step"});
   if (wants_validation(run.options()))
-    run.set(
-        "validation-mode", std::string("none"),
-        {"no-validation", "epochs-between-evals", "iterations-between-evals", "valid-batch-size"});
+    run.set("validation-mode", std::string("none"),
+            {"no-validation", "epochs-between-evals", "iterations-between-evals",
+             "valid-batch-size", "max-eval-steps"});
   else
     for (const char* name :
-         {"epochs-between-evals", "iterations-between-evals", "valid-batch-size"})
+         {"epochs-between-evals", "iterations-between-evals", "valid-batch-size", "max-eval-steps"})
       run.drop(name);
 }
 

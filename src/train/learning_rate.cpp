@@ -49,7 +49,8 @@ double gradual_warmup(const LearningRateConfig& config, std::int64_t iteration,
   if (iteration < warmup)
     return config.initial_rate +
            (config.base_rate - config.initial_rate) * share(iteration, warmup);
-  return config.base_rate * (1.0 - share(iteration - warmup, total - warmup));
+  return config.base_rate *
+         (1.0 - share(iteration - warmup, std::max<std::int64_t>(total - warmup, 1)));
 }
 
 double lars_polynomial(const LearningRateConfig& config, std::int64_t iteration,

@@ -174,14 +174,16 @@ TEST(ResolveTest, PlaceOfTheRun) {
 }
 
 TEST(ResolveTest, WithoutARunDirectoryNothingAsksForCheckpoints) {
-  for (const char* more : {"--stop-after 3", "--validation-mode end", "--max-ckpts-to-keep 2",
-                           "--ckpts-per-epoch 2", "--disable-checkpoints"}) {
+  for (const char* more :
+       {"--stop-after 3", "--validation-mode end", "--checkpoint-every 2", "--keep-best"}) {
     const Failure failure =
         failure_of([&] { (void)config_of(kCifar, "--no-logs " + std::string(more)); });
     EXPECT_EQ(failure.kind, ErrorKind::Usage) << more;
     EXPECT_TRUE(contains(failure.text, "--no-logs")) << failure.text;
   }
   EXPECT_EQ(config_of(kCifar, "--no-logs").checkpoint_every, 0);
+  for (const char* more : {"--max-ckpts-to-keep 2", "--ckpts-per-epoch 2", "--disable-checkpoints"})
+    EXPECT_EQ(config_of(kCifar, "--no-logs " + std::string(more)).checkpoint_every, 0);
 }
 
 TEST(ResolveTest, SuffixOfTheNameIsNoPath) {

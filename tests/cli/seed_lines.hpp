@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@ struct Read {
   Command command = Command::Train;
   Options options;
   std::vector<std::string> notices;
+  std::function<Options(std::int64_t images)> for_images = nullptr;
   MachineFacts machine{.cores = 2};
 };
 
@@ -62,27 +64,19 @@ inline Prefix read_prefix(const std::vector<std::string>& line) {
   return prefix;
 }
 
-/// The line in the dialect. Scripts of the IPU trainer are commands here.
+/// The line in the dialect, with its script.
 inline Read read_seed(std::string_view dialect, const std::string& text) {
   const std::vector<std::string> line = words(filled_in(text));
   const Prefix prefix = read_prefix(line);
   Read read;
   std::vector<std::string> rest = {"--dialect", std::string(dialect)};
-  std::size_t first = prefix.script;
-  if (dialect == "ipu") {
-    const std::string& script = line.at(first++);
-    if (script == "validation.py") read.command = Command::Validate;
-    if (script == "restore.py") {
-      read.command = Command::Restore;
-      rest.clear();
-    }
-  }
-  rest.insert(rest.end(), line.begin() + static_cast<std::ptrdiff_t>(first), line.end());
+  rest.insert(rest.end(), line.begin() + static_cast<std::ptrdiff_t>(prefix.script), line.end());
   const Environment environment = environment_of(prefix.variables);
   Translation translation = read_command_line(read.command, rest, 0, environment);
   read.command = translation.command;
   read.options = for_all_workers(translation.options, cluster_of(translation.options, environment));
   read.notices = std::move(translation.notices);
+  read.for_images = std::move(translation.for_images);
   if (const auto ranks = environment("OMPI_COMM_WORLD_SIZE"))
     read.machine.ranks = read.machine.local_ranks = std::stoi(*ranks);
   return read;

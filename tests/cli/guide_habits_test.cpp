@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Lines that are typed as the guides type them: with their programs in front, for other data sets
+// and batches than theirs, and shorter.
+#include <string>
+
+#include "seed_lines.hpp"
+
+namespace millrace::cli {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
+using train::TrainConfig;
+
+/// Every guide starts its program in one of these ways.
+TEST(DialectTest, TheProgramOfTheGuideMayStandInFront) {
+  const auto read = [](std::string_view line) {
+    return read_command_line(Command::Train, words(line), 0, environment_of({}));
+  };
+  for (const char* program : {"", "train.py ", "python train.py ", "python3 ./train.py ",
+                              "/usr/bin/python3.9 -u cnns/train.py ", "python3 -m cnns.train "}) {
+    const Translation line =
+        read("--dialect ipu " + std::string(program) + "--dataset cifar-10 --batch-size 7");
+    EXPECT_EQ(line.options.integer("batch-size"), 7) << program;
+    EXPECT_EQ(line.command, Command::Train);
+  }
+  EXPECT_EQ(read("python3 -m validation --dialect ipu --restore-path logs/a").command,
+            Command::Validate);
+  EXPECT_EQ(read("--dialect=ipu restore.py --restore-path logs/a").command, Command::Restore);
+  EXPECT_EQ(read("--dialect nvidia python ./main.py --batch_size 7").options.integer("batch-size"),
+            7);
+  EXPECT_EQ(
+      read("--dialect habana python -m resnet_ctl_imagenet_main -bs 7").options.text("padding"),
+      "keras");
+  EXPECT_EQ(read("--dialect habana imagenet_main.py -bs 7").options.text("padding"), "same");
+  EXPECT_EQ(read("--dialect surfsara python models/resnet_eval.py").command, Command::Validate);
+  for (const char* line :
+       {"--dialect ipu python3 --dataset cifar-10", "train.py --dataset imagenet",
+        "--dialect nvidia --batch_size 7 main.py"})
+    EXPECT_TRUE(contains(failure_of([&] { (void)read(line); }).text, "unexpected argument"))
+        << line;
+}
+
+/// Lengths, warm-ups and horizons in batches count the images that there are.
+TEST(DialectTest, LengthsFollowTheDataSetThatIsThere) {
+  const auto config = [](std::string_view dialect, const char* line, std::int64_t images) {
+    const Read read = read_seed(dialect, line);
+    DatasetFacts facts = published_facts(read.options);
+    facts.train_size = images;
+    return resolve(read.for_images(images), facts, read.machine).config;
+  };
+  const char* const nvidia =
+      "main.py --iter_unit batch --num_iter 30 --batch_size 8 --lr_warmup_epochs 2 --use_cosine_lr "
+      "--data_dir /imagenet";
+  const TrainConfig batches = config("nvidia", nvidia, 100);
+  EXPECT_EQ(batches.learning_rate.warmup_iterations, 2 * 12);
+  EXPECT_EQ(batches.learning_rate.horizon, 90 * 100 / 8);
+  const char* const keras = "demo_resnet_keras.py -dd /imagenet -bs 8 -te 3 --train_steps ";
+  EXPECT_EQ(config("habana", (std::string(keras) + "50").c_str(), 100).iterations, 3 * 12);
+  EXPECT_EQ(config("habana", (std::string(keras) + "5").c_str(), 100).iterations, 3 * 5);
+  const TrainConfig surfsara =
+      config("surfsara", "resnet_main.py --train_batch_size 8 --data_dir /imagenet", 100);
+  EXPECT_EQ(surfsara.iterations, 90 * 12);
+  EXPECT_EQ(surfsara.learning_rate.warmup_iterations, 5 * 100 / 8);
+  EXPECT_EQ(surfsara.learning_rate.base_rate, 8 / 2560.0);
+  EXPECT_EQ(surfsara.learning_rate.initial_rate, 8 / 2560.0) << "a warm-up does not fall";
+}
+
+TEST(SurfsaraLinesTest, TheRateFollowsFromTheBatchAsTheGuideSays) {
+  const TrainConfig run = config_of(read_seed(
+      "surfsara",
+      "mpirun -np 256 resnet_main.py --train_batch_size 8192 --train_steps 14075 --data_dir d"));
+  EXPECT_EQ(run.total_batch(), 8192);
+  expect_rates(run, "0: 0.1, 781: 3.2, 7428: 1.6");
+  EXPECT_EQ(run.validation, train::ValidationMode::All);
+  EXPECT_EQ(run.validate_every, 14'075);
+  EXPECT_EQ(run.validation_batch_size, 196) << "a replica's share of 50,000 images";
+  const TrainConfig large = config_of(read_seed("surfsara", "mpirun -np 512 resnet_main.py"));
+  EXPECT_EQ(large.iterations, 4'680);
+  EXPECT_EQ(large.validate_every, 4'680);
+}
+
+TEST(HabanaResNeXtLinesTest, ShortRunsOfLarsOnlyWarmUp) {
+  const TrainConfig keras = config_of(read_seed(
+      "habana", "demo_resnet_keras.py -dd /imagenet --optimizer LARS --max_train_steps 10"));
+  EXPECT_EQ(keras.iterations, 10);
+  EXPECT_NEAR(rate_at(keras, 9), 2.5 * 9 / (3 * 5'004), 1e-9);
+  const TrainConfig resnext = config_of(read_seed(
+      "habana", "imagenet_main.py -dd /imagenet --enable_lars -te 2 --epochs_for_lars 4"));
+  EXPECT_NEAR(rate_at(resnext, 80'071), 9.5 * 80'071 / (8 * 40'036), 1e-6);
+}
+
+TEST(HabanaResNeXtLinesTest, CheckpointsComeAsOftenAsAsked) {
+  const char* const line = "imagenet_main.py -dd /imagenet --save_checkpoint_steps 500";
+  EXPECT_EQ(config_of(read_seed("habana", line)).checkpoint_every, 500);
+}
+
+TEST(HabanaResNeXtLinesTest, PartOfTheImagesMayBeValidated) {
+  const TrainConfig some =
+      config_of(read_seed("habana", "imagenet_main.py -dd /imagenet -bs 16 --max_eval_steps 3"));
+  EXPECT_EQ(some.data.validation_size, 48);
+  EXPECT_EQ(config_of(read_seed("habana", "imagenet_main.py -dd /imagenet -bs 16 -mes 4000"))
+                .data.validation_size,
+            50'000);
+  EXPECT_TRUE(
+      contains(read_seed("habana", "imagenet_main.py -dd /imagenet --mini_imagenet").notices.at(0),
+               "imagenet_train_subset"));
+}
+
+TEST(DialectTest, TheCropsOfTheGuidesTextsAreAnOption) {
+  const auto crop = [](std::string_view dialect, const char* line) {
+    return data_request(read_seed(dialect, line).options).files.images.preset.crop;
+  };
+  const char* const line = "imagenet_main.py -dd /imagenet --crop-area 0.08 1";
+  EXPECT_EQ(crop("habana", line).min_area, 0.08);
+  EXPECT_EQ(crop("habana", line).max_area, 1.0);
+  EXPECT_EQ(crop("habana", "imagenet_main.py -dd /imagenet").min_area, 0.05);
+  EXPECT_EQ(
+      crop("nvidia", "main.py --batch_size 8 --data_dir /imagenet --crop-area 0.1 0.9").max_area,
+      0.9);
+}
+
+TEST(HabanaKerasLinesTest, DataLieWhereTheGuidePreparesThem) {
+  const auto place = [](const char* line) {
+    return *read_seed("habana", line).options.text("data-dir");
+  };
+  EXPECT_EQ(place("demo_resnet_keras.py"), "/data/tensorflow_datasets/imagenet/tf_records");
+  EXPECT_EQ(place("imagenet_main.py"), "/data/tensorflow/imagenet/tf_records");
+  EXPECT_EQ(place("imagenet_main.py --jpeg_data_dir jpegs"), "jpegs");
+  EXPECT_EQ(place("DATA_DIR=mine demo_resnet_keras.py"), "mine");
+}
+
+}  // namespace
+}  // namespace millrace::cli
