@@ -57,7 +57,8 @@ TEST(OptimiserOptionsTest, ReachTheConfiguration) {
   EXPECT_EQ(adam.epsilon, 1e-6);
   EXPECT_EQ(adam.clip_norm, 0.0);
   EXPECT_TRUE(contains(refusal("--optimiser Adam"), "has no default learning rate"));
-  EXPECT_EQ(line("--optimiser Adam --abs-learning-rate 0.1 --momentum 0.5").optimiser.momentum, 0.9);
+  EXPECT_EQ(line("--optimiser Adam --abs-learning-rate 0.1 --momentum 0.5").optimiser.momentum,
+            0.9);
   EXPECT_EQ(line("--clip-norm 2").optimiser.clip_norm, 2.0);
   const train::OptimiserConfig decay =
       line("--weight-decay-form square --weight-decay-excludes bias").optimiser;

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Each of the five guides played from its first command to its last, with its own command lines on
+// a few small photos: prepare the data, train, look at what was promised, stop, continue, evaluate,
+// export, measure. What is added to a line makes it small: --image-size, --model-size, --ranks.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <string>
+
+#include "millrace.hpp"
+#include "mpirun.hpp"
+#include "run_tables.hpp"
+#include "tests/io/images/test_images.hpp"
+
+namespace millrace::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+const Words kTiny = "--image-size 32 --model-size 10 --threads-per-device 1";
+
+void write_photo(const fs::path& path, int number) {
+  fs::create_directories(path.parent_path());
+  const io::Bytes bytes = io::encode_jpeg(io::make_image(40 + number, 60 - number));
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+}
+
+/// ImageNet in small, as the archives of the guides leave it: folders of classes for training, and
+/// numbered files for validation with their labels in a list.
+void write_raw(const fs::path& raw, const std::string& train, const std::string& validation) {
+  int number = 0;
+  std::ofstream labels;
+  fs::create_directories(raw);
+  labels.open(raw / "synset_labels.txt");
+  for (const char* name : {"n01440764", "n01443537", "n01484850"})
+    for (int i = 0; i < 8; ++i, ++number) {
+      write_photo(raw / train / name / (std::to_string(number) + ".JPEG"), number);
+      if (i % 4 != 0) continue;
+      const std::string place = std::to_string(10'000'000 + number).substr(1);
+      write_photo(raw / validation / ("ILSVRC2012_val_" + place + ".JPEG"), number);
+      labels << name << "\n";
+    }
+}
+
+/// The TFRecord files that `data convert` makes of them: 24 images, and 6 for validation. Made
+/// once.
+const fs::path& records() {
+  static const TemporaryDirectory directory;
+  static const fs::path made = [] {
+    write_raw(directory / "imagenet", "train", "validation");
+    const fs::path out = directory / "imagenet" / "tf_records";
+    expect_end(millrace({"data convert", out, "--raw-dir", directory / "imagenet",
+                         "--train-shards 2 --validation-shards 1"}),
+               0, {"training: 24 images of 3 classes", "validation: 6 images"});
+    expect_end(millrace({"data check", out}), 0, {"24 images", "0 bad"});
+    return out;
+  }();
+  return made;
+}
+
+/// The run directory that a training says it saves to.
+fs::path run_of(const ProcessResult& result) {
+  std::smatch match;
+  EXPECT_TRUE(std::regex_search(result.output, match, std::regex(R"(Saving to (\S+))")))
+      << result.output;
+  return match.empty() ? fs::path() : fs::path(match[1].str());
+}
+
+ProcessResult with_environment(const Words& variables, const Words& line) {
+  return run_process("/usr/bin/env", variables + Words{std::string(MILLRACE_BINARY)} + line);
+}
+
+ProcessResult mpirun(int ranks, const Words& line, const Words& options = {}) {
+  return run_process("/usr/bin/env", kMpirun + options + Words{"-np", std::to_string(ranks)} +
+                                         Words{std::string(MILLRACE_BINARY)} + line);
+}
+
+/// The accuracies and losses in the lines of validations, without times.
+std::vector<std::string> validations_in(const std::string& output) {
+  std::vector<std::string> found;
+  const std::regex line(R"(top-1 accuracy \[ckpt-\d+\].*: +(.*% \(top-5: .*\)))");
+  for (std::sregex_iterator i(output.begin(), output.end(), line), end; i != end; ++i)
+    found.push_back((*i)[1]);
+  return found;
+}
+
+// Guide 002: the IPU trainer.
+
+TEST(IpuGuideTest, CifarFromTheFirstLineToTheLast) {
+  const TemporaryDirectory place;
+  const Words line =
+      "train --dialect ipu python3 train.py --dataset cifar-10 --model-size 8 --iterations 6 "
+      "--batch-size 16 --gradients-to-accumulate 2 --seed 1 --log-freq 2 --threads-per-device 1 "
+      "--momentum 0.9 --no-dataset-cache";
+  const Words data = {"DATA_DIR=" + small_data().string()};
+  const ProcessResult whole = with_environment(data, line + Words{"--run-dir", place / "whole"});
+  expect_end(whole, 0,
+             {"Total Parameters: ", " Batch Size: 32", "--momentum has no effect here",
+              "--no-dataset-cache has no effect here", "Validation top-1 accuracy"});
+  for (const char* file : {"log.txt", "training.csv", "validation.csv", "config.toml"})
+    EXPECT_TRUE(fs::exists(place / "whole" / file)) << file;
+  EXPECT_EQ(Table(place / "whole" / "training.csv").last("iteration"), 6.0);
+  // Stopped in the middle and continued.
+  expect_end(with_environment(data, line + Words{"--stop-after 3 --log-dir", place / "logs"}), 75);
+  const fs::path run = fs::directory_iterator(place / "logs")->path();
+  expect_end(millrace({"train --dialect ipu restore.py --restore-path", run}), 0,
+             {"Restoring training from latest checkpoint"});
+  EXPECT_EQ(digest_of(run), digest_of(place / "whole"));
+  // Validated like the training, and exported.
+  const ProcessResult validated =
+      millrace({"train --dialect ipu python validation.py --model-size 8 --restore-path", run});
+  EXPECT_EQ(validations_in(validated.output), validations_in(whole.output)) << validated.output;
+  for (const char* format : {"onnx", "hdf5", "safetensors"}) {
+    const fs::path file = place / format;
+    expect_end(millrace({"export", run, "--to", format, "--output", file}), 0);
+    EXPECT_GT(fs::file_size(file), 1000u) << format;
+  }
+  // The same training as a pipeline. Without splits the possible ones are listed, line by line.
+  const Words staged = line + Words{"--shards 2 --ranks 1 --run-dir", place / "staged"};
+  expect_end(with_environment(data, staged), 2,
+             {"Need 1 of ['b1/0/relu', 'b2/0/relu', 'b3/0/relu']\n", "\nb2/0/relu ",
+              "\n--pipeline-splits auto would select: "});
+  expect_end(with_environment(data, staged + "--pipeline-splits b2/0/relu"), 0);
+  EXPECT_EQ(digest_of(place / "staged"), digest_of(place / "whole"));
+}
+
+TEST(IpuGuideTest, ImageNetFromTheFirstLineToTheLast) {
+  const TemporaryDirectory place;
+  const Words small = "--image-size 32 --iterations 2 --ranks 1 --threads-per-device 1";
+  const Words first = {"train --dialect ipu train.py --dataset imagenet --data-dir", records()};
+  const ProcessResult stages =
+      millrace(first +
+               "--model-size 14 --batch-size 2 --xla-recompute --no-validation --shards 2 "
+               "--pipeline-depth 4 --pipeline-splits b3/0/relu --available-memory-proportion 0.1 "
+               "--standard-imagenet --no-dataset-cache" +
+               small + Words{"--run-dir", place / "stages"});
+  expect_end(stages, 0,
+             {" Batch Size: 8", "--standard-imagenet has no effect here: there is only one order"});
+  expect_end(millrace(first +
+                      "--model efficientnet --model-size B0 --shards 4 --batch-size 2 "
+                      "--pipeline-depth 4 --pipeline-splits block2b block4a block6a "
+                      "--xla-recompute --pipeline-schedule Grouped --optimiser RMSprop "
+                      "--precision 16.32" +
+                      small + Words{"--run-dir", place / "efficient"}),
+             0, {" Batch Size: 8", "Validation top-1 accuracy"});
+  const ProcessResult inference = millrace(
+      "train --dialect ipu python validation.py --model efficientnet --model-size B0 --dataset "
+      "imagenet --batch-size 8 --synthetic-data --repeat 3 --batch-norm --image-size 32 "
+      "--max-eval-steps 2 --threads-per-device 1");
+  EXPECT_EQ(inference.code, 0) << inference.output;
+  EXPECT_EQ(validations_in(inference.output).size(), 3u) << inference.output;
+  expect_in(inference.output, {"img/sec:", "latency (ms):"});
+}
+
+Words distributed_line(const fs::path& run) {
+  return Words{"train --dialect ipu python train.py --dataset cifar-10 --data-dir", small_data(),
+               "--model-size 8 --batch-size 4 --batches-per-step 1 --distributed "
+               "--no-stochastic-rounding --iterations 2 --seed 1 --no-validation "
+               "--threads-per-device 1 --run-dir",
+               run};
+}
+Words tf_config(const std::string& index) {
+  return {R"(TF_CONFIG={"cluster":{"worker":["localhost:3636","localhost:3637"]},)"
+          R"("task":{"type":"worker")" +
+          index + "}}"};
+}
+
+TEST(IpuGuideTest, EveryWorkerHasItsOwnLine) {
+  const TemporaryDirectory place;
+  expect_end(with_environment(tf_config(",\"index\":1"), distributed_line(place / "run")), 0,
+             {"Task 1 has nothing to do: task 0 on localhost starts all 2 ranks."});
+  EXPECT_FALSE(fs::exists(place / "run"));
+  expect_end(with_environment(tf_config(""), distributed_line(place / "run")), 2,
+             {"TF_CONFIG: task.index (mpirun and srun, which number their ranks, replace it) is "
+              "missing"});
+}
+
+TEST(IpuGuideTest, WorkersUnderMpirunNeedNoIndex) {
+  const TemporaryDirectory place;
+  const auto train = [&](const std::string& index, const char* run) {
+    const Words launch = tf_config(index) + kMpirun + Words{"--tag-output -x TF_CONFIG -np 2"};
+    const ProcessResult result =
+        run_process("/usr/bin/env",
+                    launch + Words{std::string(MILLRACE_BINARY)} + distributed_line(place / run));
+    expect_end(result, 0, {" Batch Size: 8"});
+    return digest_of(place / run);
+  };
+  EXPECT_EQ(train("", "without"), train(",\"index\":0", "with"));
+}
+
+// Guide 001: NVIDIA's ResNet-50.
+
+TEST(NvidiaGuideTest, FromTheFirstLineToTheLast) {
+  const TemporaryDirectory place;
+  const Words data = {"--batch_size=4", "--data_dir=" + records().string()};
+  const Words results = {"--results_dir=" + (place / "results").string()};
+  const Words main = "train --dialect nvidia python ./main.py";
+  const ProcessResult trained =
+      millrace(main + "--mode=train_and_evaluate --iter_unit=batch --num_iter=4 --seed=3" + data +
+               results + kTiny);
+  expect_end(trained, 0, {"the warm-up (30 updates) covers the whole run (4 updates)"});
+  ASSERT_EQ(validations_in(trained.output).size(), 1u) << trained.output;
+  const fs::path run = run_of(trained);
+  EXPECT_EQ(run.parent_path(), place / "results");
+  const ProcessResult evaluated =
+      millrace(main + "--mode=evaluate" + data + Words{"--results_dir=" + run.string()});
+  EXPECT_EQ(validations_in(evaluated.output), validations_in(trained.output)) << evaluated.output;
+  // One image, as it is classified by main.py and by predict.py.
+  write_photo(place / "photo.jpg", 3);
+  const ProcessResult predicted =
+      millrace(main + "--mode predict --model_dir" +
+               Words{run, "--to_predict", place / "photo.jpg", "--results_dir", place / "results"});
+  expect_end(predicted, 0, {"photo.jpg", "\"probability\":"});
+  expect_end(millrace({"train --dialect nvidia python scripts/inference/predict.py -m", run, "-f",
+                       place / "photo.jpg"}),
+             0, {"\"probability\":"});
+  const ProcessResult alone =
+      millrace(main + "--mode=train --iter_unit=batch --num_iter=2" + data + results + kTiny);
+  expect_end(alone, 0);
+  EXPECT_TRUE(validations_in(alone.output).empty()) << alone.output;
+  expect_end(millrace(main +
+                      "--mode=training_benchmark --use_tf_amp --warmup_steps 1 --iter_unit "
+                      "batch --num_iter 3" +
+                      data + results + kTiny),
+             0, {"throughput ", "images/s"});
+  // Two GPUs, in mixed precision.
+  const ProcessResult both =
+      mpirun(2, main + "--iter_unit=batch --num_iter=2 --use_tf_amp" + data + results + kTiny,
+             "--allow-run-as-root");
+  expect_end(both, 0, {" Batch Size: 8", "Precision: 16.32", "float16"});
+}
+
+// Guide 000: Habana's ResNeXt.
+
+TEST(ResNeXtGuideTest, FromTheFirstLineToTheLast) {
+  const TemporaryDirectory place;
+  const Words main = "train --dialect habana python imagenet_main.py -dt bf16 -dlit bf16 -bs 4";
+  const Words small = "--image-size 32 --resnet_size 14 --threads-per-device 1";
+  const Words data = {"--data_dir", records()};
+  const ProcessResult trained =
+      millrace(main +
+               "-te 90 -ebe 90 --hooks ProfilerHook --profile_steps 2,3 --max_train_steps 4 "
+               "--use_train_and_evaluate" +
+               data + small + Words{"--model_dir", place / "model"});
+  expect_end(trained, 0, {"trace.json shows every action"});
+  const fs::path run = run_of(trained);
+  expect_in(read_text(run / "trace.json"), {"traceEvents"});
+  ASSERT_EQ(validations_in(trained.output).size(), 1u) << trained.output;
+  const Words evaluation = main + "--eval_only --model_dir" + Words{run} + data;
+  EXPECT_EQ(validations_in(millrace(evaluation).output), validations_in(trained.output));
+  const ProcessResult part = millrace(evaluation + "--max_eval_steps 1");
+  EXPECT_EQ(validations_in(part.output).size(), 1u) << part.output;
+  EXPECT_NE(validations_in(part.output), validations_in(trained.output));
+  // JPEG files, whose validation images valprep.sh moves into folders of classes.
+  write_raw(place / "jpeg", "train", "flat");
+  int number = 0;
+  for (const char* name : {"n01440764", "n01443537", "n01484850"})
+    write_photo(place / "jpeg" / "val" / name / "1.JPEG", ++number);
+  const ProcessResult jpeg =
+      millrace(main + "-te 1 -ebe 1 --disable_checkpoints --jpeg_data_dir" +
+               Words{place / "jpeg", "--model_dir", place / "model"} + small);
+  expect_end(jpeg, 0, {"Validation top-1 accuracy"});
+  EXPECT_FALSE(fs::exists(run_of(jpeg) / "checkpoints" / "ckpt-0"));
+  EXPECT_TRUE(fs::exists(run_of(jpeg) / "checkpoints" / "ckpt-6"));
+  const ProcessResult both =
+      mpirun(2, main + "--use_horovod -te 1 -ebe 1" + data + small + Words{"-md", place / "two"},
+             "--allow-run-as-root --tag-output --merge-stderr-to-stdout");
+  expect_end(both, 0, {" Batch Size: 8", "Validation top-1 accuracy"});
+}
+
+// Guide 003: Habana's ResNet-50 in Keras.
+
+TEST(KerasGuideTest, FromTheFirstLineToTheLast) {
+  const TemporaryDirectory place;
+  write_raw(place / "raw", "img_train", "img_val");
+  const fs::path data = place / "raw" / "tf_records";
+  expect_end(millrace({"data convert", data, "--raw-dir", place / "raw",
+                       "--train-shards 2 --validation-shards 1"}),
+             0);
+  const Words demo =
+      Words{
+          "train --dialect habana python demo_resnet_keras.py -dt bf16 -dlit bf16 "
+          "-bs 4 -dd",
+          data} +
+      kTiny;
+  const ProcessResult trained = millrace(
+      demo +
+      "--train_epochs 2 --train_steps 3 -ebe 1 --log_steps 1 --steps_per_loop 50 --clean "
+      "--enable_checkpoint_and_export --enable_tensorboard --experimental_preloading=False "
+      "--use_keras_mixed_precision --horovod_hierarchical_allreduce -md" +
+      Words{place / "model"});
+  expect_end(trained, 0,
+             {"--clean has no effect here: every run gets its own directory",
+              "--horovod_hierarchical_allreduce has no effect here"});
+  const fs::path run = run_of(trained);
+  EXPECT_EQ(Table(run / "training.csv").last("iteration"), 6.0);
+  EXPECT_EQ(Table(run / "training.csv")["iteration"].size(), 6u);
+  EXPECT_EQ(validations_in(trained.output).size(), 2u) << "after each shortened epoch";
+  EXPECT_FALSE(fs::is_empty(run / "export"));
+  // LARS warms up for three epochs, of which a short run sees the beginning.
+  const ProcessResult lars =
+      millrace(demo + "--optimizer LARS --max_train_steps 3 -md" + Words{place / "model"});
+  expect_end(lars, 0, {"LARS, learning rate 2.5"});
+  const ProcessResult both =
+      mpirun(2,
+             demo +
+                 "--use_horovod --num_workers_per_hls 2 --kubernetes_run=True -te 1 -ebe 1 "
+                 "--optimizer LARS -md" +
+                 Words{place / "two"},
+             "--allow-run-as-root --merge-stderr-to-stdout");
+  expect_end(both, 0, {" Batch Size: 8", "LARS, learning rate 9.5"});
+}
+
+// Guide 004: SURFsara's ResNet-50.
+
+TEST(SurfsaraGuideTest, FromTheFirstLineToTheLast) {
+  const TemporaryDirectory place;
+  const Words threads =
+      "--num_intra_threads 1 --num_inter_threads 2 --use_tpu=False "
+      "--kmp_blocktime 1";
+  const Words small = "--image-size 32 --model-size 10";
+  const ProcessResult trained = mpirun(
+      2,
+      Words{"train --dialect surfsara python resnet_main.py --train_batch_size 8 --train_steps 4",
+            "--data_dir=" + records().string(), "--model_dir", place / "model_batch_8"} +
+          threads + small);
+  expect_end(trained, 0, {" Batch Size: 8", "the warm-up (15 updates) covers the whole run"});
+  ASSERT_EQ(validations_in(trained.output).size(), 1u) << "only at the end";
+  const ProcessResult evaluated = millrace(
+      Words{"train --dialect surfsara python resnet_eval.py --eval_batch_size 3",
+            "--data_dir=" + records().string(), "--model_dir=" + run_of(trained).string()} +
+      threads);
+  expect_end(evaluated, 0, {"top-5: ", "loss: "});
+  EXPECT_EQ(validations_in(evaluated.output), validations_in(trained.output));
+  // The guide trains on a folder without validation images.
+  write_raw(place / "scratch", "train", "elsewhere");
+  const ProcessResult alone =
+      millrace(Words{"train --dialect surfsara resnet_main.py --train_batch_size 8 --train_steps 2",
+                     "--data_dir=" + (place / "scratch").string(), "--model_dir", place / "alone"} +
+               threads + small);
+  expect_end(alone, 0, {"holds no validation images: this run does not validate"});
+}
+
+}  // namespace
+}  // namespace millrace::test
