@@ -120,7 +120,7 @@ TEST(BenchmarkTest, InferenceComputesWhatAValidationComputes) {
   }
 }
 
-TEST(BenchmarkTest, InferenceKeepsNoStashAndNoGradients) {
+TEST(BenchmarkTest, InferenceKeepsNoStash) {
   TrainConfig config = measured({});
   config.validation_batch_size = config.batch_size;
   const comm::World world;
@@ -132,7 +132,6 @@ TEST(BenchmarkTest, InferenceKeepsNoStashAndNoGradients) {
   // Of its many layers, inference holds the values of two or three at once.
   EXPECT_LT(4 * inference.device_memory().front().activations,
             training.device_memory().front().activations);
-  EXPECT_LT(2 * inference.device_memory().front().state, training.device_memory().front().state);
 }
 
 TEST(BenchmarkTest, SyntheticImagesStayOnTheDevice) {
