@@ -144,7 +144,8 @@ void replace_data(Smaller& run, const std::string& dataset) {
       dataset != kImageNet && directory && std::filesystem::exists(*directory, unknown);
   run.set("dataset", dataset);
   if (!here && !run.options().flag("generated-data")) run.set("synthetic-data", true, {"data-dir"});
-  if (dataset != kImageNet) return;
+  // The network of a file reads images of one size.
+  if (dataset != kImageNet || is_given_network(run.options())) return;
   Reader read(run.options());
   const std::int64_t usual = image_size(read, dataset);
   if (usual > kPixels) run.set("image-size", kPixels);
