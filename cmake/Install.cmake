@@ -44,6 +44,11 @@ if(millrace_kokkos_type STREQUAL "STATIC_LIBRARY")
 endif()
 # Shared libraries that programs are linked to, where this build found them.
 set(millrace_needed ${MPI_CXX_LIBRARIES} ${HDF5_C_LIBRARY_hdf5} ${ONEDNN_LIBRARY})
+# protobuf reads ONNX files. Its later versions also need abseil, which their own package finds.
+set(millrace_own_protobuf ${Protobuf_CONFIG})
+if(NOT millrace_own_protobuf)
+  list(APPEND millrace_needed ${Protobuf_LITE_LIBRARY_RELEASE})
+endif()
 set(millrace_package ${CMAKE_INSTALL_LIBDIR}/cmake/millrace)
 configure_package_config_file(cmake/millrace-config.cmake.in
   ${PROJECT_BINARY_DIR}/generated/millrace-config.cmake INSTALL_DESTINATION ${millrace_package}

@@ -28,5 +28,5 @@ set(CPACK_DEBIAN_PROGRAM_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS openmpi-bin)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libmillrace-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
-  "libfmt-dev, libopenmpi-dev, libhdf5-dev, libdnnl-dev")
+  "libfmt-dev, libopenmpi-dev, libhdf5-dev, libdnnl-dev, libprotobuf-dev")
 include(CPack)
