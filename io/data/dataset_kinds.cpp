@@ -41,21 +41,26 @@ bool imagenet_is_in(const fs::path& directory) {
   return storage_in(directory, Split::Train, PackedFile::Counts) != Storage::None;
 }
 
-/// Errors: Usage for options that apply only to TFRecord files, if the set has none.
-void check_record_options(const DatasetRequest& request, Storage storage) {
-  if (request.record_options.empty() || storage == Storage::Records || storage == Storage::None)
-    return;
-  fail(ErrorKind::Usage, "{} has no effect here: it needs TFRecord files, but {} holds {}",
-       request.record_options.front(), request.directory.string(),
-       storage == Storage::Packed ? "packed images" : "class folders");
+/// Errors: Usage for options that need another form of storage than the set has.
+void check_shard_options(const DatasetRequest& request, Storage storage) {
+  const auto refuse = [&](const std::vector<std::string>& options, std::string_view needed) {
+    if (!options.empty())
+      fail(ErrorKind::Usage, "{} has no effect here: it needs {}, but {} holds {}", options.front(),
+           needed, request.directory.string(), describe(storage));
+  };
+  if (storage == Storage::Records || storage == Storage::None) return;
+  refuse(request.record_options, "TFRecord files");
+  if (storage != Storage::Archives)
+    refuse(request.shard_options, "TFRecord files or WebDataset archives");
 }
 
 /// `cached_bytes` is what is left of the request's; what the split may keep is subtracted.
 std::shared_ptr<const Dataset> open_images(const DatasetRequest& request, Split split,
                                            std::int64_t& cached_bytes,
                                            std::vector<std::string>& notices) {
-  const Storage storage = storage_in(request.directory, split, PackedFile::Counts);
-  check_record_options(request, storage);
+  const Storage storage =
+      storage_in(request.directory, split, PackedFile::Counts, request.open.given);
+  check_shard_options(request, storage);
   OpenOptions options = request.open;
   if (request.indexing) options.index.progress = request.indexing(split);
   const std::shared_ptr<ImageDataset> set =

@@ -33,6 +33,7 @@ struct DatasetRequest {
   std::function<ProgressCallback(Split)> indexing = {};  ///< shows that a split is being indexed
   std::int64_t cached_bytes = 0;                 ///< of stored images that may stay in memory
   std::vector<std::string> record_options = {};  ///< options that need TFRecord files, for messages
+  std::vector<std::string> shard_options = {};   ///< those that need them or WebDataset archives
 };
 
 /// The two splits of a set.

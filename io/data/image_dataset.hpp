@@ -6,9 +6,11 @@
 //
 //   stored(index) -> JPEG, PNG or pixels --ImageReader--> S x S x 3 bytes
 //
-//   RecordSet      TFRecord files           record_set.hpp
-//   ImageFolder    one folder per class     image_folder.hpp
-//   PackedImages   one file of pixels       packed_images.hpp
+//   RecordSet        TFRecord files           record_set.hpp
+//   ArchiveSet       WebDataset archives      archive_set.hpp
+//   ImageFolder      one folder per class     image_folder.hpp
+//   AnnotatedImages  files listed in a file   image_folder.hpp
+//   PackedImages     one file of pixels       packed_images.hpp
 //
 // A bad image is replaced by the next good image of its class, because other ranks take its label
 // from the index. It is reported once; read() returns Sample::StandIn each time, and callers decide

@@ -37,12 +37,14 @@ bool is_read_only(const fs::path& folder) {
   return !error && fs::exists(status) && (status.permissions() & kWrite) == fs::perms::none;
 }
 
-// The folder itself, then the cache under a name with a hash of the folder's full path.
+// The folder itself unless it belongs to images, then the cache under a name with a hash of the
+// folder's full path.
 std::vector<fs::path> places_of(const IndexKind& kind, const fs::path& folder, Split split,
                                 const fs::path& cache_folder) {
   const std::string name =
       fmt::format("millrace-{}{}", split == Split::Train ? "train" : "validation", kind.extension);
-  std::vector<fs::path> places = {folder / name};
+  std::vector<fs::path> places;
+  if (kind.place == IndexPlace::BesideData) places.push_back(folder / name);
   if (cache_folder.empty()) return places;
   std::error_code error;
   fs::path full = fs::canonical(folder, error);

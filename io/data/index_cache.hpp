@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Indices of data sets. They can be rebuilt from the data, and are cached beside it, or in the
-// user's cache if the data's folder is not writable. The file of an index is
+// user's cache if the data's folder is not writable or holds the images themselves. The file of an
+// index is
 //
 //   8 bytes  magic     4 bytes  version     8 bytes  length of the content
 //   content            4 bytes  CRC-32C of all before
@@ -25,16 +26,21 @@
 
 namespace millrace::io {
 
-/// A kind of index: eight letters, the version of its content, and the end of its file's name.
+/// Where an index is kept: beside shards if their folder is writable; or always in the user's
+/// cache, because the folder belongs to the images.
+enum class IndexPlace : std::uint8_t { BesideData, Cache };
+
+/// A kind of index: eight letters, the version of its content, the end of its file's name.
 struct IndexKind {
   std::string_view magic;
   std::uint32_t version = 1;
   std::string_view extension = ".index";
+  IndexPlace place = IndexPlace::BesideData;
 };
 
 struct IndexOptions {
   unsigned threads = 0;                ///< 0: one per core
-  std::filesystem::path cache_folder;  ///< used if the data's folder is not writable; may be empty
+  std::filesystem::path cache_folder;  ///< the user's cache; may be empty
   ProgressCallback progress;           ///< in bytes of files, or in class folders
   TellCallback tell;                   ///< called when another process builds the index
 };
@@ -53,8 +59,8 @@ struct IndexSource {
 };
 
 /// Passes the content of cached indices about `folder` to `accept` until it returns true. If none
-/// is accepted, writes what `make` returns to the first place that is writable. Several processes
-/// may call it at the same time.
+/// is accepted, writes what `make` returns to the first place that is writable. Without any place
+/// nothing is kept. Several processes may call it at the same time. `folder` may also be a file.
 [[nodiscard]] IndexSource open_index(const IndexKind& kind, const std::filesystem::path& folder,
                                      Split split, const IndexOptions& options,
                                      const std::function<bool(std::span<const std::byte>)>& accept,

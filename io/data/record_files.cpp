@@ -56,8 +56,9 @@ std::optional<std::uint32_t> parse_digits(std::string_view text) {
   return value;
 }
 
+/// Files beside shards, and archives, which have a reader of their own.
 bool is_helper_file(std::string_view name) {
-  return name.ends_with(".idx") || name.ends_with(".index") ||
+  return name.ends_with(".idx") || name.ends_with(".index") || name.ends_with(".tar") ||
          name.find(".tmp.") != std::string_view::npos;
 }
 

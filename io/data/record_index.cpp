@@ -43,20 +43,6 @@ IndexedFile look_at(const fs::path& folder, const std::string& name) {
           .first = 0};
 }
 
-std::vector<IndexedFile> look_at_all(const RecordFileSet& set) {
-  std::vector<IndexedFile> files;
-  files.reserve(set.files.size());
-  for (const std::string& name : set.files) files.push_back(look_at(set.folder, name));
-  return files;
-}
-
-bool same_files(std::span<const IndexedFile> a, std::span<const IndexedFile> b) {
-  return std::ranges::equal(a, b, [](const IndexedFile& x, const IndexedFile& y) {
-    return x.name == y.name && x.bytes == y.bytes && x.modified_ns == y.modified_ns &&
-           x.lines_modified_ns == y.lines_modified_ns;
-  });
-}
-
 // Whether an .idx file lists every record found in its shard.
 bool lists_all(std::span<const OffsetLine> lines, const FileRecords& records) {
   return std::ranges::all_of(records.entries, [&](const RecordEntry& entry) {
@@ -166,6 +152,20 @@ bool is_consistent(const RecordIndex& index) {
 }
 
 }  // namespace
+
+std::vector<IndexedFile> look_at_all(const RecordFileSet& set) {
+  std::vector<IndexedFile> files;
+  files.reserve(set.files.size());
+  for (const std::string& name : set.files) files.push_back(look_at(set.folder, name));
+  return files;
+}
+
+bool same_files(std::span<const IndexedFile> a, std::span<const IndexedFile> b) {
+  return std::ranges::equal(a, b, [](const IndexedFile& x, const IndexedFile& y) {
+    return x.name == y.name && x.bytes == y.bytes && x.modified_ns == y.modified_ns &&
+           x.lines_modified_ns == y.lines_modified_ns;
+  });
+}
 
 std::size_t RecordIndex::file_of(std::size_t index) const {
   const auto after = std::ranges::upper_bound(files, index, {}, &IndexedFile::first);

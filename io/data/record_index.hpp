@@ -43,6 +43,11 @@ struct IndexedFile {
   friend bool operator==(const IndexedFile&, const IndexedFile&) = default;
 };
 
+/// The shards of a set as they are now, without entries. Errors: Io.
+[[nodiscard]] std::vector<IndexedFile> look_at_all(const RecordFileSet& set);
+/// Whether names, sizes and modification times agree.
+[[nodiscard]] bool same_files(std::span<const IndexedFile> a, std::span<const IndexedFile> b);
+
 /// All records of a set of shards: good ones by file and offset, bad ones separately. Notices are
 /// about .idx files that do not match; they are stored with the index.
 struct RecordIndex {

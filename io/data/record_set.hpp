@@ -17,11 +17,24 @@ namespace millrace::io {
 
 enum class MissingShards : std::uint8_t { Refused, Accepted };
 
+/// Files beside the images that the user names; empty ones are searched for.
+struct GivenFiles {
+  std::filesystem::path train_annotations;
+  std::filesystem::path validation_annotations;
+  std::filesystem::path class_list;  ///< names of the classes by number
+  [[nodiscard]] const std::filesystem::path& annotations(Split split) const {
+    return split == Split::Train ? train_annotations : validation_annotations;
+  }
+};
+
 /// How stored images are opened.
 struct OpenOptions {
   /// Stored labels minus network labels; the converter counts from 1.
   std::int32_t label_offset = 1;
   std::int64_t classes = 1000;
+  /// Whether the user gave the number of classes. Otherwise sets whose labels tell it are asked.
+  bool classes_are_told = false;
+  GivenFiles given = {};
   /// Maximum share of bad records (by frame, Example or label), or of bad files in class folders; a
   /// set with more is rejected.
   double max_bad_fraction = 0.001;

@@ -11,9 +11,11 @@
 #include "core/image_format.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
+#include "io/data/archive_set.hpp"
 #include "io/data/bad_images.hpp"
 #include "io/data/example.hpp"
 #include "io/data/files.hpp"
+#include "io/data/image_folder.hpp"
 #include "io/data/imagenet.hpp"
 #include "io/data/packed_images.hpp"
 #include "io/data/record_frame.hpp"
@@ -147,8 +149,26 @@ bool is_something_else(const std::string& name, std::span<const std::byte> bytes
   return !bytes.empty() && format_of(bytes) == ImageFormat::Other && !has_image_name(name);
 }
 
-Part check_class(const fs::path& folder, const CheckOptions& options) {
-  Part report;
+void check_file(const fs::path& path, const CheckOptions& options, Part& report) {
+  std::string problem;
+  try {
+    const std::vector<std::byte> bytes = read_file(path, kMaxRecordBytes);
+    if (is_something_else(path.filename().string(), bytes)) {
+      report.others.push_back(path);
+      return;
+    }
+    report.bytes += bytes.size();
+    problem = look_at_image(bytes, options);
+  } catch (const Error& failure) {
+    problem = without_place(failure.what(), path.string());
+  }
+  ++report.records;
+  if (!problem.empty())
+    report.findings.push_back({.file = path.string(), .problem = std::move(problem)});
+}
+
+/// Adds the files of a class folder and of the folders in it, `level` levels deep.
+void check_folder(const fs::path& folder, int level, const CheckOptions& options, Part& report) {
   FolderListing listing;
   try {
     listing = list_folder(folder);
@@ -159,29 +179,18 @@ Part check_class(const fs::path& folder, const CheckOptions& options) {
     if (has_image_name(name))
       report.findings.push_back({.file = (folder / name).string(),
                                  .problem = "is not a regular file, or is a broken link"});
-  for (const std::string& name : listing.folders)
+  for (const std::string& name : listing.folders) {
     if (has_image_name(name))
       report.findings.push_back(
           {.file = (folder / name).string(), .problem = "is a folder with the name of an image"});
-  for (const std::string& name : listing.files) {
-    const fs::path path = folder / name;
-    std::string problem;
-    try {
-      const std::vector<std::byte> bytes = read_file(path, kMaxRecordBytes);
-      if (is_something_else(name, bytes)) {
-        report.others.push_back(path);
-        continue;
-      }
-      report.bytes += bytes.size();
-      problem = look_at_image(bytes, options);
-    } catch (const Error& failure) {
-      problem = without_place(failure.what(), path.string());
-    }
-    ++report.records;
-    if (!problem.empty())
-      report.findings.push_back({.file = path.string(), .problem = std::move(problem)});
+    else if (level == kMostFolderLevels)
+      report.findings.push_back(
+          {.file = (folder / name).string(),
+           .problem = fmt::format("more than {} folders within a class", kMostFolderLevels)});
+    else
+      check_folder(folder / name, level + 1, options, report);
   }
-  return report;
+  for (const std::string& name : listing.files) check_file(folder / name, options, report);
 }
 
 void add(CheckReport& report, CheckReport&& part) {
@@ -190,20 +199,39 @@ void add(CheckReport& report, CheckReport&& part) {
   std::ranges::move(part.findings, std::back_inserter(report.findings));
 }
 
-/// Reads packed images [first, last).
-Part check_part(const PackedImages& images, std::int64_t first, std::int64_t last) {
+/// Reads images [first, last), and inspects those that are files.
+Part check_part(const ImageDataset& images, const CheckOptions& options, std::int64_t first,
+                std::int64_t last) {
   Part part;
   ReadBuffer buffer;
   for (std::int64_t i = first; i < last; ++i) {
     ++part.records;
     part.bytes += images.stored_bytes(i);
     try {
-      (void)images.stored(i, buffer);
+      const StoredImage image = images.stored(i, buffer);
+      if (!image.is_file()) continue;
+      if (std::string problem = look_at_image(image.bytes, options); !problem.empty())
+        part.findings.push_back({.file = images.where(i), .problem = std::move(problem)});
     } catch (const Error& error) {
       add_error(part, images.where(i), error);
     }
   }
   return part;
+}
+
+/// Reads all images of a set.
+void check_all(const ImageDataset& images, const CheckOptions& options, CheckReport& report) {
+  constexpr std::int64_t kImagesATask = 256;
+  const std::int64_t size = images.size();
+  std::vector<Part> parts(static_cast<std::size_t>((size + kImagesATask - 1) / kImagesATask));
+  ProgressMeter meter(options.progress, static_cast<std::uint64_t>(size));
+  parallel_for(parts.size(), options.threads, [&](std::size_t i) {
+    const std::int64_t first = static_cast<std::int64_t>(i) * kImagesATask;
+    const std::int64_t last = std::min(first + kImagesATask, size);
+    parts[i] = check_part(images, options, first, last);
+    meter.add(static_cast<std::uint64_t>(last - first));
+  });
+  for (Part& part : parts) add(report, std::move(part));
 }
 
 }  // namespace
@@ -240,7 +268,7 @@ CheckReport check_class_folders(const ClassFolders& folders, const CheckOptions&
   std::vector<Part> parts(folders.classes.size());
   ProgressMeter meter(options.progress, parts.size());
   parallel_for(parts.size(), options.threads, [&](std::size_t i) {
-    parts[i] = check_class(folders.folder / folders.classes[i], options);
+    check_folder(folders.folder / folders.classes[i], 0, options, parts[i]);
     meter.add(1);
   });
   CheckReport report;
@@ -257,31 +285,65 @@ CheckReport check_class_folders(const ClassFolders& folders, const CheckOptions&
   return report;
 }
 
-CheckReport check_images(const fs::path& directory, Split split, const CheckOptions& options) {
-  const RecordFileSet set = find_record_files(directory, split);
-  if (!set.files.empty()) return check_records(set, options);
-  const ClassFolders folders = find_class_folders(directory, split);
-  if (!folders.classes.empty()) return check_class_folders(folders, options);
+CheckReport check_files(const ImageFiles& files, const CheckOptions& options) {
+  CheckReport report;
+  for (const ImageFile& bad : files.index().bad) {
+    ++report.records;
+    report.findings.push_back({.file = files.path_of(bad).string(), .problem = problem_of(bad)});
+  }
+  check_all(files, options, report);
+  report.files = report.records;
+  return report;
+}
+
+CheckReport check_archives(const ArchiveSet& archives, const CheckOptions& options) {
+  CheckReport report;
+  for (const BadRecord& bad : archives.bad()) {
+    ++report.records;
+    report.findings.push_back({.file = archives.path_of(bad).string(),
+                               .record = bad.record,
+                               .offset = bad.offset,
+                               .problem = bad.problem});
+  }
+  check_all(archives, options, report);
+  report.files = archives.files();
+  for (const std::string& notice : archives.notices()) report.notices.push_back(printable(notice));
+  return report;
+}
+
+CheckReport check_images(const fs::path& directory, Split split, const CheckOptions& options,
+                         OpenOptions open) {
+  open.max_bad_fraction = 1.0;  // all of them are findings
+  switch (storage_in(directory, split, PackedFile::CountsNot, open.given)) {
+    case Storage::Records:
+      return check_records(find_record_files(directory, split), options);
+    case Storage::Folders:
+      return check_class_folders(class_folders_in(directory, split, open), options);
+    case Storage::Archives: {
+      const auto set = open_image_dataset(directory, split, open);
+      return check_archives(dynamic_cast<const ArchiveSet&>(*set), options);
+    }
+    case Storage::Annotated: {
+      const auto set = open_image_dataset(directory, split, open);
+      return check_files(dynamic_cast<const ImageFiles&>(*set), options);
+    }
+    case Storage::Packed:
+    case Storage::None:
+      break;
+  }
   fail_no_images(directory, split, PackedFile::CountsNot);
 }
 
 CheckReport check_packed(const fs::path& path, unsigned threads, const ProgressCallback& progress) {
-  constexpr std::int64_t kImagesATask = 256;
+  CheckOptions options;
+  options.threads = threads;
+  options.progress = progress;
   CheckReport report;
   report.files = 1;
   try {
     const PackedImages images(path);
     report.bytes = images.table_bytes();
-    const std::int64_t size = images.size();
-    std::vector<Part> parts(static_cast<std::size_t>((size + kImagesATask - 1) / kImagesATask));
-    ProgressMeter meter(progress, static_cast<std::uint64_t>(size));
-    parallel_for(parts.size(), threads, [&](std::size_t i) {
-      const std::int64_t first = static_cast<std::int64_t>(i) * kImagesATask;
-      const std::int64_t last = std::min(first + kImagesATask, size);
-      parts[i] = check_part(images, first, last);
-      meter.add(static_cast<std::uint64_t>(last - first));
-    });
-    for (Part& part : parts) add(report, std::move(part));
+    check_all(images, options, report);
   } catch (const Error& error) {
     add_error(report, path.string(), error);
   }

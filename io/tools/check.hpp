@@ -9,10 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "io/data/archive_set.hpp"
 #include "io/data/dataset.hpp"
 #include "io/data/image_folder.hpp"
 #include "io/data/parallel.hpp"
 #include "io/data/record_files.hpp"
+#include "io/data/record_set.hpp"
 #include "io/tools/image_codec.hpp"
 
 namespace millrace::io {
@@ -53,14 +55,22 @@ struct CheckReport {
 /// can find. Missing, empty and unreadable shards are findings, too.
 [[nodiscard]] CheckReport check_records(const RecordFileSet& set, const CheckOptions& options);
 
-/// Reads every image of class folders. Findings are files that training counts as bad: empty files,
-/// and files with an image's name that are neither JPEG nor PNG. A notice counts other files.
+/// Reads every image of class folders and of the folders in them. Findings are files that training
+/// counts as bad: empty files, and files with an image's name that are neither JPEG nor PNG. A
+/// notice counts other files.
 [[nodiscard]] CheckReport check_class_folders(const ClassFolders& folders,
                                               const CheckOptions& options);
 
-/// Checks the shards or class folders in `directory`. Errors: Data if there are none.
+/// Reads every image that an annotation file lists.
+[[nodiscard]] CheckReport check_files(const ImageFiles& files, const CheckOptions& options);
+
+/// Reads every image of WebDataset archives. Bad samples are findings.
+[[nodiscard]] CheckReport check_archives(const ArchiveSet& archives, const CheckOptions& options);
+
+/// Checks the shards, listed images or class folders in `directory`, opened as `open` says. Errors:
+/// Data if there are none; those of what describes the images.
 [[nodiscard]] CheckReport check_images(const std::filesystem::path& directory, Split split,
-                                       const CheckOptions& options);
+                                       const CheckOptions& options, OpenOptions open = {});
 
 /// Reads every byte of a file of packed images: header, table with its sizes and labels, checksums
 /// of images and boxes. Never fails: unreadable parts are findings. Progress is in images.

@@ -17,7 +17,7 @@
 #include "io/data/byte_window.hpp"
 #include "io/data/files.hpp"
 #include "io/data/record_frame.hpp"
-#include "io/tools/tar_reader.hpp"
+#include "io/data/tar_reader.hpp"
 
 namespace millrace::io {
 namespace {

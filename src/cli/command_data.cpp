@@ -38,11 +38,20 @@ unsigned threads_of(const Options& options) {
   return static_cast<unsigned>(options.integer("threads").value_or(0));
 }
 
+/// Files beside the images that the user names.
+io::GivenFiles given_files(const Options& options) {
+  return {.train_annotations = options.text("train-annotations").value_or(""),
+          .validation_annotations = options.text("validation-annotations").value_or(""),
+          .class_list = options.text("class-list").value_or("")};
+}
+
 io::OpenOptions open_options(const Invocation& invocation, io::Split split) {
   const Options& options = invocation.options;
   io::OpenOptions source;
   source.label_offset = static_cast<std::int32_t>(options.value<std::int64_t>("label-offset"));
   source.classes = options.value<std::int64_t>("data-classes");
+  source.classes_are_told = options.typed("data-classes") != nullptr;
+  source.given = given_files(options);
   source.max_bad_fraction = options.value<double>("max-bad-fraction");
   if (options.flag("allow-missing-shards")) source.missing = io::MissingShards::Accepted;
   source.index.threads = threads_of(options);
@@ -60,8 +69,8 @@ std::vector<io::Split> asked_splits(const Options& options) {
   return {io::Split::Train, io::Split::Validation};
 }
 
-io::Storage storage_in(const fs::path& directory, io::Split split) {
-  return io::storage_in(directory, split, io::PackedFile::Counts);
+io::Storage storage_in(const fs::path& directory, io::Split split, const Options& options) {
+  return io::storage_in(directory, split, io::PackedFile::Counts, given_files(options));
 }
 
 /// Errors: Usage, with this reason, for options given on the command line that nothing reads.
@@ -77,14 +86,23 @@ std::vector<io::Split> present_splits(const fs::path& directory, const Options& 
   const std::vector<io::Split> asked = asked_splits(options);
   std::vector<io::Split> splits = asked;
   const auto is_in = [&](io::Storage storage) {
-    return
-        [&directory, storage](io::Split split) { return storage_in(directory, split) == storage; };
+    return [&directory, &options, storage](io::Split split) {
+      return storage_in(directory, split, options) == storage;
+    };
   };
   std::erase_if(splits, is_in(io::Storage::None));
   if (splits.empty()) io::fail_no_images(directory, asked.front(), io::PackedFile::Counts);
-  if (std::ranges::none_of(splits, is_in(io::Storage::Records)))
-    refuse_idle(options, {"label-offset", "data-classes", "allow-missing-shards"},
-                fmt::format("it needs TFRecord files, but {} has none", directory.string()));
+  const auto has = [&](io::Storage storage) { return std::ranges::any_of(splits, is_in(storage)); };
+  const auto idle = [&](std::string_view option, std::string_view needed) {
+    refuse_idle(options, {option},
+                fmt::format("it needs {}, but {} has none", needed, directory.string()));
+  };
+  const bool has_records = has(io::Storage::Records);
+  const bool has_shards = has_records || has(io::Storage::Archives);
+  if (!has_records) idle("label-offset", "TFRecord files");
+  if (!has_shards) idle("allow-missing-shards", "TFRecord files or WebDataset archives");
+  if (!has_shards && !has(io::Storage::Annotated))
+    idle("data-classes", "TFRecord files, WebDataset archives or an annotation file");
   if (std::ranges::all_of(splits, is_in(io::Storage::Packed)))
     refuse_idle(options, {"max-bad-fraction"},
                 "a file of packed images is read only if all are valid");
@@ -249,20 +267,35 @@ void pack_split(const fs::path& data_directory, io::Split split, const fs::path&
              describe_bad(report.bad), human(report.bytes), path.string());
 }
 
-/// Packs TFRecord files or class folders, even if there are packed images next to them.
+/// Removes a folder in which a command that failed made nothing but its lock.
+void remove_unused(const fs::path& folder) noexcept {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (entry.path().filename() != ".lock") return;
+  fs::remove(folder / ".lock", ignored);
+  fs::remove(folder, ignored);
+}
+
+/// Packs images of any other form, even if there are packed images next to them.
 void pack(const fs::path& data_directory, const fs::path& out, const Invocation& invocation) {
   std::vector<io::Split> splits = asked_splits(invocation.options);
   if (splits.size() > 1)
     std::erase_if(splits, [&](io::Split split) {
-      return io::storage_in(data_directory, split, io::PackedFile::CountsNot) == io::Storage::None;
+      return io::storage_in(data_directory, split, io::PackedFile::CountsNot,
+                            given_files(invocation.options)) == io::Storage::None;
     });
   if (splits.empty())
     io::fail_no_images(data_directory, io::Split::Train, io::PackedFile::CountsNot);
   std::error_code error;
-  fs::create_directories(out, error);
+  const bool is_new = fs::create_directories(out, error);
   if (error) io::fail_io("create", out, error.value());
-  const io::RunLock lock(out, "folder");
-  for (const io::Split split : splits) pack_split(data_directory, split, out, invocation);
+  try {
+    const io::RunLock lock(out, "folder");
+    for (const io::Split split : splits) pack_split(data_directory, split, out, invocation);
+  } catch (...) {
+    if (is_new) remove_unused(out);
+    throw;
+  }
 }
 
 io::CheckReport check_split(const fs::path& directory, io::Split split,
@@ -274,15 +307,16 @@ io::CheckReport check_split(const fs::path& directory, io::Split split,
   check.classes = source.classes;
   check.progress = progress_line(fmt::format("checking {} images", split_name(split)),
                                  is_quiet(invocation.options));
-  if (storage_in(directory, split) == io::Storage::Packed)
+  if (storage_in(directory, split, invocation.options) == io::Storage::Packed)
     return io::check_packed(io::packed_path(directory, split), check.threads, check.progress);
-  return io::check_images(directory, split, check);
+  return io::check_images(directory, split, check, source);
 }
 
 /// The kind of a CIFAR set, if the directory holds nothing else.
 std::optional<io::CifarKind> cifar_alone(const fs::path& directory) {
   for (const io::Split split : {io::Split::Train, io::Split::Validation})
-    if (storage_in(directory, split) != io::Storage::None) return std::nullopt;
+    if (io::storage_in(directory, split, io::PackedFile::Counts) != io::Storage::None)
+      return std::nullopt;
   for (const io::CifarKind kind : {io::CifarKind::Cifar10, io::CifarKind::Cifar100})
     if (io::cifar_is_in(directory, kind)) return kind;
   return std::nullopt;
@@ -327,7 +361,7 @@ int command_data_index(const Invocation& invocation) {
     const std::string what =
         fmt::format("{}: {} images of {} classes, {}", split_name(split),
                     with_commas(source->size()), source->classes(), describe(*source));
-    if (storage_in(directory, split) == io::Storage::Packed)
+    if (storage_in(directory, split, invocation.options) == io::Storage::Packed)
       fmt::print("{}: has its own table and needs no index\n", what);
     else
       fmt::print("{}, opened in {:.2f} s\n", what, seconds.count());
@@ -380,10 +414,10 @@ int command_data_convert(const Invocation& invocation) {
       fail(ErrorKind::Usage,
            "data convert needs --raw-dir DIR (original image files), or --packed and --data-dir "
            "DIR");
-    refuse_idle(
-        options,
-        {"shorter-side", "label-offset", "data-classes", "allow-missing-shards", "data-dir"},
-        "it needs --packed");
+    refuse_idle(options,
+                {"shorter-side", "label-offset", "data-classes", "allow-missing-shards", "data-dir",
+                 "train-annotations", "validation-annotations", "class-list"},
+                "it needs --packed");
     convert_raw(*raw, out, options);
     return 0;
   }

@@ -73,6 +73,20 @@ void add_image_files(OptionTable& table) {
   row("crop-area", reals("A,B", {.low = 0.0, .high = 1.0, .low_excluded = true}), "NVIDIA, Habana",
       "smallest and largest share of an image that a crop for training covers, such as 0.08 1",
       default_text("set by --image-preset"), needs("--dataset imagenet from files"));
+  const Trait from_files = needs("--dataset imagenet from files");
+  const Trait reads_files = commands(kRunsAndValidate | kDataTools);
+  row("train-annotations", path("FILE"), "millrace",
+      "file with the path and the class of each training image, separated by a comma or a tab",
+      default_text(
+          "train.csv, train.tsv or train.txt in --data-dir, if there are no class folders"),
+      from_files, may_change(), reads_files);
+  row("validation-annotations", path("FILE"), "millrace", "the same for the validation images",
+      default_text("val/val_annotations.txt, or val.csv and the like in --data-dir"), from_files,
+      may_change(), reads_files);
+  row("class-list", path("FILE"), "millrace",
+      "names of the classes by number, one per line; the name for people may follow behind a tab",
+      default_text("the sorted names of class folders, or of the classes that files name"),
+      from_files, may_change(), reads_files);
   row("label-offset", integer(between(0, 1000)), "millrace",
       "label of the first class in TFRecord files", by_default(1),
       commands(kRunsAndValidate | kDataTools));
@@ -83,7 +97,7 @@ void add_image_files(OptionTable& table) {
       by_default(0.001), may_change(),
       commands(kRunsAndValidate | (kDataTools & ~set_of(Command::DataCheck))));
   row("allow-missing-shards", flag(), "millrace",
-      "accept a set of TFRecord files with missing shards",
+      "accept a set of TFRecord files or WebDataset archives with missing shards",
       commands(kRunsAndValidate | (kDataTools & ~set_of(Command::DataCheck))));
 }
 

@@ -3,6 +3,8 @@
 
 #include <limits>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "cli/option_rows.hpp"
 #include "cli/resolve_parts.hpp"
@@ -55,6 +57,19 @@ std::int64_t cached_bytes(Reader& read) {
   return *bytes;
 }
 
+/// Files beside the images, by their full paths: a run may be restored from another folder.
+io::GivenFiles given_files(Reader& read) {
+  io::GivenFiles given;
+  for (const auto& [name, member] : {std::pair{"train-annotations", &given.train_annotations},
+                                     {"validation-annotations", &given.validation_annotations},
+                                     {"class-list", &given.class_list}}) {
+    if (!read.given(name)) continue;
+    *member = std::filesystem::absolute(read.text(name, "")).lexically_normal();
+    read.note(name, member->string());
+  }
+  return given;
+}
+
 /// Options for reading ImageNet files; marked as used where such files are read.
 void resolve_images(Reader& read, io::DatasetRequest& files) {
   io::ImagePreset& preset = files.images.preset;
@@ -78,10 +93,12 @@ void resolve_images(Reader& read, io::DatasetRequest& files) {
   }
   files.open.label_offset = static_cast<std::int32_t>(read.integer("label-offset"));
   files.open.max_bad_fraction = read.real("max-bad-fraction");
+  files.open.given = given_files(read);
   if (read.flag("allow-missing-shards")) files.open.missing = io::MissingShards::Accepted;
-  for (const char* name : {"label-offset", "allow-missing-shards"})
-    if (const Setting* const given = read.options().typed(name))
-      files.record_options.push_back(given->where);
+  if (const Setting* const given = read.options().typed("label-offset"))
+    files.record_options.push_back(given->where);
+  if (const Setting* const given = read.options().typed("allow-missing-shards"))
+    files.shard_options.push_back(given->where);
   files.cached_bytes = cached_bytes(read);
 }
 
@@ -195,6 +212,7 @@ DataRequest data_request(Reader& read, DataNeed need) {
   request.source = image_source(options);
   io::DatasetRequest& files = request.files;
   files.open.classes = options.integer("classes").value_or(files.open.classes);
+  files.open.classes_are_told = options.integer("classes").has_value();
   files.validation = wants_validation(options);
   request.normalisation = normalisation_of(read, request.dataset);
   const std::int64_t size = image_size(read, request.dataset);

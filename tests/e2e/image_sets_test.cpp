@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Training on images of any size from class folders, TFRecord files and packed files made from the
-// same images. The weights do not depend on the source or on where a run was stopped.
+// Training on images of any size from class folders, annotation files, WebDataset archives,
+// TFRecord files and packed files made from the same images. The weights do not depend on the
+// source or on where a run was stopped.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <regex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +17,8 @@
 #include "millrace.hpp"
 #include "tests/io/fixtures.hpp"
 #include "tests/io/images/test_images.hpp"
+#include "tests/io/records/tar_writer.hpp"
+#include "tests/support/file_bytes.hpp"
 
 namespace millrace::test {
 namespace {
@@ -39,6 +43,51 @@ void write_folders(const std::filesystem::path& folder) {
                                     : io::encode_jpeg(image, {.horizontal = 1 + number % 2});
         write_file(folder / split / name / (std::to_string(number) + ".JPEG"), bytes);
       }
+}
+
+/// Class, name and path of the images of a split, in the order of class folders.
+struct Listed {
+  std::string label;
+  std::string name;
+  std::filesystem::path path;
+};
+std::vector<Listed> listed(const std::filesystem::path& split) {
+  std::vector<Listed> images;
+  for (const auto& label : std::filesystem::directory_iterator(split))
+    for (const auto& file : std::filesystem::directory_iterator(label))
+      images.push_back({label.path().filename().string(), file.path().filename().string(), file});
+  std::ranges::sort(images, {}, [](const Listed& one) { return std::pair(one.label, one.name); });
+  return images;
+}
+
+/// The same images as a flat folder with annotation files, and as archives.
+void write_lists_and_archives(const std::filesystem::path& folders,
+                              const std::filesystem::path& flat,
+                              const std::filesystem::path& archives) {
+  std::filesystem::create_directories(flat / "pictures");
+  std::filesystem::create_directories(archives);
+  for (const char* split : {"train", "validation"}) {
+    std::ofstream lines(flat / (std::string(split) + ".csv"));
+    lines << "path,label\n";
+    const std::vector<Listed> images = listed(folders / split);
+    for (std::size_t begin = 0; begin < images.size(); begin += 10) {
+      io::Tar tar;
+      for (std::size_t i = begin; i < std::min(begin + 10, images.size()); ++i) {
+        const Listed& one = images[i];
+        const std::string name = one.label + "-" + one.name;
+        lines << "pictures/" << name << ',' << one.label << '\n';
+        std::filesystem::copy_file(one.path, flat / "pictures" / name);
+        const std::string key = std::to_string(i);
+        tar.add(key + ".jpeg", file_bytes(one.path));
+        tar.add(key + ".cls", std::as_bytes(std::span(one.label)));
+      }
+      const std::vector<std::byte> bytes = tar.bytes();
+      const std::string number = std::to_string(begin / 10);
+      std::ofstream(archives / (std::string(split) + "-00" + number + ".tar"), std::ios::binary)
+          .write(reinterpret_cast<const char*>(bytes.data()),
+                 static_cast<std::streamsize>(bytes.size()));
+    }
+  }
 }
 
 /// Created once: class folders, and the TFRecord files and packed images made from them.
@@ -90,6 +139,63 @@ TEST_F(ImagesTest, AllFormsTrainAndValidate) {
     ASSERT_TRUE(std::regex_search(result.output, peak, pattern)) << result.output;
     EXPECT_LE(std::stod(peak[1]), std::stod(peak[2]) * 1.001) << data;
   }
+}
+
+/// Names of everything below a folder.
+std::vector<std::string> names_below(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+    names.push_back(std::filesystem::relative(entry.path(), folder).string());
+  std::ranges::sort(names);
+  return names;
+}
+
+// The same files in the same order give the same weights, whatever lists them.
+TEST_F(ImagesTest, ListsAndArchivesGiveTheWeightsOfClassFolders) {
+  const TemporaryDirectory directory;
+  write_lists_and_archives(place() / "folders", directory / "flat", directory / "archives");
+  const std::vector<std::string> before = names_below(directory / "flat");
+  const auto digest = [&](const std::filesystem::path& data, const char* run) {
+    const ProcessResult result =
+        train_on("folders", directory / run, {"--data-dir", data, "--classes 3"});
+    EXPECT_EQ(result.code, 0) << result.output;
+    expect_in(result.output, {"Validation top-1 accuracy"});
+    return digest_of(directory / run);
+  };
+  const std::string folders = digest(place() / "folders", "run-1");
+  EXPECT_EQ(digest(directory / "flat", "run-2"), folders);
+  EXPECT_EQ(digest(directory / "archives", "run-3"), folders);
+  EXPECT_EQ(names_below(directory / "flat"), before) << "nothing is left among images";
+  for (const char* data : {"flat", "archives"}) {
+    expect_end(millrace({"data check", directory / data}), 0,
+               {"training: ", " 24 images", "0 bad"});
+    expect_end(millrace({"data stats --split validation", directory / data}), 0,
+               {"3 of 3 have images"});
+  }
+  // The classes are known from the data: 3, not ImageNet's 1000.
+  expect_end(train_on("folders", directory / "run-4",
+                      {"--data-dir", directory / "archives", "--stop-after 1"}),
+             75);
+  const std::string manifest = read_text(directory / "run-4/checkpoints/ckpt-1/manifest.json");
+  EXPECT_TRUE(std::regex_search(manifest, std::regex(R"(classes\\*":\s*3\b)"))) << manifest;
+  expect_end(restore(directory / "run-4"), 0);
+}
+
+TEST_F(ImagesTest, ACommandThatFailsLeavesNothing) {
+  const TemporaryDirectory directory;
+  write_lists_and_archives(place() / "folders", directory / "flat", directory / "archives");
+  std::ofstream(directory / "flat/train.csv")
+      << "pictures/n01-0.JPEG,n01\npictures/lost.JPEG,n02\n";
+  std::filesystem::resize_file(directory / "archives/train-001.tar", 900);
+  const std::vector<std::string> before = names_below(directory.path());
+  for (const char* data : {"flat", "archives"})
+    expect_end(train_on("folders", directory / "run", {"--data-dir", directory / data}), 3,
+               {directory.path().string()});
+  EXPECT_EQ(names_below(directory.path()), before);
+  expect_end(millrace({"data convert", directory / "packed", "--packed --data-dir",
+                       directory / "archives"}),
+             3);
+  EXPECT_EQ(names_below(directory.path()), before);
 }
 
 TEST_F(ImagesTest, TheWayToTheDeviceChangesNothing) {

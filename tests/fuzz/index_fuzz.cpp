@@ -2,22 +2,29 @@
 //
 // Indices and other files beside the data. The first byte of an input selects the reader of the
 // rest: an index's content, an index's file, a folder's index, lines of a DALI .idx file, a tar
-// archive.
+// archive, its samples, the index of archives, an annotation file, a file of class names.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
 
 #include "core/error.hpp"
+#include "io/data/annotations.hpp"
+#include "io/data/archive_index.hpp"
+#include "io/data/class_numbers.hpp"
 #include "io/data/image_folder.hpp"
 #include "io/data/record_index.hpp"
-#include "io/tools/tar_reader.hpp"
+#include "io/data/tar_reader.hpp"
 #include "tests/fuzz/fuzz.hpp"
+#include "tests/io/records/tar_writer.hpp"
 
 namespace millrace::fuzz {
 namespace {
 
 using namespace io;
+
+/// First bytes from here on select the last four readers.
+constexpr int kNewer = 0xf0;
 
 constexpr IndexKind kKind = {.magic = "MLRFUZZ1", .version = 1};
 
@@ -43,13 +50,53 @@ void read_tar(std::span<const std::byte> bytes) {
             "members lie in the archive");
 }
 
+void read_samples(std::span<const std::byte> bytes) {
+  ByteWindow file(bytes, "input");
+  const ArchiveSamples found = scan_archive(file);
+  require(found.texts.size() == found.keys.size(), "every class text has its first sample");
+  for (const RecordEntry& entry : found.samples.entries) {
+    require(entry.offset <= bytes.size() && entry.bytes <= bytes.size() - entry.offset,
+            "images lie in the archive");
+    require(entry.label >= 0 && static_cast<std::size_t>(entry.label) < found.texts.size(),
+            "labels are texts");
+  }
+}
+
+void read_archive_index(std::span<const std::byte> content) {
+  const auto index = parse_archive_index(content);
+  if (index)
+    require(parse_archive_index(write_archive_index(*index)) == index,
+            "an index reads back as written");
+}
+
+void read_annotations(std::string_view text) {
+  for (const Annotation& annotation : parse_annotations(text, "input"))
+    require(!annotation.path.empty() && !annotation.label.empty() && annotation.line > 0,
+            "every line has a path and a class");
+}
+
+void read_class_names(std::string_view text) {
+  const ClassFile file = parse_class_file(text, "input");
+  require(!file.names.empty() && file.names.size() == file.words.size(), "names have words");
+  const auto place_of = [](std::size_t) { return std::string("input"); };
+  const NumberedClasses numbered = number_classes({.texts = file.names, .place_of = place_of}, {});
+  for (const std::int32_t number : numbered.numbers)
+    require(number >= 0 && number < numbered.known.count, "numbers are classes");
+}
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 }  // namespace
 
 void run_one(std::span<const std::byte> input) {
   if (input.empty()) return;
   const auto rest = input.subspan(1);
   try {
-    switch (std::to_integer<int>(input[0]) % 5) {
+    // The known inputs that are older than the last four readers keep theirs.
+    const int tag = std::to_integer<int>(input[0]);
+    switch (tag < kNewer ? tag % 5 : 5 + tag % 4) {
       case 0:
         return read_index(rest);
       case 1:
@@ -57,10 +104,17 @@ void run_one(std::span<const std::byte> input) {
       case 2:
         return read_folder_index(rest);
       case 3:
-        return static_cast<void>(
-            parse_offset_lines({reinterpret_cast<const char*>(rest.data()), rest.size()}, "input"));
-      default:
+        return static_cast<void>(parse_offset_lines(text_of(rest), "input"));
+      case 4:
         return read_tar(rest);
+      case 5:
+        return read_samples(rest);
+      case 6:
+        return read_archive_index(rest);
+      case 7:
+        return read_annotations(text_of(rest));
+      default:
+        return read_class_names(text_of(rest));
     }
   } catch (const Error& error) {
     require(error.kind() == ErrorKind::Data, "bad bytes are bad data");
@@ -72,24 +126,33 @@ std::vector<Bytes> seeds() {
                           .entries = {{0, 20, 3}, {50, 9, 4}, {0, 84, 5}},
                           .bad = {{0, 1, 36, "bad"}},
                           .notices = {"said before"}};
-  const FolderIndex folder{.classes = {"a", "b"},
-                           .modified_ns = {5, -1},
+  const FolderIndex folder{.classes = {{"a", 0}, {"b", 9}},
+                           .sources = {{"a/", 5}, {"b/", -1}},
                            .images = {{0, {10, 3}, "x.JPEG"}, {1, {11, 4}, "y"}},
                            .bad = {{1, {0, 5}, "z.JPEG"}},
                            .others = {{0, {4, 6}, "text"}}};
   const std::string lines = "0 116\n116 16\n132 19\n";
-  Bytes tar(2048);
-  const std::string head = "a.JPEG";
-  std::ranges::copy(std::as_bytes(std::span(head)), tar.begin());
-  const std::string size = "00000000017";
-  std::ranges::copy(std::as_bytes(std::span(size)), tar.begin() + 124);
-  unsigned sum = 8 * ' ';
-  for (std::size_t i = 0; i < 512; ++i) sum += std::to_integer<unsigned>(tar[i]);
-  const std::string octal = fmt::format("{:06o}", sum);
-  std::ranges::copy(std::as_bytes(std::span(octal)), tar.begin() + 148);
-  return {tagged(0, write_index(index)), tagged(1, seal(kKind, write_index(index))),
-          tagged(2, write_folder_index(folder)), tagged(3, std::as_bytes(std::span(lines))),
-          tagged(4, tar)};
+  io::Tar tar;
+  tar.add("a.JPEG", bytes_of("\xff\xd8\xff"));
+  tar.add("a.cls", bytes_of("7\n"));
+  tar.add("b.png", bytes_of("\x89PNG"));
+  tar.add("b.json", bytes_of("{\"label\": \"cat\"}"));
+  const ArchiveIndex archives{.records = {.files = {{"a.tar", 4096, 5, -1, 0}},
+                                          .entries = {{512, 20, 1}, {1536, 9, 0}},
+                                          .bad = {},
+                                          .notices = {}},
+                              .texts = {"cat", "7"},
+                              .places = {"a.tar, sample 'x'", "a.tar, sample 'y'"}};
+  return {tagged(0, write_index(index)),
+          tagged(1, seal(kKind, write_index(index))),
+          tagged(2, write_folder_index(folder)),
+          tagged(3, std::as_bytes(std::span(lines))),
+          tagged(4, tar.bytes()),
+          tagged(kNewer, tar.bytes()),
+          tagged(kNewer + 1, write_archive_index(archives)),
+          tagged(kNewer + 2, bytes_of("path,label\n\"a, b.jpg\",cat\nc.jpg,dog\n")),
+          tagged(kNewer + 2, bytes_of("a.jpg\tn01\t0\nb.jpg\tn02\t1\n")),
+          tagged(kNewer + 3, bytes_of("n01\tgoldfish\nn02\n"))};
 }
 
 }  // namespace millrace::fuzz

@@ -29,6 +29,7 @@ enum class Capture { Both, Output };
 
 inline ProcessResult run_process(const std::string& program, const std::vector<std::string>& words,
                                  Capture capture = Capture::Both) {
+  static const TemporaryDirectory cache;  // indices of images that live no longer than the tests
   int ends[2];
   if (pipe(ends) != 0) return {};
   std::vector<char*> argv = {const_cast<char*>(program.c_str())};
@@ -37,6 +38,7 @@ inline ProcessResult run_process(const std::string& program, const std::vector<s
   const pid_t child = fork();
   if (child == 0) {
     unsetenv("DATA_DIR");
+    setenv("XDG_CACHE_HOME", cache.path().c_str(), 1);
     dup2(ends[1], STDOUT_FILENO);
     if (capture == Capture::Both) dup2(ends[1], STDERR_FILENO);
     close(ends[0]);

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "core/image_format.hpp"
 #include "io/data/imagenet.hpp"
 #include "shards.hpp"
@@ -25,11 +29,22 @@ void write_folders(const fs::path& root) {
 }
 
 struct ImageFolderTest : testing::Test {
-  [[nodiscard]] std::unique_ptr<ImageDataset> opened(const OpenOptions& options = {}) const {
+  [[nodiscard]] std::unique_ptr<ImageDataset> opened(OpenOptions options = {}) const {
+    options.index.cache_folder = cache.path();
     return open_image_dataset(root.path(), Split::Train, options);
   }
   const TemporaryDirectory root;
+  const TemporaryDirectory cache;
 };
+
+/// Names of all files below a folder.
+std::vector<std::string> files_below(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) names.push_back(fs::relative(entry.path(), folder).string());
+  std::ranges::sort(names);
+  return names;
+}
 
 TEST_F(ImageFolderTest, ClassesAreSortedFoldersAndImagesAreRecognizedByContent) {
   write_folders(root.path());
@@ -56,7 +71,7 @@ TEST_F(ImageFolderTest, ValidationUsesTheClassNumbersOfTraining) {
   EXPECT_EQ(source->classes(), 3);
   EXPECT_EQ(source->label(0), 2);
   store(root / "val/n04/x.JPEG", fake_image(5));
-  expect_error(ErrorKind::Data, {"class n04"},
+  expect_error(ErrorKind::Data, {"class n04 has validation images", "one of the 3 known classes"},
                [&] { (void)open_image_dataset(root.path(), Split::Validation, {}); });
 }
 
@@ -81,8 +96,10 @@ TEST_F(ImageFolderTest, FoundUnderItsOtherNames) {
 TEST_F(ImageFolderTest, IndexIsKeptUntilAFolderChanges) {
   write_folders(root.path());
   const auto first = opened();
-  const fs::path index = root / "train/millrace-train.folders";
-  ASSERT_TRUE(fs::exists(index));
+  const std::vector<std::string> kept = files_below(cache.path());
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_TRUE(kept[0].ends_with("-millrace-train.folders")) << kept[0];
+  const fs::path index = cache / kept[0].c_str();
   const auto written = fs::last_write_time(index);
   EXPECT_EQ(opened()->fingerprint(), first->fingerprint());
   EXPECT_EQ(fs::last_write_time(index), written);
@@ -96,6 +113,8 @@ TEST_F(ImageFolderTest, IndexIsKeptUntilAFolderChanges) {
                [&] { (void)first->stored(1, buffer); });
   const auto third = opened();
   EXPECT_EQ(text_of(third->stored(1, buffer).bytes), text_of(fake_image(40)));
+  for (const std::string& name : files_below(root.path()))
+    EXPECT_EQ(name.find("millrace"), std::string::npos) << "indices never lie among images";
   EXPECT_NE(third->fingerprint(), second->fingerprint());
   // Repaired in place.
   store(root / "train/n01/notes.txt", std::string_view(kPng));
@@ -145,7 +164,8 @@ TEST_F(ImageFolderTest, BrokenLinksAreBad) {
     const auto source = opened(options);
     EXPECT_EQ(source->size(), 8);
     ASSERT_EQ(source->notices().size(), 2u);
-    EXPECT_EQ(source->notices()[1], "left out: " + link.string() + ": is a broken link");
+    EXPECT_EQ(source->notices()[1],
+              "left out: " + link.string() + ": does not exist, or is a broken link");
   }
   store(root / "elsewhere.JPEG", fake_image(9));
   EXPECT_EQ(opened(options)->size(), 9);
@@ -193,12 +213,83 @@ TEST_F(ImageFolderTest, SplitsAreNotClasses) {
   expect_error(ErrorKind::Data, {"no training images", "img_val, test, img_test are not classes"},
                [&] { (void)opened(); });
   store(root / "cats/a.JPEG", fake_image(1));
-  EXPECT_EQ(find_class_folders(root.path(), Split::Train).classes.size(), 3u);
+  EXPECT_EQ(find_class_folders(root.path(), Split::Train).classes,
+            std::vector<std::string>{"cats"});
+}
+
+TEST_F(ImageFolderTest, AFolderAboveASetNamesTheSet) {
+  store(root / "pets/train/cats/a.JPEG", fake_image(1));
+  store(root / "pets/notes.txt", std::string_view("a file beside the splits"));
+  expect_error(ErrorKind::Data,
+               {"no training images", "/pets holds images: name it with --data-dir"},
+               [&] { (void)opened(); });
+}
+
+TEST_F(ImageFolderTest, ImagesMayLieInFoldersOfTheirClass) {
+  store(root / "train/n02/images/b.JPEG", fake_image(1));
+  store(root / "train/n02/n02_boxes.txt", std::string_view("b.JPEG 0 0 9 9"));
+  store(root / "train/n01/images/a.JPEG", fake_image(2));
+  store(root / "train/n01/more/deep/c.JPEG", fake_image(3));
+  const auto first = opened();
+  ASSERT_EQ(first->size(), 3);
+  EXPECT_EQ(first->where(0), (root / "train/n01/images/a.JPEG").string());
+  EXPECT_EQ(first->where(1), (root / "train/n01/more/deep/c.JPEG").string());
+  EXPECT_EQ(first->where(2), (root / "train/n02/images/b.JPEG").string());
+  EXPECT_EQ(first->label(2), 1);
+  EXPECT_EQ(first->class_names(), (std::vector<std::string>{"n01", "n02"}));
+  // A new file in a folder of a folder.
+  store(root / "train/n01/more/deep/d.JPEG", fake_image(4));
+  EXPECT_EQ(opened()->size(), 4);
+  // A link to a folder above it never ends.
+  fs::create_directory_symlink(root / "train/n01", root / "train/n01/more/again");
+  expect_error(ErrorKind::Data, {"more than 8 folders within a class"}, [&] { (void)opened(); });
+}
+
+TEST_F(ImageFolderTest, AFileOfClassNamesNumbersTheFolders) {
+  write_folders(root.path());
+  store(root / "names", std::string_view("n03\tmoss\nn01\nn02\tfern\nn00\n"));
+  OpenOptions options;
+  options.given.class_list = root / "names";
+  const auto source = opened(options);
+  EXPECT_EQ(source->classes(), 4);
+  EXPECT_EQ(source->label(0), 0) << source->where(0);
+  EXPECT_EQ(source->where(0), (root / "train/n03/c").string());
+  EXPECT_EQ(source->class_names(),
+            (std::vector<std::string>{"n03 (moss)", "n01", "n02 (fern)", "n00"}));
+  EXPECT_EQ(open_image_dataset(root.path(), Split::Validation, options)->label(0), 0);
+  store(root / "names", std::string_view("n03\nn01\n"));
+  expect_error(ErrorKind::Data, {"class n02", "one of the 2 classes of --class-list"},
+               [&] { (void)opened(options); });
+}
+
+// As tiny-imagenet is shipped: https://cs231n.stanford.edu/tiny-imagenet-200.zip
+TEST_F(ImageFolderTest, TinyImageNetAsShipped) {
+  for (const char* name : {"n02", "n01"})
+    for (std::size_t i = 0; i < 2; ++i)
+      store(root / fmt::format("train/{0}/images/{0}_{1}.JPEG", name, i), fake_image(i));
+  store(root / "train/n01/n01_boxes.txt", std::string_view("n01_0.JPEG\t0\t32\t44\t62\n"));
+  store(root / "val/images/val_0.JPEG", fake_image(5));
+  store(root / "val/images/val_1.JPEG", fake_image(6));
+  store(root / "test/images/test_0.JPEG", fake_image(7));
+  store(root / "val/val_annotations.txt",
+        std::string_view("val_0.JPEG\tn02\t0\t32\t44\t62\nval_1.JPEG\tn01\t52\t55\t57\t59\n"));
+  store(root / "wnids.txt", std::string_view("n02\nn01\n"));
+  store(root / "words.txt", std::string_view("n00\tentity\nn01\tgoldfish, Carassius\n"));
+  const auto train = opened();
+  EXPECT_EQ(train->size(), 4);
+  EXPECT_EQ(train->class_names(), (std::vector<std::string>{"n01 (goldfish, Carassius)", "n02"}));
+  const auto validation = open_image_dataset(root.path(), Split::Validation, {});
+  ASSERT_EQ(validation->size(), 2);
+  EXPECT_EQ(validation->label(0), 1);
+  EXPECT_EQ(validation->label(1), 0);
+  EXPECT_EQ(validation->classes(), 2);
+  EXPECT_EQ(validation->where(0), (root / "val/images/val_0.JPEG").string());
+  EXPECT_TRUE(validation->notices().empty());
 }
 
 TEST_F(ImageFolderTest, IndexRoundTripAndHostileBytes) {
-  const FolderIndex index{.classes = {"a", "b"},
-                          .modified_ns = {5, -1},
+  const FolderIndex index{.classes = {{"a", 0}, {"b", 7}},
+                          .sources = {{"a/", 5}, {"b/", -1}},
                           .images = {{0, {10, 7}, "x.JPEG"}, {0, {11, 8}, "y"}},
                           .bad = {{1, {0, 9}, "z.JPEG"}},
                           .others = {{0, {4, 1}, "text"}}};
@@ -211,6 +302,9 @@ TEST_F(ImageFolderTest, IndexRoundTripAndHostileBytes) {
   EXPECT_FALSE(parse_folder_index(write_folder_index(wrong)));
   wrong = index;
   wrong.images[0].stamp.bytes = kMaxRecordBytes + 1;
+  EXPECT_FALSE(parse_folder_index(write_folder_index(wrong)));
+  wrong = index;
+  wrong.images[1].name = "x/../../y";
   EXPECT_FALSE(parse_folder_index(write_folder_index(wrong)));
   wrong = index;
   wrong.bad[0].label = 2;

@@ -18,6 +18,7 @@ struct TarMember {
   std::string name;  ///< without directories
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
+  std::string folder = {};  ///< "a/b/", or "" at the top
   friend bool operator==(const TarMember&, const TarMember&) = default;
 };
 

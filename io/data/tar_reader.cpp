@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/tools/tar_reader.hpp"
+#include "io/data/tar_reader.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -94,7 +94,8 @@ struct LongNames {
 class Listing {
  public:
   void add_file(const std::string& name, std::uint64_t offset, std::uint64_t bytes) {
-    add({last_part(name), offset, bytes}, name);
+    const std::string last = last_part(name);
+    add({last, offset, bytes, name.substr(0, name.size() - last.size())}, name);
   }
   void add_link(const std::string& name, const std::string& target) {
     const auto known = places_.find(target);
@@ -104,6 +105,7 @@ class Listing {
     }
     TarMember same = listing_.members[known->second];
     same.name = last_part(name);
+    same.folder = name.substr(0, name.size() - same.name.size());
     add(std::move(same), name);
   }
   /// Bytes of all members, those of a file as often as it is linked.
