@@ -53,12 +53,14 @@ ChannelStatistics measure(std::span<const std::uint8_t> records, const CifarLayo
 class CifarDataset final : public Dataset {
  public:
   CifarDataset(const CifarLayout& layout, std::vector<std::uint8_t> records,
-               std::vector<std::string> class_names, Preparation preparation)
+               std::vector<std::string> class_names, Preparation preparation,
+               const Augmentation& augmentation)
       : layout_(layout),
         records_(std::move(records)),
         size_(static_cast<std::int64_t>(records_.size() / layout.record_bytes())),
         class_names_(std::move(class_names)),
         preparation_(std::move(preparation)),
+        augmentation_(augmentation),
         scaling_(scaling_of(preparation_, static_cast<std::int32_t>(kSmallSide))) {}
 
   [[nodiscard]] std::string name() const override { return std::string(layout_.name); }
@@ -82,11 +84,20 @@ class CifarDataset final : public Dataset {
   Sample read(std::int64_t index, const ReadKey& key, std::span<std::uint8_t> image,
               PixelScaling& scaling) const override {
     MILLRACE_ASSERT(image.size() == kPixels);
-    const Planes planes(record(index) + layout_.label_limits.size(), kPixels);
+    Planes planes(record(index) + layout_.label_limits.size(), kPixels);
+    const DrawKey draw{
+        .seed = key.seed, .epoch = key.epoch, .index = static_cast<std::uint64_t>(index)};
+    std::array<std::uint8_t, kPixels> augmented;
+    if (key.augment && augmentation_.changes_pixels()) {
+      augment_planes(augmentation_, draw, planes, augmented);
+      planes = augmented;
+    }
     const Crop crop = draw_crop(key, index);
     decode_bytes(planes, crop, image.first<kPixels>());
     scaling = preparation_.by_image ? standardisation_of(planes) : scaling_;
     scaling.real = real_window(crop);
+    constexpr auto kSide = static_cast<std::int32_t>(kSmallSide);
+    if (key.augment) scaling.erased = draw_erased(augmentation_, draw, kSide, kSide);
     return Sample::Own;
   }
 
@@ -103,6 +114,7 @@ class CifarDataset final : public Dataset {
   std::int64_t size_;
   std::vector<std::string> class_names_;
   Preparation preparation_;
+  Augmentation augmentation_;
   PixelScaling scaling_;  ///< of all images, unless it differs by image
 };
 
@@ -146,7 +158,7 @@ std::unique_ptr<Dataset> open_cifar(const fs::path& directory, const CifarOption
   }
   return std::make_unique<CifarDataset>(layout, std::move(records),
                                         read_cifar_class_names(folder, options.kind),
-                                        std::move(preparation));
+                                        std::move(preparation), options.augmentation);
 }
 
 }  // namespace millrace::io

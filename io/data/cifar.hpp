@@ -10,6 +10,7 @@
 
 #include "io/data/cifar_files.hpp"
 #include "io/data/dataset.hpp"
+#include "io/images/augmentation.hpp"
 
 namespace millrace::io {
 
@@ -38,6 +39,7 @@ struct CifarOptions {
   CifarNormalisation normalisation = CifarNormalisation::Standardise;
   /// With Dataset: used instead of statistics measured from the training files.
   std::optional<ChannelStatistics> statistics = std::nullopt;
+  Augmentation augmentation = {};  ///< of training images
 };
 
 /// Statistics of the training files below `directory` (found as by open_cifar).

@@ -60,6 +60,14 @@ void normalise_run(const std::uint8_t* bytes, const Pattern& pattern, std::size_
   }
 }
 
+template <class T>
+void erase(const PixelBox& box, std::size_t channels, std::size_t row, std::span<T> image) {
+  const auto left = static_cast<std::size_t>(box.left) * channels;
+  const auto count = static_cast<std::size_t>(box.right) * channels - left;
+  for (auto y = static_cast<std::size_t>(box.top); y < static_cast<std::size_t>(box.bottom); ++y)
+    std::fill_n(image.data() + y * row + left, count, T{});
+}
+
 }  // namespace
 
 template <class T>
@@ -81,12 +89,13 @@ void normalise_bytes(std::span<const std::uint8_t> bytes, const PixelScaling& sc
       normalise_run(bytes.data() + top * row, pattern, (bottom - top) * row,
                     image.data() + top * row);
       std::fill(image.data() + bottom * row, image.data() + image.size(), T{});
-      return;
+    } else {
+      std::fill(image.begin(), image.end(), T{});
+      for (std::size_t at = top * row; at < bottom * row; at += row)
+        normalise_run(bytes.data() + at + begin, pattern, end - begin, image.data() + at + begin);
     }
-    std::fill(image.begin(), image.end(), T{});
-    for (std::size_t at = top * row; at < bottom * row; at += row)
-      normalise_run(bytes.data() + at + begin, pattern, end - begin, image.data() + at + begin);
   });
+  erase(scaling.erased, channels, row, image);
 }
 
 template void normalise_bytes(std::span<const std::uint8_t>, const PixelScaling&, const Shape&,

@@ -87,7 +87,7 @@ class Dataset {
   [[nodiscard]] virtual std::vector<std::string> replaced() const { return {}; }
 };
 
-/// image = (bytes - mean) x scale per channel where the image is real, and 0 in its padding: in
+/// image = (bytes - mean) x scale per channel where the image is real and not erased, else 0: in
 /// float32 as on a device, then rounded to nearest for 16-bit types. T is float, bfloat16 or
 /// float16.
 template <class T>

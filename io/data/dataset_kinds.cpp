@@ -28,7 +28,8 @@ OpenedDatasets open_cifar_sets(const DatasetRequest& request) {
   CifarOptions options{.kind = Kind,
                        .split = Split::Train,
                        .normalisation = request.normalisation,
-                       .statistics = request.statistics};
+                       .statistics = request.statistics,
+                       .augmentation = request.images.augmentation};
   OpenedDatasets sets{.train = open_cifar(directory, options),
                       .validation = nullptr,
                       .directory = directory.lexically_normal()};

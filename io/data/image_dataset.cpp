@@ -29,6 +29,7 @@ struct ImageDataset::Worker {
   explicit Worker(std::mutex& large) : reader(large) {}
   ImageReader reader;
   ReadBuffer buffer;
+  std::vector<std::uint8_t> scratch;  ///< for augmentation
 };
 
 /// Borrows a worker for the lifetime of this object.
@@ -106,7 +107,9 @@ std::int64_t ImageDataset::reading_bytes(int threads) const {
     largest = std::max(largest, static_cast<std::int64_t>(stored_bytes(i)));
   const std::int64_t decoded =
       std::min(std::max(kDecoded * largest, most_decoded_bytes()), ImageReader::kMostImageBytes);
-  const std::int64_t each = std::min(decoded, kUsual) + largest + image_shape().elements();
+  const std::int64_t pixels = image_shape().elements();
+  const std::int64_t scratch = options_.augmentation.changes_pixels() ? pixels : 0;
+  const std::int64_t each = std::min(decoded, kUsual) + largest + pixels + scratch;
   return threads * each + std::max<std::int64_t>(decoded - kUsual, 0);
 }
 
@@ -134,6 +137,7 @@ Sample ImageDataset::read(std::int64_t index, const ReadKey& key, std::span<std:
   for (std::int64_t at = index;;) {
     try {
       read_image(at, index, key, *worker, image);
+      if (key.augment) augment(index, key, *worker, image, scaling);
       return at == index ? Sample::Own : Sample::StandIn;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Data) throw;
@@ -157,6 +161,20 @@ void ImageDataset::read_image(std::int64_t index, std::int64_t sample, const Rea
   const ImageReader::Report report = worker.reader.read(
       stored_or_kept(index, worker.buffer), options_.preset, draw, options_.side, image);
   if (report.state == ImageState::Damaged) fail(ErrorKind::Data, "{}", report.warning);
+}
+
+void ImageDataset::augment(std::int64_t sample, const ReadKey& key, Worker& worker,
+                           std::span<std::uint8_t> image, PixelScaling& scaling) const {
+  const Augmentation& augmentation = options_.augmentation;
+  const DrawKey draw{
+      .seed = key.seed, .epoch = key.epoch, .index = static_cast<std::uint64_t>(sample)};
+  const std::int32_t side = options_.side;
+  if (augmentation.changes_pixels()) {
+    worker.scratch.resize(image.size());
+    augment_pixels(augmentation, draw, {.bytes = image, .height = side, .width = side},
+                   worker.scratch);
+  }
+  scaling.erased = draw_erased(augmentation, draw, side, side);
 }
 
 StoredImage ImageDataset::stored_or_kept(std::int64_t index, ReadBuffer& buffer) const {

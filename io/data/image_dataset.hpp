@@ -33,6 +33,7 @@
 
 #include "io/data/bad_images.hpp"
 #include "io/data/dataset.hpp"
+#include "io/images/augmentation.hpp"
 #include "io/images/presets.hpp"
 #include "io/images/reader.hpp"
 
@@ -50,6 +51,7 @@ struct ReadBuffer {
 struct ImageOptions {
   ImagePreset preset = image_preset("tf");  ///< includes the normalization
   std::int32_t side = 224;
+  Augmentation augmentation = {};  ///< of training images
   /// Called once per bad image: "train-00003-of-01024, record 5 at offset 678: truncated ...".
   ReportBad report = {};
 };
@@ -106,6 +108,8 @@ class ImageDataset : public Dataset {
   void keep(std::int64_t index, const StoredImage& image) const;
   void read_image(std::int64_t index, std::int64_t sample, const ReadKey& key, Worker& worker,
                   std::span<std::uint8_t> image) const;
+  void augment(std::int64_t sample, const ReadKey& key, Worker& worker,
+               std::span<std::uint8_t> image, PixelScaling& scaling) const;
   void note_bad(std::int64_t index, const std::string& problem) const;
   [[nodiscard]] std::int64_t next_of_class(std::int64_t index) const;
   [[nodiscard]] std::int64_t most_decoded_bytes() const;

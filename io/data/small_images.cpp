@@ -2,6 +2,7 @@
 #include "io/data/small_images.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <utility>
@@ -53,7 +54,21 @@ PixelScaling standardisation_of(std::span<const std::uint8_t, kSmallPixels> plan
   const double deviation = std::sqrt(static_cast<double>(scaled_variance)) / count;
   const auto mean = static_cast<float>(static_cast<double>(sum) / count);
   const auto scale = static_cast<float>(1.0 / std::max(deviation, 1.0 / std::sqrt(count)));
-  return {.mean = {mean, mean, mean}, .scale = {scale, scale, scale}, .real = {}};
+  return {.mean = {mean, mean, mean}, .scale = {scale, scale, scale}, .real = {}, .erased = {}};
+}
+
+void augment_planes(const Augmentation& augmentation, const DrawKey& key,
+                    std::span<const std::uint8_t, kSmallPixels> planes,
+                    std::span<std::uint8_t, kSmallPixels> augmented) {
+  constexpr auto kPlane = static_cast<std::size_t>(kSmallPlane);
+  constexpr auto kChannels = static_cast<std::size_t>(kSmallChannels);
+  std::array<std::uint8_t, static_cast<std::size_t>(kSmallPixels)> rgb;
+  for (std::size_t i = 0; i < kPlane; ++i)
+    for (std::size_t c = 0; c < kChannels; ++c) rgb[i * kChannels + c] = planes[c * kPlane + i];
+  augment_pixels(augmentation, key, {.bytes = rgb, .height = kSmallSide, .width = kSmallSide},
+                 augmented);
+  for (std::size_t i = 0; i < kPlane; ++i)
+    for (std::size_t c = 0; c < kChannels; ++c) augmented[c * kPlane + i] = rgb[i * kChannels + c];
 }
 
 void decode_bytes(std::span<const std::uint8_t, kSmallPixels> planes, const Crop& crop,

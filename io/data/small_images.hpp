@@ -8,6 +8,7 @@
 #include <span>
 
 #include "io/data/dataset.hpp"
+#include "io/images/augmentation.hpp"
 #include "io/images/header.hpp"
 
 namespace millrace::io {
@@ -36,6 +37,12 @@ struct Crop {
 /// Scaling of TensorFlow's per_image_standardization: (x - mean) / max(deviation, 1/sqrt(pixels))
 /// with mean and population deviation over all pixels of the image; `real` stays empty.
 [[nodiscard]] PixelScaling standardisation_of(std::span<const std::uint8_t, kSmallPixels> planes);
+
+/// Augments the pixels of a channel-planar image: of the stored image, before it is mirrored and
+/// shifted, so that padding is never part of it.
+void augment_planes(const Augmentation& augmentation, const DrawKey& key,
+                    std::span<const std::uint8_t, kSmallPixels> planes,
+                    std::span<std::uint8_t, kSmallPixels> augmented);
 
 /// Writes the window `crop` of the channel-planar image as height x width x channels bytes; padding
 /// is 0.

@@ -47,6 +47,7 @@ Part& part_of(train::TrainConfig& config) {
   if constexpr (std::is_same_v<Part, train::LearningRateConfig>) return config.learning_rate;
   if constexpr (std::is_same_v<Part, train::DataConfig>) return config.data;
   if constexpr (std::is_same_v<Part, io::MixingConfig>) return config.data.mixing;
+  if constexpr (std::is_same_v<Part, io::Augmentation>) return config.data.augmentation;
   if constexpr (std::is_same_v<Part, pipeline::RankMap>) return config.pipeline.ranks;
   if constexpr (std::is_same_v<Part, models::ModelOptions>) return config.model;
   if constexpr (std::is_same_v<Part, models::ResidualOptions>) return config.model.residual;

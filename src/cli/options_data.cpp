@@ -49,6 +49,22 @@ void add_data(OptionTable& table) {
       chooses<&DataConfig::augment, true, false>());
 }
 
+void add_augmentation(OptionTable& table) {
+  const Rows row(table, Section::Data, kRunsAndValidate, kFixed,
+                 {needs("images from files, with augmentation")});
+  row("randaugment", text("N,M"), "torchvision, timm",
+      "RandAugment: N operations of magnitude M (0 to 30) on every training image; torchvision's "
+      "recipes use 2,9",
+      default_text("off"));
+  row("color-jitter", text("B,C,S[,H]"), "torchvision, timm",
+      "change brightness, contrast and saturation of training images by factors from 1 - X to "
+      "1 + X, and turn their hue by up to H of the circle, in a random order",
+      default_text("off"));
+  row("random-erasing", real(between(0.0, 1.0), "P"), "torchvision, timm",
+      "probability that a box of a training image, 2 to 33 % of it, is erased after normalization",
+      by_default(0.0));
+}
+
 void add_image_files(OptionTable& table) {
   const Rows row(table, Section::Data, kRunsAndValidate, kFixed);
   row("mixup-alpha", real(between(0.0, 100.0)), "IPU 2.0, NVIDIA",
@@ -132,6 +148,7 @@ void add_loading(OptionTable& table) {
 
 void add_data_options(OptionTable& table) {
   add_data(table);
+  add_augmentation(table);
   add_image_files(table);
   add_loading(table);
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -25,6 +28,60 @@ void resolve_mixing_form(Reader& read, train::MixingConfig& mixing) {
   if (!mixing.on()) return;
   mixing.form = read.text("mixing-form") == "rolled" ? train::MixingForm::Rolled
                                                      : train::MixingForm::Reversed;
+}
+
+/// The numbers in the value of an option, "2,9". Errors: Usage, with an example, unless there are
+/// `fewest` to `most` numbers that `accept` takes.
+std::vector<double> numbers_of(Reader& read, std::string_view name, std::size_t fewest,
+                               std::size_t most,
+                               const std::function<bool(const std::vector<double>&)>& accept,
+                               std::string_view expected) {
+  const std::string text = read.text(name, "");
+  std::vector<double> numbers;
+  bool good = true;
+  for (const std::string& word : split_list(text)) {
+    const std::optional<double> number = parse_number<double>(word);
+    good = good && number && std::isfinite(*number) && *number >= 0.0;
+    numbers.push_back(number.value_or(0.0));
+  }
+  if (!good || numbers.size() < fewest || numbers.size() > most || !accept(numbers))
+    fail(ErrorKind::Usage, "{}: '{}' is not {}", read.where(name), printable(text), expected);
+  return numbers;
+}
+
+/// Augmentation besides crop and mirror. Errors: Usage for values that are not in range.
+io::Augmentation augmentation_of(Reader& read) {
+  io::Augmentation augmentation;
+  if (read.given("randaugment")) {
+    const auto accept = [](const std::vector<double>& n) {
+      return n[0] == std::floor(n[0]) && n[1] == std::floor(n[1]) && n[0] >= 1.0 &&
+             n[0] <= io::kMostOperations && n[1] <= io::kMostMagnitude;
+    };
+    const std::vector<double> numbers =
+        numbers_of(read, "randaugment", 2, 2, accept,
+                   fmt::format("N,M: 1 to {} operations of a magnitude of 0 to {}, for example 2,9",
+                               io::kMostOperations, io::kMostMagnitude));
+    augmentation.operations = static_cast<std::int32_t>(numbers[0]);
+    augmentation.magnitude = static_cast<std::int32_t>(numbers[1]);
+  }
+  if (read.given("color-jitter")) {
+    constexpr double kMostFactor = 10.0;
+    constexpr double kMostHue = 0.5;
+    const auto accept = [](const std::vector<double>& n) {
+      return std::ranges::max(n) <= kMostFactor && (n.size() == 3 || n[3] <= kMostHue);
+    };
+    const std::vector<double> numbers =
+        numbers_of(read, "color-jitter", 3, 4, accept,
+                   fmt::format("B,C,S or B,C,S,H: numbers from 0 to {:g}, for the hue to {:g}, for "
+                               "example 0.4,0.4,0.4,0.1",
+                               kMostFactor, kMostHue));
+    augmentation.brightness = numbers[0];
+    augmentation.contrast = numbers[1];
+    augmentation.saturation = numbers[2];
+    if (numbers.size() == 4) augmentation.hue = numbers[3];
+  }
+  if (read.given("random-erasing")) augmentation.erasing = read.real("random-erasing");
+  return augmentation;
 }
 
 /// The data type in which images are sent to the device, if given.
@@ -173,6 +230,8 @@ void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& 
   data.class_names = facts.class_names;
   data.preparation = facts.preparation;
   read.apply(Section::Data, config);
+  if (data.source == train::ImageSource::Files && data.augment)
+    data.augmentation = augmentation_of(read);
   data.image_type = image_type(read);
   read.use("dataset-benchmark");
   resolve_mixing_form(read, data.mixing);
@@ -182,7 +241,8 @@ void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& 
     data.max_bad_fraction = noted.open.max_bad_fraction;
   }
   // Recipes may set these options without effect, because they also serve other data.
-  for (const char* name : {"image-preset", "image-normalisation", "label-offset"})
+  for (const char* name : {"image-preset", "image-normalisation", "label-offset", "randaugment",
+                           "color-jitter", "random-erasing"})
     if (const Setting* given = read.options().find(name);
         given != nullptr && given->origin != Origin::CommandLine)
       read.use(name);
@@ -222,6 +282,8 @@ DataRequest data_request(Reader& read, DataNeed need) {
   if (request.source != train::ImageSource::Files) return request;
   files.directory = options.text("data-dir").value_or("");
   if (need == DataNeed::Name) return request;
+  if (!options.flag("train-with-valid-preprocessing"))
+    files.images.augmentation = augmentation_of(read);
   if (request.dataset == kImageNet) resolve_images(read, files);
   if (files.directory.empty())
     fail(ErrorKind::Usage,

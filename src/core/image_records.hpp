@@ -27,11 +27,13 @@ struct PixelBox {
 };
 
 /// Converts the bytes of an image to floats: (byte - mean) x scale per channel inside `real`, and 0
-/// in the padding outside (recipes pad after normalization).
+/// in the padding outside and in the box that is erased (recipes pad and erase after
+/// normalization).
 struct PixelScaling {
   float mean[kMaxByteChannels] = {};
   float scale[kMaxByteChannels] = {};
   PixelBox real;
+  PixelBox erased;
 };
 
 /// How an image of a micro-batch is mixed; its label is mixed with the same weights. First two

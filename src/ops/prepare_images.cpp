@@ -38,18 +38,27 @@ struct ByteImages {
     const std::uint8_t* bytes;
     const PixelScaling* scaling;
     std::int64_t left, right;  ///< columns inside `real`
+    std::int64_t erased_from, erased_to;
     std::int64_t channels;
     KOKKOS_FUNCTION float at(std::int64_t column, std::int64_t channel) const {
       const auto byte = static_cast<float>(bytes[column * channels + channel]);
       const float x = (byte - scaling->mean[channel]) * scaling->scale[channel];
-      return column >= left && column < right ? to_float(store_as<T>(x)) : 0.0f;
+      const bool shown =
+          column >= left && column < right && (column < erased_from || column >= erased_to);
+      return shown ? to_float(store_as<T>(x)) : 0.0f;
     }
   };
   KOKKOS_FUNCTION Row row(std::int64_t n, std::int64_t y) const {
     const PixelScaling* const s = scaling + n;
     const bool real = y >= s->real.top && y < s->real.bottom;
-    return {pixels + (n * image.h + y) * image.w * image.c, s, real ? s->real.left : 0,
-            real ? s->real.right : 0, image.c};
+    const bool erased = y >= s->erased.top && y < s->erased.bottom;
+    return {pixels + (n * image.h + y) * image.w * image.c,
+            s,
+            real ? s->real.left : 0,
+            real ? s->real.right : 0,
+            erased ? s->erased.left : 0,
+            erased ? s->erased.right : 0,
+            image.c};
   }
 };
 

@@ -10,6 +10,7 @@
 #include "core/dtype.hpp"
 #include "core/label_smoothing.hpp"
 #include "core/update_rule.hpp"
+#include "io/images/augmentation.hpp"
 #include "io/images/preparation.hpp"
 #include "io/mixing.hpp"
 #include "models/registry.hpp"
@@ -118,6 +119,7 @@ struct DataConfig {
   std::int64_t validation_size = 0;
   Normalisation normalisation = Normalisation::Standardise;
   bool augment = true;
+  io::Augmentation augmentation;    ///< besides crop and mirror
   int loader_threads = 1;           ///< per stage that reads images
   int max_cpus = 0;                 ///< upper bound of loader threads per process; 0: none
   double max_bad_fraction = 0.001;  ///< largest fraction of bad images in an epoch

@@ -125,6 +125,7 @@ TEST(NumericsOptionsTest, ReachTheConfiguration) {
   EXPECT_TRUE(contains(refusal("--data-loader-image-type float16 --no-hostside-norm"),
                        "exclude each other"));
   EXPECT_EQ(line("--max-cpus 3").data.max_cpus, 3);
+  EXPECT_TRUE(contains(refusal("--randaugment 2,9"), "--randaugment has no effect here"));
   EXPECT_EQ(line("--mixup-alpha 0.2").data.mixing.mixup_alpha, 0.2);
   EXPECT_EQ(line("--mixup-alpha 0.2").data.mixing.form, train::MixingForm::Rolled);
   EXPECT_EQ(line("--cutmix-lambda 0.8 --mixing-form reversed").data.mixing.form,

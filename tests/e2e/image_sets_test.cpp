@@ -219,6 +219,53 @@ TEST_F(ImagesTest, TheWayToTheDeviceChangesNothing) {
   EXPECT_NE(digest_of(half), digests.front()) << "numbers up to 151 lose bits";
 }
 
+const Words kAugmented =
+    "--no-validation --randaugment 2,9 --color-jitter 0.4,0.4,0.4,0.1 --random-erasing 0.5";
+
+TEST_F(ImagesTest, AugmentationIsTheSameForEveryLayoutAndRestart) {
+  const TemporaryDirectory directory;
+  const std::pair<const char*, Words> ways[] = {
+      {"one", {}},
+      {"threads", "--pipeline-num-parallel 4"},
+      {"bytes", "--no-hostside-norm"},
+      {"stages", "--shards 2 --pipeline-splits b3/0 --ranks 2 --pipeline-num-parallel 2"}};
+  std::vector<std::string> digests;
+  for (const auto& [run, way] : ways) {
+    expect_end(train_on("folders", directory / run, kAugmented + way), 0);
+    digests.push_back(digest_of(directory / run));
+    EXPECT_EQ(digests.back(), digests.front()) << run;
+  }
+  const std::filesystem::path parts = directory / "parts";
+  ASSERT_EQ(train_on("folders", parts, kAugmented + Words{"--stop-after 4"}).code, 75);
+  expect_end(restore(parts, "--randaugment 2,10"), 2, {"--randaugment", "2,9", "2,10"});
+  expect_end(restore(parts, "--random-erasing 0.25"), 2, {"--random-erasing", "0.5", "0.25"});
+  expect_end(restore(parts), 0);
+  EXPECT_EQ(digest_of(parts), digests.front());
+  expect_end(train_on("folders", directory / "plain", "--no-validation"), 0);
+  EXPECT_NE(digest_of(directory / "plain"), digests.front());
+}
+
+TEST(SmallImagesTest, AugmentationIsTheSameForEveryLayout) {
+  const TemporaryDirectory directory;
+  const Words more = kAugmented + Words{"--iterations 4"};
+  expect_end(train(directory / "one", more), 0);
+  expect_end(train(directory / "two", more + Words{"--shards 2 --pipeline-splits b2/0 --ranks 2 "
+                                                   "--no-hostside-norm --pipeline-num-parallel 2"}),
+             0);
+  EXPECT_EQ(digest_of(directory / "two"), digest_of(directory / "one"));
+  expect_end(train(directory / "plain", "--no-validation --iterations 4"), 0);
+  EXPECT_NE(digest_of(directory / "plain"), digest_of(directory / "one"));
+  for (const auto& [options, problem] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"--randaugment 2", "--randaugment: '2' is not N,M"},
+           {"--randaugment 2.5,9", "--randaugment: '2.5,9' is not N,M"},
+           {"--randaugment 2,31", "of a magnitude of 0 to 30"},
+           {"--color-jitter 0.4,0.4,0.4,0.6", "for the hue to 0.5"},
+           {"--random-erasing 0.1 --train-with-valid-preprocessing",
+            "--random-erasing has no effect"}})
+    expect_end(train(directory / "wrong", options), 2, {problem});
+  EXPECT_FALSE(std::filesystem::exists(directory / "wrong"));
+}
+
 TEST_F(ImagesTest, TheBenchmarkOfTheLoadersSaysWhatLimits) {
   const TemporaryDirectory directory;
   expect_end(train_on("records", directory / "run", "--dataset-benchmark"), 0,

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -134,6 +136,34 @@ TEST_F(CifarTest, AugmentsByTheKeyAlone) {
   EXPECT_EQ(image_of(*train, 2, key), image_of(*train, 2, key));
   EXPECT_NE(image_of(*train, 2, key), image_of(*train, 2));
   EXPECT_EQ(image_of(*train, 2), image_of(*train, 2, {.seed = 3, .epoch = 9, .augment = false}));
+}
+
+// The stored image is augmented, then normalized by its new statistics, mirrored, shifted and
+// erased.
+TEST_F(CifarTest, AugmentationComesBeforeTheShiftAndErasingAfterIt) {
+  write_small_set(folder.path());
+  const Augmentation augmentation{.operations = 2, .erasing = 1.0, .saturation = 0.5};
+  const auto plain = open_cifar(folder.path(), {});
+  const auto augmented = open_cifar(folder.path(), {.augmentation = augmentation});
+  const std::vector<std::uint8_t> records = records10(2, 7, 2);
+  const std::span<const std::uint8_t, 3072> planes(records.data() + kRecord10 + 1, 3072);
+  int erased = 0;
+  for (std::uint64_t epoch = 0; epoch < 20; ++epoch) {
+    const ReadKey key{.seed = 3, .epoch = epoch, .augment = true};
+    std::array<std::uint8_t, 3072> changed{};
+    augment_planes(augmentation, {.seed = 3, .epoch = epoch, .index = 4}, planes, changed);
+    std::vector<std::uint8_t> expected(3072);
+    decode_bytes(changed, draw_crop(key, 4), std::span(expected).first<3072>());
+    std::vector<std::uint8_t> image(3072);
+    PixelScaling scaling;
+    (void)augmented->read(4, key, image, scaling);
+    EXPECT_EQ(image, expected);
+    EXPECT_EQ(scaling.mean[0], standardisation_of(changed).mean[0]);
+    EXPECT_EQ(scaling.real, real_window(draw_crop(key, 4))) << "padding is where it was";
+    erased += scaling.erased == PixelBox{} ? 0 : 1;
+  }
+  EXPECT_EQ(erased, 20);
+  EXPECT_EQ(image_of(*augmented, 4), image_of(*plain, 4)) << "validation is not augmented";
 }
 
 TEST_F(CifarTest, ValidationIsNormalisedByTheTrainingImages) {

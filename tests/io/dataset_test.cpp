@@ -33,7 +33,10 @@ std::vector<T> naive_normalise(std::span<const std::uint8_t> bytes, const PixelS
     for (std::int64_t x = 0; x < shape.w; ++x)
       for (std::int64_t c = 0; c < shape.c; ++c) {
         const PixelBox& real = scaling.real;
-        const bool inside = y >= real.top && y < real.bottom && x >= real.left && x < real.right;
+        const PixelBox& erased = scaling.erased;
+        const bool inside =
+            y >= real.top && y < real.bottom && x >= real.left && x < real.right &&
+            !(y >= erased.top && y < erased.bottom && x >= erased.left && x < erased.right);
         const auto byte = static_cast<float>(bytes[image.size()]);
         image.push_back(store_as<T>(inside ? (byte - scaling.mean[c]) * scaling.scale[c] : 0.0f));
       }
@@ -66,10 +69,13 @@ TEST(NormaliseBytesTest, EveryTypeAgreesWithOnePixelAfterAnother) {
           PixelBox{1, 1, h, w}, PixelBox{0, 0, h - 2, w - 3}, PixelBox{}}) {
       const PixelScaling usual{.mean = {123.68f, 0.0f, 103.53f, 1.0f},
                                .scale = {0.0171f, 1.0f, 0.25f, 3.0f},
-                               .real = real};
+                               .real = real,
+                               .erased = {.top = 1, .left = 2, .bottom = 3, .right = 4}};
       // Multiples of 1 + 2^-8 lie half-way between two numbers of bfloat16.
-      const PixelScaling ties{
-          .mean = {}, .scale = {0x1.01p0f, 0x1.01p0f, 0x1.01p0f, 0x1.01p0f}, .real = real};
+      const PixelScaling ties{.mean = {},
+                              .scale = {0x1.01p0f, 0x1.01p0f, 0x1.01p0f, 0x1.01p0f},
+                              .real = real,
+                              .erased = {}};
       for (const PixelScaling& scaling : {usual, ties}) {
         expect_naive<float>(bytes, scaling, shape);
         expect_naive<bfloat16>(bytes, scaling, shape);

@@ -71,6 +71,29 @@ Pixels pixels_of(const Dataset& set, std::int64_t index, const ReadKey& key) {
 
 constexpr ReadKey kTraining{.seed = 7, .epoch = 2, .augment = true};
 
+TEST(ImageDatasetTest, AugmentationFollowsCropAndMirror) {
+  const auto set = images_of(6);
+  const Pixels cropped = pixels_of(*set, 4, kTraining);
+  const Pixels seen = pixels_of(*set, 4, {});
+  const Augmentation augmentation{.operations = 2, .magnitude = 9, .erasing = 1.0, .hue = 0.2};
+  set->prepare_for(
+      {.preset = image_preset("tf"), .side = kSide, .augmentation = augmentation, .report = {}});
+  Pixels expected = cropped;
+  Pixels scratch(expected.size());
+  const DrawKey draw{.seed = kTraining.seed, .epoch = kTraining.epoch, .index = 4};
+  augment_pixels(augmentation, draw, {.bytes = expected, .height = kSide, .width = kSide}, scratch);
+  EXPECT_NE(expected, cropped);
+  Pixels image(expected.size());
+  PixelScaling scaling;
+  (void)set->read(4, kTraining, image, scaling);
+  EXPECT_EQ(image, expected);
+  EXPECT_EQ(scaling.erased, draw_erased(augmentation, draw, kSide, kSide));
+  EXPECT_NE(scaling.erased, PixelBox{});
+  (void)set->read(4, {}, image, scaling);
+  EXPECT_EQ(image, seen) << "validation is not augmented";
+  EXPECT_EQ(scaling.erased, PixelBox{});
+}
+
 TEST(ImageDatasetTest, DrawsAreAFunctionOfSeedEpochAndIndex) {
   const auto set = images_of(6);
   const Pixels image = pixels_of(*set, 4, kTraining);

@@ -53,7 +53,8 @@ class FakeDataset final : public Dataset {
       image[i] = static_cast<std::uint8_t>(stream.block(static_cast<std::uint64_t>(index), i)[0]);
     scaling = {.mean = {100.0f, 110.0f, 120.0f},
                .scale = {0.017f, 0.0171f, 0.0172f},
-               .real = {.bottom = kShape.h, .right = kShape.w}};
+               .real = {.bottom = kShape.h, .right = kShape.w},
+               .erased = {}};
     return Sample::Own;
   }
 

@@ -80,6 +80,7 @@ std::vector<PixelScaling> some_scaling() {
   }
   scaling[1].real = {.top = 2, .left = 0, .bottom = 5, .right = 4};
   scaling[2].real = {};
+  scaling[3].erased = {.top = 1, .left = 2, .bottom = 4, .right = 6};
   return scaling;
 }
 
@@ -151,8 +152,10 @@ TYPED_TEST(PrepareImages, BytesAreNormalisedAsOnTheHost) {
       for (std::int64_t x = 0; x < kImage.w; ++x)
         for (std::int64_t c = 0; c < kImage.c; ++c) {
           const PixelScaling& s = scaling[static_cast<std::size_t>(n)];
-          const bool real =
-              row >= s.real.top && row < s.real.bottom && x >= s.real.left && x < s.real.right;
+          const auto in = [&](const PixelBox& box) {
+            return row >= box.top && row < box.bottom && x >= box.left && x < box.right;
+          };
+          const bool real = in(s.real) && !in(s.erased);
           const auto byte = static_cast<float>(bytes[index(n, row, x, c)]);
           const float expected = real ? (byte - s.mean[c]) * s.scale[c] : 0.0f;
           ASSERT_EQ(y[index(n, row, x, c)], decode(store_as<T>(expected)));
@@ -227,6 +230,8 @@ TYPED_TEST(PrepareImages, TensorsAreThoseOfTheHost) {
   for (const auto normalisation :
        {io::CifarNormalisation::Standardise, io::CifarNormalisation::Dataset})
     expect_tensors_of_the_host<T>(io::open_cifar(folder.path(), {.normalisation = normalisation}));
+  const io::Augmentation augmentation{.operations = 2, .erasing = 0.7};
+  expect_tensors_of_the_host<T>(io::open_cifar(folder.path(), {.augmentation = augmentation}));
   expect_tensors_of_the_host<T>(
       io::make_synthetic({.image_shape = {33, 20, 3}, .classes = 10, .size = 70}));
 }

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Augmentation of pixels in training, besides crop and mirror:
+//
+//   crop, resample, mirror -> RandAugment -> color jitter -> normalize -> random erasing
+//
+// Operations, magnitudes and distributions are torchvision's; the pixels are Pillow's to the bit.
+// What an image gets is a pure function of (seed, epoch, index in the data set), so it does not
+// depend on threads, layout or restarts.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "core/image_records.hpp"
+#include "io/images/crop_rule.hpp"
+#include "io/images/pixel_ops.hpp"
+
+namespace millrace::io {
+
+struct Augmentation {
+  /// RandAugment (Cubuk et al. 2019): this many operations of a common magnitude; 0: off.
+  std::int32_t operations = 0;
+  std::int32_t magnitude = 9;  ///< 0 .. kMostMagnitude
+  double erasing = 0.0;        ///< probability that a box is erased
+  // Color jitter: factors from 1 - x to 1 + x; the hue turns by -x to x of the circle.
+  double brightness = 0.0;
+  double contrast = 0.0;
+  double saturation = 0.0;
+  double hue = 0.0;
+
+  [[nodiscard]] bool jitters() const noexcept {
+    return brightness > 0.0 || contrast > 0.0 || saturation > 0.0 || hue > 0.0;
+  }
+  [[nodiscard]] bool changes_pixels() const noexcept { return operations > 0 || jitters(); }
+  friend bool operator==(const Augmentation&, const Augmentation&) = default;
+};
+
+inline constexpr std::int32_t kMostMagnitude = 30;
+inline constexpr std::int32_t kMostOperations = 16;
+
+/// The operations of RandAugment, in torchvision's order.
+enum class AugmentOp : std::uint8_t {
+  Identity,
+  ShearX,
+  ShearY,
+  TranslateX,
+  TranslateY,
+  Rotate,
+  Brightness,
+  Color,
+  Contrast,
+  Sharpness,
+  Posterize,
+  Solarize,
+  AutoContrast,
+  Equalize,
+};
+inline constexpr std::array<std::string_view, 14> kAugmentOps = {
+    "Identity", "ShearX",   "ShearY",    "TranslateX", "TranslateY", "Rotate",       "Brightness",
+    "Color",    "Contrast", "Sharpness", "Posterize",  "Solarize",   "AutoContrast", "Equalize"};
+
+/// The strength of an operation at a magnitude, as torchvision's table has it for images of this
+/// size: a shear, pixels, degrees, a factor less 1, bits or a threshold.
+[[nodiscard]] double strength_of(AugmentOp op, std::int32_t magnitude, std::int32_t height,
+                                 std::int32_t width);
+/// Whether the strength is used with either sign.
+[[nodiscard]] bool is_signed(AugmentOp op) noexcept;
+/// Applies an operation with this strength. `scratch` has the size of the image.
+void apply(AugmentOp op, double strength, const RgbImage& image, std::span<std::uint8_t> scratch);
+
+/// Applies RandAugment and color jitter to the image of sample `key`.
+void augment_pixels(const Augmentation& augmentation, const DrawKey& key, const RgbImage& image,
+                    std::span<std::uint8_t> scratch);
+
+/// The box of sample `key` that is erased: 2 to 33 % of the image, 0.3 to 3.3 times as high as
+/// wide. Empty, if nothing is erased.
+[[nodiscard]] PixelBox draw_erased(const Augmentation& augmentation, const DrawKey& key,
+                                   std::int32_t height, std::int32_t width);
+
+}  // namespace millrace::io
