@@ -35,8 +35,8 @@ _millrace() {
     choices=${_millrace_options[$command]-}
   fi
   mapfile -t COMPREPLY < <(compgen -W "$choices" -- "$word")
-  # Files, where they may stand.
-  if [[ -z $choices || $previous == --config ]]; then
+  # Files, where nothing else fits.
+  if ((${#COMPREPLY[@]} == 0)) || [[ $previous == --config ]]; then
     mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -f -- "$word")
   fi
 }

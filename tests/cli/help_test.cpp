@@ -144,7 +144,9 @@ TEST(CompletionTest, OffersCommandsOptionsValuesTopicsAndFiles) {
   EXPECT_EQ(completions({"millrace", "train", "--model", "=", "s"}), (Words{"squeezenet"}));
   EXPECT_EQ(completions({"millrace", "data", "stats", "--sp"}), (Words{"--split"}));
   EXPECT_EQ(completions({"millrace", "train", "--help", "pi"}), (Words{"pipeline"}));
-  EXPECT_EQ(completions({"millrace", "inspect", "mill"}), (Words{"millrace"}));  // the script
+  // The script is a file.
+  EXPECT_EQ(completions({"millrace", "inspect", "mill"}), (Words{"millrace"}));
+  EXPECT_EQ(completions({"millrace", "train", "--model", "mill"}), (Words{"millrace"}));
 }
 
 TEST(CompletionTest, OffersEveryOptionOfEveryCommand) {
