@@ -38,7 +38,7 @@ class OnnxFile {
   [[nodiscard]] bool has_values() const;
   /// The elements of a parameter of the graph, in the order that we keep them in. Errors: Data if
   /// the file has none, or another number than the shape says.
-  [[nodiscard]] std::vector<float> values(models::ParameterId parameter) const;
+  [[nodiscard]] std::vector<float> values(models::ParameterId id) const;
 
  private:
   struct Content;
