@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <fstream>
 #include <optional>
 #include <span>
@@ -91,18 +92,23 @@ partition::DeviceModel measure(const Type& type, const Options& given, int ranks
   }
   partition::DeviceModel device = partition::fit_device({}, all);
   if (world.rank() != 0) return device;
+  std::vector<ExplainedNetwork> networks;
   std::vector<std::string> shares;
   for (std::size_t i = 0; i < kProbes.size(); ++i) {
     double measured = 0.0;
     for (const partition::KernelSample& sample : by_network[i]) measured += sample.seconds;
-    shares.push_back(fmt::format("{} {} {:.0f} %", kProbes[i].model, kProbes[i].size,
-                                 100.0 * predicted_seconds(device, by_network[i]) / measured));
+    networks.push_back({.name = fmt::format("{} {}", kProbes[i].model, kProbes[i].size),
+                        .share = predicted_seconds(device, by_network[i]) / measured});
+    shares.push_back(
+        fmt::format("{} {:.0f} %", networks.back().name, 100.0 * networks.back().share));
   }
   fmt::print(
       "{:<9} {:7.1f} GFLOP/s, depthwise {:6.1f}; {:5.1f} GB/s; {:4.1f} us a kernel; gives of "
       "the measured time: {}\n",
       name_of(type.type), 1e-9 * device.flops_per_second, 1e-9 * device.depthwise_flops_per_second,
       1e-9 * device.bytes_per_second, 1e6 * device.seconds_per_kernel, join(shares, ", "));
+  if (const std::string notice = rates_notice(type.type, networks); !notice.empty())
+    print_error(notice);
   return device;
 }
 
@@ -115,6 +121,19 @@ std::string processor_name() {
       if (const std::size_t at = line.find(": "); at != std::string::npos)
         return line.substr(at + 2);
   return {};
+}
+
+std::string rates_notice(DType type, std::span<const ExplainedNetwork> networks) {
+  constexpr double kMost = 0.25;
+  std::vector<std::string> missed;
+  for (const ExplainedNetwork& network : networks)
+    if (std::abs(network.share - 1.0) > kMost)
+      missed.push_back(fmt::format("{} {:.2f} times", network.name, network.share));
+  if (missed.empty()) return {};
+  return fmt::format(
+      "{}: the rates give {} the measured time, so plans of networks with kernels of such sizes "
+      "are as far off: measure again while nothing else runs, or use plan --cost-model profile",
+      name_of(type), join(missed, ", "));
 }
 
 int bench_machine(const Invocation& invocation, const comm::World& world, StartupWatch& watch) {

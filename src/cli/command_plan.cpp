@@ -241,9 +241,11 @@ void print_notices_of(const Resolution& resolution, const Invocation& invocation
                       const comm::World& world) {
   if (world.rank() != 0) return;
   std::vector<std::string> notices = invocation.notices;
-  for (const auto& more : {resolution.notices, resolution.layout.notices,
-                           train::describe_computing(resolution.config)})
+  for (const auto& more : {resolution.notices, resolution.layout.notices})
     notices.insert(notices.end(), more.begin(), more.end());
+  if (!is_quiet(invocation.options))
+    for (const std::string& line : train::describe_computing(resolution.config))
+      notices.push_back(line);
   print_notices(invocation.options, notices);
 }
 

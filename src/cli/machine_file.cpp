@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -24,7 +25,11 @@ constexpr std::string_view kExpected =
     "a machine file has a section such as [float32] with flops-per-second and bytes-per-second, "
     "and "
     "[link]; millrace bench --machine-file FILE writes one";
-constexpr double kMost = 1e24;  // beyond every machine: an error in the exponent
+// Beyond every machine: an error in the exponent.
+constexpr double kMostRate = 1e24;
+constexpr double kMostSeconds = 3600.0;
+constexpr std::int64_t kMostCores = 1'000'000;
+constexpr std::int64_t kMostMemory = 1'000'000'000'000'000'000;
 constexpr std::array kTypes = {DType::F32, DType::BF16, DType::F16};
 
 /// The keys of one section, which are all known or refused.
@@ -33,8 +38,8 @@ class MachineSection {
   MachineSection(const toml::value& table, std::string file, std::string name)
       : table_(table), file_(std::move(file)), name_(std::move(name)) {}
 
-  /// Errors: Config for a number below `low` or above kMost, and for none if `otherwise` is none.
-  double number(const char* key, std::optional<double> otherwise, double low) {
+  /// Errors: Config for a number outside [low, high], and for none if `otherwise` is none.
+  double number(const char* key, std::optional<double> otherwise, double low, double high) {
     const toml::value* value = find(key);
     if (value == nullptr && otherwise) return *otherwise;
     if (value == nullptr)
@@ -44,10 +49,26 @@ class MachineSection {
     if (value->is_floating()) found = value->as_floating();
     if (value->is_integer()) found = static_cast<double>(value->as_integer());
     const bool number = value->is_floating() || value->is_integer();
-    if (!number || !(found >= low) || !(found <= kMost))
+    if (!number || !(found >= low) || !(found <= high))
       fail(ErrorKind::Config, "{}: expected a number from {:g} to {:g}{}", place(*value, key), low,
-           kMost, number ? fmt::format(", not {:g}", found) : "");
+           high, number ? fmt::format(", not {:g}", found) : "");
     return found;
+  }
+  /// 0 if the key is missing. Errors: Config for anything but a whole number from 0 to `high`.
+  std::int64_t count(const char* key, std::int64_t high) {
+    const toml::value* value = find(key);
+    if (value == nullptr) return 0;
+    const double real = value->is_floating() ? value->as_floating() : 0.0;
+    const auto most = static_cast<double>(high);
+    if (value->is_integer() && value->as_integer() >= 0 && value->as_integer() <= high)
+      return value->as_integer();
+    if (value->is_floating() && real >= 0.0 && real <= most && real == std::floor(real))
+      return static_cast<std::int64_t>(real);  // 64e9
+    std::string found;
+    if (value->is_integer()) found = fmt::format(", not {}", value->as_integer());
+    if (value->is_floating()) found = fmt::format(", not {:g}", real);
+    fail(ErrorKind::Config, "{}: expected a whole number from 0 to {}{}", place(*value, key), high,
+         found);
   }
   std::string text(const char* key) {
     const toml::value* value = find(key);
@@ -93,23 +114,26 @@ void read_section(Machine& machine, const std::string& name, MachineSection sect
   constexpr double kLeastRate = 1.0;
   if (name == "machine") {
     machine.name = section.text("name");
-    machine.cores = static_cast<int>(section.number("cores", 0.0, 0.0));
+    machine.cores = static_cast<int>(section.count("cores", kMostCores));
     machine.instructions = section.text("instructions");
-    machine.memory = static_cast<std::int64_t>(section.number("memory", 0.0, 0.0));
+    machine.memory = section.count("memory", kMostMemory);
   } else if (name == "link") {
     machine.link = {
-        .latency = section.number("latency", std::nullopt, 0.0),
-        .bytes_per_second = section.number("bytes-per-second", std::nullopt, kLeastRate),
+        .latency = section.number("latency", std::nullopt, 0.0, kMostSeconds),
+        .bytes_per_second = section.number("bytes-per-second", std::nullopt, kLeastRate, kMostRate),
         .receiver_copies = section.flag("receiver-copies")};
   } else {
     for (const DType type : kTypes)
       if (name == name_of(type))
         machine.devices[type] = {
             .name = {},
-            .flops_per_second = section.number("flops-per-second", std::nullopt, kLeastRate),
-            .bytes_per_second = section.number("bytes-per-second", std::nullopt, kLeastRate),
-            .seconds_per_kernel = section.number("seconds-per-kernel", 0.0, 0.0),
-            .depthwise_flops_per_second = section.number("depthwise-flops-per-second", 0.0, 0.0)};
+            .flops_per_second =
+                section.number("flops-per-second", std::nullopt, kLeastRate, kMostRate),
+            .bytes_per_second =
+                section.number("bytes-per-second", std::nullopt, kLeastRate, kMostRate),
+            .seconds_per_kernel = section.number("seconds-per-kernel", 0.0, 0.0, kMostSeconds),
+            .depthwise_flops_per_second =
+                section.number("depthwise-flops-per-second", 0.0, 0.0, kMostRate)};
   }
   section.refuse_others();
 }

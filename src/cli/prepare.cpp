@@ -246,10 +246,8 @@ void print_lines(std::FILE* out, const std::vector<std::string>& lines) {
 }
 
 void print_notices(const Options& options, const std::vector<std::string>& lines) {
-  const train::Verbosity verbosity = verbosity_of(options);
-  if (verbosity == train::Verbosity::Quiet) return;
   print_lines(stderr, lines);
-  if (verbosity == train::Verbosity::Verbose) print_lines(stderr, environment_lines());
+  if (verbosity_of(options) == train::Verbosity::Verbose) print_lines(stderr, environment_lines());
 }
 
 MachineFacts this_machine() {
@@ -275,11 +273,15 @@ MachineFacts this_machine(const comm::World& world) {
   return facts;
 }
 
-std::string load_notice(int cores) {
-  double load = 0.0;
-  if (::getloadavg(&load, 1) != 1 || load <= cores) return {};
+std::string load_notice(double load, int cores) {
+  if (load <= cores) return {};
   return fmt::format("{} {:.1f} on {} core(s): other programs slow what is measured here",
                      kLoadNotice, load, cores);
+}
+
+std::string load_notice(int cores) {
+  double load = 0.0;
+  return ::getloadavg(&load, 1) == 1 ? load_notice(load, cores) : std::string();
 }
 
 PreparedRun prepare_training(const Invocation& invocation, const comm::World& world) {
@@ -296,7 +298,7 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
   require_alike(world, run);
   together.lead([&] {
     // Find out whether the file can be written before creating a directory.
-    if (invocation.options.text("trace")) io::write_file_atomically(run.config.trace, "");
+    if (invocation.options.text("trace")) (void)io::StagedFile(run.config.trace);
     const std::filesystem::path directory = create_run_directory(run.place, run.config, kVersion);
     run.config.run_directory = directory;
     if (directory.empty()) return;

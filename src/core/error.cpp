@@ -50,9 +50,10 @@ Error current_error() {
   } catch (const Error& error) {
     return error;
   } catch (const std::bad_alloc&) {
-    return {ErrorKind::Config,
-            "out of memory: a smaller --batch-size, --xla-recompute or more --shards reduce the "
-            "memory needed"};
+    return {
+        ErrorKind::Config,
+        "out of memory: a smaller --batch-size, --recompute segments or more --shards reduce the "
+        "memory needed"};
   } catch (const std::filesystem::filesystem_error& error) {
     return {ErrorKind::Io, fmt::format("cannot access {}: {}; check the path and its permissions",
                                        error.path1().string(), error.code().message())};

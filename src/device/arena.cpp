@@ -51,7 +51,7 @@ Arena::Arena(std::int64_t bytes)
   if (base_ == nullptr)
     fail(ErrorKind::Config,
          "out of device memory: cannot allocate {} for activations and weights; use a smaller "
-         "--batch-size, --xla-recompute or --precision 16.32",
+         "--batch-size, --recompute segments or --precision 16.32",
          human_bytes(bytes_));
   clear(base_.get(), bytes_);
 }

@@ -138,9 +138,12 @@ Chart chart_of(std::span<const ReportedRun> runs, Chart chart, double TrainPoint
     const RunRecord& run = runs[i].record;
     std::vector<ValidationPoint> own = run.validations;
     std::erase_if(own, [](const ValidationPoint& point) { return !point.name.empty(); });
-    chart.lines.push_back({.name = alone ? "training" : "",
+    const bool validates = !own.empty();
+    const std::string trained_name = alone ? "training" : "";
+    chart.lines.push_back({.name = alone || validates ? trained_name : run.name,
                            .colour = alone ? 1 : i,
                            .points = points_of(run.training, trained)});
+    if (!validates) continue;
     chart.lines.push_back({.name = alone ? "validation" : run.name,
                            .colour = i,
                            .style = LineStyle::Dotted,

@@ -85,11 +85,12 @@ std::string panel(std::string_view title, const pipeline::TimeLine& line) {
 }
 
 std::string devices_table(const TracedStep& step) {
-  std::vector<Cells> rows = {{"device", "forward", "backward", "update", "reduce", "waiting"}};
+  std::vector<Cells> rows = {
+      {"device", "forward", "backward", "update", "reduce", "messages", "waiting", "other"}};
   for (const DeviceShares& device : step.devices) {
     Cells row = {device.name};
-    for (const double share :
-         {device.forward, device.backward, device.update, device.reduce, device.wait})
+    for (const double share : {device.forward, device.backward, device.update, device.reduce,
+                               device.messages, device.wait, device.other()})
       row.push_back(fmt::format("{:.1f} %", 100.0 * share));
     rows.push_back(std::move(row));
   }
@@ -191,7 +192,9 @@ std::string schedule_section(const ReportedRun& run) {
             traced.line);
   text += paragraph(
       "The last update in the trace, of replica 0. Gaps are waits. The bubble at the top of the "
-      "page is that of all updates of the last process.");
+      "page is that of all updates of the last process. Messages: to start sends and receives. "
+      "Other: before the device's first action of the update, after its last one, and between "
+      "them what takes less than a microsecond.");
   return text + devices_table(traced) + "</section>\n";
 }
 

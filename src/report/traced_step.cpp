@@ -78,6 +78,7 @@ double& part_of(DeviceShares& shares, std::string_view category) {
   if (category == "forward") return shares.forward;
   if (category == "backward") return shares.backward;
   if (category == "update") return shares.update;
+  if (category == "send" || category == "receive") return shares.messages;
   return category == "reduce" ? shares.reduce : shares.wait;
 }
 
@@ -114,8 +115,8 @@ TracedStep read_trace(const std::filesystem::path& file) {
   for (const Slice& slice : found.slices) {
     const std::size_t row = rows.at(slice.device);
     const double time = slice.end - slice.begin;
-    if (slice.category == "send" || slice.category == "receive") continue;
     part_of(step.devices[row], slice.category) += time / (last - first);
+    if (slice.category == "send" || slice.category == "receive") continue;
     if (is_work(slice.category)) step.line.busy[row] += 1e-6 * time;
     if (slice.category == "wait" || time < kVisible * (last - first)) continue;
     pipeline::Action action = pipeline::parse_action(slice.action, file.string());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -10,14 +11,21 @@
 
 namespace millrace::report {
 
-/// How a device spent a step, in shares of its time. The rest belongs to no action.
+/// How a device spent a step, in shares of its time.
 struct DeviceShares {
   std::string name = {};  ///< "replica 0 device 1 (rank 1)"
   double forward = 0.0;
   double backward = 0.0;
   double update = 0.0;
   double reduce = 0.0;
+  double messages = 0.0;  ///< to start sends and receives, not to wait for them
   double wait = 0.0;
+
+  /// Belongs to no action in the trace: before the first and after the last of the device, and what
+  /// is too short to be shown.
+  [[nodiscard]] double other() const {
+    return std::max(0.0, 1.0 - forward - backward - update - reduce - messages - wait);
+  }
 };
 
 /// The last step of replica 0 in a trace. The time line has work only.

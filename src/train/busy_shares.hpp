@@ -24,8 +24,10 @@ class BusyShares {
   void own(std::span<std::int64_t> thousandths) const;
   /// Adds the shares of all processes in a step.
   void add(std::span<const std::int64_t> thousandths);
-  /// By device, over all replicas.
-  [[nodiscard]] const std::vector<double>& shares() const { return shares_; }
+  /// By device, over all replicas; none before the first step.
+  [[nodiscard]] std::vector<double> shares() const {
+    return any_ ? shares_ : std::vector<double>();
+  }
 
  private:
   const pipeline::Executor* executor_;

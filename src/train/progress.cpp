@@ -66,10 +66,10 @@ namespace {
 void add_layout(std::string& text, const TrainConfig& config) {
   const pipeline::PipelinePlan& plan = config.pipeline;
   if (plan.schedule.stages > 1)
-    text += fmt::format(
-        " Pipeline: {} stages on {} devices, {} micro-batches, schedule {}, cut at {}\n",
-        plan.schedule.stages, plan.ranks.devices, plan.schedule.micro_batches, plan.schedule.name,
-        join(config.splits, " "));
+    text += fmt::format(" Pipeline: {} stages on {} {}, {} micro-batches, schedule {}, cut at {}\n",
+                        plan.schedule.stages, plan.ranks.devices,
+                        plan.ranks.devices == 1 ? "device" : "devices", plan.schedule.micro_batches,
+                        plan.schedule.name, join(config.splits, " "));
   if (plan.ranks.replicas > 1) text += fmt::format(" Replicas: {}\n", plan.ranks.replicas);
   if (plan.ranks.ranks > 1) text += fmt::format(" Ranks: {}\n", plan.ranks.ranks);
 }
@@ -115,10 +115,12 @@ std::string format_start(const TrainConfig& config, std::string_view command_lin
 }
 
 std::string format_summary(const Summary& summary) {
-  std::string text = fmt::format("{} {} of {} updates in {}, {:.1f} img/s while training",
-                                 summary.finished ? "Finished:" : "Stopped after",
-                                 with_commas(summary.iteration), with_commas(summary.iterations),
-                                 human_seconds(summary.seconds), summary.images_per_second);
+  std::string text =
+      fmt::format("{} {} of {} updates in {}", summary.finished ? "Finished:" : "Stopped after",
+                  with_commas(summary.iteration), with_commas(summary.iterations),
+                  human_seconds(summary.seconds));
+  if (summary.images_per_second > 0.0)
+    text += fmt::format(", {:.1f} img/s while training", summary.images_per_second);
   if (summary.bubble) text += fmt::format(", bubble {:.1f} %", 100.0 * *summary.bubble);
   if (!summary.accuracies.empty()) {
     const auto best = std::ranges::max_element(summary.accuracies, {},
@@ -183,13 +185,14 @@ std::string format_status(const TrainConfig& config, const Status& status,
   const std::int64_t per_epoch = config.iterations_per_epoch;
   const std::int64_t finished = std::max<std::int64_t>(status.iteration - 1, 0);
   const std::int64_t epochs = (config.iterations + per_epoch - 1) / per_epoch;
-  std::vector<std::string> fields = {
-      fmt::format("epoch {}/{}", finished / per_epoch + 1, epochs),
-      fmt::format("update {}/{}", finished % per_epoch + 1, per_epoch),
-      fmt::format("loss {:.3f}", status.loss),
-      fmt::format("top-1 {:.1f} %", 100.0 * status.top1),
-      fmt::format("{:.0f} img/s", status.images_per_second),
-      fmt::format("ETA {}", human_seconds(status.seconds_left))};
+  const std::int64_t before = finished / per_epoch * per_epoch;  // updates of earlier epochs
+  const std::int64_t planned = std::min(per_epoch, config.iterations - before);
+  std::vector<std::string> fields = {fmt::format("epoch {}/{}", finished / per_epoch + 1, epochs),
+                                     fmt::format("update {}/{}", finished - before + 1, planned),
+                                     fmt::format("loss {:.3f}", status.loss),
+                                     fmt::format("top-1 {:.1f} %", 100.0 * status.top1),
+                                     fmt::format("{:.0f} img/s", status.images_per_second),
+                                     fmt::format("ETA {}", human_seconds(status.seconds_left))};
   if (!status.busy.empty()) {
     std::string bars = "busy ";
     for (const double share : status.busy) bars += bar_of(share);

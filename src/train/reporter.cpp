@@ -32,7 +32,8 @@ void Reporter::follow(const Session& session, std::int64_t first) {
   statistics_.emplace(session.executor());
   busy_.emplace(session.executor());
   if (config_.trace.empty()) return;
-  Together(world_).lead([&] { io::write_file_atomically(config_.trace, ""); });  // check early
+  // Fails before any work is done. What is there stays until the new trace is complete.
+  Together(world_).lead([&] { (void)io::StagedFile(config_.trace); });
   const auto [begin, end] = trace_window(config_, first);
   trace_.emplace(session.executor(), config_.trace_detail, begin, end);
 }

@@ -67,9 +67,8 @@ class Run {
   void meet();
   [[nodiscard]] bool make_averages();
   [[nodiscard]] Outcome finish();
-  [[nodiscard]] Outcome stopped() const {
-    return received_ == SIGINT ? Outcome::Interrupted : Outcome::Preempted;
-  }
+  [[nodiscard]] Outcome stopped();
+  void report_peak();
 
   const TrainConfig& config_;
   const TrainInputs& inputs_;
@@ -340,11 +339,21 @@ Outcome Run::finish() {
   if (config_.validation == ValidationMode::End && !validator_.validate_saved()) return stopped();
   if (!make_averages()) return stopped();
   reporter_.report_scaling(session_->scaling());
+  report_peak();
+  return Outcome::Finished;
+}
+
+/// A signal or --stop-after ended the run before its last update, or before its last validation.
+Outcome Run::stopped() {
+  report_peak();
+  return received_ == SIGINT ? Outcome::Interrupted : Outcome::Preempted;
+}
+
+void Run::report_peak() {
   const std::int64_t peak = peak_resident_bytes();
   reporter_.line_by_rank(fmt::format("Process peak: {} ({} predicted), {} of {} bytes",
                                      human_bytes(peak), human_bytes(predicted_peak_), peak,
                                      predicted_peak_));
-  return Outcome::Finished;
 }
 
 }  // namespace

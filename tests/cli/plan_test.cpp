@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "cli/bench_machine.hpp"
 #include "cli/machine_file.hpp"
+#include "cli/prepare.hpp"
 #include "io/atomic_file.hpp"
 #include "support.hpp"
 #include "tests/support/expect_error.hpp"
@@ -48,13 +50,25 @@ TEST(MachineFileTest, MistakesNameFileLineAndKey) {
       {"[float64]\n", "m.toml:1: unknown section [float64]; sections: machine, link"},
       {"[float32]\nflops-per-second = 1e9\n", "m.toml:1: [float32] lacks bytes-per-second"},
       {"[link]\nlatency = -1\nbytes-per-second = 1e9\n",
-       "m.toml:2: [link] latency: expected a number from 0 to 1e+24, not -1"},
+       "m.toml:2: [link] latency: expected a number from 0 to 3600, not -1"},
       {"[link]\nlatency = 0\nbytes-per-second = 0\n", "expected a number from 1 to 1e+24, not 0"},
-      {"[link]\nlatency = nan\nbytes-per-second = 1\n", "from 0 to 1e+24, not nan"},
-      {"[link]\nlatency = 1e30\nbytes-per-second = 1\n", "from 0 to 1e+24, not 1e+30"},
-      {"[link]\nlatency = 'none'\nbytes-per-second = 1\n", "expected a number from 0 to 1e+24"},
+      {"[link]\nlatency = nan\nbytes-per-second = 1\n", "from 0 to 3600, not nan"},
+      {"[link]\nlatency = 1e30\nbytes-per-second = 1\n", "from 0 to 3600, not 1e+30"},
+      {"[link]\nlatency = 'none'\nbytes-per-second = 1\n", "expected a number from 0 to 3600"},
       {"[link]\nlatency = 0\nbytes-per-secnd = 1e9\nbytes-per-second = 1e9",
        "m.toml:3: [link] bytes-per-secnd: unknown key; did you mean bytes-per-second?"},
+      {"[link]\nlatency = 1e24\nbytes-per-second = 1\n", "from 0 to 3600, not 1e+24"},
+      {"[float32]\nflops-per-second = 1\nbytes-per-second = 1\nseconds-per-kernel = 1e5\n",
+       "m.toml:4: [float32] seconds-per-kernel: expected a number from 0 to 3600, not 100000"},
+      {"[machine]\ncores = 2.5\n",
+       "m.toml:2: [machine] cores: expected a whole number from 0 to 1000000, not 2.5"},
+      {"[machine]\ncores = 1e20\n", "from 0 to 1000000, not 1e+20"},
+      {"[machine]\ncores = -1\n", "from 0 to 1000000, not -1"},
+      {"[machine]\ncores = nan\n", "from 0 to 1000000, not nan"},
+      {"[machine]\ncores = '2'\n", "expected a whole number from 0 to 1000000"},
+      {"[machine]\nmemory = 1e22\n",
+       "m.toml:2: [machine] memory: expected a whole number from 0 to 1000000000000000000, not "
+       "1e+22"},
       {"[machine]\nname = 3\n", "m.toml:2: [machine] name: expected a quoted string"},
       {"[link]\nlatency = 0\nbytes-per-second = 1\nreceiver-copies = 1\n",
        "expected true or false"},
@@ -63,6 +77,26 @@ TEST(MachineFileTest, MistakesNameFileLineAndKey) {
   for (const auto& row : table)
     expect_error(ErrorKind::Config, {row.second},
                  [&] { (void)parse_machine(row.first, "m.toml"); });
+}
+
+TEST(MachineFileTest, AWholeNumberMayHaveAnExponent) {
+  EXPECT_EQ(parse_machine("[machine]\nmemory = 64e9\n", "m.toml").memory, 64'000'000'000);
+}
+
+TEST(BenchMachineTest, NetworksThatTheRatesMissAreNamed) {
+  const std::vector<ExplainedNetwork> close = {{"resnet 50", 0.98}, {"resnet 20", 1.24}};
+  EXPECT_EQ(rates_notice(DType::F32, close), "");
+  const std::vector<ExplainedNetwork> far = {{"resnet 50", 0.98}, {"resnet 20", 4.77}};
+  const std::string notice = rates_notice(DType::BF16, far);
+  EXPECT_NE(notice.find("bfloat16: the rates give resnet 20 4.77 times"), std::string::npos)
+      << notice;
+  EXPECT_EQ(notice.find("resnet 50"), std::string::npos) << notice;
+  EXPECT_NE(notice.find("measure again while nothing else runs"), std::string::npos) << notice;
+}
+
+TEST(LoadNoticeTest, ComesWithMoreProgramsThanCores) {
+  EXPECT_EQ(load_notice(2.0, 2), "");
+  EXPECT_NE(load_notice(7.84, 2).find("is 7.8 on 2 core(s)"), std::string::npos);
 }
 
 // ---- plan --devices

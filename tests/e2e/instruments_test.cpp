@@ -320,15 +320,38 @@ TEST(TraceTest, ProfilesShowWhatTheirNamesSay) {
              {"--trace-kernels has no effect here: it needs --trace FILE or --gc-profile"});
 }
 
+// What is there stays until the new trace is complete.
+TEST(TraceTest, ARefusedRunKeepsTheOldFile) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path file = directory / "trace.json";
+  std::ofstream(file) << "an older trace";
+  expect_end(
+      millrace(small_training() +
+               Words{"--batch-size 16 --iterations 2 --no-logs --device-memory 1MB --trace", file}),
+      2, {"but --device-memory is"});
+  EXPECT_EQ(read_text(file), "an older trace");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()),
+                          std::filesystem::directory_iterator()),
+            1)
+      << "a temporary file is left";
+  expect_end(
+      millrace(small_training() + Words{"--batch-size 16 --iterations 2 --no-logs --trace", file}),
+      0);
+  EXPECT_FALSE(slices_of(file, 0).at("forward").empty());
+}
+
 TEST(SummaryTest, SaysWhatARunHasComeToAndTheNextCommand) {
   const TemporaryDirectory directory;
   const std::filesystem::path run = directory / "my run";
   expect_end(train(run, "--epochs 3 --stop-after 12"), 75,
-             {"Stopped after 12 of 30 updates in 0:", "Top-1 accuracy: ", "newest ckpt-12",
-              "Next: millrace restore --restore-path '" + run.string() + "'\n"});
+             {"Process peak: ", "Stopped after 12 of 30 updates in 0:", "Top-1 accuracy: ",
+              "newest ckpt-12", "Next: millrace restore --restore-path '" + run.string() + "'\n"});
   expect_end(restore(run), 0,
              {"Finished: 30 of 30 updates in 0:", " % after 30 updates (last)", "newest ckpt-30",
               "Next: millrace validate --restore-path '" + run.string() + "'\n"});
+  const ProcessResult again = restore(run);
+  expect_end(again, 0, {"Finished: 30 of 30 updates in 0:"});
+  EXPECT_EQ(again.output.find("img/s while training"), std::string::npos) << again.output;
 }
 
 /// What a command shows on a terminal.
@@ -413,6 +436,18 @@ TEST(VerbosityTest, QuietPrintsTheSummaryAndVerboseTheCommand) {
              {" -n 2 ", "Environment: OMP_WAIT_POLICY=passive\n"});
   expect_end(train(directory / "both", "-q -v"), 2,
              {"--quiet and --verbose contradict each other"});
+}
+
+TEST(VerbosityTest, QuietKeepsWarnings) {
+  const std::string threads = std::to_string(2 * std::thread::hardware_concurrency() + 1);
+  const Words network =
+      Words{"-q --dataset cifar-10 --model-size 8 --batch-size 4 --threads-per-device", threads};
+  for (const Words& command :
+       {Words("plan --no-validation"), Words("bench --steps 1 --warmup-steps 0")}) {
+    const ProcessResult quiet = millrace(command + network);
+    expect_end(quiet, 0, {threads + " threads share the "});
+    EXPECT_EQ(quiet.output.find("Kernels: "), std::string::npos) << quiet.output;
+  }
 }
 
 TEST(StatusTest, DataToolsShowHowFarTheyAre) {

@@ -66,6 +66,35 @@ TEST(PageTest, SaysWhatHappened) {
   EXPECT_NE(page.find("Measured: 1000.00 ms, bubble 0.0 %"), std::string::npos);
 }
 
+TEST(PageTest, SharesOfADeviceAddUp) {
+  std::vector<ReportedRun> runs = {hostile_run()};
+  runs[0].traced->devices = {{.name = "replica 0 device 0 (rank 0)",
+                              .forward = 0.057,
+                              .backward = 0.1,
+                              .update = 0.001,
+                              .messages = 0.02,
+                              .wait = 0.797}};
+  const std::string page = html_page(runs, "1");
+  const std::regex pattern("replica 0 device 0 \\(rank 0\\)</td>(.*)</tr>");
+  std::smatch row;
+  ASSERT_TRUE(std::regex_search(page, row, pattern)) << page;
+  const std::string cells = row[1];
+  const std::regex number("([0-9.]+) %");
+  double sum = 0.0;
+  for (std::sregex_iterator share(cells.begin(), cells.end(), number), end; share != end; ++share)
+    sum += std::stod((*share)[1]);
+  EXPECT_NEAR(sum, 100.0, 0.5) << cells;
+}
+
+TEST(PageTest, TheLegendNamesOnlyWhatIsDrawn) {
+  std::vector<ReportedRun> runs = {hostile_run()};
+  EXPECT_GT(count(html_page(runs, "1"), ">validation</span>"), 0u);
+  runs[0].record.validations.clear();
+  const std::string page = html_page(runs, "1");
+  EXPECT_EQ(count(page, ">validation</span>"), 0u);
+  EXPECT_GT(count(page, ">training</span>"), 0u);
+}
+
 TEST(PageTest, SaysWhatIsMissing) {
   std::vector<ReportedRun> runs(1);
   const std::string page = html_page(runs, "1");

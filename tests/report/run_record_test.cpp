@@ -126,7 +126,9 @@ constexpr const char* kTrace = R"json({"displayTimeUnit":"ms","traceEvents":[
 {"ph":"X","name":"b0/conv LinearForward","cat":"kernel","pid":0,"tid":1,"ts":1010,"dur":180,"args":{"step":2,"action":"0F0"}},
 {"ph":"M","name":"process_name","pid":1,"args":{"name":"replica 0 device 1 (rank 1)"}},
 {"ph":"X","cat":"forward","pid":1,"ts":60,"dur":10,"args":{"step":1,"action":"1F0"}},
+{"ph":"X","cat":"receive","pid":1,"ts":1190,"dur":10,"args":{"step":2,"action":"1R0"}},
 {"ph":"X","cat":"forward","pid":1,"ts":1200,"dur":100,"args":{"step":2,"action":"1F0"}},
+{"ph":"X","cat":"send","pid":1,"ts":1300,"dur":40,"args":{"step":2,"action":"1s0"}},
 {"ph":"M","name":"process_name","pid":2,"args":{"name":"replica 1 device 0 (rank 2)"}},
 {"ph":"X","cat":"forward","pid":2,"ts":1000,"dur":9000,"args":{"step":2,"action":"0F1"}}
 ]}
@@ -142,6 +144,11 @@ TEST(TracedStepTest, IsTheLastOneOfReplicaZero) {
   EXPECT_DOUBLE_EQ(step.devices[0].forward, 0.2);
   EXPECT_DOUBLE_EQ(step.devices[0].backward, 0.3);
   EXPECT_DOUBLE_EQ(step.devices[0].wait, 0.5);
+  EXPECT_NEAR(step.devices[0].other(), 0.0, 1e-9);
+  // Nothing of a device's time is missing.
+  EXPECT_DOUBLE_EQ(step.devices[1].forward, 0.1);
+  EXPECT_DOUBLE_EQ(step.devices[1].messages, 0.05);
+  EXPECT_NEAR(step.devices[1].other(), 0.85, 1e-9);
   EXPECT_NEAR(step.line.makespan, 1e-3, 1e-12);
   EXPECT_NEAR(step.line.bubble(), 1.0 - 0.6 / 2.0, 1e-9);
   ASSERT_EQ(step.line.devices[0].size(), 2u);

@@ -107,6 +107,24 @@ TEST(ProgressTest, StatusTellsEpochUpdateAndRate) {
             "epoch 2/10  update 1/1562  loss 1.832  top-1 41.2 %  1840 img/s  ETA 0:42");
 }
 
+TEST(ProgressTest, StatusCountsToTheEndOfTheRun) {
+  TrainConfig config = small_config();
+  config.iterations = 8;
+  EXPECT_TRUE(format_status(config, {.iteration = 4}, {}).starts_with("epoch 1/1  update 4/8  "));
+  config.iterations = 1562 + 8;
+  EXPECT_TRUE(
+      format_status(config, {.iteration = 4}, {}).starts_with("epoch 1/2  update 4/1562  "));
+  EXPECT_TRUE(
+      format_status(config, {.iteration = 1566}, {}).starts_with("epoch 2/2  update 4/8  "));
+}
+
+TEST(ProgressTest, SummaryHasNoRateWhereNothingWasTrained) {
+  Summary summary{.finished = true, .iteration = 8, .iterations = 8, .seconds = 4.0};
+  EXPECT_EQ(format_summary(summary), "Finished: 8 of 8 updates in 0:04");
+  summary.images_per_second = 12.34;
+  EXPECT_EQ(format_summary(summary), "Finished: 8 of 8 updates in 0:04, 12.3 img/s while training");
+}
+
 TEST(ProgressTest, StatusShowsHowBusyDevicesAre) {
   const TrainConfig config = small_config();
   Status status{.iteration = 1563,
