@@ -77,18 +77,20 @@ void add_measuring(OptionTable& table) {
   const Rows row(table, Section::Command, kContinues, kMayChange);
   row("trace", path("FILE"), "millrace",
       "write a trace of every device for Perfetto or chrome://tracing; if the name ends with .svg, "
-      "draw the last step beside the simulated one");
+      "draw the last step beside the simulated one; plan counts the memory that this takes",
+      commands(kContinues | kPlan));
   row("gc-profile", choice("NO_PROFILE|DEVICE_PROFILE|IPU_PROFILE|TILE_PROFILE"), "IPU",
       "write a trace to trace.json in the run directory: DEVICE_PROFILE of weight updates as a "
       "whole, IPU_PROFILE of every action of each device, TILE_PROFILE also of every kernel; of "
       "the "
       "first weight update unless --profile-steps is given",
-      default_text("NO_PROFILE; IPU_PROFILE if given without a value"), bare("IPU_PROFILE"));
+      default_text("NO_PROFILE; IPU_PROFILE if given without a value"), bare("IPU_PROFILE"),
+      commands(kContinues | kPlan));
   row("profile-steps", text("A,B"), "Habana", "first and last weight update to trace",
-      needs("--trace or --gc-profile"));
+      needs("--trace or --gc-profile"), commands(kContinues | kPlan));
   row("trace-kernels", flag(), "millrace",
       "also trace every kernel, on a track below the forward and backward passes",
-      needs("--trace or --gc-profile"));
+      needs("--trace or --gc-profile"), commands(kContinues | kPlan));
   row("plan", path("FILE"), "millrace",
       "take splits and devices from a file written by millrace plan",
       commands(kContinues | kBench | kPlan));

@@ -23,7 +23,10 @@ Options options_to_plan(const Options& given) {
   // Validation shares the devices' memory.
   for (const char* name : {"no-validation", "valid-batch-size"})
     if (const Setting* setting = given.find(name)) options.set(*find_option(name), *setting);
-  impose(options, "iterations", std::int64_t{1});
+  // A trace takes memory for its updates, of which --profile-steps may name any.
+  constexpr std::int64_t kMany = 1'000'000'000;
+  const bool traces = options.text("trace") || options.text("gc-profile");
+  impose(options, "iterations", traces ? kMany : std::int64_t{1});
   const std::optional<std::string> directory = options.text("data-dir");
   if (directory && !std::filesystem::exists(*directory)) options.erase("data-dir");
   if (image_source(options) == train::ImageSource::Files && !options.text("data-dir"))

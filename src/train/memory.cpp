@@ -37,18 +37,26 @@ std::int64_t bytes_in(const char* path, std::string_view key) {
   return 0;
 }
 
-/// Memory that the records of a trace will need.
+/// Memory that the records of a trace will need, and its text while it is written.
 std::int64_t trace_bytes(const Session& session, const TrainConfig& config) {
   if (config.trace.empty()) return 0;
   const auto [begin, end] = trace_window(config, 0);
-  const auto piece = static_cast<std::int64_t>(sizeof(pipeline::Piece));
-  // In memory, and again as text when the trace is written.
-  constexpr std::int64_t kText = 400;
-  const auto pieces = static_cast<std::int64_t>(session.executor().recording().most_pieces());
-  const auto kernel = static_cast<std::int64_t>(sizeof(pipeline::KernelPiece));
-  const auto kernels = static_cast<std::int64_t>(session.executor().recording().most_kernels());
-  return (end - begin + 1) * (pieces * (piece + kText) + kernels * (kernel + kText)) +
-         kernels * kernel;
+  const pipeline::Recording& recording = session.executor().recording();
+  const auto pieces = static_cast<std::int64_t>(recording.most_pieces());
+  const auto kernels = static_cast<std::int64_t>(recording.most_kernels());
+  const auto step = pieces * static_cast<std::int64_t>(sizeof(pipeline::Piece)) +
+                    kernels * static_cast<std::int64_t>(sizeof(pipeline::KernelPiece));
+  // Rank 0 draws the last step of all devices; the others send what they did. Measured for a step
+  // with as many pieces as it can have, which is several times what it has.
+  constexpr std::int64_t kDrawn = 150;
+  constexpr std::int64_t kSent = 40;
+  // A piece of text is at most twice as large as intended, and is there again where it is sent, and
+  // in buffers of MPI.
+  std::int64_t text = 12 * static_cast<std::int64_t>(kTracePiece);
+  if (config.trace.extension() == ".svg")
+    text = pieces * (session.rank() == 0 ? kDrawn * config.pipeline.ranks.devices : kSent);
+  return (end - begin + 1) * step +
+         kernels * static_cast<std::int64_t>(sizeof(pipeline::KernelPiece)) + text;
 }
 
 std::int64_t reading_bytes(const Session& session, const TrainConfig& config,

@@ -5,14 +5,20 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
+#include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
+#include <string_view>
 #include <tuple>
 
+#include "core/error.hpp"
 #include "io/atomic_file.hpp"
 #include "pipeline/schedule/render.hpp"
+#include "train/agreement.hpp"
 
 namespace millrace::train {
 namespace {
@@ -42,10 +48,13 @@ std::string flow_id(std::int64_t step, std::int32_t replica, const Action& send)
 
 }  // namespace
 
-/// Appends the trace events of a process.
+/// Makes the text of a process' trace events, and passes it on in pieces that end with an event.
 class TraceWriter {
  public:
-  explicit TraceWriter(std::int64_t clock_offset) : offset_(clock_offset) {}
+  using Pass = std::function<void(const std::string&)>;
+
+  TraceWriter(std::int64_t clock_offset, Pass pass)
+      : offset_(clock_offset), pass_(std::move(pass)) {}
 
   void name_device(std::int32_t pid, std::int32_t replica, std::int32_t device, std::int32_t rank) {
     if (!named_.insert(pid).second) return;
@@ -89,16 +98,21 @@ class TraceWriter {
         phase, id, pid, microseconds(when + offset_));
   }
 
-  [[nodiscard]] std::string take() { return std::move(text_); }
+  /// The events since the last piece.
+  [[nodiscard]] const std::string& rest() const { return text_; }
 
  private:
   template <class... Args>
   void add(fmt::format_string<Args...> format, Args&&... args) {
     if (!text_.empty()) text_ += ",\n";
     text_ += fmt::vformat(format, fmt::make_format_args(args...));
+    if (text_.size() < kTracePiece) return;
+    pass_(text_);
+    text_.clear();
   }
 
   std::int64_t offset_;
+  Pass pass_;
   std::set<std::int32_t> named_;
   std::set<std::int32_t> kernels_named_;
   std::string text_;
@@ -112,6 +126,55 @@ std::pair<std::int64_t, std::int64_t> trace_window(const TrainConfig& config, st
 }
 
 namespace {
+
+/// A trace file that the ranks write one after the other, a piece at a time, so that no process
+/// holds much of its text. The old file stays until the new one is complete. Functions are
+/// collective.
+class SharedTraceFile {
+ public:
+  SharedTraceFile(const comm::World& world, const std::filesystem::path& file) : world_(&world) {
+    Together(world).lead([&] { file_.emplace(file); });
+    append("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+  }
+
+  /// Appends a piece of rank `from`; the other ranks pass nothing. Returns whether that rank says
+  /// that there are more.
+  bool pass(int from, const std::string& events, bool more) {
+    const std::vector<std::string> all = world_->gather(events);
+    if (!all.empty() && !all[static_cast<std::size_t>(from)].empty()) {
+      if (any_) append(",\n");
+      append(all[static_cast<std::size_t>(from)]);
+      any_ = true;
+    }
+    return world_->maximum(more ? 1 : 0) != 0;
+  }
+
+  void commit() {
+    append("\n]}\n");
+    Together(*world_).lead([&] {
+      if (error_) std::rethrow_exception(error_);
+      file_->commit();
+    });
+  }
+
+ private:
+  /// An error waits for commit(), because the other ranks go on passing pieces.
+  void append(std::string_view text) {
+    if (!file_ || error_) return;
+    try {
+      file_->write(std::as_bytes(std::span(text)), size_);
+      size_ += text.size();
+    } catch (const Error&) {
+      error_ = std::current_exception();
+    }
+  }
+
+  const comm::World* world_;
+  std::optional<io::StagedFile> file_;  ///< on rank 0
+  std::uint64_t size_ = 0;
+  bool any_ = false;
+  std::exception_ptr error_;
+};
 
 /// Number of a device among those of all replicas.
 std::int32_t number_of(const pipeline::PipelinePlan& plan, const pipeline::LocalEntry& entry) {
@@ -194,10 +257,9 @@ void Trace::write_actions(TraceWriter& writer, const Step& step) const {
   }
 }
 
-std::string Trace::events(std::int64_t clock_offset) const {
-  TraceWriter writer(clock_offset);
+void Trace::write_events(TraceWriter& writer) const {
   const pipeline::PipelinePlan& plan = executor_->plan();
-  if (steps_.empty()) return {};
+  if (steps_.empty()) return;
   for (const pipeline::LocalEntry& entry : executor_->recording().entries())
     writer.name_device(number_of(plan, entry), entry.replica, entry.entry.device,
                        plan.ranks.rank_of(entry.replica, entry.entry.device));
@@ -209,7 +271,6 @@ std::string Trace::events(std::int64_t clock_offset) const {
     write_actions(writer, step);
     write_kernels(writer, step);
   }
-  return writer.take();
 }
 
 /// The work of replica 0 in the last recorded step, in seconds since the step began.
@@ -270,17 +331,19 @@ void Trace::draw(const comm::World& world, const PipelineReport& report,
 }
 
 void Trace::write(const comm::World& world, const std::filesystem::path& file) const {
-  const std::vector<std::string> all = world.gather(events(world.clock_offset()));
-  if (world.rank() != 0) return;
-  std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
-  bool any = false;
-  for (const std::string& events : all) {
-    if (events.empty()) continue;
-    if (any) text += ",\n";
-    text += events;
-    any = true;
+  const std::int64_t offset = world.clock_offset();
+  SharedTraceFile shared(world, file);
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (rank != world.rank()) {
+      while (shared.pass(rank, "", false)) continue;
+      continue;
+    }
+    TraceWriter writer(offset,
+                       [&](const std::string& events) { (void)shared.pass(rank, events, true); });
+    write_events(writer);
+    (void)shared.pass(rank, writer.rest(), false);
   }
-  io::write_file_atomically(file, text + "\n]}\n");
+  shared.commit();
 }
 
 }  // namespace millrace::train

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
@@ -18,6 +19,9 @@
 namespace millrace::train {
 
 class TraceWriter;
+
+/// About so many bytes of a trace are in memory as text while it is written.
+inline constexpr std::size_t kTracePiece = std::size_t{64} << 10;
 
 /// First and last update that the trace of a process covers, from 1: as configured, or the first
 /// ten of a process that begins with iteration `first`.
@@ -41,7 +45,8 @@ class Trace {
   /// Adds the executor's last step, if it is one of them.
   void add(std::int64_t step);
   [[nodiscard]] std::int64_t steps() const { return std::ssize(steps_); }
-  /// Writes the file on rank 0. Collective. Errors: Io.
+  /// Writes the file on rank 0, which replaces an old one once it is complete. Collective. Errors:
+  /// Io.
   void write(const comm::World& world, const std::filesystem::path& file) const;
   /// Draws the last step above a simulation of the same schedule with the costs in `report`.
   /// Collective; rank 0 writes the file.
@@ -50,7 +55,7 @@ class Trace {
 
  private:
   [[nodiscard]] pipeline::TimeLine last_step(const comm::World& world) const;
-  [[nodiscard]] std::string events(std::int64_t clock_offset) const;
+  void write_events(TraceWriter& writer) const;
 
   const pipeline::Executor* executor_;
   TraceDetail detail_;

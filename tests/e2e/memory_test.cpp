@@ -267,6 +267,30 @@ TEST(PlannedMemoryTest, CountsAverages) {
   }
 }
 
+const Words kTraced = kCifar +
+                      "--model-size 20 --batch-size 16 --shards 2 --pipeline-depth 32 "
+                      "--pipeline-splits b2/0 --no-validation --no-logs --profile-steps 1,4";
+
+/// Rank 0 gathers the text of all ranks, piece by piece.
+TEST(PlannedMemoryTest, CountsTraces) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory hides that of the training";
+  for (const char* name : {"trace.json", "trace.svg"}) {
+    const TemporaryDirectory directory;
+    Words options = kTraced + Words{"--trace", directory / name};
+    if (name == std::string("trace.json")) options = options + "--trace-kernels";
+    const json plan = plan_of(options);
+    ASSERT_TRUE(plan.contains("processes"));
+    EXPECT_FALSE(std::filesystem::exists(directory / name)) << "a plan traces nothing";
+    const ProcessResult run = millrace(Words{"train --iterations 4"} + options);
+    ASSERT_EQ(run.code, 0) << run.output;
+    expect_planned(name, plan.at("processes"), run.output);
+    if (name == std::string("trace.json")) {
+      EXPECT_GT(std::filesystem::file_size(directory / name), 2'000'000);
+      EXPECT_FALSE(json::parse(read_text(directory / name)).at("traceEvents").empty());
+    }
+  }
+}
+
 // ---- --device-memory
 
 const Words kLarge = kCifar +
