@@ -5,6 +5,7 @@
 // allocate, and the rest is counted here.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -30,9 +31,19 @@ struct TrainInputs;
 /// Total memory of the machine in bytes; 0 if unknown.
 [[nodiscard]] std::int64_t machine_bytes();
 
-/// Memory that HDF5 uses for itself and for the data sets of an open file; measured.
-[[nodiscard]] constexpr std::int64_t open_checkpoint_bytes(std::int64_t tensors) {
-  return 4'000'000 + 32'000 * tensors;
+/// Tensors up to this size count as small in open_checkpoint_bytes().
+inline constexpr std::int64_t kSmallTensor = 4096;
+
+/// Memory that HDF5 uses for itself and for the data sets of an open file, of which `small` are
+/// small; measured. It grows until its cache of metadata is full; large tensors leave holes between
+/// what is cached. A file with very many is read back with more.
+[[nodiscard]] constexpr std::int64_t open_checkpoint_bytes(std::int64_t tensors,
+                                                           std::int64_t small = 0) {
+  constexpr std::int64_t kCached = 800;
+  constexpr std::int64_t kReadWithLittle = 1100;
+  const std::int64_t full = kCached * (32'000 * (tensors - small) + 20'000 * small);
+  const std::int64_t each = std::min(32'000 * tensors, full / std::max<std::int64_t>(1, tensors));
+  return 4'000'000 + each + 16'000 * std::max<std::int64_t>(0, tensors - kReadWithLittle);
 }
 
 /// By how many bytes the base of a process varies from start to start; measured. Whatever is

@@ -238,9 +238,11 @@ Snapshot StageTensors::snapshot() const {
 std::int64_t StageTensors::checkpoint_bytes(bool reads_back) const {
   std::int64_t copied = 0;
   std::int64_t tensors = 0;
+  std::int64_t small = 0;
   std::int64_t largest_here = 0;
   visit(Replicas::First, [&](const io::TensorInfo& info, const pipeline::StoredValues&) {
     ++tensors;
+    small += info.bytes() <= kSmallTensor ? 1 : 0;
     copied += info.bytes();
     largest_here = std::max(largest_here, info.bytes());
   });
@@ -250,7 +252,8 @@ std::int64_t StageTensors::checkpoint_bytes(bool reads_back) const {
       largest = std::max(largest, info.bytes());
   // HDF5 holds a piece of a tensor twice while it is written.
   const std::int64_t writing = 2 * std::min(largest_here, io::kHdf5PieceBytes);
-  return (tensors > 0 ? open_checkpoint_bytes(tensors) : 0) + copied + std::max(writing, largest);
+  return (tensors > 0 ? open_checkpoint_bytes(tensors, small) : 0) + copied +
+         std::max(writing, largest);
 }
 
 std::vector<io::TensorInfo> StageTensors::checkpoint_tensors() const {

@@ -236,6 +236,15 @@ INSTANTIATE_TEST_SUITE_P(
                                      "--pipeline-splits b4/0 --no-logs --no-validation"},
         Case{"ResNet50", kImageNet + "--model-size 50 --batch-size 4 --no-logs "
                                      "--no-validation"},
+        Case{"DeepMomentum", kCifar + "--model-size 110 --batch-size 8 --no-validation "
+                                      "--optimiser momentum"},
+        Case{"DeepAdam", kCifar + "--model-size 110 --batch-size 8 --no-validation "
+                                  "--optimiser Adam --abs-learning-rate 0.001"},
+        Case{"AdamW", kCifar + "--model-size 20 --batch-size 48 --no-validation "
+                               "--optimiser AdamW --abs-learning-rate 0.001"},
+        Case{"EfficientNetRmsprop", kImageNet + "--model efficientnet --model-size B0 "
+                                                "--batch-size 2 --no-validation --optimiser "
+                                                "RMSprop"},
         Case{"Deep", kCifar + "--model-size 110 --batch-size 16 --no-validation"},
         Case{"ResNet18Saved", kImageNet + "--model-size 18 --batch-size 4 --shards 2 "
                                           "--pipeline-depth 2 --pipeline-splits b3/0 "
