@@ -26,10 +26,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/dtype.hpp"
@@ -177,11 +178,23 @@ class CheckpointReader {
 [[nodiscard]] CheckpointReader open_newest(const std::filesystem::path& directory,
                                            std::vector<std::string>& complaints);
 
-/// Opens every checkpoint below `directory` in order of iteration and passes it to `visit`.
-/// Checkpoints that a running training removes meanwhile are skipped. Errors: Checkpoint if there
-/// is none, and, after all others were visited, if some are damaged.
-void visit_checkpoints(const std::filesystem::path& directory,
-                       const std::function<void(const CheckpointReader&)>& visit);
+/// Opens every checkpoint below a directory, in order of iteration. Checkpoints that a running
+/// training removes meanwhile are skipped.
+class CheckpointWalk {
+ public:
+  explicit CheckpointWalk(std::filesystem::path directory) : directory_(std::move(directory)) {}
+  /// The next checkpoint; nothing after the last. Errors: Checkpoint if there is none, and, after
+  /// all others, if some are damaged.
+  [[nodiscard]] std::optional<CheckpointReader> next();
+
+ private:
+  std::filesystem::path directory_;
+  std::vector<std::filesystem::path> found_;
+  std::size_t at_ = 0;      ///< of those found, the next one to open
+  int listings_ = 0;        ///< of the directory, so far
+  bool any_ = false;        ///< whether one was opened
+  std::string complaints_;  ///< about damaged ones
+};
 
 /// Which checkpoints of a run are kept.
 struct Retention {

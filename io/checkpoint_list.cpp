@@ -213,25 +213,21 @@ CheckpointReader open_newest(const fs::path& directory, std::vector<std::string>
        directory.string(), newest.complaints.size(), newest.complaints.front());
 }
 
-void visit_checkpoints(const fs::path& directory,
-                       const std::function<void(const CheckpointReader&)>& visit) {
-  for (int attempt = 0; attempt < kListings; ++attempt) {
-    const std::vector<fs::path> found = list_checkpoints(directory);
-    bool any = false;
-    std::string complaint;  // thrown after all others were visited
-    for (const fs::path& path : found) {
-      const Attempt opened = try_open(path);
-      if (opened.reader) {
-        visit(*opened.reader);
-        any = true;
-      } else if (has_manifest(path)) {
-        complaint += (complaint.empty() ? "" : "; ") + opened.complaint;
-      }
+std::optional<CheckpointReader> CheckpointWalk::next() {
+  for (;;) {
+    while (at_ < found_.size()) {
+      const fs::path& path = found_[at_++];
+      Attempt attempt = try_open(path);
+      any_ = any_ || attempt.reader.has_value();
+      if (attempt.reader) return std::move(attempt.reader);
+      if (has_manifest(path)) complaints_ += (complaints_.empty() ? "" : "; ") + attempt.complaint;
     }
-    if (!complaint.empty()) throw Error(ErrorKind::Checkpoint, complaint);
-    if (any) return;
+    if (!complaints_.empty()) throw Error(ErrorKind::Checkpoint, complaints_);
+    if (any_) return std::nullopt;
+    if (listings_++ == kListings) fail_without_checkpoint(directory_);
+    found_ = list_checkpoints(directory_);
+    at_ = 0;
   }
-  fail_without_checkpoint(directory);
 }
 
 namespace {

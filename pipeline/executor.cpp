@@ -245,7 +245,8 @@ void Executor::end_forward(std::size_t unit, std::int32_t m, const StepSettings&
   record.done = {.kind = ActionKind::Forward, .stage = run.unit.stage, .micro_batch = m};
   if (run.program->program().loss.valid()) {
     const std::int64_t at = run.unit.replica + std::int64_t{run.replicas} * m;
-    metrics_[static_cast<std::size_t>(at)] = run.unit.state->metrics(*run.program, run.context(m));
+    metrics_[static_cast<std::size_t>(at)] =
+        run.unit.state->metrics(*run.program, run.context(m), settings.by_class);
     if (settings.logits) settings.logits(at, run.unit.state->logits(*run.program, run.context(m)));
   }
   measured_stash_[unit] = std::max(measured_stash_[unit], ++held_[unit]);

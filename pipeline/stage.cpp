@@ -2,6 +2,7 @@
 #include "pipeline/stage.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "pipeline/segments.hpp"
 
@@ -15,6 +16,12 @@ void copy_to(const BoundProgram& program, BufferId buffer, const RunContext& con
   if (!buffer.valid()) return;
   MILLRACE_ASSERT(std::ssize(from) == program.program().buffer(buffer).bytes);
   copy(program.address(buffer, context), from.data(), std::ssize(from));
+}
+
+/// The nearest multiple of 2^-24.
+double on_grid(double loss) {
+  constexpr double kSteps = 0x1p24;
+  return std::nearbyint(loss * kSteps) / kSteps;
 }
 
 }  // namespace
@@ -43,6 +50,7 @@ Stage::Stage(const Graph& graph, OpRange range, const StageOptions& options, ops
   const auto largest = static_cast<std::size_t>(std::max(options.batch, options.evaluation_batch));
   host_loss_.resize(largest);
   host_rank_.resize(largest);
+  host_label_.resize(static_cast<std::size_t>(options.evaluation_batch));
   if (options.batch > 0) {
     const ProgramOptions training = with_segments(graph, range, options, options.slots);
     training_.emplace(graph, compile(graph, range, training), options.slots, backend, parameters_,
@@ -91,22 +99,35 @@ void Stage::load(BoundProgram& program, const RunContext& context, const io::Bat
   copy_to(program, p.labels, context, std::as_bytes(batch.labels));
 }
 
-MicroBatchMetrics Stage::metrics(const BoundProgram& program, const RunContext& context) {
+MicroBatchMetrics Stage::metrics(const BoundProgram& program, const RunContext& context,
+                                 std::span<ClassCounts> by_class) {
   const StageProgram& p = program.program();
   MILLRACE_ASSERT(p.loss.valid());
   const std::int64_t batch = p.options.batch;
+  const bool evaluates = p.options.mode == Mode::Evaluation;
   device::copy_to_host(reinterpret_cast<std::byte*>(host_loss_.data()),
                        program.address(p.loss, context), p.buffer(p.loss).bytes);
   device::copy_to_host(reinterpret_cast<std::byte*>(host_rank_.data()),
                        program.address(p.rank, context), p.buffer(p.rank).bytes);
+  if (!by_class.empty())
+    device::copy_to_host(reinterpret_cast<std::byte*>(host_label_.data()),
+                         program.address(p.labels, context), p.buffer(p.labels).bytes);
   MicroBatchMetrics m;
-  for (std::int64_t n = 0; n < batch; ++n) {
-    const std::int32_t rank = host_rank_[static_cast<std::size_t>(n)];
+  for (std::size_t n = 0; n < static_cast<std::size_t>(batch); ++n) {
+    const std::int32_t rank = host_rank_[n];
     if (rank >= logits_) continue;  // padding
-    m.loss += static_cast<double>(host_loss_[static_cast<std::size_t>(n)]);
-    m.top1 += rank == 0 ? 1 : 0;
-    m.top5 += rank < 5 ? 1 : 0;
+    const auto loss = static_cast<double>(host_loss_[n]);
+    const std::int64_t top1 = rank == 0 ? 1 : 0;
+    const std::int64_t top5 = rank < 5 ? 1 : 0;
+    m.loss += evaluates ? on_grid(loss) : loss;
+    m.top1 += top1;
+    m.top5 += top5;
     ++m.samples;
+    if (by_class.empty()) continue;
+    ClassCounts& own = by_class[static_cast<std::size_t>(host_label_[n])];
+    ++own.images;
+    own.top1 += top1;
+    own.top5 += top5;
   }
   return m;
 }

@@ -21,7 +21,17 @@ struct StageOptions : ProgramOptions {
   ParameterOptions parameters = {};  ///< `type` overrides its precision of activations
 };
 
-/// Sums over the samples of one micro-batch (padding excluded).
+/// How an evaluation fared with the images of one class.
+struct ClassCounts {
+  std::int64_t images = 0;
+  std::int64_t top1 = 0;  ///< of these, images whose first guess is right
+  std::int64_t top5 = 0;  ///< of these, images with a right guess among the first five
+  friend bool operator==(const ClassCounts&, const ClassCounts&) = default;
+};
+
+/// Sums over the samples of one micro-batch (padding excluded). The loss of an evaluation is a sum
+/// of multiples of 2^-24, which is exact up to 2^29: it has the same bits whatever the order of its
+/// samples, and so on any number of replicas.
 struct MicroBatchMetrics {
   double loss = 0.0;
   std::int64_t top1 = 0;
@@ -65,9 +75,10 @@ class Stage {
     batch.labels = labels;
     load(program, context, batch);
   }
-  /// Metrics of the micro-batch whose forward phase ran last in this slot. The stage must contain
-  /// the loss.
-  [[nodiscard]] MicroBatchMetrics metrics(const BoundProgram& program, const RunContext& context);
+  /// Metrics of the micro-batch whose forward phase ran last in this slot, also added to those of
+  /// each class in `by_class`, which has all classes or none. The stage must contain the loss.
+  [[nodiscard]] MicroBatchMetrics metrics(const BoundProgram& program, const RunContext& context,
+                                          std::span<ClassCounts> by_class = {});
   /// Its logits as float32, row by row, padding included; valid until the next call.
   [[nodiscard]] std::span<const float> logits(const BoundProgram& program,
                                               const RunContext& context);
@@ -78,6 +89,7 @@ class Stage {
   std::optional<BoundProgram> evaluation_;
   std::vector<float> host_loss_;
   std::vector<std::int32_t> host_rank_;
+  std::vector<std::int32_t> host_label_;
   std::vector<float> host_logits_;  ///< from the first call of logits() on
   std::int64_t logits_;             ///< per sample; also the rank that marks padding samples
 };

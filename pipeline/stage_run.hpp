@@ -24,7 +24,7 @@ struct LocalStage {
 /// `at` is its index in Executor::metrics().
 using TakeLogits = std::function<void(std::int64_t at, std::span<const float> logits)>;
 
-/// Settings of a training step.
+/// Settings of a run of a schedule: a training step or a part of an evaluation.
 struct StepSettings {
   std::uint64_t seed = 0;      ///< of the run; random masks depend on it
   std::int64_t iteration = 0;  ///< number of the step; random masks depend on it
@@ -37,6 +37,7 @@ struct StepSettings {
   /// The weights are those of the executor's last run, so that they are packed already. Only for
   /// stages with a single program: two programs share their workspace.
   bool weights_packed = false;
+  std::span<ClassCounts> by_class = {};  ///< evaluation: to be added to; empty: not counted
 };
 
 /// A unit in an executor: the program that runs, and where its micro-batches lie. Micro-batch m

@@ -30,16 +30,17 @@ OpenedDatasets open_cifar_sets(const DatasetRequest& request) {
                        .normalisation = request.normalisation,
                        .statistics = request.statistics,
                        .augmentation = request.images.augmentation};
-  OpenedDatasets sets{.train = open_cifar(directory, options),
-                      .validation = nullptr,
-                      .directory = directory.lexically_normal()};
+  OpenedDatasets sets{
+      .train = nullptr, .validation = nullptr, .directory = directory.lexically_normal()};
+  if (request.train) sets.train = open_cifar(directory, options);
   options.split = Split::Validation;
   if (request.validation) sets.validation = open_cifar(directory, options);
   return sets;
 }
 
 bool imagenet_is_in(const fs::path& directory) {
-  return storage_in(directory, Split::Train, PackedFile::Counts) != Storage::None;
+  return storage_in(directory, Split::Train, PackedFile::Counts) != Storage::None ||
+         storage_in(directory, Split::Validation, PackedFile::Counts) != Storage::None;
 }
 
 /// Errors: Usage for options that need another form of storage than the set has.
@@ -82,7 +83,7 @@ std::shared_ptr<const Dataset> open_images(const DatasetRequest& request, Split 
 OpenedDatasets open_imagenet_sets(const DatasetRequest& request) {
   OpenedDatasets sets;
   std::int64_t cached_bytes = request.cached_bytes;
-  sets.train = open_images(request, Split::Train, cached_bytes, sets.notices);
+  if (request.train) sets.train = open_images(request, Split::Train, cached_bytes, sets.notices);
   if (request.validation)
     sets.validation = open_images(request, Split::Validation, cached_bytes, sets.notices);
   sets.directory = fs::absolute(request.directory).lexically_normal();

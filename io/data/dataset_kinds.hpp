@@ -23,6 +23,7 @@ namespace millrace::io {
 /// What a training asks of its data set. Each set reads the part that concerns it.
 struct DatasetRequest {
   std::filesystem::path directory;
+  bool train = true;       ///< whether training images are needed
   bool validation = true;  ///< whether validation images are needed
   // small images
   CifarNormalisation normalisation = CifarNormalisation::Standardise;
@@ -36,12 +37,12 @@ struct DatasetRequest {
   std::vector<std::string> shard_options = {};   ///< those that need them or WebDataset archives
 };
 
-/// The two splits of a set.
+/// The splits of a set; nullptr for one that was not requested.
 struct OpenedDatasets {
   std::shared_ptr<const Dataset> train;
-  std::shared_ptr<const Dataset> validation;  ///< nullptr if not requested
-  std::filesystem::path directory;            ///< where the set was found
-  std::vector<std::string> notices = {};      ///< shown once, e.g. bad records that were left out
+  std::shared_ptr<const Dataset> validation;
+  std::filesystem::path directory;        ///< where the set was found
+  std::vector<std::string> notices = {};  ///< shown once, e.g. bad records that were left out
 };
 
 struct DatasetKind {

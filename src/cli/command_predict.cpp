@@ -75,11 +75,13 @@ Work work_on(std::vector<fs::path> files, const io::CheckpointReader& checkpoint
 }
 
 /// The validation set of the run, in this process alone.
-Work work_on_set(const Invocation& invocation, const io::CheckpointReader& checkpoint) {
+Work work_on_set(const Invocation& invocation, const io::CheckpointReader& checkpoint,
+                 const comm::World& world) {
   Invocation validation = invocation;
   impose(validation.options, "restore-path", checkpoint.path().string());
-  impose(validation.options, "ranks", std::int64_t{1});
-  PreparedRun run = prepare_validation(validation);
+  for (const char* name : {"shards", "replicas", "ranks"})
+    impose(validation.options, name, std::int64_t{1});
+  PreparedRun run = prepare_validation(validation, world);
   print_notices(invocation.options, notices_of(run));
   return {.config = std::move(run.config), .images = run.data.validation};
 }
@@ -182,7 +184,7 @@ int command_predict(const Invocation& invocation) {
   const io::CheckpointReader checkpoint = io::open_newest(options.arguments.front(), complaints);
   print_lines(stderr, complaints);
   std::vector<fs::path> files = files_of(options.arguments);
-  Work work = files.empty() ? work_on_set(invocation, checkpoint)
+  Work work = files.empty() ? work_on_set(invocation, checkpoint, world)
                             : work_on(std::move(files), checkpoint, options);
   train::TrainConfig& config = work.config;
   // More would only take memory and time.

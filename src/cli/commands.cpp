@@ -14,7 +14,9 @@
 
 #include "cli/dialect.hpp"
 #include "cli/option_text.hpp"
+#include "cli/prepare.hpp"
 #include "cli/recipes.hpp"
+#include "cli/recorded_runs.hpp"
 #include "cli/resolve.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -198,7 +200,11 @@ int run_command(std::span<const std::string> words, const Environment& environme
                                     : split_list(matched.command->arguments, ' ').size();
   Translation translation =
       read_command_line(meant_by(*matched.command, rest), rest, arguments, environment);
+  const std::vector<std::string> found =
+      find_recorded_runs(translation.command, translation.options);
   if (translation.command == Command::Predict) name_run_first(translation.options);
+  std::vector<std::string>& notices = translation.notices;
+  notices.insert(notices.begin(), found.begin(), found.end());
   const CommandSpec& command = spec_of(translation.command);
   read_network(translation.options, translation.notices);
   const Invocation invocation{.command = command.name,
@@ -213,6 +219,8 @@ int run_command(std::span<const std::string> words, const Environment& environme
   if (std::ssize(invocation.options.arguments) < needed)
     fail(ErrorKind::Usage, "millrace {} needs {}; millrace {} --help shows the usage", command.name,
          command.arguments, command.name);
+  // Commands that may run on several ranks print what they were told on one of them.
+  if (!find_option("restore-path")->taken_by(command.id)) print_lines(stderr, found);
   return command.run(invocation);
 }
 

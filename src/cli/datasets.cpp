@@ -22,7 +22,10 @@ Datasets synthetic_datasets(const DataRequest& request) {
                                .classes = sets.facts.classes,
                                .size = sets.facts.train_size,
                                .seed = request.seed};
-  sets.train = io::make_synthetic(options);
+  if (request.files.train)
+    sets.train = io::make_synthetic(options);
+  else
+    sets.facts.train_size = 0;
   options.size = sets.facts.validation_size;
   sets.validation = io::make_synthetic(options);
   return sets;
@@ -80,13 +83,14 @@ Datasets open_datasets(const DataRequest& request) {
                 .validation = std::move(opened.validation),
                 .facts = {},
                 .notices = std::move(opened.notices)};
-  sets.facts = {.train_size = sets.train->size(),
+  const io::Dataset& any = sets.train ? *sets.train : *sets.validation;
+  sets.facts = {.train_size = sets.train ? sets.train->size() : 0,
                 .validation_size = sets.validation ? sets.validation->size() : 0,
-                .classes = sets.train->classes(),
-                .image = sets.train->image_shape(),
+                .classes = any.classes(),
+                .image = any.image_shape(),
                 .directory = std::move(opened.directory),
-                .class_names = sets.train->class_names(),
-                .preparation = sets.train->preparation()};
+                .class_names = any.class_names(),
+                .preparation = any.preparation()};
   for (std::string& name : sets.facts.class_names) name = printable(name);  // checkpoints are UTF-8
   return sets;
 }

@@ -13,7 +13,7 @@
 namespace millrace::cli {
 
 struct Datasets {
-  std::shared_ptr<const io::Dataset> train;
+  std::shared_ptr<const io::Dataset> train;       ///< nullptr if not requested
   std::shared_ptr<const io::Dataset> validation;  ///< nullptr if not requested
   DatasetFacts facts;
   std::vector<std::string> notices;  ///< shown once, e.g. bad records that were left out

@@ -86,7 +86,7 @@ void set_length(DialectReader& read, std::int64_t global_batch) {
   if (!counts_batches(read)) {
     const double epochs = read.real(name, 1.0);
     read.set("epochs", epochs, read.spelled(name));
-    read.set("warmup-epochs", warmup, "");
+    read.set("warmup-epochs", warmup, read.spelled("lr_warmup_epochs"));
     constexpr double kMost = 2147483647.0;
     read.set("epochs-between-evals",
              static_cast<std::int64_t>(std::clamp(std::ceil(epochs), 1.0, kMost)), "");
@@ -97,7 +97,8 @@ void set_length(DialectReader& read, std::int64_t global_batch) {
   const double steps = std::floor(static_cast<double>(epoch) * warmup);
   read.set("iterations", iterations, read.spelled(name));
   read.set("iterations-between-evals", iterations, "");
-  read.set("warmup-iterations", whole_steps(std::max(steps, 0.0)), "");
+  read.set("warmup-iterations", whole_steps(std::max(steps, 0.0)),
+           read.spelled("lr_warmup_epochs"));
   if (read.flag("use_cosine_lr")) read.set("lr-horizon", 90 * read.images / global_batch, "");
 }
 

@@ -59,6 +59,9 @@ void add_continuing(OptionTable& table) {
       default_text(""), commands(kPredict));
   row("repeat", integer(at_least(1)), "IPU", "number of times to validate, to measure speed",
       by_default(1), commands(set_of(Command::Validate)));
+  row("per-class", path("FILE"), "millrace",
+      "write a CSV file with the images of every class and how many of them were right",
+      commands(set_of(Command::Validate)));
   row("to", choice("safetensors|onnx|hdf5"), "millrace",
       "format: tensors with the names of --like, a network that any program for ONNX runs, or all "
       "tensors of the checkpoint for h5py",
@@ -70,7 +73,7 @@ void add_continuing(OptionTable& table) {
       commands(set_of(Command::Import) | set_of(Command::Export)));
   row("no-launch", flag(), "millrace",
       "start no ranks on this machine; expect that a launcher has started them", default_text(""),
-      commands(kContinues | kBench | kPlan));
+      commands(kContinues | kBench | kPlan | set_of(Command::Validate)));
 }
 
 void add_measuring(OptionTable& table) {
@@ -93,7 +96,7 @@ void add_measuring(OptionTable& table) {
       needs("--trace or --gc-profile"), commands(kContinues | kPlan));
   row("plan", path("FILE"), "millrace",
       "take splits and devices from a file written by millrace plan",
-      commands(kContinues | kBench | kPlan));
+      commands(kContinues | kBench | kPlan | set_of(Command::Validate)));
   row("cost-model", choice("analytic|profile"), "millrace",
       "estimate the time of every op, or measure it on this machine; plan also measures the stages "
       "of the layout, each rank at work on its own",

@@ -19,10 +19,10 @@ void add_pipeline(OptionTable& table) {
   const Rows row(table, Section::Pipeline, kRuns, kMayChange);
   row("shards", integer(between(1, 4096)), "IPU",
       "devices per replica, across which the network is split", by_default(1), unit("devices"),
-      main_option());
+      commands(kRunsAndValidate), main_option());
   row("pipeline-splits", names("NAME .."), "IPU",
       "first layer or op of every stage except the first; auto selects them",
-      needs("more than one stage"), main_option());
+      needs("more than one stage"), commands(kRunsAndValidate), main_option());
   row("pipeline-depth", integer(at_least(1)), "IPU",
       "micro-batches per weight update and replica; same as --gradients-to-accumulate",
       by_default(1), unit("micro-batches"), main_option());
@@ -38,9 +38,9 @@ void add_pipeline(OptionTable& table) {
       by_default(0), unit("micro-batches"), needs("--pipeline-schedule 1F1B or Interleaved"));
   row("chunks", integer(between(1, 64)), "millrace", "number of stages on each device",
       default_text("1; 2 for Looped and V schedules"), unit("stages per device"),
-      needs("--pipeline-schedule Looped or Looped-ZB"));
+      needs("--pipeline-schedule Looped or Looped-ZB"), commands(kRunsAndValidate));
   row("device-mapping", names("N .."), "millrace", "device of each stage",
-      default_text("stage s on device s"));
+      default_text("stage s on device s"), commands(kRunsAndValidate));
 }
 
 void add_sharding(OptionTable& table) {
@@ -62,20 +62,21 @@ void add_ranks(OptionTable& table) {
   row("replicas", integer(between(1, 4096)), "IPU",
       "number of copies of the pipeline; they train on different images and average their "
       "gradients",
-      sets<&RankMap::replicas>(), main_option());
+      commands(kRunsAndValidate), sets<&RankMap::replicas>(), main_option());
   row("ranks", integer(between(1, 16384)), "millrace",
       "number of processes among which the devices are divided",
       default_text("shards x replicas, or the number that a launcher started"), unit("processes"),
-      lists(kBench));
+      commands(kRunsAndValidate), lists(kBench));
   row("hosts", names("NAME[:N] .."), "Habana", "machines on which to start ranks, N ranks on each",
-      default_text("this machine"), environment("MULTI_HLS_IPS"), commands(kContinues));
+      default_text("this machine"), environment("MULTI_HLS_IPS"),
+      commands(kContinues | set_of(Command::Validate)));
   row("ssh-port", integer(between(1, 65535)), "millrace",
       "SSH port on which the launcher reaches other machines", by_default(22), needs("--hosts"),
-      commands(kContinues));
+      commands(kContinues | set_of(Command::Validate)));
   row("interface", text("NAME"), "Habana",
       "network interface, or subnet such as 10.0.0.0/8, for messages between machines",
       default_text("the launcher's choice"), environment("MPI_TCP_INCLUDE"), needs("--hosts"),
-      commands(kContinues));
+      commands(kContinues | set_of(Command::Validate)));
   row("distributed", flag(), "IPU",
       "run on the workers in TF_CONFIG, with --replicas on each; task 0 starts all ranks",
       commands(kContinues));
@@ -86,8 +87,8 @@ void add_ranks(OptionTable& table) {
   row("hang-timeout", integer(between(0, 1000000)), "millrace",
       "time without progress after which the run ends and reports which rank waits for which; 0 "
       "disables it",
-      by_default(600), unit("seconds"), commands(kTrainings), sets<&TrainConfig::hang_timeout>(),
-      if_given());
+      by_default(600), unit("seconds"), commands(kTrainings | set_of(Command::Validate)),
+      sets<&TrainConfig::hang_timeout>(), if_given());
 }
 
 void add_device(OptionTable& table) {

@@ -115,7 +115,7 @@ void add_rate(OptionTable& table) {
           "-8 SGD, -11 momentum; EfficientNet -7, -10, RMSprop -14; CIFAR -6, SqueezeNet -10"),
       unit("power of 2"), main_option());
   row("abs-learning-rate", real(above_zero_to(1e6)), "IPU 2.0",
-      "learning rate, independent of the batch", main_option());
+      "learning rate, independent of the batch", alias("lr"), main_option());
   row("lr-schedule",
       choice("stepped|cosine|exponential|polynomial_decay_lr|piecewise|gradual-warmup|lars-"
              "polynomial"),

@@ -44,6 +44,10 @@ const OptionSpec& complete(Command command, std::string_view name) {
   if (std::ranges::all_of(
           matches, [&](const OptionSpec* spec) { return spec->name.starts_with(shortest.name); }))
     return shortest;
+  // --learning-rate may also stand for --base-learning-rate.
+  const std::string ending = fmt::format("-{}", name);
+  for (const OptionSpec& spec : option_table())
+    if (spec.taken_by(command) && spec.name.ends_with(ending)) matches.push_back(&spec);
   std::vector<std::string> names;
   names.reserve(matches.size());
   for (const OptionSpec* spec : matches) names.push_back(fmt::format("--{}", spec->name));

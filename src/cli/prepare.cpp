@@ -46,8 +46,10 @@ void note_warmup(const train::TrainConfig& config, std::vector<std::string>& not
   const std::int64_t length =
       config.learning_rate.horizon > 0 ? config.learning_rate.horizon : config.iterations;
   if (config.learning_rate.warmup_iterations >= length)
-    notices.push_back(fmt::format("the warm-up ({} updates) covers the whole run ({} updates)",
-                                  config.learning_rate.warmup_iterations, length));
+    notices.push_back(fmt::format(
+        "the warm-up covers all {} updates, so that the learning rate only rises; {} sets its "
+        "length",
+        length, config.spelled.warmup));
 }
 
 /// Opens the data of a training and resolves its options.
@@ -121,7 +123,8 @@ bool holds_only_training(const DataRequest& request) {
 }  // namespace
 
 PreparedRun open_and_resolve(Options options, const MachineFacts& machine,
-                             const std::function<Options(std::int64_t images)>& for_images) {
+                             const std::function<Options(std::int64_t images)>& for_images,
+                             Images images) {
   FoundData found;
   if (!dataset_is_told(options) && image_source(options) == train::ImageSource::Files)
     found.dataset = find_dataset(*options.text("data-dir"));
@@ -132,6 +135,7 @@ PreparedRun open_and_resolve(Options options, const MachineFacts& machine,
     found.only_training = true;
     request.files.validation = false;
   }
+  request.files.train = images == Images::All;
   request.files.cached_bytes /= std::max(1, machine.local_ranks);
   PreparedRun run;
   run.data = open_datasets(request);

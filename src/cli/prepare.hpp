@@ -83,8 +83,10 @@ void record_options(const PreparedRun& run);
 [[nodiscard]] PreparedRun prepare_checking(const Invocation& invocation);
 
 /// The run or checkpoint at --restore-path, for validation. The configuration comes from its newest
-/// checkpoint. Without a path it comes from the options, and the weights are untrained.
-[[nodiscard]] PreparedRun prepare_validation(const Invocation& invocation);
+/// checkpoint. Without a path it comes from the options, and the weights are untrained. Only the
+/// validation images are opened. Collective.
+[[nodiscard]] PreparedRun prepare_validation(const Invocation& invocation,
+                                             const comm::World& world);
 
 /// Adds the network that a run recorded to the options of its config.toml, if a file gave it.
 /// Errors: Checkpoint.

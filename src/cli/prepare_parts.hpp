@@ -10,11 +10,15 @@
 
 namespace millrace::cli {
 
+/// The images that a command reads.
+enum class Images { All, OfValidation };
+
 /// The data that the options name, opened, and what they resolve to with it. `for_images`, if there
 /// is one, gives the options for the number of training images that were found.
 [[nodiscard]] PreparedRun open_and_resolve(
     Options options, const MachineFacts& machine,
-    const std::function<Options(std::int64_t images)>& for_images = nullptr);
+    const std::function<Options(std::int64_t images)>& for_images = nullptr,
+    Images images = Images::All);
 
 /// Options are recorded in files that hold only UTF-8, but file names may be anything. Errors:
 /// Usage for a value that could not be read back.

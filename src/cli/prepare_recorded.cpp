@@ -3,6 +3,7 @@
 // Runs and checkpoints that were recorded: what a restore continues and a validation reads.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -128,13 +129,17 @@ PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& w
   });
   run.lock = std::move(found.lock);
   require_alike(world, run);
+  run.notices.insert(run.notices.begin(), invocation.notices.begin(), invocation.notices.end());
   return run;
 }
 
 namespace {
 
-/// Recorded options, with those that only change how weights are validated.
-Options with_given(Options given, const Options& recorded) {
+using Over = Options(const Options& given, const Options& recorded);
+
+/// Recorded options, with those that only change how weights are validated. `over` combines the
+/// others.
+Options with_given(Options given, const Options& recorded, Over* over) {
   // Precision and batch size of a validation may differ: they do not affect the training.
   Options options;
   for (const char* name : {"precision", "half"}) {
@@ -148,30 +153,58 @@ Options with_given(Options given, const Options& recorded) {
       options.set(*find_option("valid-batch-size"), *batch);
     given.erase("batch-size");
   }
-  return merge(std::move(options), continued_options(given, recorded));
+  return merge(std::move(options), over(given, recorded));
+}
+
+/// Requires that the images have the classes of the network that was recorded, and takes the names
+/// that only the checkpoint knows. Errors: Data.
+void match_classes(PreparedRun& run, const io::CheckpointReader& checkpoint) {
+  const auto known = facts_in(checkpoint);
+  if (!known) return;
+  constexpr std::string_view kRemedy =
+      "give the data set of the run with --data-dir; class folders number their classes by name, "
+      "so that none may be missing";
+  const std::string place = run.data.facts.directory.string();
+  if (known->classes != run.config.model.classes)
+    fail(ErrorKind::Data, "{}: has images of {} classes, but {} has {}: {}", place,
+         run.config.model.classes, checkpoint.path().string(), known->classes, kRemedy);
+  std::vector<std::string>& names = run.config.data.class_names;
+  if (names.empty()) names = known->class_names;
+  const auto [here, there] = std::ranges::mismatch(names, known->class_names);
+  if (here != names.end() && there != known->class_names.end())
+    fail(ErrorKind::Data, "{}: class {} is {} there, but {} in {}: {}", place, here - names.begin(),
+         *here, *there, checkpoint.path().string(), kRemedy);
 }
 
 }  // namespace
 
-PreparedRun prepare_validation(const Invocation& invocation) {
+PreparedRun prepare_validation(const Invocation& invocation, const comm::World& world) {
+  require_asked_alike(world, invocation);
+  const MachineFacts machine = this_machine(world);
   std::vector<std::string> notices = invocation.notices;
   const std::optional<std::string> path = invocation.options.text("restore-path");
-  if (!path)
+  std::optional<io::CheckpointReader> newest;
+  if (path)
+    newest.emplace(train::agreed_newest(world, *path, notices));
+  else
     notices.push_back(
         fmt::format("no --restore-path: validating {}",
                     is_given_network(invocation.options) &&
                             invocation.options.value("init-weights") == Value(std::string("file"))
                         ? "the weights of the file"
                         : "untrained weights"));
-  Options options =
-      path ? with_given(invocation.options, recorded_in(io::open_newest(*path, notices)))
-           : invocation.options;
-  options.erase("no-validation");
-  impose(options, "validation-mode", std::string("all"));
-  for (const OptionSpec& spec : option_table())  // one process runs the whole network
-    if (spec.section == Section::Pipeline) options.erase(spec.name);
-  options.erase("BN-span");  // all replicas share the running statistics
-  PreparedRun run = open_and_resolve(options, this_machine());
+  PreparedRun run;
+  open_in_turn(world, [&] {
+    Options options = newest
+                          ? with_given(invocation.options, recorded_in(*newest), validated_options)
+                          : validated_options(invocation.options);
+    // The launcher's number of ranks holds, unless another one was typed.
+    if (machine.ranks > 0 && invocation.options.find("ranks") == nullptr) options.erase("ranks");
+    run = open_and_resolve(options, machine, nullptr, Images::OfValidation);
+    device::require_threads(run.config.threads);
+    if (newest) match_classes(run, *newest);
+  });
+  require_alike(world, run);
   run.notices.insert(run.notices.begin(), notices.begin(), notices.end());
   return run;
 }
@@ -183,7 +216,7 @@ void add_recorded_network(Options& options, const std::filesystem::path& run) {
 }
 
 RecordedNetwork network_of(const io::CheckpointReader& checkpoint, const Options& given) {
-  Options options = with_given(given, recorded_in(checkpoint));
+  Options options = with_given(given, recorded_in(checkpoint), continued_options);
   options.erase("no-validation");
   impose(options, "validation-mode", std::string("all"));
   for (const OptionSpec& spec : option_table())

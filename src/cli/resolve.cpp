@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
@@ -104,78 +103,6 @@ Resolution resolve(const Options& options, const DatasetFacts& data, const Machi
   check_all_used(read, result.notices);
   config.resolved_toml = to_toml(read.effective());
   return result;
-}
-
-namespace {
-
-/// Applies a new layout to the options of a restored run. The total batch must stay the same, so
-/// the number of micro-batches follows the number of replicas. `given` are the options of the new
-/// command line. Errors: Usage, naming both batches.
-Options relaid(const Options& given, const Options& recorded, Options merged) {
-  const auto depth_of = [](const Options& o) {
-    return o.integer("pipeline-depth").value_or(o.integer("gradients-to-accumulate").value_or(1));
-  };
-  const auto replicas_of = [](const Options& o) { return o.integer("replicas").value_or(1); };
-  const std::int64_t before = depth_of(recorded) * replicas_of(recorded);
-  const bool depth_given =
-      given.find("pipeline-depth") != nullptr || given.find("gradients-to-accumulate") != nullptr;
-  if (!depth_given && before % replicas_of(merged) == 0) {
-    merged.erase("pipeline-depth");
-    merged.set(*find_option("gradients-to-accumulate"), {.value = before / replicas_of(merged),
-                                                         .origin = Origin::File,
-                                                         .where = "--gradients-to-accumulate"});
-  }
-  const std::int64_t now = depth_of(merged) * replicas_of(merged);
-  if (now != before)
-    fail(ErrorKind::Usage,
-         "{} micro-batches x {} replicas would change the total batch of the run, which started "
-         "with {} x {}: keep the product at {}",
-         depth_of(merged), replicas_of(merged), depth_of(recorded), replicas_of(recorded), before);
-  // A different number of stages needs new cuts.
-  const auto relays = [&](std::string_view name) { return given.find(name) != nullptr; };
-  const bool other_stages = relays("shards") || relays("chunks") || relays("device-mapping") ||
-                            relays("pipeline-schedule") || relays("plan");
-  if (!relays("ranks") && (other_stages || relays("replicas"))) merged.erase("ranks");
-  if (!other_stages) return merged;
-  if (!relays("device-mapping")) merged.erase("device-mapping");
-  if (!relays("chunks")) merged.erase("chunks");
-  if (!relays("shards") && (relays("device-mapping") || relays("plan"))) merged.erase("shards");
-  if (!relays("pipeline-warmup")) merged.erase("pipeline-warmup");
-  if (!relays("pipeline-schedule")) merged.erase("pipeline-schedule");
-  if (!relays("pipeline-splits")) {
-    merged.erase("pipeline-splits");
-    if (merged.integer("shards").value_or(1) > 1 || relays("device-mapping") || relays("chunks"))
-      merged.set(
-          *find_option("pipeline-splits"),
-          {.value = std::string("auto"), .origin = Origin::File, .where = "--pipeline-splits"});
-  }
-  return merged;
-}
-
-}  // namespace
-
-Options continued_options(const Options& given, const Options& recorded) {
-  Options command_line;
-  Options environment;
-  for (const auto& [name, setting] : given.settings()) {
-    const OptionSpec& spec = *find_option(name);
-    if (setting.origin == Origin::Environment) {
-      environment.set(spec, setting);
-      continue;
-    }
-    command_line.set(spec, setting);
-    if (spec.on_restore == OnRestore::MayChange) continue;
-    const Setting* before = recorded.find(name);
-    if (before != nullptr && before->value == setting.value) continue;
-    fail(ErrorKind::Usage,
-         "{} {} would change the mathematics of the run, which started with{}: leave the option "
-         "out, or start a new run",
-         setting.where, to_string(setting.value),
-         before != nullptr ? " " + to_string(before->value) : "out it");
-  }
-  Options merged = merge(merge(command_line, recorded), environment);
-  merged.network = recorded.network;  // the file may be another one by now
-  return relaid(command_line, recorded, std::move(merged));
 }
 
 }  // namespace millrace::cli

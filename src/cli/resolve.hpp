@@ -29,7 +29,7 @@ struct DataRequest {
 };
 
 struct DatasetFacts {
-  std::int64_t train_size = 0;
+  std::int64_t train_size = 0;  ///< 0: nothing is trained
   std::int64_t validation_size = 0;
   std::int64_t classes = 0;
   Shape image;
@@ -112,5 +112,11 @@ class ErrorWithTable : public Error {
 /// does not change the mathematics. The environment only adds options that config.toml does not
 /// have. Errors: Usage, naming the option and both values.
 [[nodiscard]] Options continued_options(const Options& given, const Options& recorded);
+
+/// The same for a validation of the run, which may have any layout: that of the run, unless another
+/// one is given.
+[[nodiscard]] Options validated_options(const Options& given, const Options& recorded);
+/// Options for forward passes alone: those of the backward pass and of the length are left out.
+[[nodiscard]] Options validated_options(Options options);
 
 }  // namespace millrace::cli

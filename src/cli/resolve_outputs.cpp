@@ -74,20 +74,16 @@ void resolve_checkpoint_every(Reader& read, train::TrainConfig& config) {
   config.checkpoint_every = std::max<std::int64_t>(std::llround(updates), 1);
 }
 
-/// The validation batch, at most a replica's share of the validation images. A larger one would
-/// only waste memory.
+/// The validation batch, at most the number of validation images. A larger one would only waste
+/// memory. It is the same for any number of replicas, so that its results are.
 std::int64_t capped_batch(const Reader& read, std::int64_t wanted, const train::TrainConfig& config,
                           Notices& notices) {
   const std::int64_t images = config.data.validation_size;
-  const std::int64_t replicas = config.pipeline.ranks.replicas;
-  const std::int64_t most = std::max<std::int64_t>((images + replicas - 1) / replicas, 1);
-  if (wanted <= most || images == 0) return wanted;
+  if (wanted <= images || images == 0) return wanted;
   if (const Setting* given = read.options().find("valid-batch-size"))
-    notices.push_back(
-        fmt::format("{} {} is reduced to {}: the share of the {} validation images that each of {} "
-                    "replica(s) gets",
-                    given->where, wanted, most, images, replicas));
-  return most;
+    notices.push_back(fmt::format("{} {} is reduced to {}, the number of validation images",
+                                  given->where, wanted, images));
+  return images;
 }
 
 void resolve_summaries(Reader& read, train::TrainConfig& config) {

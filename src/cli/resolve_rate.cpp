@@ -42,11 +42,22 @@ void resolve_mean_square(Reader& read, double total_batch, train::OptimiserConfi
          read.where("rmsprop-base-decay-exp"), exponent, total_batch, optimiser.mean_square_decay);
 }
 
+/// An option as it was typed: --lr_init for --abs-learning-rate.
+std::string spelling(const Reader& read, const std::string& name) {
+  const Setting* typed = read.options().typed(name);
+  return typed == nullptr ? "--" + name : typed->where.substr(0, typed->where.find(' '));
+}
+
 /// The highest rate of the run.
-double base_rate(Reader& read, const FamilyRecipe& recipe, const TrainConfig& config) {
-  if (config.learning_rate.kind == LearningRateKind::Polynomial)
+double base_rate(Reader& read, const FamilyRecipe& recipe, TrainConfig& config) {
+  std::string& spelled = config.spelled.rate;
+  if (config.learning_rate.kind == LearningRateKind::Polynomial) {
+    spelled = spelling(read, "poly-lr-initial-lr");
     return config.learning_rate.base_rate;
-  if (read.given("abs-learning-rate")) return read.real("abs-learning-rate");
+  }
+  const bool absolute = read.given("abs-learning-rate");
+  spelled = spelling(read, absolute ? "abs-learning-rate" : "base-learning-rate");
+  if (absolute) return read.real("abs-learning-rate");
   const std::optional<double> usual = recipe.exponent(config.optimiser.kind);
   if (!usual && !read.given("base-learning-rate"))
     fail(
@@ -78,8 +89,20 @@ void resolve_shape(Reader& read, const TrainConfig& config, LearningRateConfig& 
   rate.factors = falling_factors(rate.decay, rate.cuts.size() + 1);
 }
 
+/// Whether nothing says how long the warm-up is, or millrace's own option on the command line. It
+/// is then never longer than the run. Other trainers' warm-ups and recipes may be, and the rate
+/// then ends before its maximum, as it does there.
+bool limits_warmup(const Reader& read, const std::string& name) {
+  const Setting* given = read.options().find(name);
+  return given == nullptr || given->where == "--" + name;
+}
+
 std::int64_t warmup_iterations(Reader& read, const TrainConfig& config, Notices& notices) {
-  if (read.given("warmup-iterations")) return config.learning_rate.warmup_iterations;
+  if (read.given("warmup-iterations")) {
+    const std::int64_t given = config.learning_rate.warmup_iterations;
+    if (!limits_warmup(read, "warmup-iterations")) return given;
+    return read.note("warmup-iterations", std::min(given, config.iterations));
+  }
   const Setting* given = read.options().find("warmup-epochs");
   if (read.given("iterations")) {
     if (given != nullptr)
@@ -87,8 +110,10 @@ std::int64_t warmup_iterations(Reader& read, const TrainConfig& config, Notices&
           fmt::format("{} is ignored: --iterations sets the length of the run", given->where));
     return 0;
   }
-  const double warmup = read.real("warmup-epochs");
+  double warmup = read.real("warmup-epochs");
   const double epochs = std::get<double>(read.effective().at("epochs"));
+  if (limits_warmup(read, "warmup-epochs"))  // recorded, so that a restored run has the same
+    warmup = read.note("warmup-epochs", std::min(warmup, epochs));
   const double length = std::floor(epochs * static_cast<double>(config.iterations_per_epoch));
   return static_cast<std::int64_t>(std::floor(length * warmup / epochs));
 }
@@ -97,6 +122,8 @@ void resolve_warmup(Reader& read, TrainConfig& config, Notices& notices) {
   LearningRateConfig& rate = config.learning_rate;
   if (rate.kind == LearningRateKind::Polynomial) return;
   rate.warmup_iterations = warmup_iterations(read, config, notices);
+  const bool counted = read.given("warmup-iterations");
+  config.spelled.warmup = spelling(read, counted ? "warmup-iterations" : "warmup-epochs");
   read.apply("warmup", config);
 }
 
@@ -116,8 +143,8 @@ void resolve_horizon(Reader& read, TrainConfig& config) {
   if (goes_on && rate.warmup_iterations >= rate.horizon && train::warms_up_itself(rate.kind))
     fail(ErrorKind::Config,
          "the warm-up of {} updates is not shorter than the learning-rate schedule of {}, which "
-         "ends before the run of {}: shorten --warmup-epochs",
-         rate.warmup_iterations, rate.horizon, config.iterations);
+         "ends before the run of {}: shorten {}",
+         rate.warmup_iterations, rate.horizon, config.iterations, config.spelled.warmup);
 }
 
 }  // namespace

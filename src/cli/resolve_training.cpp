@@ -61,7 +61,8 @@ void resolve_batch(Reader& read, const FamilyRecipe& recipe, TrainConfig& config
       checked_product(config.batch_size, config.micro_batches, "batch size x micro-batches");
   const std::int64_t total =
       checked_product(images, replicas, "batch size x micro-batches x replicas");
-  config.iterations_per_epoch = config.data.train_size / total;
+  const bool trains = config.data.train_size > 0;
+  config.iterations_per_epoch = trains ? config.data.train_size / total : 1;
   if (config.iterations_per_epoch == 0)
     fail(ErrorKind::Config,
          "the total batch of {} ({} images x {} micro-batches x {} replicas) exceeds the {} "

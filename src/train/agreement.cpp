@@ -60,13 +60,14 @@ std::pair<std::string, std::string> first_difference(std::string_view own,
   return {"the same lines in a different order", "the original order"};
 }
 
-/// Rank 0 opens what `choose` returns; the others open the same path.
-io::CheckpointReader open_together(const comm::World& world,
-                                   const std::function<io::CheckpointReader()>& choose) {
+/// Rank 0 opens what `choose` returns, if anything; the others open the same path.
+std::optional<io::CheckpointReader> open_together(
+    const comm::World& world, const std::function<std::optional<io::CheckpointReader>()>& choose) {
   const Together together(world);
   std::optional<io::CheckpointReader> reader;
-  together.lead([&] { reader.emplace(choose()); });
+  together.lead([&] { reader = choose(); });
   const std::string path = world.broadcast(reader ? reader->path().string() : "");
+  if (path.empty()) return std::nullopt;
   const std::string seal = world.broadcast(reader ? fmt::format("{:08x}", reader->seal()) : "");
   together.run([&] {
     if (!reader) reader.emplace(path);
@@ -76,7 +77,7 @@ io::CheckpointReader open_together(const comm::World& world,
            "give all ranks the same files",
            path, here, seal);
   });
-  return std::move(*reader);
+  return reader;
 }
 
 }  // namespace
@@ -142,12 +143,17 @@ void require_shared(const comm::World& world, const std::filesystem::path& run_d
 
 io::CheckpointReader agreed_newest(const comm::World& world, const std::filesystem::path& directory,
                                    std::vector<std::string>& complaints) {
-  return open_together(world, [&] { return io::open_newest(directory, complaints); });
+  return *open_together(world, [&] { return io::open_newest(directory, complaints); });
+}
+
+std::optional<io::CheckpointReader> agreed_next(const comm::World& world,
+                                                io::CheckpointWalk& walk) {
+  return open_together(world, [&] { return walk.next(); });
 }
 
 io::CheckpointReader agreed_checkpoint(const comm::World& world,
                                        const std::filesystem::path& path_of_leader) {
-  return open_together(world, [&] { return io::CheckpointReader(path_of_leader); });
+  return *open_together(world, [&] { return io::CheckpointReader(path_of_leader); });
 }
 
 }  // namespace millrace::train

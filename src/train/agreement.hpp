@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,11 @@ void require_shared(const comm::World& world, const std::filesystem::path& run_d
 [[nodiscard]] io::CheckpointReader agreed_newest(const comm::World& world,
                                                  const std::filesystem::path& directory,
                                                  std::vector<std::string>& complaints);
+
+/// Opens on every rank the next checkpoint of the walk of rank 0; nothing after the last.
+/// Collective. Errors: as io::CheckpointWalk::next() and agreed_newest().
+[[nodiscard]] std::optional<io::CheckpointReader> agreed_next(const comm::World& world,
+                                                              io::CheckpointWalk& walk);
 
 /// The same for the checkpoint that rank 0 names.
 [[nodiscard]] io::CheckpointReader agreed_checkpoint(const comm::World& world,

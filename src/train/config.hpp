@@ -80,6 +80,13 @@ struct LearningRateConfig {
   friend bool operator==(const LearningRateConfig&, const LearningRateConfig&) = default;
 };
 
+/// How the options were spelled that messages name. No part of what a run is.
+struct Spellings {
+  std::string rate = "--base-learning-rate";  ///< of the highest learning rate
+  std::string warmup = "--warmup-epochs";
+  friend bool operator==(const Spellings&, const Spellings&) { return true; }
+};
+
 struct OptimiserConfig {
   OptimiserKind kind = OptimiserKind::Sgd;
   double momentum = 0.9;
@@ -149,6 +156,7 @@ struct TrainConfig {
   DataConfig data;
   OptimiserConfig optimiser;
   LearningRateConfig learning_rate;
+  Spellings spelled;
 
   std::int64_t batch_size = 32;    ///< micro-batch
   std::int64_t micro_batches = 1;  ///< accumulated per iteration and replica

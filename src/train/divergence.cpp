@@ -31,10 +31,9 @@ void require_loss(const TrainConfig& config, const comm::World& world, const Sca
 void fail_diverged(const TrainConfig& config, const std::string& what, std::int64_t done) {
   const std::filesystem::path& run = config.run_directory;
   const bool saved = !run.empty() && !io::list_checkpoints(run).empty();
-  fail(ErrorKind::Numeric,
-       "{} at update {} (learning rate {:.4g}): lower --base-learning-rate{}; {}", what, done,
-       learning_rate_at(config.learning_rate, done - 1, config.iterations),
-       config.learning_rate.warmup_iterations > 0 ? " or lengthen --warmup-epochs" : "",
+  fail(ErrorKind::Numeric, "{} at update {} (learning rate {:.4g}): lower {}{}; {}", what, done,
+       learning_rate_at(config.learning_rate, done - 1, config.iterations), config.spelled.rate,
+       config.learning_rate.warmup_iterations > 0 ? " or lengthen " + config.spelled.warmup : "",
        saved ? fmt::format("earlier checkpoints are in {}", (run / "checkpoints").string())
              : std::string("nothing was saved"));
 }

@@ -43,6 +43,20 @@ double seconds_awaiting_images(const pipeline::Executor& executor) {
   return seconds;
 }
 
+/// Each image was counted by one rank.
+void add_over_ranks(const comm::World& world, std::span<pipeline::ClassCounts> counts) {
+  if (world.size() == 1 || counts.empty()) return;
+  std::vector<double> sums;  // numbers of images, which a double holds exactly
+  for (const pipeline::ClassCounts& own : counts)
+    for (const std::int64_t count : {own.images, own.top1, own.top5})
+      sums.push_back(static_cast<double>(count));
+  world.add(sums);
+  auto at = sums.begin();
+  for (pipeline::ClassCounts& own : counts)
+    for (std::int64_t* count : {&own.images, &own.top1, &own.top5})
+      *count = static_cast<std::int64_t>(*at++);
+}
+
 }  // namespace
 
 Session::Session(const TrainConfig& config, Use use, const comm::World& world)
@@ -295,11 +309,13 @@ StepResult Session::infer(const Feeds& feeds) {
 
 pipeline::MicroBatchMetrics Session::evaluate(const Feeds& feeds, std::int64_t images,
                                               const std::function<bool(std::int64_t)>& cancelled,
-                                              const TakeLogits& take) {
+                                              const TakeLogits& take,
+                                              std::span<pipeline::ClassCounts> by_class) {
   pipeline::MicroBatchMetrics total;
   const std::int64_t batches = validation_batches(config_, images);
   std::int64_t left = batches;
   pipeline::StepSettings settings;
+  settings.by_class = by_class;
   if (take)
     settings.logits = [&](std::int64_t at, std::span<const float> logits) {
       const std::int64_t batch = config_.validation_batch_size;
@@ -317,6 +333,7 @@ pipeline::MicroBatchMetrics Session::evaluate(const Feeds& feeds, std::int64_t i
     total += collect(run(executor, settings, feeds), feeds);
     left -= executor.plan().schedule.micro_batches;
   }
+  add_over_ranks(*world_, by_class);
   return total;
 }
 

@@ -100,12 +100,14 @@ class Session {
   [[nodiscard]] std::string first_not_finite() const { return training_->first_not_finite(); }
   /// The loss scaling of the next step.
   [[nodiscard]] const ScalingState& scaling() const { return scaling_; }
-  /// Sums over the `images` of a validation set. Stops early if `cancelled`, called with the number
-  /// of images seen so far, returns true on any rank. The processes with the last stage pass its
-  /// logits to `take`, if given. Collective.
+  /// Sums over the `images` of a validation set, also added to `by_class`, which has all classes of
+  /// the network or none. Stops early if `cancelled`, called with the number of images seen so far,
+  /// returns true on any rank. The processes with the last stage pass its logits to `take`, if
+  /// given. Collective.
   pipeline::MicroBatchMetrics evaluate(const Feeds& feeds, std::int64_t images,
                                        const std::function<bool(std::int64_t)>& cancelled,
-                                       const TakeLogits& take = {});
+                                       const TakeLogits& take = {},
+                                       std::span<pipeline::ClassCounts> by_class = {});
 
   /// Runs the next micro-batches of a session for inference, as many as a weight update takes, and
   /// returns their sums. The weights must stay the same from the first call on. Collective.

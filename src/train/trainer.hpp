@@ -4,12 +4,14 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "comm/world.hpp"
 #include "io/checkpoint.hpp"
 #include "io/data/dataset.hpp"
+#include "pipeline/stage.hpp"
 #include "train/config.hpp"
 #include "train/metrics_log.hpp"
 
@@ -43,11 +45,14 @@ enum class Outcome {
 [[nodiscard]] Outcome restore(const TrainConfig& config, const TrainInputs& inputs,
                               const comm::World& world);
 
-/// Validates the checkpoint in `directory`, or all checkpoints of a run, calling `report` after
-/// each.
-void validate(
-    const TrainConfig& config, const comm::World& world,
-    std::shared_ptr<const io::Dataset> validation, const std::filesystem::path& directory,
-    const std::function<void(const io::CheckpointHeader&, const ValidationResult&)>& report);
+/// What a validation found of one checkpoint, and of each class of the network.
+using ValidationReport = std::function<void(const io::CheckpointHeader&, const ValidationResult&,
+                                            std::span<const pipeline::ClassCounts>)>;
+
+/// Validates the checkpoint in `directory`, or all checkpoints of a run, or without a directory the
+/// untrained weights. Calls `report` after each. Errors: Numeric if a loss is not finite.
+void validate(const TrainConfig& config, const comm::World& world,
+              std::shared_ptr<const io::Dataset> validation, const std::filesystem::path& directory,
+              const ValidationReport& report);
 
 }  // namespace millrace::train

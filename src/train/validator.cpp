@@ -6,11 +6,13 @@
 #include <cmath>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "core/clock.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "io/onnx/onnx_file.hpp"
 #include "train/agreement.hpp"
 #include "train/cadence.hpp"
 #include "train/divergence.hpp"
@@ -18,6 +20,7 @@
 #include "train/setup.hpp"
 #include "train/stand_ins.hpp"
 #include "train/trainer.hpp"
+#include "train/watchdog.hpp"
 
 namespace millrace::train {
 namespace {
@@ -34,17 +37,20 @@ std::optional<ValidationResult> evaluate(Session& session, const TrainConfig& co
                                          const comm::World& world,
                                          const std::shared_ptr<const io::Dataset>& dataset,
                                          const std::function<bool()>& cancelled,
-                                         const Reports& reports) {
+                                         const Reports& reports,
+                                         std::span<pipeline::ClassCounts> by_class = {}) {
   const Timer timer;
   const Feeds feeds = session.feeder().validation(dataset);
   StandInLimit limit(world, *dataset, config.data.max_bad_fraction, "validation");
   ValidationProgress progress(dataset->size(), 0.0, reports.say, reports.show);
-  const pipeline::MicroBatchMetrics m =
-      session.evaluate(feeds, dataset->size(), [&](std::int64_t seen) {
+  const pipeline::MicroBatchMetrics m = session.evaluate(
+      feeds, dataset->size(),
+      [&](std::int64_t seen) {
         progress.seen(seen, timer.seconds());
         limit.check(session.stand_ins(), 0);
         return cancelled();
-      });
+      },
+      {}, by_class);
   limit.check(session.stand_ins(), 0);
   if (m.samples < dataset->size()) return std::nullopt;
   ValidationResult result;
@@ -141,35 +147,99 @@ bool Validator::validate_average(const std::string& name, const std::string& pat
   return validate(config_.iterations, name, true);
 }
 
-void validate(
-    const TrainConfig& config, const comm::World& world,
-    std::shared_ptr<const io::Dataset> validation, const std::filesystem::path& directory,
-    const std::function<void(const io::CheckpointHeader&, const ValidationResult&)>& report) {
-  Session session(config, Session::Use::Evaluation, world);
-  session.allocate();
-  // Lines go to standard error, because standard output holds the results.
-  const bool leads = world.rank() == 0;
-  Console console(leads ? stderr : nullptr, stderr, leads ? terminal_of(stderr) : Terminal{}, {});
-  if (config.verbosity == Verbosity::Quiet) console.quieten();
-  const auto say = [&console](const std::string& text) { console.line(text); };
-  const auto show = [&console](const std::string& text) {
-    console.status(text, process_seconds());
-  };
-  io::visit_checkpoints(directory, [&](const io::CheckpointReader& checkpoint) {
-    session.load(checkpoint);
-    ValidationResult result =
-        evaluate(session, config, world, validation, [] { return false; }, {say, show}).value();
-    result.iteration = checkpoint.header().iteration;
-    if (!std::isfinite(result.loss)) {
-      fail(ErrorKind::Numeric, "{}: the validation loss is {}: the training had diverged",
-           checkpoint.path().string(), result.loss);
+namespace {
+
+/// Validates what a session has loaded, on its own and not during a training.
+class Examination {
+ public:
+  Examination(const TrainConfig& config, const comm::World& world,
+              std::shared_ptr<const io::Dataset> dataset, const ValidationReport& report)
+      : config_(config),
+        world_(world),
+        dataset_(std::move(dataset)),
+        report_(report),
+        watchdog_(world.rank(), config.hang_timeout),
+        session_(config, Session::Use::Evaluation, world),
+        // Lines go to standard error, because standard output holds the results.
+        console_(leads() ? stderr : nullptr, stderr, leads() ? terminal_of(stderr) : Terminal{},
+                 {}) {
+    if (config.verbosity == Verbosity::Quiet) console_.quieten();
+    watchdog_.follow(world);
+    session_.allocate();
+    watchdog_.follow(session_);
+  }
+
+  void of_untrained_weights() {
+    session_.initialise(config_.seed);
+    if (io::is_onnx(config_.init_path))
+      Together(world_).run([&] {
+        session_.tensors().begin_with(io::OnnxFile(config_.init_path), config_.init_path, {});
+      });
+    examine({}, "untrained weights");
+  }
+  void of_checkpoints(const std::filesystem::path& directory);
+
+ private:
+  [[nodiscard]] bool leads() const { return world_.rank() == 0; }
+  void examine(const io::CheckpointHeader& header, const std::string& name);
+
+  const TrainConfig& config_;
+  const comm::World& world_;
+  std::shared_ptr<const io::Dataset> dataset_;
+  const ValidationReport& report_;
+  Watchdog watchdog_;
+  Session session_;
+  Console console_;
+};
+
+void Examination::of_checkpoints(const std::filesystem::path& directory) {
+  io::CheckpointWalk walk(directory);
+  for (;;) {
+    std::optional<io::CheckpointReader> checkpoint;
+    {
+      const Watchdog::Disk disk(watchdog_, "is reading a checkpoint");
+      checkpoint = agreed_next(world_, walk);
+      if (!checkpoint) return;
+      Together(world_).run([&] { session_.load(*checkpoint); });
     }
-    console.clear_status();
-    report(checkpoint.header(), result);
-    const std::string replaced =
-        format_replaced(std::ssize(validation->replaced()), validation->size(), "validation");
-    if (!replaced.empty()) console.important(replaced);
-  });
+    examine(checkpoint->header(), checkpoint->path().string());
+  }
+}
+
+void Examination::examine(const io::CheckpointHeader& header, const std::string& name) {
+  std::vector<pipeline::ClassCounts> by_class(static_cast<std::size_t>(config_.model.classes));
+  ValidationResult result =
+      evaluate(
+          session_, config_, world_, dataset_, [] { return false; },
+          {[this](const std::string& text) { console_.line(text); },
+           [this](const std::string& text) { console_.status(text, process_seconds()); }},
+          by_class)
+          .value();
+  result.iteration = header.iteration;
+  if (!std::isfinite(result.loss)) {
+    world_.fail_together();
+    fail(ErrorKind::Numeric, "{}: the validation loss is {}: the training had diverged", name,
+         result.loss);
+  }
+  console_.clear_status();
+  Together(world_).lead([&] { report_(header, result, by_class); });
+  double replaced_here[] = {static_cast<double>(dataset_->replaced().size())};
+  world_.add(replaced_here);
+  const std::string replaced =
+      format_replaced(static_cast<std::int64_t>(replaced_here[0]), dataset_->size(), "validation");
+  if (leads() && !replaced.empty()) console_.important(replaced);
+}
+
+}  // namespace
+
+void validate(const TrainConfig& config, const comm::World& world,
+              std::shared_ptr<const io::Dataset> validation, const std::filesystem::path& directory,
+              const ValidationReport& report) {
+  Examination examination(config, world, std::move(validation), report);
+  if (directory.empty())
+    examination.of_untrained_weights();
+  else
+    examination.of_checkpoints(directory);
 }
 
 }  // namespace millrace::train

@@ -70,6 +70,11 @@ TEST(OptimiserOptionsTest, ReachTheConfiguration) {
 
 TEST(ScheduleOptionsTest, ReachTheConfiguration) {
   EXPECT_EQ(line("--abs-learning-rate 0.3").learning_rate.base_rate, 0.3);
+  // What is said when a training diverges.
+  EXPECT_EQ(line("").spelled.rate, "--base-learning-rate");
+  EXPECT_EQ(line("--lr 0.3").spelled.rate, "--abs-learning-rate");
+  EXPECT_EQ(line("--lr-schedule polynomial_decay_lr").spelled.rate, "--poly-lr-initial-lr");
+  EXPECT_EQ(line("--warmup-iterations 9").spelled.warmup, "--warmup-iterations");
   const train::LearningRateConfig exponential =
       line("--lr-schedule exponential --lr-decay-rate 0.9 --lr-drops 10").learning_rate;
   EXPECT_EQ(exponential.kind, LearningRateKind::Exponential);
@@ -240,25 +245,22 @@ TEST(ShardingFilterTest, HasNoEffectOnAPipelineAndSaysSo) {
   for (const std::string& notice : sharded.notices) EXPECT_FALSE(contains(notice, "filter"));
 }
 
-TEST(ValidationBatchTest, IsNoLargerThanAReplicasShareOfTheImages) {
+TEST(ValidationBatchTest, IsNoLargerThanTheNumberOfImages) {
   const auto resolved = [](const std::string& rest, std::int64_t images) {
     const Options options = train_options(std::string(kCifar) + rest);
     DatasetFacts facts = published_facts(options);
     facts.validation_size = images;
     return resolve(options, facts, {.cores = 4});
   };
-  const Resolution capped = resolved("--valid-batch-size 100000", 100);
-  EXPECT_EQ(capped.config.validation_batch_size, 100);
-  EXPECT_EQ(std::ranges::count(capped.notices,
-                               "--valid-batch-size 100000 is reduced to 100: the share of the 100 "
-                               "validation images that each of 1 replica(s) gets"),
-            1);
-  const Resolution shared = resolved("--valid-batch-size 60 --replicas 3 --ranks 1", 100);
-  EXPECT_EQ(shared.config.validation_batch_size, 34);
-  EXPECT_EQ(std::ranges::count(shared.notices,
-                               "--valid-batch-size 60 is reduced to 34: the share of the 100 "
-                               "validation images that each of 3 replica(s) gets"),
-            1);
+  // The same for any number of replicas, because its results are.
+  for (const char* replicas : {"", " --replicas 3 --ranks 1"}) {
+    const Resolution capped = resolved("--valid-batch-size 100000" + std::string(replicas), 100);
+    EXPECT_EQ(capped.config.validation_batch_size, 100);
+    EXPECT_EQ(std::ranges::count(
+                  capped.notices,
+                  "--valid-batch-size 100000 is reduced to 100, the number of validation images"),
+              1);
+  }
   const Resolution whole = resolved("--valid-batch-size 100", 100);
   EXPECT_EQ(whole.config.validation_batch_size, 100);
   EXPECT_TRUE(whole.notices.empty());

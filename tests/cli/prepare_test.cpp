@@ -246,7 +246,8 @@ TEST_F(PrepareTest, ValidationTakesItsConfigurationFromTheCheckpoint) {
   for (const fs::path& path : {run_, checkpoint}) {
     const PreparedRun validation = prepare_validation(
         invocation(Command::Validate,
-                   "--valid-batch-size 5 --precision 32.32 --restore-path " + path.string()));
+                   "--valid-batch-size 5 --precision 32.32 --restore-path " + path.string()),
+        world());
     EXPECT_EQ(validation.config.validation, train::ValidationMode::All);
     EXPECT_EQ(validation.config.validation_batch_size, 5);
     EXPECT_EQ(validation.config.precision.activations, DType::F32);
@@ -257,7 +258,9 @@ TEST_F(PrepareTest, ValidationTakesItsConfigurationFromTheCheckpoint) {
 }
 
 TEST_F(PrepareTest, ValidationTypedAsTheTrainingKeepsWhatTheCheckpointSays) {
-  (void)save(train("--batch-size 8 --no-validation --seed 5 --optimiser momentum").config);
+  (void)save(train("--batch-size 8 --no-validation --seed 5 --optimiser momentum "
+                   "--threads-per-device 1")
+                 .config);
   const auto validate = [&](const std::string& rest) {
     Translation translation =
         read_command_line(Command::Validate,
@@ -268,27 +271,95 @@ TEST_F(PrepareTest, ValidationTypedAsTheTrainingKeepsWhatTheCheckpointSays) {
                                .environment = environment_of({}),
                                .command_line = "millrace",
                                .words = {},
-                               .notices = std::move(translation.notices)});
+                               .notices = std::move(translation.notices)},
+                              world());
   };
   const PreparedRun run = validate("--shards 2 --pipeline-depth 2 --epochs 7 --optimiser SGD");
   EXPECT_EQ(run.config.precision.master, DType::F32);  // not the 16.16 of the dialect
   EXPECT_EQ(run.config.optimiser.kind, UpdateRule::Momentum);
-  EXPECT_EQ(run.config.pipeline.ranks.devices, 1);
+  EXPECT_EQ(run.config.pipeline.ranks.devices, 2);
   EXPECT_EQ(run.notices, (std::vector<std::string>{
-                             "--epochs, --optimiser, --pipeline-depth, --shards: no effect on "
+                             "--epochs, --optimiser, --pipeline-depth: no effect on "
                              "validation, which reads every image once and changes no weights"}));
   EXPECT_TRUE(contains(failure_of([&] { (void)validate("--model-size 56"); }).text,
                        "would change the mathematics of the run"));
 }
 
+// The layout of a run is that of its validation, unless another one is given; what only backward
+// passes need is left out.
+TEST_F(PrepareTest, ValidationKeepsTheLayoutOfTheRun) {
+  struct Case {
+    const char* trained;
+    const char* typed;
+    std::vector<std::int32_t> device_of;
+    pipeline::RankMap ranks;
+  };
+  const Case cases[] = {
+      {"--shards 3 --pipeline-splits auto --replicas 2", "", {0, 1, 2}, {3, 2, 6}},
+      {"--shards 3 --pipeline-splits auto --ranks 1", "", {0, 1, 2}, {3, 1, 1}},
+      {"--shards 3 --pipeline-splits auto", "--ranks 1", {0, 1, 2}, {3, 1, 1}},
+      {"--shards 3 --pipeline-splits auto", "--shards 2", {0, 1}, {2, 1, 2}},
+      {"--shards 3 --pipeline-splits auto --ranks 1", "--replicas 3", {0, 1, 2}, {3, 3, 9}},
+      {"--shards 2 --chunks 2 --pipeline-schedule Looped --pipeline-splits auto",
+       "",
+       {0, 1, 0, 1},
+       {2, 1, 2}},
+      {"--shards 2 --pipeline-schedule ZB-V --pipeline-splits auto", "", {0, 1, 1, 0}, {2, 1, 2}},
+      {"--device-mapping 0 1 0 --pipeline-splits auto --xla-recompute", "", {0, 1, 0}, {2, 1, 2}},
+      {"--replicas 2 --shard-optimizer --batch-norm --BN-span 2", "--replicas 1", {0}, {1, 1, 1}},
+      {"--replicas 2 --rmsprop-base-decay-exp -5 --optimiser RMSprop --base-learning-rate -14",
+       "--replicas 16",
+       {0},
+       {1, 16, 16}},
+      {"--shards 2 --pipeline-splits auto --recompute auto --device-memory 1GiB",
+       "--shards 1",
+       {0},
+       {1, 1, 1}}};
+  for (const Case& c : cases) {
+    fs::remove_all(run_);
+    PreparedRun trained =
+        train("--batch-size 2 --gradients-to-accumulate 2 " + std::string(c.trained));
+    (void)save(trained.config);
+    const PreparedRun run =
+        prepare_validation(invocation(Command::Validate, "--restore-path " + run_.string() + " " +
+                                                             std::string(c.typed)),
+                           world());
+    EXPECT_EQ(run.config.pipeline.schedule.device_of, c.device_of) << c.trained << c.typed;
+    EXPECT_EQ(run.config.pipeline.ranks, c.ranks) << c.trained << c.typed;
+    EXPECT_EQ(run.config.recompute, train::Recompute::None) << c.trained;
+    const bool same_cuts = std::string(c.typed).find("shards") == std::string::npos;
+    EXPECT_TRUE(!same_cuts || run.config.splits == trained.config.splits) << c.trained << c.typed;
+  }
+}
+
+TEST_F(PrepareTest, ValidationNeedsNoTrainingImages) {
+  (void)save(train("--batch-size 8 --epochs 2").config);
+  fs::remove(data_ / "data_batch_1.bin");
+  const PreparedRun run =
+      prepare_validation(invocation(Command::Validate, "--restore-path " + run_.string()), world());
+  EXPECT_EQ(run.data.validation->size(), 16);
+  EXPECT_EQ(run.data.train, nullptr);
+}
+
 // A rate that only rises is worth a line to who trains so, and none to who looks at the weights.
 TEST_F(PrepareTest, OnlyTrainingSpeaksOfALongWarmUp) {
-  const std::string said = "the warm-up (16 updates) covers the whole run (16 updates)";
-  const PreparedRun run = train("--batch-size 8 --epochs 2 --warmup-epochs 2");
-  EXPECT_EQ(std::count(run.notices.begin(), run.notices.end(), said), 1);
+  const std::string said =
+      "the warm-up covers all 16 updates, so that the learning rate only rises; --warmup-epochs "
+      "sets its length";
+  // A longer one, such as the default, is cut at the end of the run.
+  for (const char* warmup : {"", " --warmup-epochs 2", " --warmup-epochs 50"}) {
+    fs::remove_all(run_);
+    const PreparedRun run = train("--batch-size 8 --epochs 2" + std::string(warmup));
+    EXPECT_EQ(std::count(run.notices.begin(), run.notices.end(), said), 1) << warmup;
+    EXPECT_EQ(run.config.learning_rate.warmup_iterations, 16) << warmup;
+  }
+  fs::remove_all(run_);
+  const PreparedRun run = train("--batch-size 8 --iterations 4 --warmup-iterations 9");
+  EXPECT_TRUE(contains(run.notices.front(), "covers all 4 updates")) << run.notices.front();
+  EXPECT_TRUE(contains(run.notices.front(), "--warmup-iterations sets")) << run.notices.front();
   (void)save(run.config);
   const PreparedRun validation =
-      prepare_validation(invocation(Command::Validate, "--restore-path " + run_.string()));
+      prepare_validation(invocation(Command::Validate, "--restore-path " + run_.string()), world());
   EXPECT_TRUE(validation.notices.empty()) << validation.notices.front();
 }
 

@@ -53,7 +53,7 @@ TEST(ResolveTest, ImageNetRecipe) {
 
 TEST(ResolveTest, LengthIsExact) {
   EXPECT_EQ(config_of(kCifar, "--epochs 0.5").iterations, 781);
-  EXPECT_EQ(config_of(kCifar, "--epochs 0.5").learning_rate.warmup_iterations, 7810);
+  EXPECT_EQ(config_of(kCifar, "--epochs 0.5").learning_rate.warmup_iterations, 781);
   const Resolution resolution =
       resolve_line(std::string(kCifar) + "--iterations 10 --warmup-epochs 2");
   EXPECT_EQ(resolution.config.iterations, 10);

@@ -312,15 +312,16 @@ TEST(IpuLinesTest, ValidationIsTypedAsTheTrainingWas) {
   EXPECT_TRUE(notice.ends_with(
       ": no effect on validation, which reads every image once and changes no weights"))
       << notice;
-  for (const std::string& name :
-       words("replicas shards pipeline-depth pipeline-splits distributed optimiser weight-decay "
-             "loss-scaling epochs label-smoothing base-learning-rate no-stochastic-rounding "
-             "log-dir name-suffix no-logs log-freq ckpts-per-epoch no-validation xla-recompute "
-             "available-memory-proportion gc-profile fp-exceptions batches-per-step")) {
+  for (const std::string& name : words(
+           "pipeline-depth distributed optimiser weight-decay loss-scaling epochs "
+           "label-smoothing base-learning-rate no-stochastic-rounding log-dir name-suffix no-logs "
+           "log-freq ckpts-per-epoch no-validation xla-recompute available-memory-proportion "
+           "gc-profile fp-exceptions batches-per-step")) {
     EXPECT_TRUE(contains(notice, "--" + name)) << name;
     EXPECT_EQ(read.options.find(name), nullptr) << name;
   }
-  for (const char* name : {"restore-path", "dataset", "synthetic-data", "model-size", "batch-size"})
+  for (const char* name : {"restore-path", "dataset", "synthetic-data", "model-size", "batch-size",
+                           "replicas", "shards", "pipeline-splits"})
     EXPECT_NE(read.options.find(name), nullptr) << name;
 }
 

@@ -440,6 +440,30 @@ TEST_F(ImagesTest, BadImagesOfAValidationAreCounted) {
   EXPECT_EQ(digest_of(strict), digest_of(run));
 }
 
+// A folder with validation images alone, in which every class of the network has a folder.
+TEST_F(ImagesTest, AValidationNeedsNoTrainingImages) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  ASSERT_EQ(train_on("folders", run, "--no-validation").code, 0);
+  const auto validated = [&](const std::filesystem::path& data) {
+    return millrace({"validate --json --restore-path", run, "--data-dir", data}, Capture::Output);
+  };
+  const std::filesystem::path alone = directory / "alone";
+  std::filesystem::create_directories(alone);
+  std::filesystem::copy(place() / "folders/validation", alone / "val",
+                        std::filesystem::copy_options::recursive);
+  const ProcessResult whole = validated(place() / "folders");
+  expect_end(whole, 0);
+  EXPECT_EQ(validated(alone).output, whole.output);
+  // Otherwise n02 would be class 0.
+  std::filesystem::rename(alone / "val/n01", alone / "val/n00");
+  expect_end(millrace({"validate --restore-path", run, "--data-dir", alone}), 3,
+             {"class 0 is n00 there, but n01 in "});
+  std::filesystem::remove_all(alone / "val/n00");
+  expect_end(millrace({"validate --restore-path", run, "--data-dir", alone}), 3,
+             {"has images of 2 classes, but ", " has 3: give the data set of the run"});
+}
+
 TEST_F(ImagesTest, APlaceWithoutImagesNamesAllThatWasLookedAt) {
   const TemporaryDirectory directory;
   expect_end(train_on("folders", directory / "run", {"--data-dir", directory.path()}), 3,

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a new command line may change in the options of a run that was recorded.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "cli/resolve.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "pipeline/schedule/generators/rules.hpp"
+
+namespace millrace::cli {
+namespace {
+
+void set_own(Options& options, std::string_view name, Value value) {
+  options.set(
+      *find_option(name),
+      {.value = std::move(value), .origin = Origin::File, .where = fmt::format("--{}", name)});
+}
+
+/// Whether a command line asks for another number or place of stages.
+bool moves_stages(const Options& given) {
+  return std::ranges::any_of(
+      std::to_array({"shards", "chunks", "device-mapping", "pipeline-schedule", "plan"}),
+      [&](const char* name) { return given.find(name) != nullptr; });
+}
+
+/// Applies another number or place of stages, which needs new cuts. `given` are the options of the
+/// new command line.
+Options with_stages(const Options& given, Options merged) {
+  const auto relays = [&](std::string_view name) { return given.find(name) != nullptr; };
+  const bool other_stages = moves_stages(given);
+  if (!relays("ranks") && (other_stages || relays("replicas"))) merged.erase("ranks");
+  if (!other_stages) return merged;
+  if (!relays("device-mapping")) merged.erase("device-mapping");
+  if (!relays("chunks")) merged.erase("chunks");
+  if (!relays("shards") && (relays("device-mapping") || relays("plan"))) merged.erase("shards");
+  if (!relays("pipeline-warmup")) merged.erase("pipeline-warmup");
+  if (!relays("pipeline-schedule")) merged.erase("pipeline-schedule");
+  if (!relays("pipeline-splits")) {
+    merged.erase("pipeline-splits");
+    if (merged.integer("shards").value_or(1) > 1 || relays("device-mapping") || relays("chunks"))
+      set_own(merged, "pipeline-splits", std::string("auto"));
+  }
+  return merged;
+}
+
+/// Applies a new layout to the options of a restored run. The total batch must stay the same, so
+/// the number of micro-batches follows the number of replicas. `given` are the options of the new
+/// command line. Errors: Usage, naming both batches.
+Options relaid(const Options& given, const Options& recorded, Options merged) {
+  const auto depth_of = [](const Options& o) {
+    return o.integer("pipeline-depth").value_or(o.integer("gradients-to-accumulate").value_or(1));
+  };
+  const auto replicas_of = [](const Options& o) { return o.integer("replicas").value_or(1); };
+  const std::int64_t before = depth_of(recorded) * replicas_of(recorded);
+  const bool depth_given =
+      given.find("pipeline-depth") != nullptr || given.find("gradients-to-accumulate") != nullptr;
+  if (!depth_given && before % replicas_of(merged) == 0) {
+    merged.erase("pipeline-depth");
+    set_own(merged, "gradients-to-accumulate", before / replicas_of(merged));
+  }
+  const std::int64_t now = depth_of(merged) * replicas_of(merged);
+  if (now != before)
+    fail(ErrorKind::Usage,
+         "{} micro-batches x {} replicas would change the total batch of the run, which started "
+         "with {} x {}: keep the product at {}",
+         depth_of(merged), replicas_of(merged), depth_of(recorded), replicas_of(recorded), before);
+  return with_stages(given, std::move(merged));
+}
+
+/// Options that nothing but a training with its backward passes needs.
+constexpr auto kOfTraining = std::to_array<std::string_view>(
+    {"pipeline-warmup", "device-memory", "recompute", "xla-recompute", "recompute-layers",
+     "shard-optimizer", "weight-check-every", "BN-span", "epochs", "max-iterations", "warmup",
+     "warmup-epochs", "warmup-iterations", "lr-horizon", "lr-horizon-epochs", "no-validation",
+     "epochs-between-evals", "iterations-between-evals"});
+
+/// The device of each stage under a schedule that maps them itself.
+std::string mapping_of(const pipeline::ScheduleRule& rule, std::int64_t devices,
+                       std::int64_t chunks) {
+  std::vector<std::int64_t> device_of;
+  for (std::int64_t s = 0; s < devices * chunks; ++s)
+    device_of.push_back(rule.placement == pipeline::StagePlacement::V && s >= devices
+                            ? 2 * devices - 1 - s
+                            : s % devices);
+  return join(device_of, " ");
+}
+
+/// Forward passes of one micro-batch at a time, on the devices that hold the stages in the
+/// training.
+void run_forward(Options& options) {
+  // A file with a schedule says where the stages are, for its number of micro-batches.
+  if (options.find("pipeline-schedule-file") != nullptr) return;
+  const std::string name = options.text("pipeline-schedule").value_or("Sequential");
+  const bool automatic = to_lower(name) == "auto";
+  const pipeline::ScheduleRule& rule = pipeline::schedule_rule(automatic ? "1F1B" : name);
+  const bool placed = rule.placement != pipeline::StagePlacement::Free;
+  const std::int64_t chunks = options.integer("chunks").value_or(placed ? 2 : 1);
+  if (chunks > 1 && options.find("device-mapping") == nullptr)
+    set_own(options, "device-mapping",
+            mapping_of(rule, options.integer("shards").value_or(1), chunks));
+  for (const char* other :
+       {"pipeline-schedule", "chunks", "pipeline-depth", "gradients-to-accumulate"})
+    options.erase(other);
+}
+
+/// The options of a command line over those of a recorded run.
+struct Merged {
+  Options command_line;
+  Options all;
+};
+
+/// Errors: Usage for an option that would change the mathematics of the run.
+Merged merged_options(const Options& given, const Options& recorded) {
+  Options command_line;
+  Options environment;
+  for (const auto& [name, setting] : given.settings()) {
+    const OptionSpec& spec = *find_option(name);
+    if (setting.origin == Origin::Environment) {
+      environment.set(spec, setting);
+      continue;
+    }
+    command_line.set(spec, setting);
+    if (spec.on_restore == OnRestore::MayChange) continue;
+    const Setting* before = recorded.find(name);
+    if (before != nullptr && before->value == setting.value) continue;
+    fail(ErrorKind::Usage,
+         "{} {} would change the mathematics of the run, which started with{}: leave the option "
+         "out, or start a new run",
+         setting.where, to_string(setting.value),
+         before != nullptr ? " " + to_string(before->value) : "out it");
+  }
+  Options all = merge(merge(command_line, recorded), environment);
+  all.network = recorded.network;  // the file may be another one by now
+  return {.command_line = std::move(command_line), .all = std::move(all)};
+}
+
+}  // namespace
+
+Options continued_options(const Options& given, const Options& recorded) {
+  Merged merged = merged_options(given, recorded);
+  return relaid(merged.command_line, recorded, std::move(merged.all));
+}
+
+Options validated_options(const Options& given, const Options& recorded) {
+  Merged merged = merged_options(given, recorded);
+  Options options = with_stages(merged.command_line, std::move(merged.all));
+  if (moves_stages(merged.command_line)) {
+    options.erase("pipeline-schedule-file");
+    options.erase("available-memory-proportion");  // a number for each stage
+  }
+  return validated_options(std::move(options));
+}
+
+Options validated_options(Options options) {
+  for (const std::string_view name : kOfTraining) options.erase(name);
+  run_forward(options);
+  set_own(options, "iterations", std::int64_t{1});
+  set_own(options, "validation-mode", std::string("all"));
+  return options;
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/recorded_runs.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/dialect.hpp"
+#include "io/checkpoint.hpp"
+#include "support.hpp"
+
+namespace millrace::cli {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
+namespace fs = std::filesystem;
+
+class RecordedRunsTest : public ::testing::Test {
+ protected:
+  /// A run with a checkpoint that was written this many hours ago.
+  fs::path make_run(const std::string& name, int hours) const {
+    const fs::path run = root_.path() / name;
+    fs::create_directories(run);
+    std::ofstream(run / "config.toml") << "\n";
+    const std::vector<float> values = {1.0F};
+    io::NamedTensor tensor;
+    tensor.info.name = "fc1/bias";
+    tensor.info.shape = {1};
+    tensor.data = std::as_bytes(std::span(values));
+    io::CheckpointHeader header;
+    header.iteration = 3;
+    const fs::path checkpoint = io::write_checkpoint(run / "checkpoints", header, {&tensor, 1});
+    fs::last_write_time(checkpoint, fs::file_time_type::clock::now() - std::chrono::hours(hours));
+    return run;
+  }
+  /// What a line means for --restore-path, and what is said.
+  struct Meant {
+    std::string path;
+    std::vector<std::string> said;
+  };
+  static Meant meant_by(const std::string& line, Command command = Command::Validate) {
+    Translation translation = read_command_line(command, words(line), 0, environment_of({}));
+    std::vector<std::string> said = find_recorded_runs(translation.command, translation.options);
+    return {translation.options.text("restore-path").value_or(""), std::move(said)};
+  }
+  [[nodiscard]] std::string root() const { return root_.path().string(); }
+
+  TemporaryDirectory root_;
+};
+
+TEST_F(RecordedRunsTest, TheOnlyRunInAFolderIsTaken) {
+  const std::string run = make_run("RN20_a", 1).string();
+  fs::create_directories(root_.path() / "other");  // no run
+  fs::create_directories(root_.path() / "begun/checkpoints");
+  std::ofstream(root_.path() / "begun/config.toml") << "\n";  // nothing to validate
+  for (const Command command : {Command::Validate, Command::Restore}) {
+    const Meant meant = meant_by("--restore-path " + root(), command);
+    EXPECT_EQ(meant.path, run);
+    EXPECT_EQ(meant.said, (std::vector<std::string>{"--restore-path " + root() +
+                                                    ": taking the only run in it, " + run}));
+  }
+  Options options;
+  options.arguments = {root()};
+  EXPECT_EQ(find_recorded_runs(Command::Export, options).size(), 1u);
+  EXPECT_EQ(options.arguments.front(), run);
+  // A report is about any run, and so this folder has two.
+  options.arguments = {root()};
+  EXPECT_TRUE(contains(failure_of([&] { (void)find_recorded_runs(Command::Report, options); }).text,
+                       "holds 2 runs"));
+}
+
+TEST_F(RecordedRunsTest, ARunOrCheckpointIsTakenAsItIs) {
+  const fs::path run = make_run("RN20_a", 1);
+  make_run("RN20_a/averages/mean", 1);
+  for (const fs::path& path : {run, run / "checkpoints", run / "checkpoints/ckpt-3"}) {
+    const Meant meant = meant_by("--restore-path " + path.string());
+    EXPECT_EQ(meant.path, path.string());
+    EXPECT_TRUE(meant.said.empty());
+  }
+  EXPECT_EQ(meant_by("--restore-path /nonexistent").path, "/nonexistent");
+}
+
+TEST_F(RecordedRunsTest, SeveralRunsAreListed) {
+  const std::string old = make_run("a", 5).string();
+  const std::string newest = make_run("c", 1).string();
+  const std::string middle = make_run("b", 3).string();
+  const Failure failure = failure_of([&] { (void)meant_by("--restore-path " + root()); });
+  EXPECT_EQ(failure.kind, ErrorKind::Usage);
+  EXPECT_EQ(failure.text, "--restore-path " + root() + ": holds 3 runs: give one of them: " +
+                              newest + ", " + middle + ", " + old);
+}
+
+// Every trainer evaluates with the directory that its training was given.
+TEST_F(RecordedRunsTest, TheDirectoryOfATrainingMeansItsNewestRun) {
+  const std::string old = make_run("a", 5).string();
+  const std::string newest = make_run("b", 1).string();
+  const std::pair<std::string, std::string> lines[] = {
+      {"--dialect nvidia --mode evaluate --results_dir ", "--results_dir"},
+      {"--dialect nvidia --mode=evaluate --log_dir ", "--log_dir"},
+      {"--dialect habana imagenet_main.py --eval_only --model_dir ", "--model_dir"},
+      {"--dialect habana imagenet_main.py --eval_only -md ", "-md"},
+      {"--dialect surfsara resnet_eval.py --model_dir ", "--model_dir"}};
+  for (const auto& [line, spelled] : lines) {
+    const Meant meant = meant_by(line + root(), Command::Train);
+    EXPECT_EQ(meant.path, newest) << line;
+    EXPECT_EQ(meant.said,
+              (std::vector<std::string>{spelled + " " + root() + ": taking the newest run in it, " +
+                                        newest + "; the others: " + old}));
+  }
+}
+
+}  // namespace
+}  // namespace millrace::cli

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Validations of a run over processes and devices: every layout finds the same, to the last bit.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "mpirun.hpp"
+#include "run_tables.hpp"
+
+namespace millrace::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string single_line(const ProcessResult& result) {
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_EQ(std::ranges::count(result.output, '\n'), 1) << result.output;
+  return result.output;
+}
+
+/// A run of four stages on two ranks that keeps two checkpoints; made once.
+class ValidateLayoutsTest : public testing::Test {
+ protected:
+  static const fs::path& run() {
+    static const TemporaryDirectory directory;
+    static const fs::path made = [] {
+      fs::path path = directory / "run";
+      const ProcessResult result =
+          train(path,
+                "--batch-size 8 --gradients-to-accumulate 4 --iterations 4 --valid-batch-size 24 "
+                "--max-ckpts-to-keep 0 "
+                "--shards 2 --chunks 2 --pipeline-schedule ZB-V --pipeline-splits auto --ranks 2");
+      EXPECT_EQ(result.code, 0) << result.output;
+      return path;
+    }();
+    return made;
+  }
+  static fs::path last() { return run() / "checkpoints/ckpt-4"; }
+  static ProcessResult validate(const Words& more) {
+    return millrace(Words{"validate --json --restore-path", last()} + more, Capture::Output);
+  }
+};
+
+TEST_F(ValidateLayoutsTest, EveryLayoutFindsTheSame) {
+  const TemporaryDirectory directory;
+  const auto table = [&](std::size_t i) { return directory / (std::to_string(i) + ".csv"); };
+  const Words layouts[] = {"--shards 1",
+                           {},
+                           "--ranks 1",
+                           "--shards 3 --ranks 3",
+                           "--shards 2 --pipeline-splits b2/0/relu --replicas 2 --ranks 2",
+                           "--shards 1 --replicas 3 --ranks 1",
+                           "--shards 4 --device-mapping 0 1 2 3 0 1"};
+  std::vector<std::string> found;
+  for (const Words& layout : layouts) {
+    const std::size_t i = found.size();
+    found.push_back(single_line(validate(layout + Words{"--per-class", table(i)})));
+    EXPECT_EQ(found[i], found[0]) << i;
+    EXPECT_EQ(read_text(table(i)), read_text(table(0))) << i;
+  }
+  const auto json = nlohmann::json::parse(found[0]);
+  EXPECT_EQ(json.at("images"), 200);
+  // The training found the same, over its ranks.
+  const Table training(run() / "validation.csv");
+  EXPECT_DOUBLE_EQ(training.last("val_acc"), 100.0 * json.at("top1").get<double>());
+  EXPECT_NE(read_text(run() / "metrics.jsonl").find(json.at("loss").dump()), std::string::npos);
+}
+
+TEST_F(ValidateLayoutsTest, ALauncherMayStartTheRanks) {
+  const Words ranks = {"-n 2", std::string(MILLRACE_BINARY), "validate --json --restore-path",
+                       last()};
+  const auto launched = [&](const Words& more) {
+    return run_process("/usr/bin/env", kMpirun + ranks + more, Capture::Output);
+  };
+  const std::string expected = single_line(validate("--shards 1"));
+  EXPECT_EQ(single_line(launched({})), expected);
+  EXPECT_EQ(single_line(launched("--shards 1 --replicas 2")), expected);
+  EXPECT_EQ(single_line(launched("--shards 4")), expected);  // two devices on a rank
+  expect_end(run_process("/usr/bin/env", kMpirun + ranks + "--shards 3"), 2,
+             {"2 ranks cannot share 3 device(s) (3 shards x 1 replicas) evenly; possible numbers: "
+              "1, 3"});
+}
+
+TEST_F(ValidateLayoutsTest, AllCheckpointsOfARunAreValidatedOverItsRanks) {
+  const auto lines = [&](const Words& more) {
+    const ProcessResult result =
+        millrace(Words{"validate --json --restore-path", run()} + more, Capture::Output);
+    EXPECT_EQ(result.code, 0) << result.output;
+    EXPECT_EQ(std::ranges::count(result.output, '\n'), 2) << result.output;
+    return result.output;
+  };
+  EXPECT_EQ(lines({}), lines("--ranks 1"));
+}
+
+TEST_F(ValidateLayoutsTest, UntrainedWeightsAreTheSameInEveryLayout) {
+  const Words options = {"validate --json --dataset cifar-10 --model-size 8 --seed 5 --data-dir",
+                         small_data()};
+  const auto found = [&](const Words& more) {
+    return single_line(millrace(options + more, Capture::Output));
+  };
+  EXPECT_EQ(found("--shards 2"), found({}));
+}
+
+/// As the data set has them.
+std::vector<std::string> names_of_classes() {
+  std::istringstream lines(read_text(small_data() / "batches.meta.txt"));
+  std::vector<std::string> names;
+  for (std::string line; std::getline(lines, line);)
+    if (!line.empty()) names.push_back(line);
+  return names;
+}
+
+/// The set whose test images are those of one class of the small set.
+void write_only_class(const fs::path& directory, char label) {
+  constexpr std::size_t kRecord = 1 + 3 * 32 * 32;
+  const std::string all = read_text(small_data() / "test_batch.bin");
+  std::string own;
+  for (std::size_t at = 0; at < all.size(); at += kRecord)
+    if (all[at] == label) own += all.substr(at, kRecord);
+  fs::create_directories(directory);
+  std::ofstream(directory / "test_batch.bin", std::ios::binary) << own;
+}
+
+// A set with the images of a single class tells what is right for that class. It has no training
+// images, which no validation needs.
+TEST_F(ValidateLayoutsTest, RowsOfClassesAreThoseOfTheirImagesAlone) {
+  const TemporaryDirectory directory;
+  const fs::path csv = directory / "classes.csv";
+  const auto all = nlohmann::json::parse(single_line(validate({"--per-class", csv})));
+  const Table table(csv);
+  EXPECT_EQ(table["class"], (std::vector<double>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(table["iteration"], std::vector<double>(10, 4));
+  EXPECT_EQ(table.columns().at("name"), names_of_classes());
+  const auto sum = [&](const char* column) {
+    const std::vector<double> values = table[column];
+    return std::accumulate(values.begin(), values.end(), 0.0);
+  };
+  EXPECT_EQ(sum("images"), 200);
+  EXPECT_DOUBLE_EQ(sum("top1") / 200, all.at("top1").get<double>());
+  EXPECT_DOUBLE_EQ(sum("top5") / 200, all.at("top5").get<double>());
+  for (const std::size_t label : {2u, 7u}) {
+    const fs::path alone = directory / std::to_string(label) / "cifar-10-batches-bin";
+    write_only_class(alone, static_cast<char>(label));
+    const auto one = nlohmann::json::parse(
+        single_line(validate(Words{"--ranks 1 --data-dir", alone.parent_path()})));
+    ASSERT_GT(table["images"][label], 0);
+    EXPECT_EQ(one.at("images").get<double>(), table["images"][label]);
+    EXPECT_DOUBLE_EQ(one.at("top1").get<double>() * table["images"][label], table["top1"][label]);
+    EXPECT_DOUBLE_EQ(one.at("top5").get<double>() * table["images"][label], table["top5"][label]);
+  }
+}
+
+TEST_F(ValidateLayoutsTest, AFileThatCannotBeWrittenIsNamedFirst) {
+  expect_end(millrace(Words{"validate --ranks 1 --restore-path", last(),
+                            "--per-class /nonexistent/classes.csv"}),
+             5, {"/nonexistent/classes.csv"});
+}
+
+}  // namespace
+}  // namespace millrace::test
