@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// The newest `count` checkpoints of a run (0: all), without the last `discarded`; oldest first.
+/// The weights of ckpt-0 are untrained, so that it never counts.
 std::vector<fs::path> chosen(const fs::path& run, std::int64_t count, std::int64_t discarded) {
   std::error_code ignored;
   if (!fs::is_directory(run / "checkpoints", ignored))
@@ -27,11 +28,12 @@ std::vector<fs::path> chosen(const fs::path& run, std::int64_t count, std::int64
          "{}: has no checkpoints folder: give the directory of a run with saved checkpoints",
          run.string());
   std::vector<fs::path> paths = io::list_checkpoints(run);
+  std::erase_if(paths, [](const fs::path& path) { return path.filename() == "ckpt-0"; });
   const std::int64_t left = std::ssize(paths) - discarded;
   if (left < 1 || count > left)
     fail(ErrorKind::Usage,
-         "{}: has {} checkpoints, too few to average {} after discarding the last {}: give a "
-         "smaller --count or --discard-last",
+         "{}: has {} checkpoints of trained weights, too few to average {} after discarding the "
+         "last {}: give a smaller --count or --discard-last",
          run.string(), paths.size(), count > 0 ? count : 1, discarded);
   paths.resize(static_cast<std::size_t>(left));
   if (count > 0) paths.erase(paths.begin(), paths.end() - count);
@@ -76,8 +78,7 @@ void average(const fs::path& run, const Options& options) {
     try {
       const fs::path written =
           train::average_checkpoints(checkpoints, rule_of(options, checkpoints.size()), run);
-      fmt::print("Saved the average of {} checkpoints to {}\n", checkpoints.size(),
-                 written.string());
+      fmt::print("Saved {} to {}\n", train::describe_average(checkpoints), written.string());
       return;
     } catch (const Error&) {
       if (attempt == kAttempts || std::ranges::none_of(checkpoints, is_gone)) throw;

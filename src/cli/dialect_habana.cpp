@@ -28,7 +28,7 @@ constexpr std::array kCommon = std::to_array<DialectWord>({
     {"clean", "", Flag, Idle, "every run gets its own directory"},
     {"train_epochs", "te", WithValue, Becomes, "--epochs"},
     {"epochs_between_evals", "ebe", WithValue, Becomes, "--epochs-between-evals"},
-    {"stop_threshold", "st", WithValue, Refused, "runs do not stop at a target accuracy"},
+    {"stop_threshold", "st", WithValue, Means, "stop-threshold"},
     {"batch_size", "bs", WithValue, Becomes, "--batch-size; the learning rate depends on it"},
     {"hooks", "hk", WithValue, Becomes,
      "ProfilerHook: --gc-profile; the logs always contain the numbers of the others"},

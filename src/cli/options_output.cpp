@@ -6,6 +6,12 @@ namespace {
 
 using namespace option_words;  // NOLINT(google-build-using-namespace): the words of the table
 
+constexpr std::string_view kOnTheWay = "validation during the training";
+
+bool validates_on_the_way(const train::TrainConfig& c) {
+  return c.validation == train::ValidationMode::All;
+}
+
 constexpr std::string_view kRunDirectory = "a run directory (no --no-logs)";
 
 void add_validation(OptionTable& table) {
@@ -21,6 +27,14 @@ void add_validation(OptionTable& table) {
   row("iterations-between-evals", integer(between(1, 1e15)), "Habana, NVIDIA",
       "weight updates between validations", unit("weight updates"), needs("validation"),
       harmless());
+  row("early-stop", integer(between(1, 1e6)), "millrace",
+      "stop when this many validations in a row were no better than the best one before them",
+      default_text("never"), unit("validations"), needs(kOnTheWay), when(validates_on_the_way),
+      sets<&train::TrainConfig::early_stop>(), if_given());
+  row("stop-threshold", real(above_zero_to(1.0)), "Habana",
+      "stop when the top-1 accuracy of a validation reaches this fraction", default_text("never"),
+      needs(kOnTheWay), when(validates_on_the_way), sets<&train::TrainConfig::stop_threshold>(),
+      if_given());
   row("valid-batch-size", integer(at_least(1)), "IPU", "images per micro-batch in validation",
       default_text("--batch-size"), unit("images"), needs("validation"), harmless(),
       commands(kTrainings | kPlan | set_of(Command::Validate)));
@@ -38,7 +52,7 @@ void add_checkpoint(OptionTable& table) {
   row("checkpoint-every", text("N[updates|epochs|minutes]"), "millrace",
       "interval between checkpoints: weight updates (500, 500updates), epochs (0.5epochs) or "
       "wall-clock time (10minutes)",
-      main_option());
+      alias("save-checkpoint-steps"), main_option());
   row("disable-checkpoints", flag(), "Habana", "save only the final checkpoint", harmless());
   row("max-ckpts-to-keep", integer(at_least(0)), "IPU",
       "maximum number of checkpoints to keep besides the newest validated one; 0 keeps all",

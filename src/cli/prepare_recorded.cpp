@@ -24,6 +24,7 @@
 #include "io/tensor_checks.hpp"
 #include "models/registry.hpp"
 #include "train/agreement.hpp"
+#include "train/learning_rate.hpp"
 #include "train/network_facts.hpp"
 
 namespace millrace::cli {
@@ -101,6 +102,37 @@ Options options_of_rest(const Invocation& invocation, const std::filesystem::pat
   return continued_options(invocation.options, recorded);
 }
 
+/// What becomes of the learning rates of an extended run.
+std::string rates_of_extended(const PreparedRun& run, std::int64_t done, std::string_view unit,
+                              const std::string& before) {
+  const train::LearningRateConfig& rate = run.config.learning_rate;
+  if (rate.kind == train::LearningRateKind::Piecewise)
+    return "its learning rates drop at the same epochs as before";
+  if (rate.horizon > 0)
+    return fmt::format("its learning rates stay as they were, and constant from update {} on",
+                       rate.horizon);
+  return fmt::format(
+      "its learning-rate schedule is stretched to the new length, so that update {} has the rate "
+      "{:.4g}; --lr-horizon{} {} keeps the rates as they were",
+      done + 1, train::learning_rate_at(rate, done, run.config.iterations),
+      unit == "epochs" ? "-epochs" : "", before);
+}
+
+/// Says so if a run is longer than it was when the checkpoint was written.
+void note_extension(const io::CheckpointReader& checkpoint, PreparedRun& run) {
+  const Options recorded = recorded_in(checkpoint);
+  for (const char* name : {"epochs", "iterations", "max-iterations"}) {
+    const Setting* before = recorded.find(name);
+    const Setting* now = run.options.find(name);
+    if (before == nullptr || now == nullptr || before->value == now->value) continue;
+    const std::string_view unit = name == std::string_view("epochs") ? "epochs" : "updates";
+    run.notices.push_back(fmt::format(
+        "The run is extended from {} to {} {}; {}", to_string(before->value), to_string(now->value),
+        unit,
+        rates_of_extended(run, checkpoint.header().iteration, unit, to_string(before->value))));
+  }
+}
+
 }  // namespace
 
 PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& world) {
@@ -126,6 +158,7 @@ PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& w
     check_recordable(options, run);
     run.config.run_directory = directory;
     place_trace(invocation.options, run.config);
+    note_extension(newest, run);
   });
   run.lock = std::move(found.lock);
   require_alike(world, run);

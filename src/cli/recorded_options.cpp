@@ -109,6 +109,49 @@ void run_forward(Options& options) {
     options.erase(other);
 }
 
+constexpr auto kLengths =
+    std::to_array<std::string_view>({"max-iterations", "iterations", "epochs"});
+
+double number_of(const Setting& setting) {
+  const auto* whole = std::get_if<std::int64_t>(&setting.value);
+  return whole != nullptr ? static_cast<double>(*whole) : std::get<double>(setting.value);
+}
+
+/// The option that sets the length of a recorded run.
+std::string_view length_option(const Options& recorded) {
+  for (const std::string_view name : kLengths)
+    if (recorded.find(name) != nullptr) return name;
+  return {};
+}
+
+/// Whether an option makes the run longer. Errors: Usage if it would make it shorter, or gives the
+/// length in another unit.
+bool extends(std::string_view name, const Setting& given, const Options& recorded) {
+  if (std::ranges::find(kLengths, name) == kLengths.end()) return false;
+  const std::string_view own = length_option(recorded);
+  if (own.empty()) return false;
+  const Setting& before = *recorded.find(own);
+  if (own != name)
+    fail(ErrorKind::Usage,
+         "{} {} would change the mathematics of the run, whose length was given with --{} {}: give "
+         "more of these to extend it",
+         given.where, to_string(given.value), own, to_string(before.value));
+  if (number_of(given) > number_of(before)) return true;
+  fail(ErrorKind::Usage,
+       "{} {} would change the mathematics of the run, which started with {}: give more to extend "
+       "the run, or leave the option out",
+       given.where, to_string(given.value), to_string(before.value));
+}
+
+/// Whether an option keeps the learning rates of an extended run as they were: its horizon is then
+/// the recorded length.
+bool keeps_rates(std::string_view name, const Setting& given, const Options& recorded) {
+  const std::string_view own = length_option(recorded);
+  return ((name == "lr-horizon-epochs" && own == "epochs") ||
+          (name == "lr-horizon" && own == "iterations")) &&
+         number_of(given) == number_of(*recorded.find(own));
+}
+
 /// The options of a command line over those of a recorded run.
 struct Merged {
   Options command_line;
@@ -129,6 +172,8 @@ Merged merged_options(const Options& given, const Options& recorded) {
     if (spec.on_restore == OnRestore::MayChange) continue;
     const Setting* before = recorded.find(name);
     if (before != nullptr && before->value == setting.value) continue;
+    if (extends(name, setting, recorded)) continue;
+    if (before == nullptr && keeps_rates(name, setting, recorded)) continue;
     fail(ErrorKind::Usage,
          "{} {} would change the mathematics of the run, which started with{}: leave the option "
          "out, or start a new run",

@@ -109,8 +109,8 @@ class ErrorWithTable : public Error {
                                  const MachineFacts& machine);
 
 /// Options of a restored run: those of its config.toml, overridden by the command line where this
-/// does not change the mathematics. The environment only adds options that config.toml does not
-/// have. Errors: Usage, naming the option and both values.
+/// does not change the mathematics, or makes the run longer. The environment only adds options that
+/// config.toml does not have. Errors: Usage, naming the option and both values.
 [[nodiscard]] Options continued_options(const Options& given, const Options& recorded);
 
 /// The same for a validation of the run, which may have any layout: that of the run, unless another

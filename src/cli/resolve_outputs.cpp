@@ -105,6 +105,7 @@ void resolve_validation(Reader& read, train::TrainConfig& config, Notices& notic
                       : mode == "end" ? train::ValidationMode::End
                                       : train::ValidationMode::None;
   config.validation_batch_size = config.batch_size;
+  for (const char* name : {"early-stop", "stop-threshold"}) read.apply(name, config);
   if (config.validation == train::ValidationMode::None) return;
   config.validation_batch_size =
       capped_batch(read, read.follower("valid-batch-size", config.batch_size), config, notices);

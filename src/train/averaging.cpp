@@ -222,7 +222,7 @@ std::vector<PlannedAverage> planned_averages(const TrainConfig& config) {
   for (const double decay : asked.decays) {
     if (!(decay > 0.0 && decay < 1.0))
       fail(ErrorKind::Config, "--weight-avg-exp {}: give a decay between 0 and 1", decay);
-    add({fmt::format("exponential-{}", decay), AverageMode::Exponential, decay}, 0);
+    add({fmt::format("exponential-{}", decay), AverageMode::Exponential, decay}, 1);
   }
   for (const PlannedAverage& average : averages) require_kept(config, average);
   return averages;
@@ -264,6 +264,21 @@ fs::path average_checkpoints(std::span<const fs::path> checkpoints, const Averag
   for (const fs::path& older : io::list_checkpoints(place))
     if (older.filename() != written.filename()) io::remove_checkpoint(older);
   return written;
+}
+
+std::string describe_average(std::span<const fs::path> checkpoints) {
+  constexpr std::size_t kMost = 6;
+  const auto name = [](const fs::path& checkpoint) { return checkpoint.filename().string(); };
+  std::string names;
+  if (checkpoints.size() > kMost) {
+    names = fmt::format("{} to {}", name(checkpoints.front()), name(checkpoints.back()));
+  } else {
+    std::vector<std::string> all(checkpoints.size());
+    std::ranges::transform(checkpoints, all.begin(), name);
+    names = join(all, ", ");
+  }
+  return fmt::format("the average of {} checkpoint{} ({})", checkpoints.size(),
+                     checkpoints.size() == 1 ? "" : "s", names);
 }
 
 std::vector<fs::path> checkpoints_at(const fs::path& run_directory,

@@ -50,7 +50,8 @@ struct PlannedAverage {
 
 /// The averages that are made at the end of a training. An average over the last n of E epochs
 /// takes the checkpoints saved after more than E - n epochs. A final checkpoint off the cadence is
-/// left out, as it would count the end of the run twice. Exponential averages take all checkpoints.
+/// left out, as it would count the end of the run twice. Exponential averages take all checkpoints
+/// but ckpt-0, whose weights are untrained.
 /// Errors: Config, with what to change, if the run saves or keeps too few checkpoints or has no
 /// directory.
 [[nodiscard]] std::vector<PlannedAverage> planned_averages(const TrainConfig& config);
@@ -63,6 +64,9 @@ struct PlannedAverage {
 std::filesystem::path average_checkpoints(std::span<const std::filesystem::path> checkpoints,
                                           const AverageRule& rule,
                                           const std::filesystem::path& run_directory);
+
+/// "the average of 2 checkpoints (ckpt-10, ckpt-20)"; of many only the first and the last.
+[[nodiscard]] std::string describe_average(std::span<const std::filesystem::path> checkpoints);
 
 /// The paths of the checkpoints of these iterations. Errors: Checkpoint, naming the missing ones.
 [[nodiscard]] std::vector<std::filesystem::path> checkpoints_at(

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/cadence.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
 #include <numeric>
+#include <utility>
 
 namespace millrace::train {
 namespace {
@@ -36,6 +40,24 @@ Due due_after(const TrainConfig& config, std::int64_t done) {
 
 std::int64_t epoch_of(const TrainConfig& config, std::int64_t iteration) {
   return iteration * config.total_batch() / std::max<std::int64_t>(1, config.data.train_size);
+}
+
+std::string reason_to_stop(const TrainConfig& config,
+                           const std::map<std::int64_t, double>& accuracies) {
+  if (accuracies.empty()) return {};
+  const double last = accuracies.rbegin()->second;
+  const double wanted = 100.0 * config.stop_threshold;
+  if (config.stop_threshold > 0.0 && last >= wanted)
+    return fmt::format("the validation accuracy {:.2f} % reaches --stop-threshold {:g}", last,
+                       config.stop_threshold);
+  const auto best = std::ranges::max_element(
+      accuracies, {}, &std::pair<const std::int64_t, double>::second);  // the first of equal ones
+  const std::int64_t since = std::distance(best, accuracies.end()) - 1;
+  if (config.early_stop == 0 || since < config.early_stop) return {};
+  return fmt::format(
+      "the last {} validations were no better than {:.2f} % after {} updates "
+      "(--early-stop {})",
+      since, best->second, best->first, config.early_stop);
 }
 
 std::int64_t checkpoints_from(const TrainConfig& config, std::int64_t first) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 
 #include "train/config.hpp"
 
@@ -26,6 +28,11 @@ struct Due {
 
 /// Number of checkpoints due from iteration `first` >= 0 to the last one, inclusive.
 [[nodiscard]] std::int64_t checkpoints_from(const TrainConfig& config, std::int64_t first);
+
+/// Why a run ends before its last update, after these validations: top-1 accuracies in percent by
+/// iteration. Empty if it goes on. The same after a restart, which knows them all.
+[[nodiscard]] std::string reason_to_stop(const TrainConfig& config,
+                                         const std::map<std::int64_t, double>& accuracies);
 
 /// Whether this iteration is validated, now (mode All) or at the end of the training (mode End).
 [[nodiscard]] bool is_validation_point(const TrainConfig& config, std::int64_t done);

@@ -205,6 +205,8 @@ struct TrainConfig {
   bool keep_best = false;             ///< also keep the checkpoint with the best validation
   ValidationMode validation = ValidationMode::All;
   std::int64_t validate_every = 0;  ///< iterations between validations
+  std::int64_t early_stop = 0;      ///< validations without a better one that end the run; 0: any
+  double stop_threshold = 0.0;      ///< top-1 accuracy that ends the run, a fraction; 0: none
   std::int64_t validation_batch_size = 32;
   std::optional<std::int64_t> stop_after;  ///< end after N iterations of this process (pre-emption)
 

@@ -64,7 +64,10 @@ class Run {
   StepResult step(const Feeds& feeds, std::int64_t iteration, double rate);
   /// Returns false if a signal interrupted a validation.
   [[nodiscard]] bool after_iteration(std::int64_t done, bool stopping);
+  /// Whether the validations so far end the run, and says so.
+  [[nodiscard]] bool ends_early(std::int64_t done);
   void meet();
+  void plan_averages_again();
   [[nodiscard]] bool make_averages();
   [[nodiscard]] Outcome finish();
   [[nodiscard]] Outcome stopped();
@@ -84,6 +87,7 @@ class Run {
   std::vector<PlannedAverage> averages_;
   std::int64_t predicted_peak_ = 0;
   std::int64_t done_ = 0;             ///< updates of the run so far
+  bool ended_early_ = false;          ///< before the last update, because of its validations
   int received_ = 0;                  ///< a signal that some rank received
   bool save_is_due_ = false;          ///< according to the clock of rank 0
   std::vector<std::int64_t> shared_;  ///< with all ranks, between two steps
@@ -213,6 +217,7 @@ Outcome Run::iterate(std::int64_t first) {
     reporter_.line(fmt::format("The run has completed all of its {} updates.", config_.iterations));
     return finish();
   }
+  if (ends_early(first)) return finish();
   checkpoints_.reserve();
   checkpoints_.restart_clock();
   reporter_.begin_training();
@@ -237,7 +242,9 @@ bool Run::train_from(std::int64_t first) {
     meet();
     const bool asked = received_ != 0 || done >= stop;
     const bool stopping = done < config_.iterations && asked;
-    if (!after_iteration(done, stopping) || stopping) return false;
+    if (!after_iteration(done, stopping)) return false;
+    if (ended_early_) return true;
+    if (stopping) return false;
   }
   return true;
 }
@@ -286,8 +293,20 @@ bool Run::after_iteration(std::int64_t done, bool stopping) {
   bool validated = true;
   if (due.validate)
     checkpoints_.save_if_failing(done, [&] { validated = validator_.validate(done); });
-  if (due.checkpoint || save_is_due_ || stopping || !validated) checkpoints_.save(done);
+  const bool ends = due.validate && validated && done < config_.iterations && ends_early(done);
+  if (ends && !due.log) reporter_.end_row(done);
+  if (due.checkpoint || save_is_due_ || stopping || !validated || ends) checkpoints_.save(done);
   return validated;
+}
+
+bool Run::ends_early(std::int64_t done) {
+  const std::string why =
+      world_.broadcast(world_.rank() == 0 ? reason_to_stop(config_, reporter_.accuracies()) : "");
+  ended_early_ = !why.empty();
+  if (ended_early_)
+    reporter_.important(
+        fmt::format("The run ends after {} of {} updates: {}", done, config_.iterations, why));
+  return ended_early_;
 }
 
 /// Shares between two steps what each rank knows alone: signals it received (so that all save the
@@ -311,8 +330,21 @@ void Run::meet() {
 
 // ---- after the last iteration
 
+/// The averages of a run that ends here. Those of more epochs than it has are left out.
+void Run::plan_averages_again() {
+  TrainConfig ended = config_;
+  ended.iterations = done_;
+  averages_.clear();
+  try {
+    averages_ = planned_averages(ended);
+  } catch (const Error& error) {
+    reporter_.important(fmt::format("No average is made: {}", error.what()));
+  }
+}
+
 /// Makes the configured averages, and validates them. Returns false if a signal interrupted it.
 bool Run::make_averages() {
+  if (ended_early_) plan_averages_again();
   if (!averages_.empty()) checkpoints_.release();  // averages need memory, too
   for (const PlannedAverage& average : averages_) {
     std::string written;
@@ -324,13 +356,12 @@ bool Run::make_averages() {
         reporter_.important(complaint + "; it is left out of the average");
       if (sound.empty()) return;
       written = average_checkpoints(sound, average.rule, config_.run_directory).string();
-      reporter_.line(
-          fmt::format("Saved the average of {} checkpoints to {}", sound.size(), written));
+      reporter_.line(fmt::format("Saved {} to {}", describe_average(sound), written));
     });
     watchdog_.touch();
     written = world_.broadcast(written);
     if (written.empty() || config_.validation == ValidationMode::None) continue;
-    if (!validator_.validate_average(average.rule.name, written)) return false;
+    if (!validator_.validate_average(average.rule.name, written, done_)) return false;
   }
   return true;
 }

@@ -140,11 +140,12 @@ bool Validator::validate_saved() {
   return true;
 }
 
-bool Validator::validate_average(const std::string& name, const std::string& path) {
+bool Validator::validate_average(const std::string& name, const std::string& path,
+                                 std::int64_t done) {
   const std::string agreed = world_.broadcast(path);
-  if (validated(name).contains(config_.iterations)) return true;
+  if (validated(name).contains(done)) return true;
   load(agreed_checkpoint(world_, agreed));
-  return validate(config_.iterations, name, true);
+  return validate(done, name, true);
 }
 
 namespace {

@@ -34,8 +34,10 @@ class Validator {
   /// Mode End: validates the checkpoints of the run, except those already validated before an
   /// interruption.
   [[nodiscard]] bool validate_saved();
-  /// Validates the average of this name, which rank 0 has saved at `path`, unless that was done.
-  [[nodiscard]] bool validate_average(const std::string& name, const std::string& path);
+  /// Validates the average of this name, which rank 0 has saved at `path` after the run's last
+  /// update `done`, unless that was done.
+  [[nodiscard]] bool validate_average(const std::string& name, const std::string& path,
+                                      std::int64_t done);
 
  private:
   /// Weights older than the `newest` may have no finite loss.

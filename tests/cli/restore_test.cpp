@@ -76,6 +76,38 @@ TEST(RestoreTest, TheSameValueIsNoChange) {
   EXPECT_EQ(continued("--batch-size 32 --epochs 3").integer("batch-size"), 32);
 }
 
+TEST(RestoreTest, ARunMayBeMadeLonger) {
+  EXPECT_EQ(continued("--epochs 20").real("epochs"), 20.0);
+  EXPECT_EQ(continued("--epochs 20 --lr-horizon-epochs 3").real("lr-horizon-epochs"), 3.0);
+  EXPECT_EQ(failure_of([] { (void)continued("--epochs 2"); }).text,
+            "--epochs 2 would change the mathematics of the run, which started with 3: give more "
+            "to extend the run, or leave the option out");
+  EXPECT_EQ(failure_of([] { (void)continued("--iterations 100000"); }).text,
+            "--iterations 100000 would change the mathematics of the run, whose length was given "
+            "with --epochs 3: give more of these to extend it");
+  EXPECT_EQ(failure_of([] { (void)continued("--epochs 20 --lr-horizon-epochs 4"); }).kind,
+            ErrorKind::Usage);
+}
+
+TEST(RestoreTest, ALongerRunStretchesItsLearningRates) {
+  const auto rates = [](const std::string& line, const std::string& more) {
+    const Options run = parse_config(
+        resolve_line("--dataset cifar-10 --data-dir /run/data " + line).config.resolved_toml,
+        "config.toml");
+    const Options options =
+        continued_options(load_options(Command::Restore, words(more), 0, environment_of({})), run);
+    return resolve(options, published_facts(options), {.cores = 2}).config;
+  };
+  const std::string line = "--iterations 100 --lr-schedule cosine";
+  const train::TrainConfig stretched = rates(line, "--iterations 200");
+  const train::TrainConfig fresh = rates("--iterations 200 --lr-schedule cosine", "");
+  EXPECT_EQ(stretched.iterations, 200);
+  EXPECT_EQ(stretched.learning_rate, fresh.learning_rate);
+  const train::TrainConfig kept = rates(line, "--iterations 200 --lr-horizon 100");
+  EXPECT_EQ(kept.iterations, 200);
+  EXPECT_EQ(kept.learning_rate.horizon, 100);
+}
+
 /// Those whose product must stay.
 bool makes_total_batch(std::string_view name) {
   return name == "replicas" || name == "pipeline-depth" || name == "gradients-to-accumulate";

@@ -72,5 +72,81 @@ TEST(LawTest, AValidationThatWasCutShortIsMadeUpFor) {
   EXPECT_EQ(digest_of(cut), digest_of(directory / "whole"));
 }
 
+// A longer run is the same whether it was interrupted or not, even before the first checkpoint that
+// knows of its length. Its learning rates are those of a run that began with that length.
+TEST(ExtensionTest, AnExtendedRunContinuesAcrossInterruptions) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path whole = directory / "whole";
+  const Words begin = "--epochs 1 --lr-schedule cosine --logs-per-epoch 5 --max-ckpts-to-keep 0";
+  ASSERT_EQ(train(whole, begin).code, 0);
+  const std::filesystem::path parts = directory / "parts";
+  std::filesystem::copy(whole, parts, std::filesystem::copy_options::recursive);
+  expect_end(restore(whole, "--epochs 3"), 0,
+             {"The run is extended from 1 to 3 epochs; its learning-rate schedule is stretched",
+              "--lr-horizon-epochs 1 keeps the rates as they were", "Finished: 30 of 30 updates"});
+  expect_end(restore(parts, "--epochs 3 --stop-after 4"), 75);
+  std::filesystem::remove_all(parts / "checkpoints/ckpt-14");  // killed before it was saved
+  expect_end(restore(parts, "--stop-after 13"), 75, {"The run is extended from 1 to 3 epochs"});
+  const ProcessResult last = restore(parts);
+  expect_end(last, 0);
+  EXPECT_EQ(last.output.find("extended"), std::string::npos) << last.output;
+  EXPECT_EQ(digest_of(parts), digest_of(whole));
+  EXPECT_EQ(timeless_columns(parts / "training.csv"), timeless_columns(whole / "training.csv"));
+  EXPECT_EQ(timeless_columns(parts / "validation.csv"), timeless_columns(whole / "validation.csv"));
+
+  ASSERT_EQ(train(directory / "long", "--epochs 3 --lr-schedule cosine --logs-per-epoch 5 ").code,
+            0);
+  const std::vector<double> rates = Table(whole / "training.csv")["lr"];
+  const std::vector<double> fresh = Table(directory / "long/training.csv")["lr"];
+  ASSERT_EQ(rates.size(), fresh.size());
+  for (std::size_t i = 5; i < rates.size(); ++i) EXPECT_EQ(rates[i], fresh[i]) << i;
+  EXPECT_NE(rates[4], fresh[4]);
+}
+
+TEST(ExtensionTest, RatesMayStayAsTheyWere) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  ASSERT_EQ(train(run, "--epochs 1 --logs-per-epoch 5").code, 0);
+  expect_end(restore(run, "--epochs 2 --lr-horizon-epochs 1"), 0,
+             {"The run is extended from 1 to 2 epochs; its learning rates stay as they were"});
+  const std::vector<double> rates = Table(run / "training.csv")["lr"];
+  EXPECT_EQ(rates.back(), rates[4]);
+}
+
+// A run that ends early has a checkpoint of its end; a restart decides as it did.
+TEST(EarlyStopTest, EndsAndStaysEnded) {
+  const TemporaryDirectory directory;
+  const Words options = "--epochs 4 --iterations-between-evals 3 --disable-checkpoints ";
+  const std::filesystem::path whole = directory / "whole";
+  expect_end(
+      train(whole, options + "--stop-threshold 0.01"), 0,
+      {"The run ends after 3 of 40 updates: the validation accuracy", "Finished: 3 of 40 updates"});
+  EXPECT_TRUE(std::filesystem::exists(whole / "checkpoints/ckpt-3"));
+  EXPECT_EQ(Table(whole / "training.csv")["iteration"].back(), 3);
+  expect_end(restore(whole), 0, {"The run ends after 3 of 40 updates"});
+
+  const std::filesystem::path parts = directory / "parts";
+  expect_end(train(parts, options + "--stop-threshold 0.01 --stop-after 2"), 75);
+  expect_end(restore(parts), 0, {"The run ends after 3 of 40 updates"});
+  EXPECT_EQ(digest_of(parts), digest_of(whole));
+  expect_end(restore(whole, "--stop-threshold 1 --stop-after 1"), 75);  // goes on
+  expect_end(train(directory / "none", "--no-validation --early-stop 3"), 2,
+             {"--early-stop has no effect here: it needs validation during the training"});
+}
+
+// Nothing is learned at this rate, so that no validation is better than the first.
+TEST(EarlyStopTest, CountsValidationsAcrossRestarts) {
+  const TemporaryDirectory directory;
+  const Words options =
+      "--epochs 4 --iterations-between-evals 2 --base-learning-rate -60 --group-norm --groups 8 "
+      "--precision 32.32 --weight-decay 0 --early-stop 3";
+  expect_end(train(directory / "whole", options), 0,
+             {"The run ends after 8 of 40 updates: the last 3 validations were no better than"});
+  const std::filesystem::path parts = directory / "parts";
+  expect_end(train(parts, options + "--stop-after 5"), 75);
+  expect_end(restore(parts), 0, {"The run ends after 8 of 40 updates"});
+  EXPECT_EQ(digest_of(parts), digest_of(directory / "whole"));
+}
+
 }  // namespace
 }  // namespace millrace::test

@@ -130,6 +130,15 @@ TEST_F(AveragingTest, NamesCheckpointsThatAreGone) {
                [&] { (void)checkpoints_at(run_, wanted); });
 }
 
+TEST_F(AveragingTest, SaysWhatWasAveraged) {
+  const std::vector<fs::path> few = {"run/checkpoints/ckpt-10", "run/checkpoints/ckpt-20"};
+  EXPECT_EQ(describe_average(few), "the average of 2 checkpoints (ckpt-10, ckpt-20)");
+  EXPECT_EQ(describe_average(std::span(few).first(1)), "the average of 1 checkpoint (ckpt-10)");
+  std::vector<fs::path> many;
+  for (int i = 1; i <= 7; ++i) many.emplace_back("ckpt-" + std::to_string(i));
+  EXPECT_EQ(describe_average(many), "the average of 7 checkpoints (ckpt-1 to ckpt-7)");
+}
+
 /// Five epochs of 10 updates, with two checkpoints per epoch.
 TrainConfig five_epochs(const fs::path& run) {
   TrainConfig config;
@@ -156,7 +165,8 @@ TEST_F(AveragingTest, TakesWhatLiesInTheLastEpochs) {
   EXPECT_EQ(planned[2].rule.mode, AverageMode::Exponential);
   EXPECT_EQ(planned[2].rule.decay, 0.9);
   EXPECT_EQ(planned[2].iterations,
-            (std::vector<std::int64_t>{0, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50}));
+            (std::vector<std::int64_t>{5, 10, 15, 20, 25, 30, 35, 40, 45, 50}))
+      << "ckpt-0 is untrained";
   EXPECT_TRUE(planned_averages(five_epochs(run_)).empty());
 }
 

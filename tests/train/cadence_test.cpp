@@ -105,5 +105,31 @@ TEST(CadenceTest, NoValidationIsNeverDue) {
   EXPECT_FALSE(is_validation_point(config, 20));
 }
 
+TEST(StopTest, AnAccuracyEndsTheRun) {
+  TrainConfig config;
+  EXPECT_EQ(reason_to_stop(config, {{10, 99.0}}), "");
+  config.stop_threshold = 0.75;
+  EXPECT_EQ(reason_to_stop(config, {}), "");
+  EXPECT_EQ(reason_to_stop(config, {{10, 74.99}}), "");
+  EXPECT_EQ(reason_to_stop(config, {{10, 50.0}, {20, 75.0}}),
+            "the validation accuracy 75.00 % reaches --stop-threshold 0.75");
+}
+
+TEST(StopTest, ValidationsWithoutABetterOneEndTheRun) {
+  TrainConfig config;
+  config.early_stop = 2;
+  std::map<std::int64_t, double> seen = {{10, 50.0}};
+  EXPECT_EQ(reason_to_stop(config, seen), "");
+  seen[20] = 60.0;
+  EXPECT_EQ(reason_to_stop(config, seen), "");
+  seen[30] = 60.0;  // no better
+  EXPECT_EQ(reason_to_stop(config, seen), "");
+  seen[40] = 59.0;
+  EXPECT_EQ(reason_to_stop(config, seen),
+            "the last 2 validations were no better than 60.00 % after 20 updates (--early-stop 2)");
+  seen[40] = 60.5;
+  EXPECT_EQ(reason_to_stop(config, seen), "");
+}
+
 }  // namespace
 }  // namespace millrace::train
