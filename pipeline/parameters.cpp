@@ -8,6 +8,7 @@
 #include "core/text.hpp"
 #include "device/compat.hpp"
 #include "models/initialise.hpp"
+#include "ops/moving_average.hpp"
 #include "ops/norm.hpp"
 
 namespace millrace::pipeline {
@@ -91,6 +92,7 @@ void read_values(const StoredValues& from, std::span<float> to) {
 Parameters::Parameters(const Graph& graph, OpRange range, const ParameterOptions& options)
     : graph_(&graph), options_(options), place_(graph.parameters.size(), graph.parameters.size()) {
   MILLRACE_ASSERT(!narrow() || options_.precision.activations == options_.precision.master);
+  MILLRACE_ASSERT(!narrow() || !options_.averages);
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
     const Parameter& parameter = graph.parameters[i];
     if (!range.contains(parameter.op)) continue;
@@ -196,6 +198,10 @@ std::int64_t Parameters::lay_out(std::byte* memory) {
   const std::int64_t own = borders_[share + 1] - borders_[share];
   weights_ = taker.take_bytes(trainable_elements_ * master);
   state_ = taker.take<float>(state_elements_);
+  if (options_.averages) {
+    average_weights_ = taker.take<float>(learning_elements_);
+    average_state_ = taker.take<float>(state_elements_);
+  }
   trained_bytes_ = taker.bytes();
   for (std::size_t i = 0; i < slots().size(); ++i) slots_.at(i) = taker.take_bytes(own * master);
   if (options_.shares == 1) trained_bytes_ = taker.bytes();
@@ -245,6 +251,34 @@ StoredValues Parameters::stored_slot(std::size_t index, ParameterId id) const {
                 offsets_[place(id)] - borders_[share]);
 }
 
+StoredValues Parameters::stored_average(ParameterId id) const {
+  const Parameter& parameter = graph_->parameter(id);
+  MILLRACE_ASSERT(options_.averages && (parameter.learns() || !parameter.trainable()));
+  float* const values = parameter.trainable() ? average_weights_ : average_state_;
+  return behind({reinterpret_cast<std::byte*>(values), DType::F32}, offsets_[place(id)]);
+}
+
+void Parameters::begin_averages(const device::ExecutionSpace& space) const {
+  move_averages(space, 0.0);
+}
+
+void Parameters::move_averages(const device::ExecutionSpace& space, double decay) const {
+  MILLRACE_ASSERT(options_.averages);
+  const auto* weights = reinterpret_cast<const float*>(weights_);
+  const auto kept = static_cast<float>(decay);
+  ops::move_average(space, learning_elements_, average_weights_, weights, kept);
+  ops::move_average(space, state_elements_, average_state_, state_, kept);
+}
+
+void Parameters::exchange_averages(const device::ExecutionSpace& space) const {
+  MILLRACE_ASSERT(options_.averages);
+  auto* weights = reinterpret_cast<float*>(weights_);
+  ops::exchange(space, learning_elements_, average_weights_, weights);
+  ops::exchange(space, state_elements_, average_state_, state_);
+  refresh_copies(space);
+  device::fence(space);
+}
+
 float* Parameters::value(ParameterId id) const {
   const std::int64_t vector = vectors_at_[place(id)];
   if (vector >= 0) return vectors_ + vector;
@@ -292,6 +326,7 @@ void Parameters::initialise(std::uint64_t seed) {
          slots()[i].initial);
   const device::ExecutionSpace space;
   refresh_copies(space);
+  if (options_.averages) begin_averages(space);
   device::fence(space);
 }
 

@@ -29,7 +29,8 @@ struct ParameterOptions {
   /// optimizer state and updates weights only for its own tensors.
   std::int32_t shares = 1;
   std::int32_t share = 0;
-  bool clips = false;  ///< whether square_gradients() will be called
+  bool clips = false;     ///< whether square_gradients() will be called
+  bool averages = false;  ///< whether moving averages of all values are kept; not in 16 bits
 };
 
 /// Values on the device, in their storage type.
@@ -54,6 +55,9 @@ void read_values(const StoredValues& from, std::span<float> to);
 /// 16 bits are bfloat16 or float16, the type of the activations. The update also writes the copies.
 /// Gradients, their sums and running statistics are float32 in every precision: a moving average
 /// that takes 1 % of the difference per step would stop changing in 16 bits.
+///
+/// Moving averages are float32, too, and every share keeps all of them: of the masters and of the
+/// running statistics.
 ///
 /// With several shares, the flat arrays are ordered by share; each share is a range of whole
 /// tensors. Frozen parameters come last and have only values: no slots, no gradients.
@@ -86,6 +90,10 @@ class Parameters {
   /// Slot number `index` of slots(), for a trainable parameter that this share owns.
   [[nodiscard]] StoredValues stored_slot(std::size_t index, models::ParameterId id) const;
 
+  [[nodiscard]] bool averages() const { return options_.averages; }
+  /// The moving average of a parameter that learns, or of a running statistic.
+  [[nodiscard]] StoredValues stored_average(models::ParameterId id) const;
+
   /// The sums of a step: gradients, then running sums. A multiple of 64 bytes.
   [[nodiscard]] std::span<float> accumulated() const {
     return {gradients_, static_cast<std::size_t>(accumulated_elements())};
@@ -104,7 +112,8 @@ class Parameters {
     return {weights_, static_cast<std::size_t>(trained_bytes_)};
   }
 
-  /// Sets initial values from (seed, name), and slots from the table of update slots.
+  /// Sets initial values from (seed, name), which are also those of the averages, and slots from
+  /// the table of update slots.
   void initialise(std::uint64_t seed);
   /// Elements of the largest parameter; initialise() needs a float32 copy of it.
   [[nodiscard]] std::int64_t largest() const;
@@ -121,6 +130,14 @@ class Parameters {
   /// `micro_batches`.
   void update(const device::ExecutionSpace& space, const ops::Update& update,
               std::int64_t micro_batches);
+
+  // The rest only where averages are kept:
+  /// Takes the current values as averages.
+  void begin_averages(const device::ExecutionSpace& space) const;
+  /// Moves the averages towards the current values, after an update of all shares.
+  void move_averages(const device::ExecutionSpace& space, double decay) const;
+  /// Exchanges the values and their averages, bit for bit.
+  void exchange_averages(const device::ExecutionSpace& space) const;
 
  private:
   /// Ranges of the span table.
@@ -166,6 +183,8 @@ class Parameters {
   std::array<std::byte*, kMostUpdateSlots> slots_ = {};  ///< null: the rule has no such slot
   float* gradients_ = nullptr;
   float* state_ = nullptr;
+  float* average_weights_ = nullptr;
+  float* average_state_ = nullptr;
   float* sums_ = nullptr;
   float* unread_gradients_ = nullptr;
   std::byte* copy_ = nullptr;

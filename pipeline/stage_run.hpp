@@ -30,6 +30,7 @@ struct StepSettings {
   std::int64_t iteration = 0;  ///< number of the step; random masks depend on it
   float loss_scaling = 1.0f;
   double clip_norm = 0.0;         ///< largest norm of all gradients together; 0: any
+  double average_decay = 0.0;     ///< of this step, where moving averages are kept
   ops::Update update;             ///< all but the scale of gradients, which the executor sets
   bool check_exceptions = false;  ///< check results of every kernel for non-finite numbers
   bool time_kernels = false;      ///< record when every kernel runs

@@ -157,6 +157,12 @@ bool WeightUpdate::finish(const StepSettings& settings) {
   }
   device::fence(*space_);
   share_weights();
+  for (const Sums& sums : sums_) {
+    if (!sums.parameters().averages()) continue;
+    recording_->enter(sums.entry);
+    sums.parameters().move_averages(*space_, settings.average_decay);
+  }
+  device::fence(*space_);
   return true;
 }
 

@@ -46,6 +46,7 @@ Part& part_of(train::TrainConfig& config) {
   if constexpr (std::is_same_v<Part, train::OptimiserConfig>) return config.optimiser;
   if constexpr (std::is_same_v<Part, train::LearningRateConfig>) return config.learning_rate;
   if constexpr (std::is_same_v<Part, train::DataConfig>) return config.data;
+  if constexpr (std::is_same_v<Part, train::AveragingConfig>) return config.averaging;
   if constexpr (std::is_same_v<Part, io::MixingConfig>) return config.data.mixing;
   if constexpr (std::is_same_v<Part, io::Augmentation>) return config.data.augmentation;
   if constexpr (std::is_same_v<Part, pipeline::RankMap>) return config.pipeline.ranks;

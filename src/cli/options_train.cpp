@@ -49,6 +49,11 @@ void add_numerics(OptionTable& table) {
   row("no-stochastic-rounding", flag(), "IPU",
       "round 16-bit weights to the nearest number instead of stochastically",
       needs("--precision 16.16"));
+  row("ema-decay", real(between_zero_and_one()), "EfficientNet",
+      "also keep a moving average of the weights with this decay: updated with them, validated "
+      "beside them, saved in averages/ at the end",
+      default_text("none"), alias("moving-average-decay"), commands(kContinues | kBench | kPlan),
+      sets<&train::AveragingConfig::ema_decay>(), if_given());
   row("fp-exceptions", flag(), "IPU",
       "stop at the first number that is not finite and name the op that produced it", may_change(),
       sets<&TrainConfig::check_exceptions>());

@@ -127,7 +127,7 @@ void resolve_checkpoints(Reader& read, train::TrainConfig& config, Notices& noti
   if (read.options().flag("no-logs")) return check_nothing_saved(read, config);
   resolve_averaging(read, config.averaging);
   if (read.given("export-dir")) (void)read.text("export-dir");  // the command reads it at the end
-  const bool averages = config.averaging != train::AveragingConfig{};
+  const bool averages = config.averaging.of_checkpoints();
   const bool all = config.validation == train::ValidationMode::End || averages;
   config.max_checkpoints_to_keep =
       static_cast<int>(read.follower("max-ckpts-to-keep", all ? 0 : 1));

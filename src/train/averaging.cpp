@@ -51,10 +51,6 @@ std::int64_t first_of_last_epochs(const TrainConfig& config, std::int64_t epochs
   return config.iterations - updates + 1;
 }
 
-fs::path place_of(const fs::path& run_directory, const AverageRule& rule) {
-  return run_directory / "averages" / rule.name;
-}
-
 /// The header of an average's checkpoint: that of its last checkpoint, with a note of its origin.
 io::CheckpointHeader header_of(const io::CheckpointReader& last, const AverageRule& rule,
                                std::size_t count) {
@@ -204,7 +200,7 @@ std::vector<io::NamedTensor> CheckpointMean::average() {
 
 std::vector<PlannedAverage> planned_averages(const TrainConfig& config) {
   const AveragingConfig& asked = config.averaging;
-  if (asked.last_epochs.empty() && asked.decays.empty()) return {};
+  if (!asked.of_checkpoints()) return {};
   if (config.run_directory.empty())
     fail(ErrorKind::Config, "averages of checkpoints need a run directory: leave out --no-logs");
   if (config.checkpoint_every <= 0)
@@ -228,13 +224,18 @@ std::vector<PlannedAverage> planned_averages(const TrainConfig& config) {
   return averages;
 }
 
-std::int64_t averaging_bytes(const models::Graph& graph, UpdateRule rule) {
-  const std::int64_t slots = std::ssize(update_slots(rule));
+std::string ema_name(const TrainConfig& config) {
+  return fmt::format("ema-{}", config.averaging.ema_decay);
+}
+
+std::int64_t averaging_bytes(const models::Graph& graph, const TrainConfig& config) {
+  const std::int64_t slots = std::ssize(update_slots(config.optimiser.kind));
+  const std::int64_t own = config.averaging.ema_decay > 0.0 ? 2 : 1;  // a value and its average
   std::int64_t elements = 0;
   std::int64_t largest = 0;
   std::int64_t tensors = 0;
   for (const models::Parameter& parameter : graph.parameters) {
-    const std::int64_t copies = parameter.learns() ? 1 + slots : 1;
+    const std::int64_t copies = parameter.learns() ? own + slots : own;
     elements += copies * parameter.elements();
     largest = std::max(largest, parameter.elements());
     tensors += copies;
@@ -247,6 +248,10 @@ std::int64_t averaging_bytes(const models::Graph& graph, UpdateRule rule) {
   return kFloat * (elements + largest) + sums + open_checkpoint_bytes(tensors);
 }
 
+fs::path place_of_average(const fs::path& run_directory, const std::string& name) {
+  return run_directory / "averages" / name;
+}
+
 fs::path average_checkpoints(std::span<const fs::path> checkpoints, const AverageRule& rule,
                              const fs::path& run_directory) {
   MILLRACE_ASSERT(!checkpoints.empty());
@@ -254,7 +259,7 @@ fs::path average_checkpoints(std::span<const fs::path> checkpoints, const Averag
   const std::vector<io::NamedTensor> tensors = mean.average();
   const io::CheckpointHeader header =
       header_of(io::CheckpointReader(checkpoints.back()), rule, checkpoints.size());
-  const fs::path place = place_of(run_directory, rule);
+  const fs::path place = place_of_average(run_directory, rule.name);
   std::error_code error;
   fs::create_directories(place, error);
   if (error) io::fail_io("make", place, error.value());

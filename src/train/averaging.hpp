@@ -56,8 +56,13 @@ struct PlannedAverage {
 /// directory.
 [[nodiscard]] std::vector<PlannedAverage> planned_averages(const TrainConfig& config);
 
-/// Host memory needed to average a network with the slots of a rule.
-[[nodiscard]] std::int64_t averaging_bytes(const models::Graph& graph, UpdateRule rule);
+/// Host memory needed to average checkpoints of a training of this network.
+[[nodiscard]] std::int64_t averaging_bytes(const models::Graph& graph, const TrainConfig& config);
+/// Name of the moving average over updates: of its folder, and in validation.csv.
+[[nodiscard]] std::string ema_name(const TrainConfig& config);
+/// Where the average of this name is kept: a run directory below the run.
+[[nodiscard]] std::filesystem::path place_of_average(const std::filesystem::path& run_directory,
+                                                     const std::string& name);
 
 /// Averages `checkpoints`, in order, into RUN_DIR/averages/<rule.name>, replacing its earlier
 /// contents. Returns the path of the new checkpoint. Errors: Checkpoint, Io.

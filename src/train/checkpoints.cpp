@@ -3,11 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
 #include "device/environment.hpp"
+#include "io/run_lock.hpp"
 #include "train/agreement.hpp"
+#include "train/averaging.hpp"
 #include "train/cadence.hpp"
 #include "train/divergence.hpp"
 #include "train/network_facts.hpp"
@@ -98,6 +102,34 @@ void Checkpoints::save(std::int64_t done) {
   writer_->begin(header_of(done), {.keep = config_.max_checkpoints_to_keep,
                                    .validated = reporter_.accuracies(),
                                    .keep_best = config_.keep_best});
+}
+
+void Checkpoints::save_ema(std::int64_t done, Session& session) {
+  if (!writer_) return;
+  release();  // the other copy of the tensors
+  const std::string name = ema_name(config_);
+  const std::filesystem::path place = place_of_average(config_.run_directory, name);
+  std::optional<io::RunLock> lock;
+  Together(world_).lead([&] {
+    std::error_code error;
+    std::filesystem::create_directories(place, error);
+    if (error) io::fail_io("make", place, error.value());
+    lock.emplace(place);
+    io::write_file_atomically(place / "config.toml", config_.resolved_toml);
+  });
+  const Watchdog::Disk disk(watchdog_, kWriting);
+  CheckpointWriter writer(world_, session, place / "checkpoints", hooks());
+  io::CheckpointHeader header = header_of(done);
+  header.environment = fmt::format("{} of the weights; {}", name, header.environment);
+  session.exchange_averages();
+  try {
+    writer.begin(std::move(header), {.keep = 1});
+  } catch (...) {
+    session.exchange_averages();
+    throw;
+  }
+  session.exchange_averages();
+  writer.settle();
 }
 
 void Checkpoints::settle() {

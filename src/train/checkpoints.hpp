@@ -46,6 +46,9 @@ class Checkpoints {
   /// Saves the weights after `done` updates, on which all replicas agree. The files are written
   /// while training continues.
   void save(std::int64_t done);
+  /// Saves the moving average of the weights after the last update `done` as a run of its own below
+  /// this one, in which `session` has it as its weights. Waits.
+  void save_ema(std::int64_t done, Session& session);
   /// Waits until no checkpoint is being written.
   void settle();
   /// Runs `task`. If it fails on all ranks, saves a checkpoint before throwing.

@@ -111,10 +111,13 @@ struct LossScaling {
   friend bool operator==(const LossScaling&, const LossScaling&) = default;
 };
 
-/// Averages of checkpoints, made at the end of the training: see averaging.hpp.
+/// Averages of checkpoints, made at the end of the training: see averaging.hpp. And a moving
+/// average of the weights over updates.
 struct AveragingConfig {
+  double ema_decay = 0.0;                 ///< of the moving average over updates; 0: none
   std::vector<std::int64_t> last_epochs;  ///< plain averages over the last n epochs
   std::vector<double> decays;             ///< exponential averages, old x decay + new x (1 - decay)
+  [[nodiscard]] bool of_checkpoints() const { return !last_epochs.empty() || !decays.empty(); }
   friend bool operator==(const AveragingConfig&, const AveragingConfig&) = default;
 };
 

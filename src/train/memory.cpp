@@ -113,8 +113,7 @@ partition::ProcessMemory forecast_memory(const Session& session, const TrainConf
   process.other = trace_bytes(session, config);
   // Averages are made when no checkpoint is written any more.
   if (process.rank == 0 && !planned_averages(config).empty())
-    process.checkpoints =
-        std::max(process.checkpoints, averaging_bytes(session.graph(), config.optimiser.kind));
+    process.checkpoints = std::max(process.checkpoints, averaging_bytes(session.graph(), config));
   process.other += std::max<std::int64_t>(0, file_bytes(session.graph(), config) - process.loader -
                                                  process.library - process.checkpoints);
   // Initial values are made before any of this is allocated.

@@ -43,6 +43,13 @@ double seconds_awaiting_images(const pipeline::Executor& executor) {
   return seconds;
 }
 
+/// The decay of a moving average at its update number `updates`. It rises at first, so that the
+/// initial weights are soon forgotten.
+double average_decay(const AveragingConfig& averaging, std::int64_t updates) {
+  const auto n = static_cast<double>(updates);
+  return std::min(averaging.ema_decay, (1.0 + n) / (10.0 + n));
+}
+
 /// Each image was counted by one rank.
 void add_over_ranks(const comm::World& world, std::span<pipeline::ClassCounts> counts) {
   if (world.size() == 1 || counts.empty()) return;
@@ -88,7 +95,8 @@ Session::Session(const TrainConfig& config, models::Graph graph, Use use, const 
   make_stages(use);
   make_executors(use);
   const bool trains = use == Use::Training;
-  tensors_.emplace(graph_, units_, trains ? std::optional(config_.optimiser.kind) : std::nullopt);
+  tensors_.emplace(graph_, units_, trains ? std::optional(config_.optimiser.kind) : std::nullopt,
+                   trains && config_.averaging.ema_decay > 0.0);
   const pipeline::Executor* const evaluating =
       groups_.empty() ? nullptr : groups_.front().executor.get();
   const bool infers = use == Use::Inference;
@@ -247,6 +255,10 @@ void Session::load(const io::CheckpointReader& checkpoint) {
   if (training_) scaling_ = parse_scaling(checkpoint.header().scaling_state, config_.loss_scaling);
 }
 
+void Session::exchange_averages() {
+  for (const auto& stage : stages_) stage->parameters().exchange_averages(space_);
+}
+
 pipeline::Executor& Session::run(pipeline::Executor& executor,
                                  const pipeline::StepSettings& settings, const Feeds& feeds) {
   active_ = &executor;
@@ -285,6 +297,7 @@ StepResult Session::step(const Feeds& feeds, std::int64_t iteration, double lear
   settings.loss_scaling = static_cast<float>(scaling_.scale);
   settings.update = update_of(config_.optimiser, learning_rate, iteration + 1 - scaling_.skipped);
   settings.clip_norm = config_.optimiser.clip_norm;
+  settings.average_decay = average_decay(config_.averaging, iteration + 1 - scaling_.skipped);
   settings.check_exceptions = config_.check_exceptions;
   settings.time_kernels = time_kernels;
   StepResult result;

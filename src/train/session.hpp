@@ -86,6 +86,9 @@ class Session {
   /// Loads the tensors; for training also the state of the loss scaling. Errors: as
   /// StageTensors::load().
   void load(const io::CheckpointReader& checkpoint);
+  /// Exchanges the weights and running statistics with their moving averages, for a validation of
+  /// these, and back. No step may run meanwhile.
+  void exchange_averages();
   [[nodiscard]] const StageTensors& tensors() const { return *tensors_; }
   [[nodiscard]] Feeder& feeder() { return *feeder_; }
   [[nodiscard]] const Feeder& feeder() const { return *feeder_; }

@@ -45,6 +45,7 @@ pipeline::StageOptions stage_options(const TrainConfig& config, Use use) {
   if (use == Use::Training) {
     options.parameters.rule = config.optimiser.kind;
     options.parameters.clips = config.optimiser.clip_norm > 0.0;
+    options.parameters.averages = config.averaging.ema_decay > 0.0;
   }
   options.parameters.decay_excludes = config.optimiser.decay_excludes;
   options.parameters.lars_skips = config.optimiser.lars_skips;

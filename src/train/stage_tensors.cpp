@@ -32,6 +32,19 @@ io::TensorInfo info_of(const models::Parameter& parameter, const UpdateSlot& slo
           parameter.shape};
 }
 
+/// The name under which checkpoints have the moving average of a parameter or running statistic.
+constexpr std::string_view kAverage = "ema";
+
+/// Whether a parameter has a moving average: not if it is frozen.
+bool is_averaged(const models::Parameter& parameter) {
+  return parameter.learns() || !parameter.trainable();
+}
+
+io::TensorInfo average_of(const models::Parameter& parameter) {
+  return {fmt::format("{}/{}", parameter.name, kAverage), io::TensorRole::Slot, DType::F32,
+          parameter.shape};
+}
+
 std::string_view slot_name(const io::TensorInfo& slot) {
   return std::string_view(slot.name).substr(slot.name.rfind('/') + 1);
 }
@@ -94,8 +107,8 @@ std::string first_not_finite(const Snapshot& snapshot) {
 }
 
 StageTensors::StageTensors(const models::Graph& graph, std::vector<pipeline::LocalStage> units,
-                           std::optional<UpdateRule> rule)
-    : graph_(&graph), units_(std::move(units)), rule_(rule) {}
+                           std::optional<UpdateRule> rule, bool averages)
+    : graph_(&graph), units_(std::move(units)), rule_(rule), averages_(averages) {}
 
 void StageTensors::visit_slots(const pipeline::Parameters& parameters, models::ParameterId id,
                                const Visit& f) const {
@@ -113,6 +126,8 @@ void StageTensors::visit(Replicas replicas, const Visit& f) const {
     for (const models::ParameterId id : parameters.ids()) {
       const models::Parameter& parameter = graph_->parameter(id);
       if (answers) f(info_of(parameter), parameters.stored(id));
+      if (answers && averages_ && is_averaged(parameter))
+        f(average_of(parameter), parameters.stored_average(id));
       if (parameter.learns()) visit_slots(parameters, id, f);
     }
   }
@@ -157,6 +172,14 @@ void StageTensors::refresh_copies() const {
   device::fence(space);
 }
 
+/// Moving averages begin with the current values.
+void StageTensors::begin_averages() const {
+  if (!averages_) return;
+  const device::ExecutionSpace space;
+  for (const pipeline::LocalStage& unit : units_) unit.state->parameters().begin_averages(space);
+  device::fence(space);
+}
+
 void StageTensors::begin_with(const io::CheckpointReader& checkpoint,
                               std::span<const std::string> fresh) const {
   const std::set<std::string> taken =
@@ -165,6 +188,7 @@ void StageTensors::begin_with(const io::CheckpointReader& checkpoint,
     if (taken.contains(wanted.name)) load_tensor(checkpoint, wanted, values);
   });
   refresh_copies();
+  begin_averages();
 }
 
 void StageTensors::begin_with(const io::OnnxFile& file, const std::filesystem::path& path,
@@ -188,6 +212,7 @@ void StageTensors::begin_with(const io::OnnxFile& file, const std::filesystem::p
     pipeline::write_values(values, host);
   });
   refresh_copies();
+  begin_averages();
 }
 
 void StageTensors::load(const io::CheckpointReader& checkpoint) const {
@@ -204,7 +229,8 @@ void StageTensors::require_known(const io::CheckpointReader& checkpoint) const {
   for (const models::Parameter& parameter : graph_->parameters) known.insert(parameter.name);
   for (const io::TensorInfo& tensor : checkpoint.tensors()) {
     if (tensor.role == io::TensorRole::Slot) {
-      if (rule_) require_slot_of_rule(checkpoint, tensor, *rule_);
+      const bool average = averages_ && slot_name(tensor) == kAverage;
+      if (rule_ && !average) require_slot_of_rule(checkpoint, tensor, *rule_);
       continue;
     }
     if (known.contains(tensor.name)) continue;
@@ -260,6 +286,7 @@ std::vector<io::TensorInfo> StageTensors::checkpoint_tensors() const {
   std::vector<io::TensorInfo> all;
   for (const models::Parameter& parameter : graph_->parameters) {
     all.push_back(info_of(parameter));
+    if (averages_ && is_averaged(parameter)) all.push_back(average_of(parameter));
     if (!parameter.learns()) continue;
     for (const UpdateSlot& slot : update_slots(rule_.value()))
       all.push_back(info_of(parameter, slot));

@@ -42,16 +42,17 @@ class StageTensors {
  public:
   /// `graph` must outlive this, and so must the stages of `units`, which must be bound before
   /// values are read or written. `rule` is that of the training; none: an evaluation, without
-  /// slots.
+  /// slots. `averages`: whether the stages keep moving averages, which checkpoints have as slots.
   StageTensors(const models::Graph& graph, std::vector<pipeline::LocalStage> units,
-               std::optional<UpdateRule> rule);
+               std::optional<UpdateRule> rule, bool averages = false);
 
   /// Loads all tensors. 16-bit masters are rounded to nearest. Errors: Checkpoint, naming a tensor
   /// that is missing, has another shape or is not part of this network, or the optimizer that wrote
   /// slots of another rule.
   void load(const io::CheckpointReader& checkpoint) const;
   /// Loads parameters and running statistics from the checkpoint that a run starts from, except
-  /// those whose names contain one of `fresh`. Errors: as tensors_to_take().
+  /// those whose names contain one of `fresh`; moving averages begin with them. Errors: as
+  /// tensors_to_take().
   void begin_with(const io::CheckpointReader& checkpoint, std::span<const std::string> fresh) const;
   /// The same from the weights in the ONNX file at `path`. Additional errors: as
   /// io::OnnxFile::values(), and Data for values that no network can compute with.
@@ -84,10 +85,12 @@ class StageTensors {
                    const pipeline::StoredValues& values) const;
   void require_known(const io::CheckpointReader& checkpoint) const;
   void refresh_copies() const;
+  void begin_averages() const;
 
   const models::Graph* graph_;
   std::vector<pipeline::LocalStage> units_;
   std::optional<UpdateRule> rule_;
+  bool averages_;
 };
 
 }  // namespace millrace::train

@@ -368,6 +368,7 @@ bool Run::make_averages() {
 
 Outcome Run::finish() {
   if (config_.validation == ValidationMode::End && !validator_.validate_saved()) return stopped();
+  if (config_.averaging.ema_decay > 0.0) checkpoints_.save_ema(done_, *session_);
   if (!make_averages()) return stopped();
   reporter_.report_scaling(session_->scaling());
   report_peak();

@@ -14,6 +14,7 @@
 #include "core/text.hpp"
 #include "io/onnx/onnx_file.hpp"
 #include "train/agreement.hpp"
+#include "train/averaging.hpp"
 #include "train/cadence.hpp"
 #include "train/divergence.hpp"
 #include "train/progress.hpp"
@@ -98,7 +99,30 @@ bool Validator::validate(std::int64_t done, const std::string& name, bool newest
 
 bool Validator::make_up_for(std::int64_t done) {
   if (done == 0 || !due_after(config_, done).validate || config_.run_directory.empty()) return true;
-  return validated("").contains(done) || validate(done);
+  return (validated("").contains(done) || validate(done, "", true)) &&
+         (validated(ema_name(config_)).contains(done) || validate_ema(done, true));
+}
+
+namespace {
+
+/// While such an object lives, a session has the averages in place of its weights.
+class Exchanged {
+ public:
+  explicit Exchanged(Session& session) : session_(session) { session_.exchange_averages(); }
+  ~Exchanged() { session_.exchange_averages(); }
+  Exchanged(const Exchanged&) = delete;
+  Exchanged& operator=(const Exchanged&) = delete;
+
+ private:
+  Session& session_;
+};
+
+}  // namespace
+
+bool Validator::validate_ema(std::int64_t done, bool newest) {
+  if (config_.averaging.ema_decay == 0.0) return true;
+  const Exchanged averages(*session_);
+  return validate(done, ema_name(config_), newest);
 }
 
 /// Iterations in validation.csv, as rank 0 reads it.
@@ -121,6 +145,8 @@ void Validator::load(const io::CheckpointReader& checkpoint) {
 bool Validator::validate_saved() {
   if (config_.run_directory.empty()) return true;
   const std::set<std::int64_t> done_already = validated("");
+  const bool averages = config_.averaging.ema_decay > 0.0;
+  const std::set<std::int64_t> averages_already = validated(ema_name(config_));
   std::string listed;
   Together(world_).lead([&] {
     std::vector<std::string> complaints;
@@ -133,9 +159,13 @@ bool Validator::validate_saved() {
   for (const std::string& path : split_list(world_.broadcast(listed), '\0')) {
     const io::CheckpointReader checkpoint = agreed_checkpoint(world_, path);
     const std::int64_t done = checkpoint.header().iteration;
-    if (!is_validation_point(config_, done) || done_already.contains(done)) continue;
+    const bool own = !done_already.contains(done);
+    const bool average = averages && !averages_already.contains(done);
+    if (!is_validation_point(config_, done) || !(own || average)) continue;
     load(checkpoint);
-    if (!validate(done, "", done == config_.iterations)) return false;
+    const bool newest = done == config_.iterations;
+    if (own && !validate(done, "", newest)) return false;
+    if (average && !validate_ema(done, newest)) return false;
   }
   return true;
 }
@@ -159,8 +189,8 @@ class Examination {
         world_(world),
         dataset_(std::move(dataset)),
         report_(report),
-        watchdog_(world.rank(), config.hang_timeout),
         session_(config, Session::Use::Evaluation, world),
+        watchdog_(world.rank(), config.hang_timeout),
         // Lines go to standard error, because standard output holds the results.
         console_(leads() ? stderr : nullptr, stderr, leads() ? terminal_of(stderr) : Terminal{},
                  {}) {
@@ -188,8 +218,8 @@ class Examination {
   const comm::World& world_;
   std::shared_ptr<const io::Dataset> dataset_;
   const ValidationReport& report_;
-  Watchdog watchdog_;
   Session session_;
+  Watchdog watchdog_;  // uses the session
   Console console_;
 };
 

@@ -26,8 +26,10 @@ class Validator {
   /// From now on validates with this session, which must outlive this.
   void follow(Session& session) { session_ = &session; }
 
-  /// Validates the weights after `done` updates.
-  [[nodiscard]] bool validate(std::int64_t done) { return validate(done, "", true); }
+  /// Validates the weights after `done` updates, and their moving average if there is one.
+  [[nodiscard]] bool validate(std::int64_t done) {
+    return validate(done, "", true) && validate_ema(done, true);
+  }
   /// Validates the iteration that a restored run starts from, if the earlier process was stopped
   /// during that validation.
   [[nodiscard]] bool make_up_for(std::int64_t done);
@@ -42,6 +44,7 @@ class Validator {
  private:
   /// Weights older than the `newest` may have no finite loss.
   [[nodiscard]] bool validate(std::int64_t done, const std::string& name, bool newest);
+  [[nodiscard]] bool validate_ema(std::int64_t done, bool newest);
   [[nodiscard]] std::set<std::int64_t> validated(const std::string& name) const;
   void load(const io::CheckpointReader& checkpoint);
 

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <sstream>
+#include <vector>
 
 #include "millrace.hpp"
 #include "run_tables.hpp"
@@ -49,6 +51,7 @@ INSTANTIATE_TEST_SUITE_P(
     Precisions, RestoreTest,
     testing::Values(Case{"Float32", "1", {"--precision 32.32"}},
                     Case{"Bfloat16", "1", {"--precision 16.32"}},
+                    Case{"MovingAverage", "1", {"--ema-decay 0.99"}},
                     Case{"Bfloat16TwoThreads", "2", {"--precision 16.32"}},
                     Case{"GroupNormRecomputed",
                          "1",
@@ -70,6 +73,29 @@ TEST(LawTest, AValidationThatWasCutShortIsMadeUpFor) {
   EXPECT_EQ(timeless_columns(cut / "validation.csv"),
             timeless_columns(directory / "whole" / "validation.csv"));
   EXPECT_EQ(digest_of(cut), digest_of(directory / "whole"));
+}
+
+// Its folder below the run is a run, whose accuracy is that of the row with its name.
+TEST(EmaTest, TheAverageIsARunOfItsOwn) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  const Words options = "--epochs 1 --iterations-between-evals 5 --ema-decay 0.8";
+  expect_end(train(run, options + "--shards 2 --pipeline-splits b2/0/relu --ranks 1"), 0);
+  const std::filesystem::path average = run / "averages/ema-0.8";
+  EXPECT_TRUE(std::filesystem::exists(average / "checkpoints/ckpt-10"));
+  const Table table(run / "validation.csv");
+  EXPECT_EQ(table.columns().at("name"), (std::vector<std::string>{"", "ema-0.8", "", "ema-0.8"}));
+  std::ostringstream accuracy;
+  accuracy << "\"top1\":" << table.last("val_acc") / 100.0;
+  expect_in(millrace({"validate --json --restore-path", average}).output, {accuracy.str()});
+  EXPECT_NE(digest_of(average), digest_of(run));
+
+  const std::filesystem::path parts = directory / "parts";
+  ASSERT_EQ(train(parts, options + "--stop-after 5").code, 75);
+  expect_end(restore(parts, "--replicas 1"), 0);
+  EXPECT_EQ(digest_of(parts / "averages/ema-0.8"), digest_of(average));
+  expect_end(train(directory / "narrow", "--precision 16.16 --ema-decay 0.9"), 2,
+             {"--ema-decay 0.9: a moving average needs 32-bit master weights"});
 }
 
 // A longer run is the same whether it was interrupted or not, even before the first checkpoint that

@@ -307,6 +307,62 @@ TEST(LawTest, ClippingGivesTheBitsOfOneStage) {
   EXPECT_EQ(train(replicas).digest, whole.digest);
 }
 
+TEST(LawTest, MovingAveragesGiveTheBitsOfOneStage) {
+  const Layout one{.type = DType::BF16, .ema_decay = 0.9};
+  const std::string expected = train(one).digest;
+  for (const auto& [stages, schedule, chunks, recompute] :
+       {std::tuple{4, "1F1B", 1, true}, {8, "Looped", 2, false}, {3, "ZB-H1", 1, false}}) {
+    Layout cut = one;
+    cut.stages = stages;
+    cut.schedule = schedule;
+    cut.chunks = chunks;
+    cut.recompute = recompute;
+    EXPECT_EQ(train(cut).digest, expected) << name_of(cut);
+  }
+  Layout replicas = one;
+  replicas.replicas = 4;
+  const std::string whole = train(replicas).digest;
+  replicas.sharded = true;
+  replicas.stages = 3;
+  replicas.schedule = "1F1B";
+  EXPECT_EQ(train(replicas).digest, whole) << name_of(replicas);
+}
+
+// After update n: average -= (average - value) x (1 - d), d = min(D, (1 + n) / (10 + n)), and at
+// first the initial values.
+TEST(LawTest, MovingAveragesFollowTheFormula) {
+  constexpr double kDecay = 0.25;
+  const comm::World world;
+  TrainConfig config =
+      planned({.stages = 2, .trained = {"b2", "fc1"}, .ema_decay = kDecay}, ValidationMode::All);
+  Training training(config, world);
+  const auto average_name = [](const std::string& name) { return name + "/ema"; };
+  std::map<std::string, std::vector<float>> expected;
+  for (const models::Parameter& p : training.session().graph().parameters)
+    if (p.learns() || !p.trainable()) expected[p.name] = training.values().at(p.name);
+  EXPECT_FALSE(training.values().contains(average_name("b0/conv/kernel"))) << "frozen";
+  for (int n = 1; n <= 4; ++n) {
+    (void)training.step();
+    const auto now = training.values();
+    const float part = 1.0f - static_cast<float>(std::min(kDecay, (1.0 + n) / (10.0 + n)));
+    for (auto& [name, average] : expected) {
+      for (std::size_t i = 0; i < average.size(); ++i)
+        average[i] -= (average[i] - now.at(name)[i]) * part;
+      ASSERT_EQ(now.at(average_name(name)), average) << name << " after update " << n;
+    }
+  }
+  // In place of the weights and back.
+  const auto before = training.values();
+  const auto set = std::make_shared<NoiseDataset>(config.model.image, -1, kValidationImages);
+  const double own = training.validate(set).loss;
+  training.session().exchange_averages();
+  for (const auto& [name, average] : expected) ASSERT_EQ(training.values().at(name), average);
+  EXPECT_NE(training.validate(set).loss, own);
+  training.session().exchange_averages();
+  EXPECT_EQ(training.values(), before);
+  EXPECT_EQ(training.validate(set).loss, own);
+}
+
 // By hand: clipping to norm c an update that is the gradient itself moves the weights by c.
 TEST(LawTest, ClippingBoundsTheNorm) {
   const auto moved = [](double clip_norm) {

@@ -110,6 +110,7 @@ struct Layout {
   MixingConfig mixing = {};
   double smoothing = 0.0;
   SmoothingForm form = SmoothingForm::OtherClasses;
+  double ema_decay = 0.0;
 };
 
 inline std::string name_of(const Layout& layout) {
@@ -173,6 +174,7 @@ inline TrainConfig config_of(const Layout& layout) {
   config.precision = {.activations = layout.type,
                       .master = layout.narrow ? layout.type : DType::F32};
   config.optimiser.clip_norm = layout.clip_norm;
+  config.averaging.ema_decay = layout.ema_decay;
   if (layout.rule == UpdateRule::Adam || layout.rule == UpdateRule::AdamW)
     config.optimiser.epsilon = 1e-8;
   config.optimiser.sharded = layout.sharded;
