@@ -21,11 +21,16 @@ namespace {
 /// Kokkos starts once per process.
 class RuntimeOfTests final : public ::testing::Environment {
  public:
-  void SetUp() override { runtime = std::make_unique<Runtime>(1); }
-  void TearDown() override { runtime.reset(); }
-  static std::unique_ptr<Runtime> runtime;
+  void SetUp() override { held() = std::make_unique<Runtime>(1); }
+  void TearDown() override { held().reset(); }
+  static const Runtime& runtime() { return *held(); }
+
+ private:
+  static std::unique_ptr<Runtime>& held() {
+    static std::unique_ptr<Runtime> runtime;
+    return runtime;
+  }
 };
-std::unique_ptr<Runtime> RuntimeOfTests::runtime;
 [[maybe_unused]] const auto* const kEnvironment =
     ::testing::AddGlobalTestEnvironment(new RuntimeOfTests);
 
@@ -66,7 +71,7 @@ struct End {
 };
 
 End train_with(const TrainingOptions& options, int steps = 40) {
-  Training training(*RuntimeOfTests::runtime, network(), images(96, 1), options, images(50, 2));
+  Training training(RuntimeOfTests::runtime(), network(), images(96, 1), options, images(50, 2));
   End end;
   for (int i = 0; i < steps; ++i) {
     const Score score = training.step(0.1);
@@ -111,7 +116,7 @@ TEST(TrainingTest, EveryRuleLearnsIn16BitsToo) {
   for (const OptimiserRow& row : kOptimisers) {
     TrainingOptions options = {.batch_size = 16, .rule = row.rule};
     options.precision = {.activations = DType::BF16, .master = DType::F32};
-    Training training(*RuntimeOfTests::runtime, network(), images(96, 1), options);
+    Training training(RuntimeOfTests::runtime(), network(), images(96, 1), options);
     const bool adam = row.rule == UpdateRule::Adam || row.rule == UpdateRule::AdamW;
     const double rate = row.rule == UpdateRule::Lars ? 5.0 : adam ? 0.01 : 0.02;
     const double first = training.step(rate).loss;
@@ -123,11 +128,11 @@ TEST(TrainingTest, EveryRuleLearnsIn16BitsToo) {
 TEST(TrainingTest, LoadedCheckpointContinuesBitForBit) {
   const test::TemporaryDirectory directory;
   const TrainingOptions options = {.batch_size = 8};
-  Training straight(*RuntimeOfTests::runtime, network(), images(96, 1), options);
+  Training straight(RuntimeOfTests::runtime(), network(), images(96, 1), options);
   for (int i = 0; i < 5; ++i) (void)straight.step(0.1);
   const std::filesystem::path saved = straight.save(directory.path());
   EXPECT_EQ(saved.filename(), "ckpt-5");
-  Training continued(*RuntimeOfTests::runtime, network(), images(96, 1), options);
+  Training continued(RuntimeOfTests::runtime(), network(), images(96, 1), options);
   continued.load(saved);
   EXPECT_EQ(continued.steps(), 5);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(continued.step(0.1).loss, straight.step(0.1).loss);
@@ -135,7 +140,7 @@ TEST(TrainingTest, LoadedCheckpointContinuesBitForBit) {
 }
 
 TEST(TrainingTest, WhatDoesNotGoTogetherIsRefused) {
-  const Runtime& runtime = *RuntimeOfTests::runtime;
+  const Runtime& runtime = RuntimeOfTests::runtime();
   const auto refusal = [&](const models::Graph& graph, const TrainingOptions& options) {
     return message_of(ErrorKind::Config,
                       [&] { const Training training(runtime, graph, images(4, 1), options); });
