@@ -113,7 +113,7 @@ std::string training_options(const FoundLayout& layout) {
   std::string text = fmt::format("--batch-size {} --gradients-to-accumulate {}", layout.plan.batch,
                                  layout.plan.micro_batches);
   if (layout.request.replicas > 1) text += fmt::format(" --replicas {}", layout.request.replicas);
-  if (layout.request.program.recompute == Recompute::Stage) text += " --xla-recompute";
+  if (layout.request.program.recompute == Recompute::Stage) text += " --recompute segments";
   if (schedule.devices == 1) return text;
   text += fmt::format(" --shards {} --pipeline-schedule {}", schedule.devices, schedule.name);
   if (schedule.chunks > 1) text += fmt::format(" --chunks {}", schedule.chunks);

@@ -52,7 +52,7 @@ std::vector<partition::FoundLayout> layouts_that_fit(const models::Graph& graph,
     std::int64_t rest = search.rest;
     std::erase_if(found, [&](const partition::FoundLayout& layout) {
       const train::DeviceUse use = use_of(layout, needs);
-      if (use.need <= search.memory_limit) return false;
+      if (use.need + train::kBaseVaries <= search.memory_limit) return false;
       rest = std::max(rest, use.rest + train::kBaseVaries);
       return true;
     });

