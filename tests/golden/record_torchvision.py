@@ -25,23 +25,13 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms import autoaugment
 from torchvision.transforms import functional
 
+from record_pillow import picture
+
 PLACE = Path(__file__).resolve().parent / "torchvision" / "augment.json"
 SIZES = [(32, 32), (57, 41), (224, 224)]  # width, height
 MAGNITUDES = [0, 1, 5, 9, 14, 15, 16, 22, 30]
 FACTORS = [0.0, 0.3, 0.6, 1.0, 1.27, 1.4, 1.9]
 TURNS = [-0.5, -0.21, -0.003, 0.0, 0.1, 0.37, 0.5]
-
-
-def picture(width: int, height: int) -> Image.Image:
-    data = bytearray()
-    for y in range(height):
-        for x in range(width):
-            for c in range(3):
-                slope = (3 * x + 2 * y) * (c + 1)
-                edge = (x // 5 + y // 7) % 2 * 90
-                mixed = x * 2654435761 ^ y * 2246822519 ^ c * 3266489917
-                data.append((slope % 131 + edge + ((mixed & 0xFFFFFFFF) >> 27)) & 255)
-    return Image.frombytes("RGB", (width, height), bytes(data))
 
 
 def recorded(image: Image.Image) -> dict:
