@@ -23,6 +23,7 @@ static_assert(std::endian::native == std::endian::little,
               "tensors are stored in the byte order of memory");
 
 constexpr auto kChunkBytes = static_cast<hsize_t>(kHdf5PieceBytes);
+constexpr std::size_t kMetadataBytes = std::size_t{512} << 10;
 constexpr const char* kTypeAttribute = "dtype";
 
 // Keeps the innermost reason, which comes first, on one line.
@@ -103,6 +104,7 @@ class Hdf5Writer::State {
     const PropertyHandle access(H5Pcreate(H5P_FILE_ACCESS));
     report_.check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST),
                   "choose the format of", "the file");
+    bound_cache(access);
     Hdf5Output* const output = &output_;
     report_.check(H5Pset_driver(access.get(), hdf5_driver(), &output), "set up", "the file");
     file_ = FileHandle(
@@ -175,6 +177,19 @@ class Hdf5Writer::State {
   }
 
  private:
+  /// By default the cache of metadata grows with the number of tensors, to 32 MB.
+  void bound_cache(const PropertyHandle& access) const {
+    H5AC_cache_config_t cache{};
+    cache.version = H5AC__CURR_CACHE_CONFIG_VERSION;
+    report_.check(H5Pget_mdc_config(access.get(), &cache), "set up", "the file");
+    cache.set_initial_size = true;
+    cache.initial_size = cache.min_size = cache.max_size = kMetadataBytes;
+    cache.incr_mode = H5C_incr__off;
+    cache.flash_incr_mode = H5C_flash_incr__off;
+    cache.decr_mode = H5C_decr__off;
+    report_.check(H5Pset_mdc_config(access.get(), &cache), "set up", "the file");
+  }
+
   DatasetHandle create(const std::string& name, const TypeHandle& stored, DType type,
                        std::span<const std::int64_t> shape) const {
     const std::vector<hsize_t> extents = stored_extents(shape);

@@ -52,7 +52,8 @@ Stage::Stage(const Graph& graph, OpRange range, const StageOptions& options, ops
   host_rank_.resize(largest);
   host_label_.resize(static_cast<std::size_t>(options.evaluation_batch));
   if (options.batch > 0) {
-    const ProgramOptions training = with_segments(graph, range, options, options.slots);
+    const ProgramOptions training =
+        with_segments(graph, range, static_cast<const ProgramOptions&>(options), options.slots);
     training_.emplace(graph, compile(graph, range, training), options.slots, backend, parameters_,
                       options.label_smoothing);
   }

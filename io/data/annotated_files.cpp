@@ -37,7 +37,7 @@ fs::path base_of(const Annotation& first, const fs::path& file, const fs::path& 
   const std::array roots = {file.parent_path(), directory};
   for (const fs::path& root : roots)
     for (const std::string_view name : kFolders)
-      if (const fs::path base = name.empty() ? root : root / name; has_first(base)) return base;
+      if (fs::path base = name.empty() ? root : root / name; has_first(base)) return base;
   const bool same = roots[0] == roots[1];
   fail(ErrorKind::Data,
        "{}: line {} lists '{}', which is not in {}{}: paths may begin there, or in their folders "

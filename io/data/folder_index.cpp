@@ -237,7 +237,7 @@ FolderIndex index_annotated(const fs::path& annotations, const fs::path& directo
   const auto is_current = [&](const FolderIndex& index) {
     return index.sources == sources &&
            files_are_unchanged(
-               index, [&](const ImageFile&) { return folder; }, options.threads);
+               index, [&](const ImageFile&) -> const fs::path& { return folder; }, options.threads);
   };
   return find_index(
       kAnnotated, annotations, split, options, is_current,

@@ -64,7 +64,7 @@ std::filesystem::path external_file(const TensorProto& tensor, const OnnxPlace& 
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::weakly_canonical(
       place.folder.empty() ? place.folder : std::filesystem::absolute(place.folder), error);
-  const std::filesystem::path file = std::filesystem::weakly_canonical(folder / location, error);
+  std::filesystem::path file = std::filesystem::weakly_canonical(folder / location, error);
   const auto [end, ignored] = std::mismatch(folder.begin(), folder.end(), file.begin(), file.end());
   if (place.folder.empty() || location.empty() || location.is_absolute() || error ||
       end != folder.end() || file == folder)

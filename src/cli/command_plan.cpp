@@ -139,8 +139,8 @@ Planned plan_of(const models::Graph& graph, const Resolution& resolution, const 
   }
 }
 
-/// The resident memory that processes of the run begin with. It varies a little from time to time,
-/// so that all of a plan takes one value. Collective.
+/// The most resident memory that a process of the run begins with. It varies a little from time to
+/// time, so that all that is tried within --device-memory takes one value. Collective.
 std::int64_t base_of_processes(const train::TrainConfig& config, const train::TrainInputs& inputs,
                                const comm::World& world) {
   std::int64_t most = 0;
@@ -152,13 +152,10 @@ std::int64_t base_of_processes(const train::TrainConfig& config, const train::Tr
 using ForecastProcesses =
     std::function<std::vector<partition::ProcessMemory>(const train::TrainConfig&)>;
 
-/// The memory of the run's processes, as they will find it themselves. Errors: Config if a device
-/// needs more than --device-memory, with what fits.
+/// Adds the memory of the run's processes, as they will find it themselves.
 void add_memory(partition::Plan& plan, const models::Graph& graph, const train::TrainConfig& config,
-                const ForecastProcesses& forecast) {
-  require_device_memory(
-      config, [&](const train::TrainConfig& other) { return train::device_use(forecast(other)); });
-  plan.processes = forecast(config);
+                std::vector<partition::ProcessMemory> processes) {
+  plan.processes = std::move(processes);
   plan.memory = train::sizes_of_stages(graph, config);
   if (std::ssize(plan.device_of) != config.pipeline.ranks.devices) return;
   // Every device has one stage, whose validation the session has sized as well.
@@ -294,7 +291,11 @@ int make_and_print(const Invocation& invocation, const Options& options, const D
   if (world.rank() != 0) return 0;
   world.fail_together();  // the others have done their part
   config.pipeline.schedule = with_communication(planned.compute, links);
-  add_memory(planned.plan, graph, config, forecast);
+  require_device_memory(
+      config, [&](const train::TrainConfig& other) { return train::device_use(forecast(other)); });
+  add_memory(
+      planned.plan, graph, config,
+      config.device_memory > 0 ? forecast(config) : forecast_processes(config, inputs, world));
   print_plan(planned, graph, invocation.options, request, costs, config);
   return 0;
 }

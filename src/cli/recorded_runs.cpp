@@ -93,6 +93,7 @@ std::vector<fs::path> runs_below(const fs::path& folder, RunsWith with) {
     if (is_run(it->path(), with)) found.emplace_back(last_written(it->path()), it->path());
   std::sort(found.begin(), found.end(), std::greater<>());
   std::vector<fs::path> runs;
+  runs.reserve(found.size());
   for (auto& [time, run] : found) runs.push_back(std::move(run));
   return runs;
 }

@@ -39,8 +39,8 @@ std::int64_t rest_beside_stages(const Reader& read, const Graph& graph, const Tr
   const std::int64_t tensors = 1 + std::ssize(update_slots(config.optimiser.kind));
   if (saves)  // copies of the tensors, of an average device, and what HDF5 needs
     rest += 4 * tensors * graph.trainable_elements() / config.pipeline.ranks.devices +
-            train::open_checkpoint_bytes(tensors * std::ssize(graph.parameters) /
-                                         config.pipeline.ranks.devices);
+            train::read_back_bytes(tensors * std::ssize(graph.parameters) /
+                                   config.pipeline.ranks.devices);
   return rest;
 }
 

@@ -12,6 +12,9 @@
 #include <utility>
 
 #ifdef MILLRACE_ONEDNN
+#include <link.h>
+#include <sys/mman.h>
+
 #include <oneapi/dnnl/dnnl.hpp>
 #endif
 #ifdef _OPENMP
@@ -25,6 +28,21 @@
 
 namespace millrace::device {
 namespace {
+
+#ifdef MILLRACE_ONEDNN
+/// Takes the vendor's code out of resident memory: what is called again is read again.
+int release_code(dl_phdr_info* library, std::size_t, void*) {
+  if (std::string_view(library->dlpi_name).find("libdnnl") == std::string_view::npos) return 0;
+  for (int i = 0; i < library->dlpi_phnum; ++i) {
+    const ElfW(Phdr)& part = library->dlpi_phdr[i];
+    if (part.p_type != PT_LOAD || (part.p_flags & (PF_X | PF_W)) != PF_X) continue;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): that is how the loader says where things lie
+    (void)madvise(reinterpret_cast<void*>(library->dlpi_addr + part.p_vaddr), part.p_memsz,
+                  MADV_DONTNEED);
+  }
+  return 0;
+}
+#endif
 
 /// Without this check OpenMP would start fewer threads than requested, and Kokkos would end the
 /// process. Errors: Config.
@@ -163,6 +181,7 @@ void release_unused() {
   const int capacity = dnnl::get_primitive_cache_capacity();
   dnnl::set_primitive_cache_capacity(0);
   dnnl::set_primitive_cache_capacity(capacity);
+  (void)dl_iterate_phdr(release_code, nullptr);
 #endif
 #ifdef __GLIBC__
   (void)malloc_trim(0);

@@ -109,7 +109,7 @@ class CheckpointMean {
 };
 
 std::vector<io::TensorInfo> CheckpointMean::tensors_of_all() const {
-  const std::vector<io::TensorInfo> expected = io::CheckpointReader(checkpoints_.front()).tensors();
+  std::vector<io::TensorInfo> expected = io::CheckpointReader(checkpoints_.front()).tensors();
   for (const fs::path& path : checkpoints_.subspan(1)) check(io::CheckpointReader(path), expected);
   return expected;
 }
@@ -245,7 +245,7 @@ std::int64_t averaging_bytes(const models::Graph& graph, const TrainConfig& conf
   constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
   constexpr auto kDouble = static_cast<std::int64_t>(sizeof(double));
   const std::int64_t sums = std::min(std::max(kSumBytes, kDouble * largest), kDouble * elements);
-  return kFloat * (elements + largest) + sums + open_checkpoint_bytes(tensors);
+  return kFloat * (elements + largest) + sums + read_back_bytes(tensors);
 }
 
 fs::path place_of_average(const fs::path& run_directory, const std::string& name) {

@@ -106,7 +106,8 @@ partition::ProcessMemory forecast_memory(const Session& session, const TrainConf
   partition::ProcessMemory process{.rank = session.rank(), .devices = session.device_memory()};
   process.base = base;
   process.library = session.library_bytes();
-  process.messages = config.pipeline.ranks.ranks > 1 ? kMessages : 0;
+  const pipeline::RankMap& map = config.pipeline.ranks;
+  process.messages = map.ranks > 1 ? kMessages * map.devices_per_rank() : 0;
   process.loader = reading_bytes(session, config, inputs);
   if (!config.run_directory.empty())
     process.checkpoints = session.tensors().checkpoint_bytes(process.rank == 0) + kWriting;
@@ -127,8 +128,10 @@ std::vector<partition::ProcessMemory> forecast_processes(const TrainConfig& conf
                                                          const TrainInputs& inputs,
                                                          const comm::World& world,
                                                          std::optional<std::int64_t> base) {
-  // MPI in a process that a launcher started. Measured with Open MPI.
-  constexpr std::int64_t kLaunched = 9'200'000;
+  // What a training reads and opens before it measures itself, and MPI in a process that a launcher
+  // started. Measured with Open MPI.
+  constexpr std::int64_t kStarted = 800'000;
+  constexpr std::int64_t kLaunched = 10'200'000;
   const pipeline::RankMap& map = config.pipeline.ranks;
   const bool launched = world.size() == map.ranks;
   const int last = config.optimiser.sharded ? map.ranks - 1 : map.rank_of(0, map.devices - 1);
@@ -136,7 +139,7 @@ std::vector<partition::ProcessMemory> forecast_processes(const TrainConfig& conf
   for (int rank = 0; rank <= last; ++rank) {
     device::release_unused();
     const Session session(config, Use::Training, world, rank);
-    const std::int64_t measured = resident_bytes() + (launched ? 0 : kLaunched);
+    const std::int64_t measured = resident_bytes() + (launched ? kStarted : kLaunched);
     processes.push_back(forecast_memory(session, config, inputs, base.value_or(measured)));
   }
   return processes;

@@ -31,19 +31,15 @@ struct TrainInputs;
 /// Total memory of the machine in bytes; 0 if unknown.
 [[nodiscard]] std::int64_t machine_bytes();
 
-/// Tensors up to this size count as small in open_checkpoint_bytes().
-inline constexpr std::int64_t kSmallTensor = 4096;
-
-/// Memory that HDF5 uses for itself and for the data sets of an open file, of which `small` are
-/// small; measured. It grows until its cache of metadata is full; large tensors leave holes between
-/// what is cached. A file with very many is read back with more.
-[[nodiscard]] constexpr std::int64_t open_checkpoint_bytes(std::int64_t tensors,
-                                                           std::int64_t small = 0) {
-  constexpr std::int64_t kCached = 800;
-  constexpr std::int64_t kReadWithLittle = 1100;
-  const std::int64_t full = kCached * (32'000 * (tensors - small) + 20'000 * small);
-  const std::int64_t each = std::min(32'000 * tensors, full / std::max<std::int64_t>(1, tensors));
-  return 4'000'000 + each + 16'000 * std::max<std::int64_t>(0, tensors - kReadWithLittle);
+/// Memory that writing a checkpoint's part of so many tensors takes besides them: HDF5, whose cache
+/// is bounded, and its code. Measured.
+[[nodiscard]] constexpr std::int64_t writing_bytes(std::int64_t tensors) {
+  return 3'200'000 + 10'000 * std::min<std::int64_t>(tensors, 100);
+}
+/// What reading it back takes besides a tensor: what is known of all, and what writing has left.
+[[nodiscard]] constexpr std::int64_t read_back_bytes(std::int64_t tensors) {
+  return 4'800'000 + 25'000 * std::min<std::int64_t>(tensors, 100) +
+         2'000 * std::max<std::int64_t>(tensors - 100, 0);
 }
 
 /// By how many bytes the base of a process varies from start to start; measured. Whatever is

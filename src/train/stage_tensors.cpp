@@ -264,22 +264,22 @@ Snapshot StageTensors::snapshot() const {
 std::int64_t StageTensors::checkpoint_bytes(bool reads_back) const {
   std::int64_t copied = 0;
   std::int64_t tensors = 0;
-  std::int64_t small = 0;
   std::int64_t largest_here = 0;
   visit(Replicas::First, [&](const io::TensorInfo& info, const pipeline::StoredValues&) {
     ++tensors;
-    small += info.bytes() <= kSmallTensor ? 1 : 0;
     copied += info.bytes();
     largest_here = std::max(largest_here, info.bytes());
   });
-  std::int64_t largest = 0;  // of the whole network
-  if (reads_back)
+  if (tensors == 0 && !reads_back) return 0;
+  // HDF5 holds a piece of a tensor twice while it is written.
+  std::int64_t more = writing_bytes(tensors) + 2 * std::min(largest_here, io::kHdf5PieceBytes);
+  if (reads_back) {
+    std::int64_t largest = 0;  // of the whole network
     for (const io::TensorInfo& info : checkpoint_tensors())
       largest = std::max(largest, info.bytes());
-  // HDF5 holds a piece of a tensor twice while it is written.
-  const std::int64_t writing = 2 * std::min(largest_here, io::kHdf5PieceBytes);
-  return (tensors > 0 ? open_checkpoint_bytes(tensors, small) : 0) + copied +
-         std::max(writing, largest);
+    more = std::max(more, read_back_bytes(tensors) + largest);
+  }
+  return copied + more;
 }
 
 std::vector<io::TensorInfo> StageTensors::checkpoint_tensors() const {
