@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cli/dialect.hpp"
+#include "cli/launch.hpp"
 #include "cli/option_text.hpp"
 #include "cli/prepare.hpp"
 #include "cli/recipes.hpp"
@@ -276,14 +277,9 @@ int run(std::span<const std::string> words, const Environment& environment) {
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       fail(ErrorKind::Io, "cannot write to standard output");
     return code;
-  } catch (const ErrorWithTable& error) {
-    std::string mark = "millrace: error: ";
-    for (const std::string& line : split_list(error.what(), '\n'))
-      print_error(std::exchange(mark, "") + line);
-    return exit_code(error.kind());
   } catch (...) {
     const Error error = current_error();
-    print_error(fmt::format("millrace: error: {}", error.what()));
+    report_error(error);
     return exit_code(error.kind());
   }
 }

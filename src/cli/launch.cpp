@@ -223,6 +223,12 @@ StartupWatch::StartupWatch(const Options& options) {
                       static_cast<int>(options.value<std::int64_t>("hang-timeout")));
 }
 
+void report_error(const Error& error, std::string_view place) {
+  print_error(fmt::format("millrace: error: {}{}", place, error.what()));
+  if (error.table().empty()) return;
+  for (const std::string& line : split_list(error.table(), '\n')) print_error(line);
+}
+
 int run_on_all_ranks(const comm::World& world, const std::function<int()>& body) {
   if (world.size() == 1) return body();
   try {
@@ -230,10 +236,10 @@ int run_on_all_ranks(const comm::World& world, const std::function<int()>& body)
   } catch (...) {
     const Error error = current_error();
     if (!world.failing_together()) {
-      print_error(fmt::format("millrace: error: rank {}: {}", world.rank(), error.what()));
+      report_error(error, fmt::format("rank {}: ", world.rank()));
       world.abort(exit_code(error.kind()));
     }
-    if (world.rank() == 0) print_error(fmt::format("millrace: error: {}", error.what()));
+    if (world.rank() == 0) report_error(error);
     return exit_code(error.kind());
   }
 }

@@ -5,11 +5,13 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/cluster.hpp"
 #include "cli/commands.hpp"
 #include "comm/world.hpp"
+#include "core/error.hpp"
 #include "train/config.hpp"
 #include "train/watchdog.hpp"
 
@@ -47,6 +49,10 @@ class StartupWatch {
  private:
   std::optional<train::Watchdog> watchdog_;
 };
+
+/// Prints an error as the last thing that a command says, and the table that belongs to it. `place`
+/// stands before the message.
+void report_error(const Error& error, std::string_view place = {});
 
 /// Runs `body` on every rank of a world. Rank 0 reports an error that all ranks share. An error of
 /// a single rank ends all ranks and names that rank.

@@ -186,7 +186,9 @@ Options with_given(Options given, const Options& recorded, Over* over) {
       options.set(*find_option("valid-batch-size"), *batch);
     given.erase("batch-size");
   }
-  return merge(std::move(options), over(given, recorded));
+  Options others = over(given, recorded);
+  if (options.text("precision") == "32.32") others.erase("half");  // of the training
+  return merge(std::move(options), others);
 }
 
 /// Requires that the images have the classes of the network that was recorded, and takes the names

@@ -90,12 +90,6 @@ struct Resolution {
   std::vector<std::string> notices;  ///< one line each, to print before those of the layout
 };
 
-/// An error whose message goes on with a table on lines of its own.
-class ErrorWithTable : public Error {
- public:
-  using Error::Error;
-};
-
 /// Errors: Usage for --quiet with --verbose.
 [[nodiscard]] train::Verbosity verbosity_of(const Options& options);
 [[nodiscard]] inline bool is_quiet(const Options& options) {

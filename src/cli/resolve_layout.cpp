@@ -112,12 +112,12 @@ partition::SplitRequest sharding(Reader& read) {
   } catch (const Error& error) {
     message = error.what();
   }
-  throw ErrorWithTable(ErrorKind::Usage,
-                       fmt::format("{}\n{}\n--pipeline-splits auto would select: {}", message,
-                                   partition::cut_table(graph, costs, program.batch, program.type),
-                                   join(partition::choose_splits(
-                                            graph, request, {.memory_limit = config.device_memory}),
-                                        " ")));
+  throw Error(ErrorKind::Usage, message,
+              fmt::format("{}\n--pipeline-splits auto would select: {}",
+                          partition::cut_table(graph, costs, program.batch, program.type),
+                          join(partition::choose_splits(graph, request,
+                                                        {.memory_limit = config.device_memory}),
+                               " ")));
 }
 
 /// The compute actions of --pipeline-schedule-file if given.

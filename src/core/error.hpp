@@ -24,6 +24,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace millrace {
 
@@ -46,14 +47,17 @@ enum class ErrorKind {
 [[nodiscard]] int exit_code(ErrorKind kind) noexcept;
 
 /// The project's only exception type. The message is one line: what failed, where, expected and
-/// found value, what to do.
+/// found value, what to do. A table of what is possible may follow, on lines of its own.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  Error(ErrorKind kind, const std::string& message, std::string table = {})
+      : std::runtime_error(message), kind_(kind), table_(std::move(table)) {}
   [[nodiscard]] ErrorKind kind() const noexcept { return kind_; }
+  [[nodiscard]] const std::string& table() const noexcept { return table_; }
 
  private:
   ErrorKind kind_;
+  std::string table_;
 };
 
 /// The exception that is being handled, as an Error: files that cannot be accessed are Io, lack of

@@ -16,21 +16,28 @@
 namespace millrace::train {
 namespace {
 
-/// An error as text for communication: its kind, a space, the message. Empty: no error.
+/// An error as text for communication: its kind, the length of its table, the table and the
+/// message, with spaces between. Empty: no error.
 std::string text_of(const std::function<void()>& f) {
   try {
     f();
     return {};
   } catch (const std::exception&) {
     const Error error = current_error();
-    return std::to_string(static_cast<int>(error.kind())) + " " + error.what();
+    return fmt::format("{} {} {} {}", static_cast<int>(error.kind()), error.table().size(),
+                       error.table(), error.what());
   }
 }
 
-[[noreturn]] void throw_text(const std::string& text) {
-  std::size_t digits = 0;
-  const auto kind = static_cast<ErrorKind>(std::stoi(text, &digits));
-  throw Error(kind, text.substr(digits + 1));
+/// Throws that error, with `place` before its message.
+[[noreturn]] void throw_text(const std::string& text, const std::string& place) {
+  std::size_t kind_ends = 0;
+  const int kind = std::stoi(text, &kind_ends);
+  std::size_t length_ends = 0;
+  const std::string rest = text.substr(kind_ends + 1);
+  const auto length = static_cast<std::size_t>(std::stoul(rest, &length_ends));
+  throw Error(static_cast<ErrorKind>(kind), place + rest.substr(length_ends + length + 2),
+              rest.substr(length_ends + 1, length));
 }
 
 /// The part of a line before its value, or the whole line.
@@ -84,18 +91,17 @@ std::optional<io::CheckpointReader> open_together(
 
 void Together::run(const std::function<void()>& f) const {
   if (world_->size() == 1) return f();
-  std::string first;
   const std::vector<std::string> texts = world_->gather(text_of(f));
-  for (std::size_t r = 0; r < texts.size() && first.empty(); ++r) {
-    first = texts[r];
-    if (first.empty() || r == 0) continue;
-    const std::size_t message = first.find(' ') + 1;  // name the failing rank: the others are fine
-    first = first.substr(0, message) + "rank " + std::to_string(r) + ": " + first.substr(message);
-  }
-  first = world_->broadcast(first);
+  const auto failed = std::ranges::find_if_not(texts, &std::string::empty);
+  const std::string first = world_->broadcast(failed == texts.end() ? "" : *failed);
+  // Later ranks are named: the others are fine.
+  const std::string place =
+      world_->broadcast(failed == texts.begin() || failed == texts.end()
+                            ? ""
+                            : fmt::format("rank {}: ", failed - texts.begin()));
   if (first.empty()) return;
   world_->fail_together();
-  throw_text(first);
+  throw_text(first, place);
 }
 
 void Together::lead(const std::function<void()>& f) const {

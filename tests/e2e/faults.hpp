@@ -32,11 +32,11 @@ inline Words on_ranks(int ranks) {
 /// `iterations` of 16 images, 40 per epoch, with a checkpoint after every `saved`-th iteration (0:
 /// only at the end).
 inline Words short_training(int iterations, int saved) {
-  return small_training() + Words{
-                                "--batch-size 8 --gradients-to-accumulate 2 --threads-per-device 1 "
-                                "--warmup-epochs 0 --seed 5 --iterations",
-                                std::to_string(iterations), "--ckpts-per-epoch",
-                                std::to_string(saved == 0 ? 0 : 40 / saved), "--no-validation"};
+  return small_training() +
+         "--batch-size 8 --gradients-to-accumulate 2 --threads-per-device 1 --warmup-epochs 0 "
+         "--seed 5 --no-validation" +
+         Words{"--iterations", std::to_string(iterations), "--ckpts-per-epoch",
+               std::to_string(saved == 0 ? 0 : 40 / saved)};
 }
 
 /// The newest checkpoint that verifies.

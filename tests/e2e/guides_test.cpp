@@ -53,7 +53,7 @@ const fs::path& records() {
   static const TemporaryDirectory directory;
   static const fs::path made = [] {
     write_raw(directory / "imagenet", "train", "validation");
-    const fs::path out = directory / "imagenet" / "tf_records";
+    fs::path out = directory / "imagenet" / "tf_records";
     expect_end(millrace({"data convert", out, "--raw-dir", directory / "imagenet",
                          "--train-shards 2 --validation-shards 1"}),
                0, {"training: 24 images of 3 classes", "validation: 6 images"});
@@ -73,11 +73,6 @@ fs::path run_of(const ProcessResult& result) {
 
 ProcessResult with_environment(const Words& variables, const Words& line) {
   return run_process("/usr/bin/env", variables + Words{std::string(MILLRACE_BINARY)} + line);
-}
-
-ProcessResult mpirun(int ranks, const Words& line, const Words& options = {}) {
-  return run_process("/usr/bin/env", kMpirun + options + Words{"-np", std::to_string(ranks)} +
-                                         Words{std::string(MILLRACE_BINARY)} + line);
 }
 
 /// The accuracies and losses in the lines of validations, without times.

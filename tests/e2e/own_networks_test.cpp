@@ -22,14 +22,10 @@ std::filesystem::path written(const std::filesystem::path& path, const OnnxBytes
 
 Words training(const std::filesystem::path& file, const std::filesystem::path& run,
                const Words& more = {}) {
-  return Words{"train --model",
-               file,
-               "--dataset cifar-10 --data-dir",
-               small_data(),
-               "--abs-learning-rate 0.05 --warmup-epochs 0 --batch-size 8 "
-               "--gradients-to-accumulate 4 --iterations 6 --no-validation --seed 5 --precision "
-               "32.32 --threads-per-device 1 --run-dir",
-               run} +
+  return Words{"train --model", file, "--data-dir", small_data(), "--run-dir", run} +
+         "--dataset cifar-10 --abs-learning-rate 0.05 --warmup-epochs 0 --batch-size 8 "
+         "--gradients-to-accumulate 4 --iterations 6 --no-validation --seed 5 --precision 32.32 "
+         "--threads-per-device 1" +
          more;
 }
 
