@@ -164,7 +164,7 @@ Inference ScaleChannels::infer(const OpInputs& in) const {
 }
 
 Inference Pool::infer(const OpInputs& in) const {
-  const Inference result = slide(in.x(), kernel, stride, pad, {1, 1}, in.x().c);
+  Inference result = slide(in.x(), kernel, stride, pad, {1, 1}, in.x().c);
   if (!result.misfit.empty()) return result;
   if (std::max(pad.top, pad.bottom) >= kernel.h || std::max(pad.left, pad.right) >= kernel.w) {
     return misfit("padding {} {} {} {} (top bottom left right) must be less than the window {}",

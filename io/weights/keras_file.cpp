@@ -29,6 +29,16 @@ std::string layer_and_variable(const std::string& path) {
   return layer == std::string::npos ? path : path.substr(layer + 1);
 }
 
+/// The name of Keras 1 and 2. Keras 3 writes no ":0", and "kernel" for that of a depthwise
+/// convolution, too.
+std::string older_name(std::string name) {
+  constexpr std::string_view kKernel = "/kernel";
+  if (name.ends_with(":0")) return name;
+  if (name.ends_with(kKernel) && name.find("dwconv") != std::string::npos)
+    name.replace(name.size() - kKernel.size(), kKernel.size(), "/depthwise_kernel");
+  return name + ":0";
+}
+
 class KerasFile {
  public:
   explicit KerasFile(const std::filesystem::path& path) : result_(path) {
@@ -77,7 +87,7 @@ class KerasFile {
     std::vector<std::byte> bytes(static_cast<std::size_t>(*elements) * sizeof(float));
     if (H5Dread(set.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()) < 0)
       refuse(path + " cannot be read");
-    result_.add(layer_and_variable(path), "F32", shape, std::move(bytes));
+    result_.add(older_name(layer_and_variable(path)), "F32", shape, std::move(bytes));
   }
 
   Hdf5Session session_;

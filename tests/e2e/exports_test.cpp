@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "millrace.hpp"
+#include "python_script.hpp"
 
 namespace millrace::test {
 namespace {
@@ -113,17 +113,10 @@ TEST(ExportTest, H5pyAloneIsEnough) {
 }
 
 // Needs torch, torchvision, timm, onnx, onnxruntime and safetensors from PyPI.
-TEST(ExportTest, OtherLibrariesGiveTheSameLogits) {
-  const char* const python = std::getenv("MILLRACE_TEST_PYTHON");
-  if (python == nullptr) GTEST_SKIP() << "set MILLRACE_TEST_PYTHON to a Python with PyTorch";
-  const TemporaryDirectory directory;
-  const std::string script = std::string(MILLRACE_SOURCE_DIR) + "/tests/support/compare_weights.py";
-  const ProcessResult result =
-      run_process(python, {script, std::string(MILLRACE_BINARY), directory.path().string()});
-  if (result.code == 77) GTEST_SKIP() << python << " lacks one of the libraries";
-  std::printf("%s", result.output.c_str());
-  EXPECT_EQ(result.code, 0);
-}
+TEST(ExportTest, OtherLibrariesGiveTheSameLogits) { run_comparison("compare_weights.py"); }
+
+// Needs tensorflow and onnxruntime from PyPI.
+TEST(ExportTest, KerasGivesTheSameLogits) { run_comparison("compare_keras.py"); }
 
 }  // namespace
 }  // namespace millrace::test

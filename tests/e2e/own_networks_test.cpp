@@ -9,7 +9,7 @@
 #include <iterator>
 #include <string>
 
-#include "millrace.hpp"
+#include "python_script.hpp"
 #include "tests/support/onnx_bytes.hpp"
 
 namespace millrace::test {
@@ -121,17 +121,7 @@ TEST(OwnNetworkRunTest, RefusesWhatDoesNotFit) {
 }
 
 // Needs torch, onnx and onnxscript from PyPI.
-TEST(OwnNetworkRunTest, FollowsPyTorch) {
-  const char* const python = std::getenv("MILLRACE_TEST_PYTHON");
-  if (python == nullptr) GTEST_SKIP() << "set MILLRACE_TEST_PYTHON to a Python with PyTorch";
-  const TemporaryDirectory directory;
-  const std::string script = std::string(MILLRACE_SOURCE_DIR) + "/tests/support/train_onnx.py";
-  const ProcessResult result =
-      run_process(python, {script, std::string(MILLRACE_BINARY), directory.path().string()});
-  if (result.code == 77) GTEST_SKIP() << python << " lacks one of the libraries";
-  std::printf("%s", result.output.c_str());
-  EXPECT_EQ(result.code, 0);
-}
+TEST(OwnNetworkRunTest, FollowsPyTorch) { run_comparison("train_onnx.py"); }
 
 }  // namespace
 }  // namespace millrace::test

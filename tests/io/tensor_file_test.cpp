@@ -7,8 +7,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "io/hdf5.hpp"
 #include "io/weights/pickle.hpp"
 #include "tests/io/safetensors_file.hpp"
 #include "tests/support/file_bytes.hpp"
@@ -51,6 +54,27 @@ TEST(TensorFileTest, ReadsWeightsOfKeras) {
   EXPECT_EQ(tensors.at("conv1_conv/kernel:0").to_floats()[11], 11.0f);
   EXPECT_EQ(tensors.at("conv1_conv/bias:0").to_floats(), (Floats{1, 1, 1}));
   EXPECT_EQ(tensors.at("predictions/kernel:0").to_floats(), (Floats{0, 1, 2, 3}));
+}
+
+// Without ":0", and with one name for the kernels of all convolutions.
+TEST(TensorFileTest, ReadsWeightsOfKeras3) {
+  const TemporaryDirectory directory;
+  Hdf5Writer writer(directory / "new.h5");
+  const Floats values = {1, 2, 3, 4};
+  const auto add = [&](const std::string& layer, const std::string& variable,
+                       const Extents& shape) {
+    writer.write("model_weights/" + layer + "/" + layer + "/" + variable, DType::F32, shape,
+                 std::as_bytes(std::span(values)));
+  };
+  add("stem_conv", "kernel", {1, 1, 2, 2});
+  add("block1a_dwconv", "kernel", {2, 1, 2, 1});
+  add("stem_bn", "gamma", {4});
+  writer.close();
+  const TensorFile file = read_tensor_file(directory / "new.h5");
+  EXPECT_EQ(file.tensors().at("stem_conv/kernel:0").to_floats(), values);
+  EXPECT_EQ(file.tensors().at("block1a_dwconv/depthwise_kernel:0").shape, (Extents{2, 1, 2, 1}));
+  EXPECT_EQ(file.tensors().at("stem_bn/gamma:0").to_floats(), values);
+  EXPECT_EQ(file.tensors().size(), 3u);
 }
 
 // Every prefix of a file, and every file with one byte changed, is read or refused.

@@ -73,7 +73,7 @@ def main():
                       numpy.abs(logits(network, images) - expected).max() / scale]
             print(f"{library} {name}: ONNX {errors[0]:.1e}, safetensors {errors[1]:.1e}")
             worst = max(worst, *errors)
-    sys.exit(0 if worst < 1e-4 else 1)
+    sys.exit(0 if worst < 1e-5 else 1)
 
 
 main()
