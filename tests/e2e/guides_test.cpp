@@ -202,9 +202,12 @@ TEST(NvidiaGuideTest, FromTheFirstLineToTheLast) {
   ASSERT_EQ(validations_in(trained.output).size(), 1u) << trained.output;
   const fs::path run = run_of(trained);
   EXPECT_EQ(run.parent_path(), place / "results");
-  const ProcessResult evaluated =
-      millrace(main + "--mode=evaluate" + data + Words{"--results_dir=" + run.string()});
-  EXPECT_EQ(validations_in(evaluated.output), validations_in(trained.output)) << evaluated.output;
+  // The guide evaluates with the directory that training was given.
+  for (const Words& directory : {results, Words{"--results_dir=" + run.string()}}) {
+    const ProcessResult evaluated = millrace(main + "--mode=evaluate" + data + directory);
+    EXPECT_EQ(validations_in(evaluated.output), validations_in(trained.output)) << evaluated.output;
+    if (directory == results) expect_in(evaluated.output, {run.string()});
+  }
   // One image, as it is classified by main.py and by predict.py.
   write_photo(place / "photo.jpg", 3);
   const ProcessResult predicted =
@@ -214,6 +217,11 @@ TEST(NvidiaGuideTest, FromTheFirstLineToTheLast) {
   expect_end(millrace({"train --dialect nvidia python scripts/inference/predict.py -m", run, "-f",
                        place / "photo.jpg"}),
              0, {"\"probability\":"});
+  const ProcessResult newest =
+      millrace(main + "--mode predict --model_dir" +
+               Words{place / "results", "--to_predict", place / "photo.jpg", "--results_dir",
+                     place / "results"});
+  expect_end(newest, 0, {run.string(), "\"probability\":"});
   const ProcessResult alone =
       millrace(main + "--mode=train --iter_unit=batch --num_iter=2" + data + results + kTiny);
   expect_end(alone, 0);
@@ -221,6 +229,11 @@ TEST(NvidiaGuideTest, FromTheFirstLineToTheLast) {
   expect_end(millrace(main +
                       "--mode=training_benchmark --use_tf_amp --warmup_steps 1 --iter_unit "
                       "batch --num_iter 3" +
+                      data + results + kTiny),
+             0, {"throughput ", "images/s"});
+  expect_end(millrace(main +
+                      "--mode=inference_benchmark --use_tf_amp --warmup_steps 1 --train_iter 4 "
+                      "--iter_unit batch" +
                       data + results + kTiny),
              0, {"throughput ", "images/s"});
   // Two GPUs, in mixed precision.
@@ -246,7 +259,7 @@ TEST(ResNeXtGuideTest, FromTheFirstLineToTheLast) {
   const fs::path run = run_of(trained);
   expect_in(read_text(run / "trace.json"), {"traceEvents"});
   ASSERT_EQ(validations_in(trained.output).size(), 1u) << trained.output;
-  const Words evaluation = main + "--eval_only --model_dir" + Words{run} + data;
+  const Words evaluation = main + "--eval_only --model_dir" + Words{place / "model"} + data;
   EXPECT_EQ(validations_in(millrace(evaluation).output), validations_in(trained.output));
   const ProcessResult part = millrace(evaluation + "--max_eval_steps 1");
   EXPECT_EQ(validations_in(part.output).size(), 1u) << part.output;
@@ -326,10 +339,10 @@ TEST(SurfsaraGuideTest, FromTheFirstLineToTheLast) {
           threads + small);
   expect_end(trained, 0, {" Batch Size: 8", "the warm-up covers all 4 updates"});
   ASSERT_EQ(validations_in(trained.output).size(), 1u) << "only at the end";
-  const ProcessResult evaluated = millrace(
-      Words{"train --dialect surfsara python resnet_eval.py --eval_batch_size 3",
-            "--data_dir=" + records().string(), "--model_dir=" + run_of(trained).string()} +
-      threads);
+  const ProcessResult evaluated =
+      millrace(Words{"train --dialect surfsara python resnet_eval.py --eval_batch_size 3",
+                     "--data_dir=" + records().string(), "--model_dir", place / "model_batch_8"} +
+               threads);
   expect_end(evaluated, 0, {"top-5: ", "loss: "});
   EXPECT_EQ(validations_in(evaluated.output), validations_in(trained.output));
   // The guide trains on a folder without validation images.
