@@ -5,80 +5,32 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/data_sources.hpp"
 #include "cli/datasets.hpp"
 #include "cli/resolve.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
-#include "io/atomic_file.hpp"
 #include "io/data/cifar_files.hpp"
 #include "io/data/imagenet.hpp"
 #include "io/data/packed_images.hpp"
-#include "io/run_lock.hpp"
 #include "io/tools/check.hpp"
-#include "io/tools/convert.hpp"
 #include "io/tools/generate.hpp"
-#include "io/tools/pack.hpp"
 #include "io/tools/statistics.hpp"
-#include "train/progress.hpp"
 
 namespace millrace::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-unsigned threads_of(const Options& options) {
-  return static_cast<unsigned>(options.integer("threads").value_or(0));
-}
-
-/// Files beside the images that the user names.
-io::GivenFiles given_files(const Options& options) {
-  return {.train_annotations = options.text("train-annotations").value_or(""),
-          .validation_annotations = options.text("validation-annotations").value_or(""),
-          .class_list = options.text("class-list").value_or("")};
-}
-
-io::OpenOptions open_options(const Invocation& invocation, io::Split split) {
-  const Options& options = invocation.options;
-  io::OpenOptions source;
-  source.label_offset = static_cast<std::int32_t>(options.value<std::int64_t>("label-offset"));
-  source.classes = options.value<std::int64_t>("data-classes");
-  source.classes_are_told = options.typed("data-classes") != nullptr;
-  source.given = given_files(options);
-  source.max_bad_fraction = options.value<double>("max-bad-fraction");
-  if (options.flag("allow-missing-shards")) source.missing = io::MissingShards::Accepted;
-  source.index.threads = threads_of(options);
-  source.index.cache_folder = cache_folder();
-  source.index.progress =
-      progress_line(fmt::format("indexing {} images", split_name(split)), is_quiet(options));
-  source.index.tell = [](const std::string& what) { fmt::print(stderr, "note: {}\n", what); };
-  return source;
-}
-
-std::vector<io::Split> asked_splits(const Options& options) {
-  const auto split = options.value<std::string>("split");
-  if (split == "train") return {io::Split::Train};
-  if (split == "validation") return {io::Split::Validation};
-  return {io::Split::Train, io::Split::Validation};
-}
-
 io::Storage storage_in(const fs::path& directory, io::Split split, const Options& options) {
   return io::storage_in(directory, split, io::PackedFile::Counts, given_files(options));
-}
-
-/// Errors: Usage, with this reason, for options given on the command line that nothing reads.
-void refuse_idle(const Options& options, std::initializer_list<std::string_view> names,
-                 std::string_view reason) {
-  for (const std::string_view name : names)
-    if (const Setting* const given = options.typed(name))
-      fail(ErrorKind::Usage, "{} has no effect here: {}", given->where, reason);
 }
 
 /// The requested splits; if both were requested, those that exist. Errors: Data if there is none.
@@ -107,15 +59,6 @@ std::vector<io::Split> present_splits(const fs::path& directory, const Options& 
     refuse_idle(options, {"max-bad-fraction"},
                 "a file of packed images is read only if all are valid");
   return splits;
-}
-
-std::unique_ptr<io::ImageDataset> open_set(const fs::path& directory, io::Split split,
-                                           const Invocation& invocation,
-                                           io::PackedFile packed = io::PackedFile::Counts) {
-  auto source = io::open_image_dataset(directory, split, open_options(invocation, split), packed);
-  for (const std::string& notice : source->notices())
-    fmt::print(stderr, "note: {}\n", printable(notice));
-  return source;
 }
 
 std::string describe(const io::ImageDataset& set) {
@@ -166,136 +109,6 @@ void print_statistics(const io::ImageStatistics& statistics) {
   for (std::size_t c = 0; c < statistics.per_class.size(); ++c)
     if (statistics.per_class[c] > 0)
       fmt::print("    class {:<5} {}\n", c, with_commas(statistics.per_class[c]));
-}
-
-/// Reports why an image is left out.
-void report_bad(const std::string& problem) {
-  fmt::print(stderr, "left out: {}\n", printable(problem));
-}
-
-/// For example ", 2 bad ones left out".
-std::string describe_bad(std::int64_t bad) {
-  if (bad == 0) return "";
-  return fmt::format(", {} bad {} left out", with_commas(bad), bad == 1 ? "one" : "ones");
-}
-
-io::ConvertOptions convert_options(const Options& options, io::Split split) {
-  io::ConvertOptions convert;
-  convert.shards =
-      options.value<std::int64_t>(split == io::Split::Train ? "train-shards" : "validation-shards");
-  convert.seed = static_cast<std::uint64_t>(options.integer("seed").value_or(0));
-  convert.threads = threads_of(options);
-  convert.max_bad_fraction = options.value<double>("max-bad-fraction");
-  convert.report_bad = report_bad;
-  convert.progress =
-      progress_line(fmt::format("converting {} images", split_name(split)), is_quiet(options));
-  return convert;
-}
-
-/// A split; all of them are found before the first is converted.
-struct RawSplit {
-  io::Split split = io::Split::Train;
-  io::RawImages raw;
-};
-
-/// The requested splits; if both were requested, those that exist. Errors: Data if there is none.
-std::vector<RawSplit> find_raw_splits(const fs::path& raw_directory, const Options& options) {
-  const std::vector<io::Split> asked = asked_splits(options);
-  const fs::path labels = options.text("validation-labels").value_or("");
-  std::vector<RawSplit> found;
-  for (const io::Split split : asked) {
-    // Training comes first, because it defines the class numbers of both.
-    const auto& classes = found.empty() ? std::vector<std::string>{} : found.front().raw.classes;
-    if (auto raw = io::look_for_raw_images(raw_directory, split, labels, classes))
-      found.push_back({split, std::move(*raw)});
-  }
-  if (found.empty()) (void)io::find_raw_images(raw_directory, asked.front(), labels);
-  if (found.size() < asked.size())
-    fmt::print(stderr, "note: no {} images in '{}': converting only the {} images\n",
-               split_name(found[0].split == asked[0] ? asked[1] : asked[0]), raw_directory.string(),
-               split_name(found[0].split));
-  for (const RawSplit& part : found) {
-    for (const std::string& notice : part.raw.notices)
-      fmt::print(stderr, "note: {}\n", printable(notice));
-    if (!part.raw.others.empty())
-      fmt::print(
-          stderr, "note: {} {} files are neither JPEG nor PNG and are left out, for example {}\n",
-          part.raw.others.size(), split_name(part.split), printable(part.raw.others.front()));
-  }
-  return found;
-}
-
-void convert_split(const RawSplit& part, const fs::path& out, const Options& options) {
-  const io::ConvertOptions convert = convert_options(options, part.split);
-  const std::int64_t shards = io::shards_filled(part.raw.images.size(), convert.shards);
-  if (shards != convert.shards)
-    fmt::print(stderr, "note: {} {} shards instead of {}: {} images do not fill more\n", shards,
-               split_name(part.split), convert.shards, part.raw.images.size());
-  const io::ConvertReport report = io::convert_to_records(part.raw, part.split, out, convert);
-  const std::string what =
-      fmt::format("{} images{}{} of {} classes in {} shards",
-                  with_commas(static_cast<std::int64_t>(report.images)), describe_bad(report.bad),
-                  report.bad == 0 ? "" : ",", part.raw.classes.size(), shards);
-  if (report.shards_written == 0)
-    fmt::print("{}: already converted: {}\n", split_name(part.split), what);
-  else
-    fmt::print(
-        "{}: {}, {} written now{}\n", split_name(part.split), what, human(report.bytes),
-        report.replaced == 0 ? "" : fmt::format(", {} re-encoded as RGB JPEG", report.replaced));
-}
-
-void convert_raw(const fs::path& raw_directory, const fs::path& out, const Options& options) {
-  const std::vector<RawSplit> splits = find_raw_splits(raw_directory, options);
-  for (const RawSplit& part : splits) io::refuse_hidden_shards(out, part.split);
-  for (const RawSplit& part : splits) convert_split(part, out, options);
-}
-
-void pack_split(const fs::path& data_directory, io::Split split, const fs::path& out,
-                const Invocation& invocation) {
-  const Options& options = invocation.options;
-  const auto source = open_set(data_directory, split, invocation, io::PackedFile::CountsNot);
-  io::PackOptions packing;
-  packing.shorter_side = static_cast<std::int32_t>(options.value<std::int64_t>("shorter-side"));
-  packing.threads = threads_of(options);
-  packing.max_bad_fraction = options.value<double>("max-bad-fraction");
-  packing.progress =
-      progress_line(fmt::format("packing {} images", split_name(split)), is_quiet(options));
-  packing.report_bad = report_bad;
-  const fs::path path = io::packed_path(out, split);
-  const io::PackReport report = io::write_packed_images(*source, path, packing);
-  fmt::print("{}: {} images{}, {} in {}\n", split_name(split), with_commas(report.images),
-             describe_bad(report.bad), human(report.bytes), path.string());
-}
-
-/// Removes a folder in which a command that failed made nothing but its lock.
-void remove_unused(const fs::path& folder) noexcept {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (entry.path().filename() != ".lock") return;
-  fs::remove(folder / ".lock", ignored);
-  fs::remove(folder, ignored);
-}
-
-/// Packs images of any other form, even if there are packed images next to them.
-void pack(const fs::path& data_directory, const fs::path& out, const Invocation& invocation) {
-  std::vector<io::Split> splits = asked_splits(invocation.options);
-  if (splits.size() > 1)
-    std::erase_if(splits, [&](io::Split split) {
-      return io::storage_in(data_directory, split, io::PackedFile::CountsNot,
-                            given_files(invocation.options)) == io::Storage::None;
-    });
-  if (splits.empty())
-    io::fail_no_images(data_directory, io::Split::Train, io::PackedFile::CountsNot);
-  std::error_code error;
-  const bool is_new = fs::create_directories(out, error);
-  if (error) io::fail_io("create", out, error.value());
-  try {
-    const io::RunLock lock(out, "folder");
-    for (const io::Split split : splits) pack_split(data_directory, split, out, invocation);
-  } catch (...) {
-    if (is_new) remove_unused(out);
-    throw;
-  }
 }
 
 io::CheckReport check_split(const fs::path& directory, io::Split split,
@@ -402,32 +215,6 @@ int command_data_stats(const Invocation& invocation) {
     }
   }
   if (invocation.options.flag("json")) fmt::print("{}\n", json.dump(2, Json::NotUtf8::Replaced));
-  return 0;
-}
-
-int command_data_convert(const Invocation& invocation) {
-  const Options& options = invocation.options;
-  const fs::path out = options.arguments.at(0);
-  const auto raw = options.text("raw-dir");
-  if (!options.flag("packed")) {
-    if (!raw)
-      fail(ErrorKind::Usage,
-           "data convert needs --raw-dir DIR (original image files), or --packed and --data-dir "
-           "DIR");
-    refuse_idle(options,
-                {"shorter-side", "label-offset", "data-classes", "allow-missing-shards", "data-dir",
-                 "train-annotations", "validation-annotations", "class-list"},
-                "it needs --packed");
-    convert_raw(*raw, out, options);
-    return 0;
-  }
-  const auto data = options.text("data-dir");
-  if (!data || raw)
-    fail(ErrorKind::Usage, "data convert --packed packs the images of --data-dir DIR{}",
-         raw ? ", not those of --raw-dir: convert them first" : ", which is not given");
-  refuse_idle(options, {"train-shards", "validation-shards", "seed", "validation-labels"},
-              "it needs --raw-dir");
-  pack(*data, out, invocation);
   return 0;
 }
 

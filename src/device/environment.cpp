@@ -160,20 +160,24 @@ void cap_vendor_library() {
 }
 
 namespace {
-int expected_threads = 1;
+/// The threads of kernels before there is an Environment.
+int& expected_threads() {
+  static int threads = 1;
+  return threads;
+}
 }  // namespace
 
 void expect_threads(int threads) {
   cap_vendor_library();
   if (Kokkos::is_initialized()) return;
-  expected_threads = threads;
+  expected_threads() = threads;
 #ifdef _OPENMP
   omp_set_num_threads(threads);
 #endif
 }
 
 int kernel_threads() {
-  return Kokkos::is_initialized() ? ExecutionSpace().concurrency() : expected_threads;
+  return Kokkos::is_initialized() ? ExecutionSpace().concurrency() : expected_threads();
 }
 
 void release_unused() {

@@ -103,26 +103,18 @@ bool Validator::make_up_for(std::int64_t done) {
          (validated(ema_name(config_)).contains(done) || validate_ema(done, true));
 }
 
-namespace {
-
-/// While such an object lives, a session has the averages in place of its weights.
-class Exchanged {
- public:
-  explicit Exchanged(Session& session) : session_(session) { session_.exchange_averages(); }
-  ~Exchanged() { session_.exchange_averages(); }
-  Exchanged(const Exchanged&) = delete;
-  Exchanged& operator=(const Exchanged&) = delete;
-
- private:
-  Session& session_;
-};
-
-}  // namespace
-
 bool Validator::validate_ema(std::int64_t done, bool newest) {
   if (config_.averaging.ema_decay == 0.0) return true;
-  const Exchanged averages(*session_);
-  return validate(done, ema_name(config_), newest);
+  session_->exchange_averages();
+  bool goes_on = true;
+  try {
+    goes_on = validate(done, ema_name(config_), newest);
+  } catch (...) {
+    session_->exchange_averages();  // the weights may be saved yet
+    throw;
+  }
+  session_->exchange_averages();
+  return goes_on;
 }
 
 /// Iterations in validation.csv, as rank 0 reads it.
