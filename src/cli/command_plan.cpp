@@ -222,13 +222,11 @@ void print_plan(const Planned& planned, const models::Graph& graph, const Option
   }
 }
 
-/// The request from which the plan of these options is made.
-partition::PlanRequest request_of(const Invocation& invocation, const Options& options,
-                                  const Resolution& resolution) {
-  const CostModel model = cost_model(options);
-  const bool shares_cores =
-      model == CostModel::Profile || invocation.options.integer("ranks").has_value();
-  partition::PlanRequest request = request_to_plan(resolution, model, shares_cores);
+/// The request from which the plan of these options is made, for ranks that share these cores, or
+/// each of which has its own.
+partition::PlanRequest request_of(const Options& options, const Resolution& resolution,
+                                  std::optional<int> shared_cores) {
+  partition::PlanRequest request = request_to_plan(resolution, cost_model(options), shared_cores);
   use_machine_files(options, request);
   return request;
 }
@@ -272,7 +270,10 @@ int make_and_print(const Invocation& invocation, const Options& options, const D
       [&](const train::TrainConfig& tried) { return train::device_use(forecast(tried)); });
   print_notices_of(resolution, invocation, world);
   train::TrainConfig config = saving(resolution.config, place);
-  partition::PlanRequest request = request_of(invocation, options, resolution);
+  // A device or a link that a file describes is not of this machine.
+  const bool elsewhere = options.text("device") || options.text("link");
+  partition::PlanRequest request =
+      request_of(options, resolution, elsewhere ? std::nullopt : std::optional(cores));
   request.sizer = train::search_sizer(graph, config);
   std::vector<partition::OpCost> costs;
   Planned planned;
@@ -328,7 +329,7 @@ int plan(const Invocation& invocation, const comm::World& world) {
   const Datasets sets = open_datasets(data_request(options));
   const Resolution resolution = resolve(options, sets.facts, this_machine());
   const models::Graph graph = train::network_of(resolution.config);
-  partition::PlanRequest request = request_of(invocation, options, resolution);
+  partition::PlanRequest request = request_of(options, resolution, std::nullopt);
   const bool searches = options.integer("devices").has_value();
   if (world.size() == 1 && !searches &&
       rehearses_together(options, resolution.config, cost_model(options)))

@@ -40,7 +40,7 @@ report::PlannedRun planned_run(const Options& recorded, CostModel model) {
   const train::TrainConfig& config = resolution.config;
   report::PlannedRun planned;
   planned.graph = train::network_of(config);
-  const partition::PlanRequest request = request_to_plan(resolution, model, true);
+  const partition::PlanRequest request = request_to_plan(resolution, model, this_machine().cores);
   std::optional<device::Environment> environment;
   if (model == CostModel::Profile) environment.emplace(config.threads);  // once a process
   planned.costs = costs_of(planned.graph, config, request, model);

@@ -31,7 +31,9 @@ Options options_to_plan(const Options& given) {
   if (directory && !std::filesystem::exists(*directory)) options.erase("data-dir");
   if (image_source(options) == train::ImageSource::Files && !options.text("data-dir"))
     impose(options, "generated-data", true);
-  if (!options.text("pipeline-splits") && !options.text("plan"))
+  // With one micro-batch an update a run chooses its cuts itself, by memory.
+  if (!options.text("pipeline-splits") && !options.text("plan") &&
+      options.integer("pipeline-depth").value_or(1) > 1)
     impose(options, "pipeline-splits", std::string("auto"));
   const bool one_stage = options.integer("shards").value_or(1) == 1 &&
                          !options.text("device-mapping") && !options.text("plan") &&
@@ -47,12 +49,11 @@ CostModel cost_model(const Options& options) {
 
 namespace {
 
-/// How many devices of a pipeline this machine computes at the same time, if its ranks share cores;
+/// How many devices of a pipeline so many cores compute at the same time, if its ranks share them;
 /// otherwise 0.
-double processors_of(const train::TrainConfig& config) {
-  const MachineFacts machine = this_machine();
+double processors_of(const train::TrainConfig& config, int cores) {
   const pipeline::RankMap& map = config.pipeline.ranks;
-  const int at_once = std::min(std::max(1, machine.cores / config.threads), map.ranks);
+  const int at_once = std::min(std::max(1, cores / config.threads), map.ranks);
   if (at_once >= map.devices * map.replicas) return 0.0;
   return static_cast<double>(at_once) / map.replicas;
 }
@@ -60,12 +61,12 @@ double processors_of(const train::TrainConfig& config) {
 }  // namespace
 
 partition::PlanRequest request_to_plan(const Resolution& resolution, CostModel model,
-                                       bool shares_cores) {
+                                       std::optional<int> shared_cores) {
   const train::TrainConfig& config = resolution.config;
   partition::PlanRequest request = plan_request(config, resolution.layout.request);
   request.cost_model = model == CostModel::Profile ? "profile" : "analytic";
-  if (shares_cores) {
-    request.processors = processors_of(config);
+  if (shared_cores) {
+    request.processors = processors_of(config, *shared_cores);
     request.devices_per_process = config.pipeline.ranks.devices_per_rank();
   }
   if (pipeline::schedule_rule(request.schedule.name).placement == pipeline::StagePlacement::Free)

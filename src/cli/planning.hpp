@@ -3,6 +3,7 @@
 // What the commands that plan have in common.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "cli/options.hpp"
@@ -23,10 +24,10 @@ namespace millrace::cli {
 enum class CostModel { Analytic, Profile };
 /// The --cost-model asked for.
 [[nodiscard]] CostModel cost_model(const Options& options);
-/// The request from which plans of a run are made. `shares_cores`: its ranks take turns on the
-/// cores of this machine if there are too few.
+/// The request from which plans of a run are made. `shared_cores`: the cores on which its ranks
+/// take turns if there are too few; by default each rank has its own.
 [[nodiscard]] partition::PlanRequest request_to_plan(const Resolution& resolution, CostModel model,
-                                                     bool shares_cores);
+                                                     std::optional<int> shared_cores);
 
 /// Costs by op, estimated or measured on this machine, which needs a device::Environment.
 [[nodiscard]] std::vector<partition::OpCost> costs_of(const models::Graph& graph,

@@ -274,6 +274,14 @@ std::vector<std::int32_t> divisors(std::int32_t devices) {
   return result;
 }
 
+namespace {
+
+std::string cores_of(const MachineFacts& machine) {
+  return machine.cores == 1 ? "only core" : fmt::format("{} cores", machine.cores);
+}
+
+}  // namespace
+
 void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& config,
                    Notices& notices) {
   pipeline::RankMap& map = config.pipeline.ranks;
@@ -296,15 +304,14 @@ void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& confi
   config.threads = threads_of_rank(machine, local);
   read.apply("threads-per-device", config);
   if (local > machine.cores)
-    notices.push_back(fmt::format("{} ranks share the {} cores of this machine and take turns",
-                                  local, machine.cores));
+    notices.push_back(fmt::format("{} ranks share the {} of this machine and take turns", local,
+                                  cores_of(machine)));
   else if (const std::int64_t threads = std::int64_t{local} * config.threads;
            threads > machine.cores && !machine.has_gpu)
-    notices.push_back(fmt::format(
-        "{} threads share the {} of this machine and take turns, which is much slower: "
-        "--threads-per-device {} gives each thread a core",
-        threads, machine.cores == 1 ? "only core" : fmt::format("{} cores", machine.cores),
-        std::max(1, machine.cores / local)));
+    notices.push_back(
+        fmt::format("{} threads share the {} of this machine and take turns, which is much slower: "
+                    "--threads-per-device {} gives each thread a core",
+                    threads, cores_of(machine), std::max(1, machine.cores / local)));
 }
 
 /// Errors: Config for a layer of --recompute-layers that the network does not have.

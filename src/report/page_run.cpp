@@ -215,7 +215,8 @@ std::string events_section(const ReportedRun& run) {
   const std::int64_t skipped = record.training.empty() ? 0 : record.training.back().skipped;
   text += paragraph(fmt::format("Skipped updates: {}. {}.", skipped, checkpoints_text(record)));
   if (!record.validations.empty())
-    text += details(fmt::format("{} validations", record.validations.size()),
+    text += details(fmt::format("{} validation{}", record.validations.size(),
+                                record.validations.size() == 1 ? "" : "s"),
                     validations_table(record));
   return text + "</section>\n";
 }

@@ -32,14 +32,19 @@ struct TrainInputs;
 [[nodiscard]] std::int64_t machine_bytes();
 
 /// Memory that writing a checkpoint's part of so many tensors takes besides them: HDF5, whose cache
-/// is bounded, and its code. Measured.
+/// is bounded, its code, and what it leaves between what it frees. Measured.
 [[nodiscard]] constexpr std::int64_t writing_bytes(std::int64_t tensors) {
-  return 3'200'000 + 10'000 * std::min<std::int64_t>(tensors, 100);
+  constexpr std::int64_t kFew = 60;
+  return 3'300'000 + 40'000 * std::min(tensors, kFew) +
+         5'000 * std::max<std::int64_t>(tensors - kFew, 0);
 }
 /// What reading it back takes besides a tensor: what is known of all, and what writing has left.
 [[nodiscard]] constexpr std::int64_t read_back_bytes(std::int64_t tensors) {
-  return 4'800'000 + 25'000 * std::min<std::int64_t>(tensors, 100) +
-         2'000 * std::max<std::int64_t>(tensors - 100, 0);
+  constexpr std::int64_t kFew = 100;
+  constexpr std::int64_t kMany = 300;
+  return 4'200'000 + 22'000 * std::min(tensors, kFew) +
+         10'000 * std::clamp<std::int64_t>(tensors - kFew, 0, kMany - kFew) +
+         2'000 * std::max<std::int64_t>(tensors - kMany, 0);
 }
 
 /// By how many bytes the base of a process varies from start to start; measured. Whatever is

@@ -201,6 +201,7 @@ MetricsLog::MetricsLog(const TrainConfig& config, std::int64_t iteration, const 
       clock_(clock) {
   const std::filesystem::path& directory = config.run_directory;
   if (directory.empty()) return;
+  const double before_stop = last_total_seconds(directory / "training.csv");
   const auto keep = [&](const char* name, std::string_view head, auto judge) {
     if (std::string notice = keep_lines(directory / name, head, judge); !notice.empty())
       notices_.push_back(std::move(notice));
@@ -215,7 +216,20 @@ MetricsLog::MetricsLog(const TrainConfig& config, std::int64_t iteration, const 
   open(config, LineFile::Open::Append);
   read_rows(directory / "training.csv");
   if (partial.total_seconds > 0.0) earlier_seconds_ = partial.total_seconds;
+  earlier_seconds_ = std::max(earlier_seconds_, before_stop);
   files_->json.write(Json::object({{"iteration", iteration}, {"event", "restored"}}).dump());
+}
+
+/// Of a process that was killed, the rows after its last checkpoint go, but their time was spent.
+double MetricsLog::last_total_seconds(const std::filesystem::path& path) {
+  double seconds = 0.0;
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return seconds;
+  io::LineReader lines(path);
+  while (const std::optional<std::string_view> line = lines.next())
+    if (const std::optional<SavedRow> row = parse_training_row(*line))
+      seconds = std::max(seconds, row->total_seconds);
+  return seconds;
 }
 
 void MetricsLog::open(const TrainConfig& config, LineFile::Open how) {

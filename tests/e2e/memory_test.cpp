@@ -255,6 +255,17 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"EfficientNetSaved", kImageNet + "--model efficientnet --model-size B0 --batch-size 4 "
                                               "--shards 2 --pipeline-depth 2 --pipeline-splits "
                                               "block4a --no-validation"},
+        Case{"DeepStagesSaved", kCifar + "--model-size 56 --batch-size 16 --shards 2 "
+                                         "--pipeline-depth 2 --pipeline-splits auto --optimiser "
+                                         "momentum --ema-decay 0.99"},
+        Case{"DeepestStagesSaved", kCifar + "--model-size 110 --batch-size 16 --shards 2 "
+                                            "--pipeline-depth 2 --pipeline-splits auto "
+                                            "--optimiser momentum --no-validation"},
+        Case{"FourStagesSaved", kCifar + "--model-size 20 --batch-size 8 --shards 4 "
+                                         "--pipeline-depth 4 --pipeline-splits auto"},
+        Case{"ChunksSaved", kCifar + "--model-size 20 --batch-size 16 --shards 2 --chunks 2 "
+                                     "--pipeline-depth 8 --pipeline-schedule Looped "
+                                     "--pipeline-splits auto --recompute-layers b2 b3"},
         Case{"LossAlone", kCifar + "--model-size 20 --batch-size 64 --shards 2 --pipeline-depth 2 "
                                    "--pipeline-splits fc1 --no-validation"}),
     [](const auto& layout) { return std::string(layout.param.name); });
@@ -452,6 +463,18 @@ TEST(DeviceMemoryTest, IsNeededToRecomputeForIt) {
 }
 
 // ---- figures of a plan
+
+// With one micro-batch an update, cuts are chosen by memory.
+TEST(PlanTest, CutsLikeTheRun) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory hides that of the training";
+  const Words options =
+      kCifar + "--model-size 20 --batch-size 64 --shards 2 --no-logs --no-validation";
+  const json plan = plan_of(options);
+  ASSERT_TRUE(plan.contains("processes"));
+  const ProcessResult run = millrace(Words{"train --iterations 2"} + options);
+  ASSERT_EQ(run.code, 0) << run.output;
+  expect_planned("by memory", plan.at("processes"), run.output);
+}
 
 TEST(PlanTest, RecomputationChangesItsFigures) {
   const auto activations = [](const Words& options) {
