@@ -283,7 +283,14 @@ Spoken take_dialects(std::vector<std::string>& words) {
   if (typed.empty()) return {};
   const Value value = parse_value(*find_option("dialect"), typed, Origin::CommandLine, "--dialect");
   const auto& name = std::get<std::string>(value);
-  Spoken spoken{.dialects = {}, .script = take_program(words)};
+  Spoken spoken;
+  take_profiler(words);
+  spoken.script = take_program(words);
+  if (name == "nvidia" && take_nvidia_script(words)) {
+    const bool evaluates = std::ranges::find(words, "--restore-path") != words.end();
+    spoken.script = evaluates ? "validation.py" : "train.py";
+    return spoken;  // the words are millrace's own
+  }
   if (name == "nvidia")
     spoken.dialects = {nvidia_dialect()};
   else if (name == "surfsara")
@@ -306,10 +313,8 @@ Translation read_command_line(Command command, std::span<const std::string> word
   Translation translation;
   translation.command = command;
   if (dialects.empty() || dialects.front().translate == nullptr) {  // only millrace's names
-    if (!dialects.empty()) translation.command = command_of(spoken.script, command);
-    translation.options =
-        load_options(translation.command, dialects.empty() ? words : std::span(rest), max_arguments,
-                     environment);
+    translation.command = command_of(spoken.script, command);
+    translation.options = load_options(translation.command, rest, max_arguments, environment);
     if (!dialects.empty()) speak_ipu(translation);
     pass_over(translation, {});
     return translation;

@@ -210,7 +210,9 @@ std::string general_help() {
       "Trains convolutional networks.\n\nCommands:\n";
   for (const CommandSpec& command : command_table()) {
     const std::string left = fmt::format("  {} {}", command.name, command.arguments);
-    text += fmt::format("{:<{}}{}\n", left, kHelpColumn + 6, command.summary);
+    constexpr std::size_t kColumn = kHelpColumn + 6;
+    const std::string gap = left.size() + 2 > kColumn ? "\n" + std::string(kColumn, ' ') : "";
+    text += fmt::format("{:<{}}{}{}\n", left, gap.empty() ? kColumn : 0, gap, command.summary);
   }
   std::string codes = "Exit codes:";
   for (const auto& [code, what] : exit_codes())

@@ -27,8 +27,9 @@ void add_validation(OptionTable& table) {
   row("iterations-between-evals", integer(between(1, 1e15)), "Habana, NVIDIA",
       "weight updates between validations", unit("weight updates"), needs("validation"),
       harmless());
-  row("early-stop", integer(between(1, 1e6)), "millrace",
-      "stop when this many validations in a row were no better than the best one before them",
+  row("early-stop", integer(between(0, 1e6)), "millrace",
+      "stop when this many validations in a row were no better than the best one before them; 0: "
+      "never",
       default_text("never"), unit("validations"), needs(kOnTheWay), when(validates_on_the_way),
       sets<&train::TrainConfig::early_stop>(), if_given());
   row("stop-threshold", real(above_zero_to(1.0)), "Habana",

@@ -302,7 +302,11 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
   require_alike(world, run);
   together.lead([&] {
     // Find out whether the file can be written before creating a directory.
-    if (invocation.options.text("trace")) (void)io::StagedFile(run.config.trace);
+    if (invocation.options.text("trace")) {
+      if (const auto folder = run.config.trace.parent_path(); !folder.empty())
+        std::filesystem::create_directories(folder);
+      (void)io::StagedFile(run.config.trace);
+    }
     const std::filesystem::path directory = create_run_directory(run.place, run.config, kVersion);
     run.config.run_directory = directory;
     if (directory.empty()) return;

@@ -42,21 +42,15 @@ void resolve_mean_square(Reader& read, double total_batch, train::OptimiserConfi
          read.where("rmsprop-base-decay-exp"), exponent, total_batch, optimiser.mean_square_decay);
 }
 
-/// An option as it was typed: --lr_init for --abs-learning-rate.
-std::string spelling(const Reader& read, const std::string& name) {
-  const Setting* typed = read.options().typed(name);
-  return typed == nullptr ? "--" + name : typed->where.substr(0, typed->where.find(' '));
-}
-
 /// The highest rate of the run.
 double base_rate(Reader& read, const FamilyRecipe& recipe, TrainConfig& config) {
   std::string& spelled = config.spelled.rate;
   if (config.learning_rate.kind == LearningRateKind::Polynomial) {
-    spelled = spelling(read, "poly-lr-initial-lr");
+    spelled = read.spelling("poly-lr-initial-lr");
     return config.learning_rate.base_rate;
   }
   const bool absolute = read.given("abs-learning-rate");
-  spelled = spelling(read, absolute ? "abs-learning-rate" : "base-learning-rate");
+  spelled = read.spelling(absolute ? "abs-learning-rate" : "base-learning-rate");
   if (absolute) return read.real("abs-learning-rate");
   const std::optional<double> usual = recipe.exponent(config.optimiser.kind);
   if (!usual && !read.given("base-learning-rate"))
@@ -123,7 +117,7 @@ void resolve_warmup(Reader& read, TrainConfig& config, Notices& notices) {
   if (rate.kind == LearningRateKind::Polynomial) return;
   rate.warmup_iterations = warmup_iterations(read, config, notices);
   const bool counted = read.given("warmup-iterations");
-  config.spelled.warmup = spelling(read, counted ? "warmup-iterations" : "warmup-epochs");
+  config.spelled.warmup = read.spelling(counted ? "warmup-iterations" : "warmup-epochs");
   read.apply("warmup", config);
 }
 

@@ -53,8 +53,9 @@ void resolve_batch(Reader& read, const FamilyRecipe& recipe, TrainConfig& config
   config.batch_size = recipe.batch_size;
   config.label_smoothing = recipe.label_smoothing;
   read.apply(Section::Train, config);
-  config.micro_batches =
-      read.integer(read.given("pipeline-depth") ? "pipeline-depth" : "gradients-to-accumulate");
+  const char* const depth =
+      read.given("pipeline-depth") ? "pipeline-depth" : "gradients-to-accumulate";
+  config.micro_batches = read.integer(depth);
   read.apply("replicas", config);
   const std::int64_t replicas = config.pipeline.ranks.replicas;
   const std::int64_t images =
@@ -66,8 +67,10 @@ void resolve_batch(Reader& read, const FamilyRecipe& recipe, TrainConfig& config
   if (config.iterations_per_epoch == 0)
     fail(ErrorKind::Config,
          "the total batch of {} ({} images x {} micro-batches x {} replicas) exceeds the {} "
-         "training images: lower --batch-size or --gradients-to-accumulate",
-         total, config.batch_size, config.micro_batches, replicas, config.data.train_size);
+         "training images: lower {}{}",
+         total, config.batch_size, config.micro_batches, replicas, config.data.train_size,
+         read.spelling("batch-size"),
+         config.micro_batches > 1 ? " or " + read.spelling(depth) : std::string());
   io::check_mixing(config.data.mixing, config.batch_size);
 }
 

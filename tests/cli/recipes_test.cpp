@@ -53,11 +53,13 @@ const std::vector<Recipe>& recipes() {
        "2500: 1.024, 28125: 1.024"},
       {"nvidia-resnet50-250epochs", 25'559'081, 2048, 156'250, 1.0 / 32768,
        "2500: 1.024, 78125: 1.024"},
-      // The other five scripts of the guide: its lengths in steps of 256 or 128 a device.
+      // The scripts of the guide: its lengths in steps of 256 or 128 a device.
       {"nvidia-resnet50-fp16-1gpu", 25'559'081, 256, 250'200, 1.0 / 32768,
        "20016: 0.128, 125100: 0.128"},
       {"nvidia-resnet50-fp16-4gpu", 25'559'081, 1024, 62'550, 1.0 / 32768,
        "5004: 0.512, 31275: 0.512"},
+      {"nvidia-resnet50-fp16-8gpu", 25'559'081, 2048, 31'250, 1.0 / 32768,
+       "2500: 1.024, 15625: 1.024"},
       {"nvidia-resnet50-fp32-1gpu", 25'559'081, 128, 500'450, 1.0 / 32768,
        "40036: 0.064, 250225: 0.064"},
       {"nvidia-resnet50-fp32-4gpu", 25'559'081, 512, 125'100, 1.0 / 32768,

@@ -143,6 +143,13 @@ TEST(IpuGuideTest, ImageNetFromTheFirstLineToTheLast) {
                       "--precision 16.32" +
                       small + Words{"--run-dir", place / "efficient"}),
              0, {" Batch Size: 8", "Validation top-1 accuracy"});
+  const ProcessResult profiled = millrace(
+      Words{"train --dialect ipu gc-profile -d profile_dir -- python train.py --gc-profile "
+            "--dataset imagenet --data-dir",
+            records(), "--model-size 14 --batch-size 2 --no-validation"} +
+      small + Words{"--run-dir", place / "profiled"});
+  expect_end(profiled, 0);
+  EXPECT_TRUE(fs::exists(place / "profile" / "trace.json"));
   const ProcessResult inference = millrace(
       "train --dialect ipu python validation.py --model efficientnet --model-size B0 --dataset "
       "imagenet --batch-size 8 --synthetic-data --repeat 3 --batch-norm --image-size 32 "
@@ -236,6 +243,21 @@ TEST(NvidiaGuideTest, FromTheFirstLineToTheLast) {
                       "--iter_unit batch" +
                       data + results + kTiny),
              0, {"throughput ", "images/s"});
+  // The scripts of the quick start, cut short.
+  const Words scripts = {"train --dialect nvidia ./scripts/RN50_FP16_1GPU.sh ."};
+  const ProcessResult script =
+      millrace(scripts + Words{records(), place / "script",
+                               "--iterations 1 --model-size 14 --image-size 32 --batch-size 4 "
+                               "--warmup-epochs 0 --threads-per-device 1"});
+  expect_end(script, 0, {"Precision: 16.32", "float16"});
+  const ProcessResult validation = millrace(
+      Words{"train --dialect nvidia ./scripts/RN50_FP16_EVAL.sh .", records(), place / "script"} +
+      "--batch-size 4");
+  ASSERT_EQ(validations_in(validation.output).size(), 2u) << validation.output;  // all checkpoints
+  EXPECT_EQ(validations_in(validation.output).back(), validations_in(script.output).back());
+  expect_end(
+      millrace(scripts), 2,
+      {"RN50_FP16_1GPU.sh needs the paths of the model, of the data set and of the results"});
   // Two GPUs, in mixed precision.
   const ProcessResult both =
       mpirun(2, main + "--iter_unit=batch --num_iter=2 --use_tf_amp" + data + results + kTiny,
