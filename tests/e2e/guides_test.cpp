@@ -143,11 +143,11 @@ TEST(IpuGuideTest, ImageNetFromTheFirstLineToTheLast) {
                       "--precision 16.32" +
                       small + Words{"--run-dir", place / "efficient"}),
              0, {" Batch Size: 8", "Validation top-1 accuracy"});
-  const ProcessResult profiled = millrace(
-      Words{"train --dialect ipu gc-profile -d profile_dir -- python train.py --gc-profile "
-            "--dataset imagenet --data-dir",
-            records(), "--model-size 14 --batch-size 2 --no-validation"} +
-      small + Words{"--run-dir", place / "profiled"});
+  const ProcessResult profiled =
+      millrace(Words{"train --dialect ipu gc-profile -d", place / "profile",
+                     "-- python train.py --gc-profile --dataset imagenet --data-dir", records(),
+                     "--model-size 14 --batch-size 2 --no-validation"} +
+               small + Words{"--run-dir", place / "profiled"});
   expect_end(profiled, 0);
   EXPECT_TRUE(fs::exists(place / "profile" / "trace.json"));
   const ProcessResult inference = millrace(
