@@ -67,11 +67,30 @@ class Archive {
     if (!file ||
         zip_fread(file.get(), bytes.data(), bytes.size()) != static_cast<zip_int64_t>(bytes.size()))
       fail(ErrorKind::Data, "{}: {} cannot be read: {}", path_.string(), name,
-           zip_strerror(archive_.get()));
+           file ? zip_file_strerror(file.get()) : zip_strerror(archive_.get()));
+    if (has_checksum(facts)) require_end(*file, name);
     return bytes;
   }
 
  private:
+  /// PyTorch writes 0 for all files if set_crc32_options(False) turned its checksums off.
+  static bool has_checksum(const zip_stat_t& facts) {
+    return (facts.valid & ZIP_STAT_CRC) != 0 && facts.crc != 0;
+  }
+
+  /// libzip compares the checksum when it is asked for bytes behind the last one, not before.
+  void require_end(zip_file_t& file, const std::string& name) const {
+    std::byte behind{};
+    if (zip_fread(&file, &behind, 1) == 0) return;
+    if (zip_error_code_zip(zip_file_get_error(&file)) == ZIP_ER_CRC)
+      fail(ErrorKind::Data,
+           "{}: {} is damaged, its bytes do not have the CRC-32 that the file records: fetch the "
+           "file again",
+           path_.string(), name);
+    fail(ErrorKind::Data, "{}: {} does not end where it should: {}", path_.string(), name,
+         zip_file_strerror(&file));
+  }
+
   const std::filesystem::path& path_;
   std::unique_ptr<zip_t, CloseArchive> archive_;
 };
