@@ -12,6 +12,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/tensor_checks.hpp"
+#include "io/weights/libraries.hpp"
 #include "models/registry.hpp"
 
 namespace millrace::io {
@@ -240,20 +241,6 @@ void add_resnext(std::vector<ModelOptions>& all, ModelOptions base, const Tensor
     }
 }
 
-/// What shapes do not show.
-void set_library(ModelOptions& options, WeightStyle style) {
-  const bool keras = style == WeightStyle::Keras;
-  options.norm = models::NormKind::Batch;
-  options.padding = keras ? models::PaddingRule::Same : models::PaddingRule::Torch;
-  options.norm_epsilon = keras ? 1.001e-5 : 1e-5;
-  options.efficientnet.norm_epsilon = keras || options.size >= "B5" ? 1e-3 : 1e-5;
-  options.shortcut_pad = models::ShortcutPadSide::Both;
-  if (keras && options.model == "resnet") {
-    options.padding = models::PaddingRule::Torch;
-    options.residual.version = models::ResNetVersion::V1;
-  }
-}
-
 std::vector<ModelOptions> candidates(const Tensors& tensors, WeightStyle style,
                                      std::int64_t classes) {
   std::vector<ModelOptions> all;
@@ -263,7 +250,7 @@ std::vector<ModelOptions> candidates(const Tensors& tensors, WeightStyle style,
         ModelOptions base = default_options(model, task);
         base.size = size;
         base.classes = classes;
-        set_library(base, style);
+        set_as_in(base, style);
         if (model == "resnet") {
           add_residual(all, base);
         } else if (model == "resnext") {

@@ -66,7 +66,7 @@ void export_result(const PreparedRun& run) {
   const io::CheckpointReader checkpoint = io::open_newest(run.config.run_directory, complaints);
   print_lines(stderr, complaints);
   for (const ExportFormat format : {ExportFormat::Onnx, ExportFormat::Hdf5})
-    fmt::print("Exported {}\n", export_checkpoint(checkpoint, format, Options{}, folder));
+    fmt::print("Exported {}\n", export_checkpoint(checkpoint, format, Options{}, folder).line);
 }
 
 using Prepare = PreparedRun (*)(const Invocation&, const comm::World&);
