@@ -280,32 +280,54 @@ bool is_unusual(const ModelOptions& options, WeightStyle style) {
   return residual_cifar != (style == WeightStyle::Akamaster);
 }
 
-}  // namespace
+/// A search through all networks that can be built.
+struct Search {
+  std::optional<Identified> found;
+  std::string nearest = "it has no last layer that any of them has";
+};
 
-Identified identify(const TensorFile& file, std::span<const WeightStyle> styles) {
+Search search(const TensorFile& file, std::span<const WeightStyle> styles) {
   const Tensors tensors(file);
+  Search result;
   const std::optional<std::int64_t> classes = classes_of(tensors);
   std::optional<Identified> unusual;
   std::size_t most = 0;
-  std::string nearest = "it has no last layer that any of them has";
   for (const WeightStyle style : styles)
     for (const ModelOptions& options : candidates(tensors, style, classes.value_or(1000))) {
       const std::optional<Graph> graph = try_to_build(options);
       if (!graph) continue;
       const Match match = Matcher(tensors, *graph, style).match();
       if (match.misfit.empty() && match.unused.empty()) {
-        if (!is_unusual(options, style) || styles.size() == 1) return {style, options};
+        if (!is_unusual(options, style) || styles.size() == 1) {
+          result.found = Identified{style, options};
+          return result;
+        }
         if (!unusual) unusual = Identified{style, options};
       } else if (match.found > most) {
         most = match.found;
-        nearest =
+        result.nearest =
             fmt::format("the nearest is a {} of {}, but {}", graph->name, name_of(style),
                         match.misfit.empty() ? "it has no " + match.unused.front() : match.misfit);
       }
     }
-  if (unusual) return *unusual;
+  result.found = std::move(unusual);
+  return result;
+}
+
+}  // namespace
+
+Identified identify(const TensorFile& file, std::span<const WeightStyle> styles) {
+  Search result = search(file, styles);
+  if (result.found) return *std::move(result.found);
+  if (styles.size() < kWeightStyles.size())
+    if (const Search anyone = search(file, kWeightStyles); anyone.found)
+      fail(ErrorKind::Data,
+           "{}: no network of {} has these tensors: its names are those of {}: --like {}, or leave "
+           "--like out",
+           file.path().string(), name_of(styles.front()), name_of(anyone.found->style),
+           name_of(anyone.found->style));
   fail(ErrorKind::Data, "{}: no network that can be built has these tensors: {}",
-       file.path().string(), nearest);
+       file.path().string(), result.nearest);
 }
 
 std::vector<ImportedParameter> import_weights(const TensorFile& file, const Graph& graph,

@@ -121,6 +121,28 @@ TEST(ExportTest, SaysThatALibraryHasNoSuchNetwork) {
             {"To train akamaster's own resnet-8: --shortcut-pad both;"});
 }
 
+TEST(ExportTest, FilesComeBackOnlyAsWhatTheyAre) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path cifar = directory / "cifar.safetensors";
+  (void)exported({"--dataset cifar-10 --model-size 8"}, {"--output", cifar});
+  expect_end(millrace({"import", cifar, directory / "a", "--dataset cifar-100"}), 3,
+             {"cifar.safetensors: its network has 10 classes, but cifar-100 has 100: leave "});
+  expect_end(millrace({"import", cifar, directory / "b", "--like torchvision"}), 0,
+             {"torchvision has no networks for the images of CIFAR, but the names in the file"});
+  const std::filesystem::path mobile = directory / "mobile.safetensors";
+  (void)exported({"--dataset imagenet --image-size 32 --batch-norm --model efficientnet"},
+                 {"--like timm --output", mobile});
+  expect_end(millrace({"import", mobile, directory / "c", "--like torchvision"}), 3,
+             {"its names are those of timm: --like timm, or leave --like out"});
+  expect_end(millrace({"import", mobile, directory / "d"}), 0,
+             {"names do not tell timm's efficientnet_b0 from its tf_efficientnet_b0: ",
+              "give --padding same --norm-epsilon 1e-3"});
+  const ProcessResult told =
+      millrace({"import", mobile, directory / "e", "--padding same --norm-epsilon 1e-3"});
+  EXPECT_EQ(told.code, 0) << told.output;
+  EXPECT_EQ(told.output.find("names do not tell"), std::string::npos) << told.output;
+}
+
 TEST(ExportTest, TrainingsExportWhenTheyAreComplete) {
   const TemporaryDirectory directory;
   const std::filesystem::path run = directory / "run";

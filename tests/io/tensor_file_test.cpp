@@ -41,6 +41,17 @@ TEST(TensorFileTest, ReadsTheTensorsOfACheckpointOfPyTorch) {
   EXPECT_EQ(tensors.at("a.num_batches_tracked").shape, Extents{});
 }
 
+TEST(TensorFileTest, SaysWhichOfTwoStateDictionariesItTook) {
+  const TensorFile file = read_tensor_file(fixture("averaged.pth"));
+  EXPECT_EQ(file.tensors().at("a.weight").to_floats(), (Floats{1, 2}));
+  ASSERT_EQ(file.notices().size(), 1u);
+  EXPECT_NE(file.notices()[0].find("averaged.pth: the tensors of state_dict are taken, not those "
+                                   "of state_dict_ema: "),
+            std::string::npos)
+      << file.notices()[0];
+  EXPECT_TRUE(read_tensor_file(fixture("checkpoint.pth")).notices().empty());
+}
+
 TEST(TensorFileTest, RefusesAWholeModule) {
   expect_error(ErrorKind::Data, {"module.pth", "save model.state_dict() instead of the model"},
                [] { (void)read_tensor_file(fixture("module.pth")); });
