@@ -12,6 +12,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/tensor_checks.hpp"
+#include "io/weights/libraries.hpp"
 #include "models/registry.hpp"
 
 namespace millrace::io {
@@ -240,20 +241,6 @@ void add_resnext(std::vector<ModelOptions>& all, ModelOptions base, const Tensor
     }
 }
 
-/// What shapes do not show.
-void set_library(ModelOptions& options, WeightStyle style) {
-  const bool keras = style == WeightStyle::Keras;
-  options.norm = models::NormKind::Batch;
-  options.padding = keras ? models::PaddingRule::Same : models::PaddingRule::Torch;
-  options.norm_epsilon = keras ? 1.001e-5 : 1e-5;
-  options.efficientnet.norm_epsilon = keras || options.size >= "B5" ? 1e-3 : 1e-5;
-  options.shortcut_pad = models::ShortcutPadSide::Both;
-  if (keras && options.model == "resnet") {
-    options.padding = models::PaddingRule::Torch;
-    options.residual.version = models::ResNetVersion::V1;
-  }
-}
-
 std::vector<ModelOptions> candidates(const Tensors& tensors, WeightStyle style,
                                      std::int64_t classes) {
   std::vector<ModelOptions> all;
@@ -263,7 +250,7 @@ std::vector<ModelOptions> candidates(const Tensors& tensors, WeightStyle style,
         ModelOptions base = default_options(model, task);
         base.size = size;
         base.classes = classes;
-        set_library(base, style);
+        set_as_in(base, style);
         if (model == "resnet") {
           add_residual(all, base);
         } else if (model == "resnext") {
@@ -293,32 +280,54 @@ bool is_unusual(const ModelOptions& options, WeightStyle style) {
   return residual_cifar != (style == WeightStyle::Akamaster);
 }
 
-}  // namespace
+/// A search through all networks that can be built.
+struct Search {
+  std::optional<Identified> found;
+  std::string nearest = "it has no last layer that any of them has";
+};
 
-Identified identify(const TensorFile& file, std::span<const WeightStyle> styles) {
+Search search(const TensorFile& file, std::span<const WeightStyle> styles) {
   const Tensors tensors(file);
+  Search result;
   const std::optional<std::int64_t> classes = classes_of(tensors);
   std::optional<Identified> unusual;
   std::size_t most = 0;
-  std::string nearest = "it has no last layer that any of them has";
   for (const WeightStyle style : styles)
     for (const ModelOptions& options : candidates(tensors, style, classes.value_or(1000))) {
       const std::optional<Graph> graph = try_to_build(options);
       if (!graph) continue;
       const Match match = Matcher(tensors, *graph, style).match();
       if (match.misfit.empty() && match.unused.empty()) {
-        if (!is_unusual(options, style) || styles.size() == 1) return {style, options};
+        if (!is_unusual(options, style) || styles.size() == 1) {
+          result.found = Identified{style, options};
+          return result;
+        }
         if (!unusual) unusual = Identified{style, options};
       } else if (match.found > most) {
         most = match.found;
-        nearest =
+        result.nearest =
             fmt::format("the nearest is a {} of {}, but {}", graph->name, name_of(style),
                         match.misfit.empty() ? "it has no " + match.unused.front() : match.misfit);
       }
     }
-  if (unusual) return *unusual;
+  result.found = std::move(unusual);
+  return result;
+}
+
+}  // namespace
+
+Identified identify(const TensorFile& file, std::span<const WeightStyle> styles) {
+  Search result = search(file, styles);
+  if (result.found) return *std::move(result.found);
+  if (styles.size() < kWeightStyles.size())
+    if (const Search anyone = search(file, kWeightStyles); anyone.found)
+      fail(ErrorKind::Data,
+           "{}: no network of {} has these tensors: its names are those of {}: --like {}, or leave "
+           "--like out",
+           file.path().string(), name_of(styles.front()), name_of(anyone.found->style),
+           name_of(anyone.found->style));
   fail(ErrorKind::Data, "{}: no network that can be built has these tensors: {}",
-       file.path().string(), nearest);
+       file.path().string(), result.nearest);
 }
 
 std::vector<ImportedParameter> import_weights(const TensorFile& file, const Graph& graph,

@@ -25,7 +25,7 @@ struct Identified {
 /// Looks among all networks that can be built for those that have exactly these tensors. Padding,
 /// epsilon and the order of strides, which no shape shows, are those of the library. `styles`: the
 /// libraries in question. The first of several that fit is taken. Errors: Data if none fits, with
-/// what the nearest one lacks.
+/// the library whose names they are, or with what the nearest network lacks.
 [[nodiscard]] Identified identify(const TensorFile& file, std::span<const WeightStyle> styles);
 
 /// The parameters of `graph`, in its order, from tensors with the library's names (optionally

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "io/safetensors.hpp"
@@ -19,15 +20,19 @@ class TensorFile {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] const SafeTensors& tensors() const { return tensors_; }
+  /// What a reader chose and who asked for the file should know.
+  [[nodiscard]] const std::vector<std::string>& notices() const { return notices_; }
 
   /// Adds a tensor whose bytes this keeps. Errors: Data if there is one of this name.
   void add(const std::string& name, std::string type, std::vector<std::int64_t> shape,
            std::vector<std::byte> bytes);
+  void add_notice(std::string text) { notices_.push_back(std::move(text)); }
 
  private:
   std::filesystem::path path_;
   SafeTensors tensors_;  ///< refers to bytes_
   std::vector<std::vector<std::byte>> bytes_;
+  std::vector<std::string> notices_;
 };
 
 /// Reads a safetensors file, a file of torch.save in the zip format (tensors alone: no code of its

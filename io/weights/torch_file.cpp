@@ -67,11 +67,30 @@ class Archive {
     if (!file ||
         zip_fread(file.get(), bytes.data(), bytes.size()) != static_cast<zip_int64_t>(bytes.size()))
       fail(ErrorKind::Data, "{}: {} cannot be read: {}", path_.string(), name,
-           zip_strerror(archive_.get()));
+           file ? zip_file_strerror(file.get()) : zip_strerror(archive_.get()));
+    if (has_checksum(facts)) require_end(*file, name);
     return bytes;
   }
 
  private:
+  /// PyTorch writes 0 for all files if set_crc32_options(False) turned its checksums off.
+  static bool has_checksum(const zip_stat_t& facts) {
+    return (facts.valid & ZIP_STAT_CRC) != 0 && facts.crc != 0;
+  }
+
+  /// libzip compares the checksum when it is asked for bytes behind the last one, not before.
+  void require_end(zip_file_t& file, const std::string& name) const {
+    std::byte behind{};
+    if (zip_fread(&file, &behind, 1) == 0) return;
+    if (zip_error_code_zip(zip_file_get_error(&file)) == ZIP_ER_CRC)
+      fail(ErrorKind::Data,
+           "{}: {} is damaged, its bytes do not have the CRC-32 that the file records: fetch the "
+           "file again",
+           path_.string(), name);
+    fail(ErrorKind::Data, "{}: {} does not end where it should: {}", path_.string(), name,
+         zip_file_strerror(&file));
+  }
+
   const std::filesystem::path& path_;
   std::unique_ptr<zip_t, CloseArchive> archive_;
 };
@@ -125,7 +144,7 @@ class TorchFile {
   }
 
   /// The dictionary with the tensors. Errors: Data, with the entries there are.
-  [[nodiscard]] const PickledDictionary* state_dictionary() const {
+  [[nodiscard]] const PickledDictionary* state_dictionary() {
     const auto* root = pickle_.as<PickledDictionary>(pickle_.root);
     if (root == nullptr)
       fail(ErrorKind::Data,
@@ -133,18 +152,34 @@ class TorchFile {
            file_.path().string());
     if (has_tensors(*root)) return root;
     std::vector<std::string> entries;
-    for (const std::string_view wanted : {"state_dict", "model_state_dict", "model", "net"}) {
-      for (const auto& [key, item] : root->items) {
-        const auto* name = pickle_.as<std::string>(key);
-        const auto* dictionary = pickle_.as<PickledDictionary>(item);
-        if (name != nullptr && *name == wanted && dictionary != nullptr && has_tensors(*dictionary))
-          return dictionary;
-      }
+    std::map<std::string, const PickledDictionary*> states;
+    for (const auto& [key, item] : root->items) {
+      const auto* name = pickle_.as<std::string>(key);
+      if (name == nullptr) continue;
+      entries.push_back(*name);
+      const auto* dictionary = pickle_.as<PickledDictionary>(item);
+      if (dictionary != nullptr && has_tensors(*dictionary)) states.emplace(*name, dictionary);
     }
-    for (const auto& item : root->items)
-      if (const auto* name = pickle_.as<std::string>(item.first)) entries.push_back(*name);
+    for (const char* wanted : {"state_dict", "model_state_dict", "model", "net"})
+      if (const auto found = states.find(wanted); found != states.end()) {
+        note_others(wanted, states);
+        return found->second;
+      }
     fail(ErrorKind::Data, "{}: none of its entries is a state dictionary: {}",
          file_.path().string(), entries.empty() ? "it has none" : join(entries, ", "));
+  }
+
+  /// Averages of weights (timm's state_dict_ema) are often the better ones.
+  void note_others(const std::string& taken,
+                   const std::map<std::string, const PickledDictionary*>& states) {
+    std::vector<std::string> others;
+    for (const auto& [name, dictionary] : states)
+      if (name != taken) others.push_back(name);
+    if (others.empty()) return;
+    file_.add_notice(
+        fmt::format("{}: the tensors of {} are taken, not those of {}: to take others, save them "
+                    "alone with torch.save",
+                    file_.path().string(), taken, join(others, ", ")));
   }
 
   const std::vector<std::byte>& storage(const PickledStorage& storage, std::int64_t bytes) {

@@ -18,8 +18,11 @@ int command_export(const Invocation& invocation) {
   std::vector<std::string> complaints;
   const io::CheckpointReader checkpoint = io::open_newest(path, complaints);
   print_lines(stderr, complaints);
-  fmt::print("{}\n", export_checkpoint(checkpoint, export_format(options.value<std::string>("to")),
-                                       options, path, options.text("output").value_or("")));
+  const Exported done =
+      export_checkpoint(checkpoint, export_format(options.value<std::string>("to")), options, path,
+                        options.text("output").value_or(""));
+  fmt::print("{}\n", done.line);
+  print_lines(stderr, done.notes);
   return 0;
 }
 

@@ -43,6 +43,21 @@ void tell(const io::Identified& found, const Options& options) {
              text_of(options_assumed(found), options));
 }
 
+/// What is known of the data set for a network with so many outputs. Image folders may have fewer
+/// classes than ImageNet; those of CIFAR are fixed. Errors: Data, if --dataset names one that has
+/// more.
+DatasetFacts facts_for(std::int64_t outputs, const Options& given, const Options& completed) {
+  DatasetFacts facts = published_facts(completed);
+  const std::string dataset = given.text("dataset").value_or("");
+  if (dataset.starts_with("cifar") && outputs < facts.classes)
+    fail(ErrorKind::Data, "{}: its network has {} classes, but {} has {}: leave --dataset out",
+         given.arguments.at(0), outputs, dataset, facts.classes);
+  facts.classes = std::min(facts.classes, outputs);
+  if (const auto names = completed.text("class-names"))
+    facts.class_names = io::read_class_names(*names, facts.classes);
+  return facts;
+}
+
 /// Makes a run of a network and its values.
 void write_run(const std::filesystem::path& run_directory, const models::Graph& graph,
                const train::TrainConfig& config, const ImportedTensors& imported,
@@ -85,10 +100,7 @@ int import_network(const Invocation& invocation) {
   const io::OnnxFile onnx(file);
   print_lines(stderr, onnx.notices());
   const Options options = options_of(onnx, invocation.options);
-  DatasetFacts facts = published_facts(options);
-  facts.classes = std::min(facts.classes, onnx.graph().classes);
-  if (const auto names = options.text("class-names"))
-    facts.class_names = io::read_class_names(*names, facts.classes);
+  const DatasetFacts facts = facts_for(onnx.graph().classes, invocation.options, options);
   const Resolution resolution = resolve(options, facts, this_machine());
   print_lines(stderr, resolution.notices);
   const train::TrainConfig& config = resolution.config;
@@ -112,12 +124,10 @@ int import_network(const Invocation& invocation) {
 int command_import(const Invocation& invocation) {
   if (io::is_onnx(invocation.options.arguments.at(0))) return import_network(invocation);
   const io::TensorFile file = io::read_tensor_file(invocation.options.arguments.at(0));
+  print_lines(stderr, file.notices());
   const io::Identified found = io::identify(file, wanted_styles(invocation.options));
   const Options options = completed(invocation.options, found);
-  DatasetFacts facts = published_facts(options);
-  facts.classes = std::min(facts.classes, found.model.classes);
-  if (const auto names = options.text("class-names"))
-    facts.class_names = io::read_class_names(*names, facts.classes);
+  const DatasetFacts facts = facts_for(found.model.classes, invocation.options, options);
   const Resolution resolution = resolve(options, facts, this_machine());
   print_lines(stderr, resolution.notices);
   const train::TrainConfig& config = resolution.config;
@@ -126,6 +136,7 @@ int command_import(const Invocation& invocation) {
   const ImportedTensors imported(graph, io::import_weights(file, graph, found.style),
                                  config.optimiser.kind);
   tell(found, options);
+  print_lines(stderr, doubts_about(found, invocation.options));
   write_run(options.arguments.at(1), graph, config, imported, file.path());
   return 0;
 }

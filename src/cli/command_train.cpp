@@ -12,6 +12,7 @@
 #include "cli/fit_layout.hpp"
 #include "cli/launch.hpp"
 #include "cli/prepare.hpp"
+#include "cli/recipes.hpp"
 #include "comm/world.hpp"
 #include "core/error.hpp"
 #include "device/environment.hpp"
@@ -66,7 +67,7 @@ void export_result(const PreparedRun& run) {
   const io::CheckpointReader checkpoint = io::open_newest(run.config.run_directory, complaints);
   print_lines(stderr, complaints);
   for (const ExportFormat format : {ExportFormat::Onnx, ExportFormat::Hdf5})
-    fmt::print("Exported {}\n", export_checkpoint(checkpoint, format, Options{}, folder));
+    fmt::print("Exported {}\n", export_checkpoint(checkpoint, format, Options{}, folder).line);
 }
 
 using Prepare = PreparedRun (*)(const Invocation&, const comm::World&);
@@ -110,9 +111,20 @@ int check_training(const Invocation& invocation) {
   return 0;
 }
 
+/// A recipe for validation has no length and no rates: a training would take defaults for them.
+void require_training_recipe(const Options& options) {
+  const auto config = options.text("config");
+  if (config && only_validates(*config))
+    fail(ErrorKind::Usage,
+         "--config {0}: this recipe validates a trained network and trains none: millrace validate "
+         "--config {0} --restore-path RUN",
+         *config);
+}
+
 }  // namespace
 
 int command_train(const Invocation& invocation) {
+  require_training_recipe(invocation.options);
   if (invocation.options.flag("compile-only")) return check_training(invocation);
   if (invocation.options.flag("dataset-benchmark")) return command_bench(invocation);
   return run_training(invocation, prepare_training, train::train);

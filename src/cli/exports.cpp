@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "cli/library_notes.hpp"
 #include "cli/like.hpp"
 #include "cli/prepare.hpp"
 #include "core/error.hpp"
@@ -92,9 +93,9 @@ std::string_view extension_of(ExportFormat format) {
   return kFormats.at(static_cast<std::size_t>(format)).extension;
 }
 
-std::string export_checkpoint(const io::CheckpointReader& checkpoint, ExportFormat format,
-                              const Options& options, const std::filesystem::path& folder,
-                              const std::filesystem::path& file) {
+Exported export_checkpoint(const io::CheckpointReader& checkpoint, ExportFormat format,
+                           const Options& options, const std::filesystem::path& folder,
+                           const std::filesystem::path& file) {
   const auto [config, graph] = network_of(checkpoint);
   const std::string name = checkpoint.path().filename().string();
   const std::map<std::string, std::string> notes = {{"format", "pt"},
@@ -115,8 +116,11 @@ std::string export_checkpoint(const io::CheckpointReader& checkpoint, ExportForm
                   graph, [&](const Parameter& p) { return std::span(values.at(p.name)); }, notes)
             : safetensors_of(graph, style, values, notes));
   }
-  return fmt::format("{} of {}{}: {} parameters in {}", name, graph.name, names_of(format, style),
-                     graph.trainable_elements(), path.string());
+  Exported done;
+  done.line = fmt::format("{} of {}{}: {} parameters in {}", name, graph.name,
+                          names_of(format, style), graph.trainable_elements(), path.string());
+  if (format == ExportFormat::Safetensors) done.notes = library_notes(config.model, style);
+  return done;
 }
 
 }  // namespace millrace::cli

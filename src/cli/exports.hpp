@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/options.hpp"
 #include "io/checkpoint.hpp"
@@ -19,12 +20,17 @@ enum class ExportFormat : std::uint8_t { Safetensors, Onnx, Hdf5 };
 /// ".safetensors", ".onnx", ".h5".
 [[nodiscard]] std::string_view extension_of(ExportFormat format);
 
-/// Writes a checkpoint to `file`, or without one into `folder` under the name of its network; says
-/// what it wrote: "ckpt-5 of resnet-8: 78042 parameters in a.onnx". `options` may choose the
-/// library whose names safetensors have. Errors: Checkpoint; Config, if that library has no such
-/// network; Io.
-std::string export_checkpoint(const io::CheckpointReader& checkpoint, ExportFormat format,
-                              const Options& options, const std::filesystem::path& folder,
-                              const std::filesystem::path& file = {});
+/// What an export says.
+struct Exported {
+  std::string line;                ///< "ckpt-5 of resnet-8: 78042 parameters in a.onnx"
+  std::vector<std::string> notes;  ///< as library_notes()
+};
+/// Writes a checkpoint to `file`, or without one into `folder` under the name of its network.
+/// `options` may choose the library whose names safetensors have. Errors: Checkpoint; Config, if
+/// that library has no such network; Io.
+[[nodiscard]] Exported export_checkpoint(const io::CheckpointReader& checkpoint,
+                                         ExportFormat format, const Options& options,
+                                         const std::filesystem::path& folder,
+                                         const std::filesystem::path& file = {});
 
 }  // namespace millrace::cli

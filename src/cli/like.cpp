@@ -5,6 +5,9 @@
 
 #include <algorithm>
 
+#include "core/text.hpp"
+#include "io/weights/libraries.hpp"
+
 namespace millrace::cli {
 namespace {
 
@@ -82,6 +85,26 @@ std::vector<ImpliedOption> options_assumed(const io::Identified& found) {
     all.push_back({"image-normalisation", std::string(image_normalisation(found))});
   }
   return all;
+}
+
+std::vector<std::string> doubts_about(const io::Identified& found, const Options& options) {
+  std::vector<std::string> lines;
+  const std::string file = options.arguments.at(0);
+  const std::string absent = io::why_absent(found.model, found.style);
+  if (options.text("like") && !absent.empty())
+    lines.push_back(fmt::format(
+        "{}: {}, but the names in the file are such: without --like it is found out whose they are",
+        file, absent));
+  // Google's weights in timm: the modules have the same names, but pad and divide differently.
+  const bool told = options.find("padding") != nullptr || options.find("norm-epsilon") != nullptr;
+  if (found.style == WeightStyle::Timm && found.model.model == "efficientnet" && !told) {
+    const std::string size = to_lower(found.model.size);
+    lines.push_back(fmt::format(
+        "{}: names do not tell timm's efficientnet_{} from its tf_efficientnet_{}: it is "
+        "taken for the first; for the other give --padding same --norm-epsilon 1e-3",
+        file, size, size));
+  }
+  return lines;
 }
 
 void add_implied(Options& options, std::span<const ImpliedOption> implied, std::string_view where) {

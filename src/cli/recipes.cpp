@@ -89,6 +89,15 @@ fs::path find_config(const fs::path& given) {
   refuse_unknown(given.string());
 }
 
+bool only_validates(const fs::path& given) {
+  const fs::path file = find_config(given);
+  if (!file.stem().string().ends_with("-eval")) return false;
+  return std::ranges::any_of(recipe_files(), [&](const fs::path& recipe) {
+    std::error_code unknown;
+    return fs::equivalent(recipe, file, unknown);
+  });
+}
+
 std::string recipe_list() {
   const std::vector<fs::path> files = recipe_files();
   std::size_t width = 0;

@@ -17,6 +17,9 @@ namespace millrace::cli {
 /// of the source tree that the program was built in.
 [[nodiscard]] std::vector<std::filesystem::path> recipe_files();
 
+/// Whether --config names a recipe that validates what another one has trained, and trains nothing.
+[[nodiscard]] bool only_validates(const std::filesystem::path& given);
+
 /// What `--config list` prints: the name of each recipe and what it trains.
 [[nodiscard]] std::string recipe_list();
 

@@ -114,7 +114,10 @@ TEST(RecipesTest, EvaluationsSayHowImagesAreValidated) {
         environment_of({}));
     EXPECT_EQ(options.integer("batch-size"), 256) << name;
     EXPECT_EQ(options.text("precision"), precision) << name;
-    EXPECT_EQ(options.settings().size(), 4u) << name << ": all else is that of the run";
+    EXPECT_EQ(options.text("model"), "resnet") << name;
+    EXPECT_EQ(options.text("model-size"), "50") << name;
+    EXPECT_TRUE(options.flag("batch-norm")) << name;
+    EXPECT_EQ(options.settings().size(), 7u) << name << ": all else is that of the run";
   }
 }
 

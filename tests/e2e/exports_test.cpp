@@ -74,6 +74,75 @@ TEST(ExportTest, RefusesWhatItCannotDo) {
   EXPECT_FALSE(std::filesystem::exists(directory / "other"));
 }
 
+/// A network that is trained for a moment, and what its export says.
+std::string exported(const Words& network, const Words& how = {}) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  expect_end(
+      millrace(Words{"train --synthetic-data --iterations 1 --batch-size 2 --precision 32.32 "
+                     "--no-validation --threads-per-device 1 --run-dir",
+                     run} +
+               network),
+      0);
+  const ProcessResult result = millrace(Words{"export", run} + how);
+  EXPECT_EQ(result.code, 0) << result.output;
+  return result.output;
+}
+
+TEST(ExportTest, SaysInWhatTheLibrarysOwnNetworkDiffers) {
+  const Words image = {"--dataset imagenet --image-size 32 --batch-norm"};
+  const Words resnet = image + Words{"--model resnet --model-size 18"};
+  expect_in(
+      exported(resnet),
+      {"torchvision's own resnet-18 has other tensors: strict loading of the file fails\n"
+       "  --stage-one-shortcut project here, --stage-one-shortcut identity there: other tensors\n"
+       "  --padding ipu here, --padding torch there: other logits\n"
+       "To train torchvision's own resnet-18: --stage-one-shortcut identity --padding torch; "
+       "--to onnx writes this network as it is\n"});
+  const Words trained = resnet + Words{"--stage-one-shortcut identity --padding torch"};
+  EXPECT_EQ(exported(trained).find("own"), std::string::npos);
+  expect_in(exported(trained + Words{"--norm-epsilon 1e-3"}, {"--like timm"}),
+            {"timm's own resnet-18 loads the file, but gives other logits\n"
+             "  --norm-epsilon 0.001 here, --norm-epsilon 1e-05 there: other logits\n"});
+  expect_in(exported(Words{"--dataset imagenet --image-size 32 --model squeezenet"}),
+            {"  without --conv-bias here, --conv-bias there: other tensors\n",
+             "To train torchvision's own squeezenet-1.0: --conv-bias --padding torch;"});
+  expect_in(exported(image + Words{"--model efficientnet --model-size B0"}, {"--like timm"}),
+            {"timm's own efficientnet-B0 loads the file, but gives other logits\n"
+             "  --padding ipu here, --padding torch there: other logits\n"
+             "  --norm-epsilon 0.001 here, --norm-epsilon 1e-05 there: other logits\n"});
+  EXPECT_EQ(exported(resnet, {"--to onnx"}).find("own"), std::string::npos);
+}
+
+TEST(ExportTest, SaysThatALibraryHasNoSuchNetwork) {
+  expect_in(exported({"--dataset cifar-10 --model-size 8"}, {"--like torchvision"}),
+            {"torchvision has no networks for the images of CIFAR: "});
+  expect_in(exported({"--dataset cifar-10 --model-size 8"}),
+            {"To train akamaster's own resnet-8: --shortcut-pad both;"});
+}
+
+TEST(ExportTest, FilesComeBackOnlyAsWhatTheyAre) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path cifar = directory / "cifar.safetensors";
+  (void)exported({"--dataset cifar-10 --model-size 8"}, {"--output", cifar});
+  expect_end(millrace({"import", cifar, directory / "a", "--dataset cifar-100"}), 3,
+             {"cifar.safetensors: its network has 10 classes, but cifar-100 has 100: leave "});
+  expect_end(millrace({"import", cifar, directory / "b", "--like torchvision"}), 0,
+             {"torchvision has no networks for the images of CIFAR, but the names in the file"});
+  const std::filesystem::path mobile = directory / "mobile.safetensors";
+  (void)exported({"--dataset imagenet --image-size 32 --batch-norm --model efficientnet"},
+                 {"--like timm --output", mobile});
+  expect_end(millrace({"import", mobile, directory / "c", "--like torchvision"}), 3,
+             {"its names are those of timm: --like timm, or leave --like out"});
+  expect_end(millrace({"import", mobile, directory / "d"}), 0,
+             {"names do not tell timm's efficientnet_b0 from its tf_efficientnet_b0: ",
+              "give --padding same --norm-epsilon 1e-3"});
+  const ProcessResult told =
+      millrace({"import", mobile, directory / "e", "--padding same --norm-epsilon 1e-3"});
+  EXPECT_EQ(told.code, 0) << told.output;
+  EXPECT_EQ(told.output.find("names do not tell"), std::string::npos) << told.output;
+}
+
 TEST(ExportTest, TrainingsExportWhenTheyAreComplete) {
   const TemporaryDirectory directory;
   const std::filesystem::path run = directory / "run";

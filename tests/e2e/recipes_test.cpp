@@ -33,12 +33,47 @@ TEST(SmokeTest, RunsARecipeByItsName) {
   expect_living_loss(run);
 }
 
+bool validates(const fs::path& recipe) { return recipe.stem().string().ends_with("-eval"); }
+
+/// The recipes that validate what others train.
+std::vector<fs::path> evaluations() {
+  std::vector<fs::path> found;
+  for (const fs::directory_entry& entry :
+       fs::directory_iterator(fs::path(MILLRACE_SOURCE_DIR) / "configs"))
+    if (validates(entry.path())) found.push_back(entry.path());
+  return found;
+}
+
+TEST(SmokeTest, TrainsNoRecipeThatValidates) {
+  const TemporaryDirectory directory;
+  ASSERT_EQ(evaluations().size(), 2u);
+  for (const fs::path& recipe : evaluations())
+    for (const std::string& name : {recipe.stem().string(), recipe.string()})
+      for (const char* how : {"", "--smoke", "--compile-only"})
+        expect_end(millrace({"train --config", name, how, "--run-dir", directory / "run"}), 2,
+                   {"trains none: millrace validate --config " + name + " --restore-path RUN\n"});
+  EXPECT_FALSE(fs::exists(directory / "run"));
+}
+
+TEST(SmokeTest, ValidatesWhatTheOtherRecipesTrain) {
+  const TemporaryDirectory directory;
+  const fs::path run = directory / "run";
+  expect_end(
+      millrace({"train --config nvidia-resnet50-fp16-1gpu --synthetic-data --image-size 32 "
+                "--batch-size 2 --iterations 1 --no-validation --threads-per-device 1 --run-dir",
+                run}),
+      0);
+  for (const fs::path& recipe : evaluations())
+    expect_end(millrace({"validate --config", recipe.stem().string(), "--restore-path", run,
+                         "--batch-size 2 --max-eval-steps 1"}),
+               0, {"Validation top-1 accuracy [ckpt-1]"});
+}
+
 TEST(SmokeTest, RunsEveryRecipe) {
   if (!whole()) GTEST_SKIP() << "takes minutes";
   for (const fs::directory_entry& entry :
        fs::directory_iterator(fs::path(MILLRACE_SOURCE_DIR) / "configs")) {
-    if (entry.path().extension() != ".toml" || entry.path().stem().string().ends_with("-eval"))
-      continue;
+    if (entry.path().extension() != ".toml" || validates(entry.path())) continue;
     SCOPED_TRACE(entry.path().string());
     const TemporaryDirectory directory;
     const fs::path run = directory / "run";

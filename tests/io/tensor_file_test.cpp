@@ -41,6 +41,17 @@ TEST(TensorFileTest, ReadsTheTensorsOfACheckpointOfPyTorch) {
   EXPECT_EQ(tensors.at("a.num_batches_tracked").shape, Extents{});
 }
 
+TEST(TensorFileTest, SaysWhichOfTwoStateDictionariesItTook) {
+  const TensorFile file = read_tensor_file(fixture("averaged.pth"));
+  EXPECT_EQ(file.tensors().at("a.weight").to_floats(), (Floats{1, 2}));
+  ASSERT_EQ(file.notices().size(), 1u);
+  EXPECT_NE(file.notices()[0].find("averaged.pth: the tensors of state_dict are taken, not those "
+                                   "of state_dict_ema: "),
+            std::string::npos)
+      << file.notices()[0];
+  EXPECT_TRUE(read_tensor_file(fixture("checkpoint.pth")).notices().empty());
+}
+
 TEST(TensorFileTest, RefusesAWholeModule) {
   expect_error(ErrorKind::Data, {"module.pth", "save model.state_dict() instead of the model"},
                [] { (void)read_tensor_file(fixture("module.pth")); });
@@ -96,6 +107,40 @@ TEST(TensorFileTest, SurvivesDamage) {
     bytes[at] = static_cast<char>(bytes[at] ^ 0x41);
     survives(bytes);
   }
+}
+
+/// checkpoint.pth with the tensor (1.5, -2) changed to (2, -2).
+std::string with_another_half() {
+  std::string bytes = test::read_text(fixture("checkpoint.pth"));
+  const std::string_view half("\x00\x3e\x00\xc0", 4);
+  const std::size_t at = bytes.find(half);
+  EXPECT_EQ(bytes.find(half, at + 1), std::string::npos);
+  bytes.at(at + 1) = '\x40';
+  return bytes;
+}
+
+// A flipped bit makes another number, which is as good as any.
+TEST(TensorFileTest, RefusesATensorThatDoesNotHaveItsChecksum) {
+  const TemporaryDirectory directory;
+  std::ofstream(directory / "net.pth", std::ios::binary) << with_another_half();
+  expect_error(ErrorKind::Data, {"net.pth: checkpoint/data/2 is damaged", "fetch the file again"},
+               [&] { (void)read_tensor_file(directory / "net.pth"); });
+}
+
+// As after torch.serialization.set_crc32_options(False).
+TEST(TensorFileTest, ReadsATensorWithoutAChecksum) {
+  const TemporaryDirectory directory;
+  std::string bytes = with_another_half();
+  const std::string checksum = "\x36\xd5\xd5\x94";
+  std::size_t count = 0;
+  for (std::size_t at = bytes.find(checksum); at != std::string::npos; at = bytes.find(checksum)) {
+    bytes.replace(at, checksum.size(), checksum.size(), '\0');
+    ++count;
+  }
+  ASSERT_EQ(count, 2u) << "one behind the tensor, one in the directory of the archive";
+  std::ofstream(directory / "net.pth", std::ios::binary) << bytes;
+  const TensorFile file = read_tensor_file(directory / "net.pth");
+  EXPECT_EQ(file.tensors().at("half").to_floats(), (Floats{2, -2}));
 }
 
 /// A literal may contain zeros.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <deque>
 #include <limits>
@@ -11,6 +12,7 @@
 #include <set>
 #include <string>
 
+#include "io/weights/libraries.hpp"
 #include "models/registry.hpp"
 #include "tests/io/safetensors_file.hpp"
 
@@ -370,6 +372,29 @@ TEST(WeightsTest, IdentifiesEveryFamily) {
     EXPECT_EQ(found.model.classes, 37);
     EXPECT_EQ(found.style, one.found) << one.model;
   }
+}
+
+TEST(WeightsTest, NamesOfAnotherLibraryAreCalledSo) {
+  StateDictionary mobile;
+  add_all(mobile, build_model(published("efficientnet", "B0")), WeightStyle::Torchvision);
+  expect_error(ErrorKind::Data,
+               {"no network of timm has these tensors: its names are those of torchvision: --like "
+                "torchvision, or leave --like out"},
+               [&] { (void)identify(mobile.file(), std::array{WeightStyle::Timm}); });
+  StateDictionary residual;
+  add_all(residual, build_model(published("resnet", "18")), WeightStyle::Torchvision);
+  expect_error(ErrorKind::Data, {"no network of keras", "those of torchvision: --like torchvision"},
+               [&] { (void)identify(residual.file(), std::array{WeightStyle::Keras}); });
+}
+
+// timm trained its large EfficientNets with PyTorch's epsilon.
+TEST(WeightsTest, LargeEfficientNetsHaveTheEpsilonOfTheirLibrary) {
+  for (const auto& [style, epsilon] :
+       {std::pair(WeightStyle::Torchvision, 1e-3), std::pair(WeightStyle::Timm, 1e-5),
+        std::pair(WeightStyle::Keras, 1e-3)})
+    EXPECT_EQ(own_network(published("efficientnet", "B5"), style).efficientnet.norm_epsilon,
+              epsilon)
+        << name_of(style);
 }
 
 // Keras' biases before a normalization go into its running mean, and BGR becomes RGB.
