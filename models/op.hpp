@@ -195,6 +195,8 @@ struct Pool {
   Extent stride = {2, 2};
   Padding pad = {};
   bool count_padding = false;
+  /// Of a position in the window, which a maximum keeps for the backward pass.
+  [[nodiscard]] std::int64_t position_bytes() const { return kernel.h * kernel.w <= 256 ? 1 : 4; }
   [[nodiscard]] Inference infer(const OpInputs& in) const;
   friend bool operator==(const Pool&, const Pool&) = default;
 };
