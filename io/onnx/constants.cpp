@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -39,7 +40,8 @@ std::int64_t clamped(std::int64_t index, std::int64_t size) {
 
 void OnnxImporter::constant_node(const OnnxNode& node) {
   if (const onnx::TensorProto* const tensor = node.tensor("value"))
-    return put(node, Constant{.tensor = tensor, .extents = extents_of(*tensor, place_)});
+    return put(node,
+               Constant{.tensor = tensor, .fixed = true, .extents = extents_of(*tensor, place_)});
   if (node.has("value_ints")) {
     Integers values = node.integers("value_ints", {});
     const Integers extents = {std::ssize(values)};
@@ -48,7 +50,16 @@ void OnnxImporter::constant_node(const OnnxNode& node) {
   if (node.has("value_int"))
     return put(node, Constant{.integers = Integers{node.integer("value_int", 0)}});
   if (node.has("value_float")) return put(node, Constant{.fill = node.real("value_float", 0.0)});
-  throw Unsupported{"of a kind that networks do not need"};
+  if (node.has("value_floats")) {
+    const std::vector<double> values = node.reals("value_floats");
+    Constant list = {.fixed = true, .extents = {std::ssize(values)}};
+    // The reader of other lists says that it needs a tensor.
+    if (std::ranges::adjacent_find(values, std::not_equal_to<>()) == values.end() &&
+        !values.empty())
+      list.fill = values.front();
+    return put(node, std::move(list));
+  }
+  put(node, Constant{.fixed = true});  // a text, for example: only who reads it can refuse it
 }
 
 void OnnxImporter::shape_of(const OnnxNode& node) {

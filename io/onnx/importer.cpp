@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include "core/error.hpp"
@@ -57,6 +59,10 @@ std::vector<std::int64_t> input_extents(const onnx::GraphProto& file, const Onnx
          "{}: input '{}' has {} axes, but images have 4: batch, channels, height, width",
          place.label, input.name(), extents.size());
   return extents;
+}
+
+std::int64_t product_of(const std::vector<std::int64_t>& extents) {
+  return std::accumulate(extents.begin(), extents.end(), std::int64_t{1}, std::multiplies<>());
 }
 
 Shape image_of(const onnx::GraphProto& file, const OnnxPlace& place) {
@@ -268,6 +274,18 @@ WeightSource OnnxImporter::weight(const OnnxNode& node, int input,
     node.damaged(fmt::format("reads '{}' of shape {}, but needs {}", node.input(input),
                              join(own, "x"), join(extents, "x")));
   return {found.tensor, found.transposed};
+}
+
+OnnxImporter::AffineSource OnnxImporter::affine(const OnnxNode& node, int input,
+                                                std::int64_t channels) const {
+  const Constant& found = constant(node, input);
+  const bool single = product_of(found.extents) == 1 && channels != 1 && found.fixed;
+  if (found.fill || single)
+    return {{.fill = static_cast<float>(number(node, input).value_or(0.0))}, true};
+  std::vector<std::int64_t> wanted = {channels};
+  if (found.extents.size() == 3) wanted = {channels, 1, 1};
+  if (found.extents.size() == 4) wanted = {1, channels, 1, 1};
+  return {weight(node, input, wanted), found.fixed};
 }
 
 std::vector<std::int64_t> OnnxImporter::integers(const OnnxNode& node, int input) const {

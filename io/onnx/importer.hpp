@@ -21,8 +21,9 @@ namespace millrace::io {
 
 /// Where the elements of a parameter are in the file.
 struct WeightSource {
-  const onnx::TensorProto* tensor = nullptr;
-  bool transposed = false;  ///< [in][units] rather than [units][in]
+  const onnx::TensorProto* tensor = nullptr;  ///< nullptr: all elements are `fill`
+  bool transposed = false;                    ///< [in][units] rather than [units][in]
+  float fill = 0.0f;
 };
 
 /// A graph made of a file's nodes.
@@ -60,6 +61,7 @@ class OnnxImporter {
     bool transposed = false;
     std::optional<std::vector<std::int64_t>> integers = {};
     std::optional<double> fill = {};
+    bool fixed = false;  ///< made by nodes: PyTorch's exporters write what learns as tensors
     std::vector<std::int64_t> extents = {};  ///< of what is no tensor; none: a scalar
   };
   /// Stands for the number of images among the integers of a shape.
@@ -91,6 +93,12 @@ class OnnxImporter {
   /// A value with an axis for height and one for width.
   [[nodiscard]] models::ValueId image(const OnnxNode& node, int input = 0) const;
   [[nodiscard]] const Constant& constant(const OnnxNode& node, int input) const;
+  /// A scale or shift by channel, whose extents but that are 1, and whether no training changes it.
+  struct AffineSource {
+    WeightSource source;
+    bool fixed = false;
+  };
+  [[nodiscard]] AffineSource affine(const OnnxNode& node, int input, std::int64_t channels) const;
   /// The tensor of an input that must be a weight of these extents.
   [[nodiscard]] WeightSource weight(const OnnxNode& node, int input,
                                     const std::vector<std::int64_t>& extents) const;

@@ -220,13 +220,15 @@ void OnnxImporter::batch_norm(const OnnxNode& node) {
     throw Unsupported{"of a flattened image: every number would have its own mean"};
   if (node.integer("spatial", 1) != 1) throw Unsupported{"with a mean for every pixel"};
   const std::vector<std::int64_t> channels = {shape(x).c};
-  std::vector<WeightSource> sources;
-  for (int input = 1; input <= 4; ++input) sources.push_back(weight(node, input, channels));
+  const AffineSource gamma = affine(node, 1, shape(x).c);
+  const AffineSource beta = affine(node, 2, shape(x).c);
   normalises_ = true;
   put(node, {add(node,
                  models::BatchNorm{.epsilon = node.real("epsilon", 1e-5),
-                                   .decay = node.real("momentum", 0.9)},
-                 {x.id}, std::move(sources)),
+                                   .decay = node.real("momentum", 0.9),
+                                   .fixed = {gamma.fixed, beta.fixed}},
+                 {x.id},
+                 {gamma.source, beta.source, weight(node, 3, channels), weight(node, 4, channels)}),
              x.flat});
 }
 
@@ -235,11 +237,14 @@ void OnnxImporter::group_norm(const OnnxNode& node) {
   const std::vector<std::int64_t> channels = {builder_.shape(x).c};
   if (constant(node, 1).extents != channels)
     throw Unsupported{"with a scale for every group, as before opset 21"};
+  const AffineSource gamma = affine(node, 1, channels.front());
+  const AffineSource beta = affine(node, 2, channels.front());
   normalises_ = true;
   put(node, {add(node,
                  models::GroupNorm{.groups = node.integer("num_groups", 0),
-                                   .epsilon = node.real("epsilon", 1e-5)},
-                 {x}, {weight(node, 1, channels), weight(node, 2, channels)})});
+                                   .epsilon = node.real("epsilon", 1e-5),
+                                   .fixed = {gamma.fixed, beta.fixed}},
+                 {x}, {gamma.source, beta.source})});
 }
 
 void OnnxImporter::activate(const OnnxNode& node, Activation function) {

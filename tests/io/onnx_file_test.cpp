@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "io/onnx/export.hpp"
+#include "models/graph_json.hpp"
 #include "models/registry.hpp"
 #include "tests/support/expect_error.hpp"
 #include "tests/support/onnx_bytes.hpp"
@@ -167,6 +168,53 @@ TEST(OnnxFileTest, ShapesThatAreComputedAreFollowed) {
       192);
   expect_refused(ErrorKind::Config, "reshape (Reshape): of 192 values a image",
                  [&] { (void)read(grouped); });
+}
+
+/// A normalization with gamma and beta from nodes, as PyTorch's two exporters write `affine=False`.
+OnnxBytes without_affine(bool expands) {
+  return around(
+      [&](OnnxBytes& o) {
+        for (const auto& [name, value] :
+             {std::pair<const char*, float>{"ones", 1.0f}, {"zeros", 0.0f}}) {
+          const std::string one = std::string(name) + "/one";
+          io::onnx::NodeProto& made = o.node("Constant", name, {}, expands ? one : name);
+          if (expands) {
+            OnnxBytes::attribute(made, "value_floats", io::onnx::AttributeProto::FLOATS)
+                .add_floats(value);
+            o.node("Expand", name, {one, o.integers(one + "/to", {3})}, name);
+            continue;
+          }
+          io::onnx::TensorProto& tensor =
+              *OnnxBytes::attribute(made, "value", io::onnx::AttributeProto::TENSOR).mutable_t();
+          tensor.set_data_type(io::onnx::TensorProto::FLOAT);
+          tensor.add_dims(3);
+          for (int i = 0; i < 3; ++i) tensor.add_float_data(value);
+        }
+        const std::string y = o.norm("norm", "x", 3);
+        o.graph().mutable_node(o.graph().node_size() - 1)->set_input(1, "ones");
+        o.graph().mutable_node(o.graph().node_size() - 1)->set_input(2, "zeros");
+        return o.plain("Flatten", "flat", {y});
+      },
+      192);
+}
+
+TEST(OnnxFileTest, ConstantsOfNormalizationsDoNotLearn) {
+  for (const bool expands : {false, true}) {
+    const OnnxFile file = read(without_affine(expands));
+    ASSERT_EQ(ops_of(file.graph()), "norm:BatchNorm fc:Dense");
+    EXPECT_EQ(file.graph().trainable_elements(), 1920);
+    EXPECT_TRUE(file.has_values());
+    Graph trained = file.graph();
+    models::train_only(trained, {});
+    for (const Parameter& parameter : trained.parameters)
+      EXPECT_EQ(parameter.learns(), parameter.name == "fc/kernel") << parameter.name;
+    EXPECT_EQ(file.values({0}), std::vector<float>(3, 1.0f));
+    EXPECT_EQ(file.values({1}), std::vector<float>(3, 0.0f));
+    // Checkpoints keep the network as JSON.
+    const Graph kept = models::graph_from_json(Json::parse(to_json(file.graph()).dump()));
+    EXPECT_EQ(kept, file.graph());
+  }
+  EXPECT_TRUE(graph_of(test::plain_network()).parameters[1].learns());
 }
 
 TEST(OnnxFileTest, WindowsKeepTheirPadding) {
