@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 #include <utility>
 
 #include "core/error.hpp"
@@ -59,10 +57,6 @@ std::vector<std::int64_t> input_extents(const onnx::GraphProto& file, const Onnx
          "{}: input '{}' has {} axes, but images have 4: batch, channels, height, width",
          place.label, input.name(), extents.size());
   return extents;
-}
-
-std::int64_t product_of(const std::vector<std::int64_t>& extents) {
-  return std::accumulate(extents.begin(), extents.end(), std::int64_t{1}, std::multiplies<>());
 }
 
 Shape image_of(const onnx::GraphProto& file, const OnnxPlace& place) {
@@ -199,7 +193,8 @@ void OnnxImporter::visit(const OnnxNode& node) {
       const auto found = values_.find(input);
       return found != values_.end() && !found->second.id.valid();
     };
-    if (std::ranges::any_of(node.proto().input(), unknown)) return put(node, Value{});
+    if (!row->checks_itself && std::ranges::any_of(node.proto().input(), unknown))
+      return put(node, Value{});
     (this->*row->make)(node);
   } catch (const Unsupported& why) {
     problems_.push_back(fmt::format("{} ({}){}{}", node.name(), node.type(),
@@ -246,6 +241,12 @@ const OnnxImporter::Value& OnnxImporter::value(const OnnxNode& node, int input) 
   if (found == values_.end()) throw Unsupported{fmt::format("of the constant '{}'", name)};
   if (found->second.pad != models::Padding{} && node.type() != "Conv")
     throw Unsupported{"behind a Pad; only a Conv may read what is padded"};
+  if (found->second.third_axis && node.type() != "Unsqueeze")
+    throw Unsupported{"of a value of three axes"};
+  if (found->second.spread && node.type() != "Mul")
+    throw Unsupported{"behind an Expand; only a Mul may read what is repeated"};
+  if (found->second.norm != nullptr)
+    throw Unsupported{"of channels in groups, other than in a group normalization"};
   return found->second;
 }
 
@@ -279,7 +280,8 @@ WeightSource OnnxImporter::weight(const OnnxNode& node, int input,
 OnnxImporter::AffineSource OnnxImporter::affine(const OnnxNode& node, int input,
                                                 std::int64_t channels) const {
   const Constant& found = constant(node, input);
-  const bool single = product_of(found.extents) == 1 && channels != 1 && found.fixed;
+  const bool single = found.tensor != nullptr && found.fixed && channels != 1 &&
+                      std::ranges::all_of(found.extents, [](auto extent) { return extent == 1; });
   if (found.fill || single)
     return {{.fill = static_cast<float>(number(node, input).value_or(0.0))}, true};
   std::vector<std::int64_t> wanted = {channels};
