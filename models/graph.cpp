@@ -52,7 +52,7 @@ std::vector<OpId> Graph::consumers(ValueId value) const {
 
 std::int64_t Graph::trainable_elements() const {
   std::int64_t sum = 0;
-  for (const Parameter& p : parameters) sum += p.trainable() ? p.elements() : 0;
+  for (const Parameter& p : parameters) sum += p.trainable() && !p.fixed ? p.elements() : 0;
   return sum;
 }
 
@@ -72,7 +72,8 @@ void train_only(Graph& graph, std::span<const std::string> filters) {
   for (const std::string& filter : filters) require_match(graph, filter);
   for (Parameter& parameter : graph.parameters)
     parameter.frozen =
-        parameter.trainable() && !filters.empty() && !contains_any(parameter.name, filters);
+        parameter.trainable() &&
+        (parameter.fixed || (!filters.empty() && !contains_any(parameter.name, filters)));
 }
 
 bool learns(const Graph& graph, OpId op) {

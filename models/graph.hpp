@@ -63,7 +63,8 @@ struct Parameter {
   ParameterRole role = ParameterRole::Kernel;
   Initialiser init;
   OpId op;
-  bool frozen = false;  ///< excluded from training by a filter; see train_only()
+  bool fixed = false;   ///< no training of this network changes it
+  bool frozen = false;  ///< fixed, or excluded from training by a filter; see train_only()
   [[nodiscard]] std::int64_t elements() const noexcept;
   /// False for running statistics, which have no gradient.
   [[nodiscard]] bool trainable() const noexcept {
@@ -115,7 +116,7 @@ struct Graph {
   [[nodiscard]] OpId find(std::string_view layer_or_op) const;
   /// Ops that read `value`, in topological order, each once.
   [[nodiscard]] std::vector<OpId> consumers(ValueId value) const;
-  /// Elements of all trainable parameters: the count that papers publish.
+  /// Elements of all trainable parameters that are not fixed: the count that papers publish.
   [[nodiscard]] std::int64_t trainable_elements() const;
   /// Multiply-accumulates of the forward pass for one sample (Conv and Dense only).
   [[nodiscard]] std::int64_t forward_macs() const;
@@ -123,9 +124,9 @@ struct Graph {
   friend bool operator==(const Graph&, const Graph&) = default;
 };
 
-/// Freezes every trainable parameter whose name contains none of `filters`. Without filters nothing
-/// is frozen. Running statistics are always updated. Errors: Config for a filter that no name
-/// contains, with the nearest names.
+/// Freezes every trainable parameter that is fixed, or whose name contains none of `filters`.
+/// Without filters nothing else is frozen. Running statistics are always updated. Errors: Config
+/// for a filter that no name contains, with the nearest names.
 void train_only(Graph& graph, std::span<const std::string> filters);
 
 /// By ValueId: whether the gradient of the value is needed, because the op that makes the value or

@@ -141,7 +141,9 @@ ValueId GraphBuilder::op(std::string_view name, const OpKind& kind, std::vector<
                                  .shape = std::move(spec.shape),
                                  .role = spec.role,
                                  .init = spec.init,
-                                 .op = id});
+                                 .op = id,
+                                 .fixed = spec.fixed,
+                                 .frozen = spec.fixed});
   }
   if (!std::holds_alternative<SoftmaxLoss>(kind)) {
     op.output = ValueId{static_cast<std::int32_t>(graph_.values.size())};

@@ -43,11 +43,13 @@ void visit_attributes(Kind& kind, const Visit& visit) {
     visit("decay", kind.decay);
     visit("zero_gamma", kind.zero_gamma);
     visit("span", kind.span);
+    visit("fixed", kind.fixed);
   } else if constexpr (kIs<Kind, GroupNorm>) {
     visit("groups", kind.groups);
     visit("epsilon", kind.epsilon);
     visit("order", kind.order);
     visit("zero_gamma", kind.zero_gamma);
+    visit("fixed", kind.fixed);
   } else if constexpr (kIs<Kind, Activate>) {
     visit("function", kind.kind);
   } else if constexpr (kIs<Kind, Pool>) {
@@ -71,6 +73,13 @@ void visit_attributes(Kind& kind, const Visit& visit) {
                       kIs<Kind, GlobalAveragePool>,
                   "a kind of op lacks its attributes here");
   }
+}
+
+/// Whether a value stands for itself if its key is absent: files were written before there was one.
+template <class T>
+bool is_left_out(const T& value) {
+  if constexpr (kIs<T, FixedAffine>) return value == FixedAffine{};
+  return false;
 }
 
 // ---- enumerators by their names
@@ -103,6 +112,7 @@ template <class T>
 Json json_of(T value) requires std::is_enum_v<T> {
   return names_of(value)[static_cast<std::size_t>(value)];
 }
+Json json_of(FixedAffine fixed) { return Json::list({fixed.gamma, fixed.beta}); }
 Json json_of(const Initialiser& init) {
   return Json::list({json_of(init.kind), init.scale, json_of(init.fan)});
 }
@@ -117,8 +127,9 @@ Json json_of(const Graph& graph, const Op& op) {
       [&](const auto& kind) {
         json.set("op", kind.kName);
         json.set("inputs", std::move(inputs));
-        visit_attributes(
-            kind, [&](const char* key, const auto& value) { json.set(key, json_of(value)); });
+        visit_attributes(kind, [&](const char* key, const auto& value) {
+          if (!is_left_out(value)) json.set(key, json_of(value));
+        });
       },
       op.kind);
   return json;
@@ -154,6 +165,7 @@ void read_all(const Json& json, T&... values) {
 }
 void read(const Json& json, Extent& e) { read_all(json, e.h, e.w); }
 void read(const Json& json, Padding& p) { read_all(json, p.top, p.bottom, p.left, p.right); }
+void read(const Json& json, FixedAffine& fixed) { read_all(json, fixed.gamma, fixed.beta); }
 void read(const Json& json, Initialiser& init) {
   read_all(json, init.kind, init.scale, init.fan);
   if (!(init.scale >= 0.0)) throw JsonError("the scale of an initializer is negative");
@@ -199,7 +211,9 @@ class Reader {
     OpKind kind = kind_named(json.at("op").text());
     std::visit(
         [&](auto& op) {
-          visit_attributes(op, [&](const char* key, auto& value) { read(json.at(key), value); });
+          visit_attributes(op, [&](const char* key, auto& value) {
+            if (json.contains(key) || !is_left_out(value)) read(json.at(key), value);
+          });
         },
         kind);
     std::vector<ValueId> inputs;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 namespace millrace::models {
@@ -61,9 +62,10 @@ std::vector<ParameterSpec> kernel_and_bias(const std::vector<std::int64_t>& kern
   return specs;
 }
 
-std::vector<ParameterSpec> scale_and_shift(std::int64_t channels, bool zero_gamma) {
-  return {{ParameterRole::Gamma, {channels}, zero_gamma ? kZero : kOne},
-          {ParameterRole::Beta, {channels}, kZero}};
+std::vector<ParameterSpec> scale_and_shift(std::int64_t channels, bool zero_gamma,
+                                           FixedAffine fixed) {
+  return {{ParameterRole::Gamma, {channels}, zero_gamma ? kZero : kOne, fixed.gamma},
+          {ParameterRole::Beta, {channels}, kZero, fixed.beta}};
 }
 
 }  // namespace
@@ -118,7 +120,7 @@ Inference BatchNorm::infer(const OpInputs& in) const {
   if (!(decay >= 0 && decay <= 1)) return misfit("decay {} must be between 0 and 1", decay);
   if (span < 1) return misfit("statistics span {} replicas; at least 1 is required", span);
   const Shape& x = in.x();
-  Inference result = {.output = x, .parameters = scale_and_shift(x.c, zero_gamma)};
+  Inference result = {.output = x, .parameters = scale_and_shift(x.c, zero_gamma, fixed)};
   result.parameters.push_back({ParameterRole::MovingMean, {x.c}, kZero});
   result.parameters.push_back({ParameterRole::MovingVariance, {x.c}, kOne});
   return result;
@@ -132,7 +134,7 @@ Inference GroupNorm::infer(const OpInputs& in) const {
     return misfit("{} channels do not divide into {} groups; the nearest count that fits is {}",
                   x.c, groups, nearest_group_count(x.c, groups));
   }
-  return {.output = x, .parameters = scale_and_shift(x.c, zero_gamma)};
+  return {.output = x, .parameters = scale_and_shift(x.c, zero_gamma, fixed)};
 }
 
 Inference Activate::infer(const OpInputs& in) const { return {.output = in.x()}; }
@@ -170,6 +172,9 @@ Inference Pool::infer(const OpInputs& in) const {
     return misfit("padding {} {} {} {} (top bottom left right) must be less than the window {}",
                   pad.top, pad.bottom, pad.left, pad.right, kernel);
   }
+  if (constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+      kernel.h > most / kernel.w)
+    return misfit("the window {} has more than {} positions", kernel, most);
   return result;
 }
 

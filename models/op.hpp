@@ -80,6 +80,14 @@ struct ParameterSpec {
   ParameterRole role = ParameterRole::Kernel;
   std::vector<std::int64_t> shape;
   Initialiser init;
+  bool fixed = false;  ///< see Parameter
+};
+
+/// Which of a normalization's parameters no training changes: both in PyTorch's `affine=False`.
+struct FixedAffine {
+  bool gamma = false;
+  bool beta = false;
+  friend bool operator==(const FixedAffine&, const FixedAffine&) = default;
 };
 
 /// The shapes that an op reads, and the number of classes of the labels.
@@ -142,6 +150,7 @@ struct BatchNorm {
   double decay = 0.97;
   bool zero_gamma = false;
   std::int64_t span = 1;  ///< replicas that share the statistics of a micro-batch
+  FixedAffine fixed = {};
   [[nodiscard]] Inference infer(const OpInputs& in) const;
   friend bool operator==(const BatchNorm&, const BatchNorm&) = default;
 };
@@ -153,6 +162,7 @@ struct GroupNorm {
   double epsilon = 1.53e-5;
   GroupOrder order = GroupOrder::Contiguous;
   bool zero_gamma = false;
+  FixedAffine fixed = {};
   [[nodiscard]] Inference infer(const OpInputs& in) const;
   friend bool operator==(const GroupNorm&, const GroupNorm&) = default;
 };
@@ -195,6 +205,8 @@ struct Pool {
   Extent stride = {2, 2};
   Padding pad = {};
   bool count_padding = false;
+  /// Of a position in the window, which a maximum keeps for the backward pass.
+  [[nodiscard]] std::int64_t position_bytes() const { return kernel.h * kernel.w <= 256 ? 1 : 4; }
   [[nodiscard]] Inference infer(const OpInputs& in) const;
   friend bool operator==(const Pool&, const Pool&) = default;
 };

@@ -51,18 +51,25 @@ Kernel addition(const Binding& b) {
   return calling(ops::add_gradients<T>, at(Dz), at(Dy), at(Dy2), elements(b));
 }
 
+template <class T, class W>
+Kernel max_pool(const Binding& b, const ops::WindowShape& shape) {
+  const auto at = [&](Role role) { return b.operand<T>(role); };
+  const auto winner = b.operand<W>(Winner);
+  return b.call.has(Y) ? calling(ops::max_pool_forward<T, W>, shape, at(Y), winner, at(X))
+                       : calling(ops::max_pool_backward<T, W>, shape, at(Dx), at(Dy), winner);
+}
+
 template <class T>
 Kernel pool(const Binding& b) {
   const auto at = [&](Role role) { return b.operand<T>(role); };
-  const auto winner = b.operand<std::uint8_t>(Winner);
   const bool forward = b.call.has(Y);
   const models::OpKind& kind = b.graph.op(b.call.op).kind;
   if (const auto* p = std::get_if<models::Pool>(&kind)) {
     const ops::WindowShape shape =
         window_shape(b.graph, b.call.op, b.batch, p->kernel, p->stride, p->pad);
     if (p->kind == models::PoolKind::Max)
-      return forward ? calling(ops::max_pool_forward<T>, shape, at(Y), winner, at(X))
-                     : calling(ops::max_pool_backward<T>, shape, at(Dx), at(Dy), winner);
+      return p->position_bytes() == 1 ? max_pool<T, std::uint8_t>(b, shape)
+                                      : max_pool<T, std::int32_t>(b, shape);
     return forward
                ? calling(ops::average_pool_forward<T>, shape, at(Y), at(X), p->count_padding)
                : calling(ops::average_pool_backward<T>, shape, at(Dx), at(Dy), p->count_padding);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -30,6 +31,11 @@ std::int64_t product(const Integers& values) {
   return static_cast<std::int64_t>(product);
 }
 
+/// Whether sums of such numbers stay in 64 bits.
+bool is_small(std::int64_t value) {
+  return value >= -models::kMostChannels && value <= models::kMostChannels;
+}
+
 /// An index that may count from the end, within 0 to `size`.
 std::int64_t clamped(std::int64_t index, std::int64_t size) {
   return std::clamp<std::int64_t>(index < 0 ? index + size : index, 0, size);
@@ -39,7 +45,8 @@ std::int64_t clamped(std::int64_t index, std::int64_t size) {
 
 void OnnxImporter::constant_node(const OnnxNode& node) {
   if (const onnx::TensorProto* const tensor = node.tensor("value"))
-    return put(node, Constant{.tensor = tensor, .extents = extents_of(*tensor, place_)});
+    return put(node,
+               Constant{.tensor = tensor, .fixed = true, .extents = extents_of(*tensor, place_)});
   if (node.has("value_ints")) {
     Integers values = node.integers("value_ints", {});
     const Integers extents = {std::ssize(values)};
@@ -48,7 +55,16 @@ void OnnxImporter::constant_node(const OnnxNode& node) {
   if (node.has("value_int"))
     return put(node, Constant{.integers = Integers{node.integer("value_int", 0)}});
   if (node.has("value_float")) return put(node, Constant{.fill = node.real("value_float", 0.0)});
-  throw Unsupported{"of a kind that networks do not need"};
+  if (node.has("value_floats")) {
+    const std::vector<double> values = node.reals("value_floats");
+    Constant list = {.fixed = true, .extents = {std::ssize(values)}};
+    // The reader of other lists says that it needs a tensor.
+    if (std::ranges::adjacent_find(values, std::not_equal_to<>()) == values.end() &&
+        !values.empty())
+      list.fill = values.front();
+    return put(node, std::move(list));
+  }
+  put(node, Constant{.fixed = true});  // a text, for example: only who reads it can refuse it
 }
 
 void OnnxImporter::shape_of(const OnnxNode& node) {
@@ -121,10 +137,50 @@ void OnnxImporter::slice(const OnnxNode& node) {
 }
 
 void OnnxImporter::expand(const OnnxNode& node) {
-  if (!is_constant(node.input(0))) throw Unsupported{"of a value"};
+  if (!is_constant(node.input(0))) return expand_value(node);
   const Constant& from = constant(node, 0);
   if (from.integers && from.integers->size() == 1) return pass(node);  // a shape of one extent
   put(node, Constant{.fill = number(node, 0), .extents = integers(node, 1)});
+}
+
+/// The scale of an image's channels, repeated for every pixel before the product.
+void OnnxImporter::expand_value(const OnnxNode& node) {
+  const ValueId x = image(node);
+  const Shape& s = builder_.shape(x);
+  const Integers to = integers(node, 1);
+  const bool fits = to.size() == 4 && (to[0] == kBatch || to[0] == 1 || to[0] == fixed_batch_) &&
+                    (to[1] == s.c || to[1] == 1) && to[2] > 0 && to[3] > 0;
+  if (!fits || s.pixels() != 1) throw Unsupported{"of anything but one pixel to an image"};
+  Value spread = {.id = x};
+  spread.spread = models::Extent{to[2], to[3]};
+  put(node, spread);
+}
+
+void OnnxImporter::difference(const OnnxNode& node) {
+  if (!is_constant(node.input(0)) || !is_constant(node.input(1))) throw Unsupported{"of values"};
+  const Integers a = integers(node, 0);
+  const Integers b = integers(node, 1);
+  if (a.size() != 1 || b.size() != 1 || !is_small(a[0]) || !is_small(b[0]))
+    throw Unsupported{"of anything but two integers"};
+  Constant result = {.fixed = true, .extents = constant(node, 0).extents};
+  result.integers = Integers{a[0] - b[0]};
+  put(node, std::move(result));
+}
+
+void OnnxImporter::range(const OnnxNode& node) {
+  Integers ends;
+  for (const int input : {0, 1, 2}) {
+    const Integers one = integers(node, input);
+    if (one.size() != 1 || !is_small(one[0])) throw Unsupported{"of anything but three integers"};
+    ends.push_back(one[0]);
+  }
+  Integers all;
+  for (std::int64_t at = ends[0]; ends[2] > 0 && at < ends[1]; at += ends[2]) {
+    if (all.size() == kMostIntegers) throw Unsupported{"of many integers"};
+    all.push_back(at);
+  }
+  const Integers extents = {std::ssize(all)};
+  put(node, Constant{.integers = std::move(all), .fixed = true, .extents = extents});
 }
 
 void OnnxImporter::transpose(const OnnxNode& node) {
@@ -194,12 +250,27 @@ void OnnxImporter::reshape(const OnnxNode& node) {
     if (values.empty()) throw Unsupported{"of a constant"};
     return put(node, Constant{.integers = values, .extents = {std::ssize(values)}});
   }
+  if (const auto* const norm = norm_of(node.input(0), GroupedNorm::Reached::Normal)) {
+    const Value x = values_.at(node.input(0));
+    const Integers own = {kBatch, norm->groups, shape(x).elements() / norm->groups};
+    const Integers back = extents({.id = x.id});
+    if (resolved(integers(node, 1), own, node.integer("allowzero", 0) == 0) != back)
+      throw Unsupported{"of channels in groups to another image"};
+    GroupedNorm next = *norm;
+    next.reached = GroupedNorm::Reached::Image;
+    return put(node, x, next);
+  }
   const Value x = value(node);
   const Integers wanted = node.has("shape") ? node.integers("shape", {}) : integers(node, 1);
   const std::optional<Integers> to =
       resolved(wanted, extents(x), node.integer("allowzero", 0) == 0);
   const Shape& s = shape(x);
   if (to && to->size() == 2) return put(node, {x.id, true});
+  if (to && to->size() == 3 && !x.flat && (*to)[1] > 0 && s.c % (*to)[1] == 0) {
+    const onnx::NodeProto* const reader = sole_reader(node.proto());
+    if (reader != nullptr && reader->op_type() == "InstanceNormalization")
+      return put(node, x, GroupedNorm{.groups = (*to)[1]});
+  }
   if (to && to->size() == 4 && Integers(to->begin() + 1, to->end()) == Integers{s.c, s.h, s.w})
     return put(node, {x.id, false});
   throw Unsupported{
@@ -222,24 +293,39 @@ void OnnxImporter::squeeze(const OnnxNode& node) {
   put(node, {x, true});
 }
 
-void OnnxImporter::unsqueeze(const OnnxNode& node) {
-  const Integers over = axes(node, 1).value_or(Integers{});
-  if (is_constant(node.input(0))) {
-    Constant list = constant(node, 0);
-    if (over != Integers{0} || !list.extents.empty() || list.fill)
-      throw Unsupported{"of a tensor of the file"};
+void OnnxImporter::unsqueeze_constant(const OnnxNode& node) {
+  Integers over = axes(node, 1).value_or(Integers{});
+  Constant list = constant(node, 0);
+  if (list.extents.empty() && !list.fill && over == Integers{0}) {
     list.integers = integers(node, 0);
     list.tensor = nullptr;
-    list.extents = {1};
-    return put(node, std::move(list));
   }
+  const std::int64_t rank = std::ssize(list.extents) + std::ssize(over);
+  for (std::int64_t& axis : over) axis += axis < 0 ? rank : 0;
+  std::ranges::sort(over);
+  for (const std::int64_t axis : over) {
+    if (axis < 0 || axis > std::ssize(list.extents) || list.transposed)
+      throw Unsupported{"of a tensor of the file"};
+    list.extents.insert(list.extents.begin() + axis, 1);
+  }
+  put(node, std::move(list));
+}
+
+/// Axes for height and width behind the channels, at once or one after the other.
+void OnnxImporter::unsqueeze(const OnnxNode& node) {
+  if (is_constant(node.input(0))) return unsqueeze_constant(node);
   const Value x = value(node);
-  Integers positive = over;
-  for (std::int64_t& axis : positive) axis += axis < 0 ? 4 : 0;
-  std::ranges::sort(positive);
-  if (!x.flat || positive != Integers{2, 3} || shape(x).pixels() != 1)
+  Integers over = axes(node, 1).value_or(Integers{});
+  const std::int64_t rank = (x.third_axis ? 3 : 2) + std::ssize(over);
+  for (std::int64_t& axis : over) axis += axis < 0 ? rank : 0;
+  std::ranges::sort(over);
+  const bool one = over == Integers{2} || (x.third_axis && over == Integers{3});
+  const bool two = !x.third_axis && over == Integers{2, 3};
+  if (!x.flat || shape(x).pixels() != 1 || (!one && !two))
     throw Unsupported{"by other axes than height and width"};
-  put(node, {x.id, false});
+  Value made = {.id = x.id};
+  made.flat = made.third_axis = one && !x.third_axis;
+  put(node, made);
 }
 
 void OnnxImporter::concat_integers(const OnnxNode& node) {

@@ -193,7 +193,8 @@ void OnnxImporter::visit(const OnnxNode& node) {
       const auto found = values_.find(input);
       return found != values_.end() && !found->second.id.valid();
     };
-    if (std::ranges::any_of(node.proto().input(), unknown)) return put(node, Value{});
+    if (!row->checks_itself && std::ranges::any_of(node.proto().input(), unknown))
+      return put(node, Value{});
     (this->*row->make)(node);
   } catch (const Unsupported& why) {
     problems_.push_back(fmt::format("{} ({}){}{}", node.name(), node.type(),
@@ -240,6 +241,12 @@ const OnnxImporter::Value& OnnxImporter::value(const OnnxNode& node, int input) 
   if (found == values_.end()) throw Unsupported{fmt::format("of the constant '{}'", name)};
   if (found->second.pad != models::Padding{} && node.type() != "Conv")
     throw Unsupported{"behind a Pad; only a Conv may read what is padded"};
+  if (found->second.third_axis && node.type() != "Unsqueeze")
+    throw Unsupported{"of a value of three axes"};
+  if (found->second.spread && node.type() != "Mul")
+    throw Unsupported{"behind an Expand; only a Mul may read what is repeated"};
+  if (found->second.norm != nullptr)
+    throw Unsupported{"of channels in groups, other than in a group normalization"};
   return found->second;
 }
 
@@ -268,6 +275,19 @@ WeightSource OnnxImporter::weight(const OnnxNode& node, int input,
     node.damaged(fmt::format("reads '{}' of shape {}, but needs {}", node.input(input),
                              join(own, "x"), join(extents, "x")));
   return {found.tensor, found.transposed};
+}
+
+OnnxImporter::AffineSource OnnxImporter::affine(const OnnxNode& node, int input,
+                                                std::int64_t channels) const {
+  const Constant& found = constant(node, input);
+  const bool single = found.tensor != nullptr && found.fixed && channels != 1 &&
+                      std::ranges::all_of(found.extents, [](auto extent) { return extent == 1; });
+  if (found.fill || single)
+    return {{.fill = static_cast<float>(number(node, input).value_or(0.0))}, true};
+  std::vector<std::int64_t> wanted = {channels};
+  if (found.extents.size() == 3) wanted = {channels, 1, 1};
+  if (found.extents.size() == 4) wanted = {1, channels, 1, 1};
+  return {weight(node, input, wanted), found.fixed};
 }
 
 std::vector<std::int64_t> OnnxImporter::integers(const OnnxNode& node, int input) const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <map>
 #include <optional>
@@ -21,8 +22,9 @@ namespace millrace::io {
 
 /// Where the elements of a parameter are in the file.
 struct WeightSource {
-  const onnx::TensorProto* tensor = nullptr;
-  bool transposed = false;  ///< [in][units] rather than [units][in]
+  const onnx::TensorProto* tensor = nullptr;  ///< nullptr: all elements are `fill`
+  bool transposed = false;                    ///< [in][units] rather than [units][in]
+  float fill = 0.0f;
 };
 
 /// A graph made of a file's nodes.
@@ -48,11 +50,30 @@ class OnnxImporter {
   [[nodiscard]] ImportedGraph import();
 
  private:
+  /// A scale or shift by channel.
+  struct AffineSource {
+    WeightSource source;
+    bool fixed = false;  ///< no training changes it
+  };
+  /// PyTorch writes a group normalization as Reshape to the groups, InstanceNormalization, Reshape
+  /// to the image, Mul, Add. The last one makes the op.
+  struct GroupedNorm {
+    enum class Reached { Groups, Normal, Image, Scaled };
+    Reached reached = Reached::Groups;
+    std::int64_t groups = 0;
+    double epsilon = 0.0;
+    const onnx::NodeProto* named_by = nullptr;
+    AffineSource gamma = {};
+  };
   /// A value of the file. Flat ones have one axis for channels, height and width, in this order.
   struct Value {
     models::ValueId id;  ///< invalid: made by a node without a counterpart
     bool flat = false;
     models::Padding pad = {};  ///< added by a Pad before the next window
+    /// The rest is of a value that only certain nodes may read, as no op makes it.
+    bool third_axis = false;                    ///< flat, with an axis of 1 behind
+    std::optional<models::Extent> spread = {};  ///< one pixel, repeated to this image
+    const GroupedNorm* norm = nullptr;
   };
   /// A value that no image changes: a tensor of the file, integers, or one number everywhere.
   struct Constant {
@@ -60,6 +81,7 @@ class OnnxImporter {
     bool transposed = false;
     std::optional<std::vector<std::int64_t>> integers = {};
     std::optional<double> fill = {};
+    bool fixed = false;  ///< made by nodes: PyTorch's exporters write what learns as tensors
     std::vector<std::int64_t> extents = {};  ///< of what is no tensor; none: a scalar
   };
   /// Stands for the number of images among the integers of a shape.
@@ -69,6 +91,7 @@ class OnnxImporter {
   struct Row {
     std::string_view type;
     Make make;
+    bool checks_itself = false;  ///< finds what it lacks also if it reads what has no counterpart
   };
   static const std::vector<Row>& table();
 
@@ -91,6 +114,8 @@ class OnnxImporter {
   /// A value with an axis for height and one for width.
   [[nodiscard]] models::ValueId image(const OnnxNode& node, int input = 0) const;
   [[nodiscard]] const Constant& constant(const OnnxNode& node, int input) const;
+  /// Input by channel; its other extents are 1.
+  [[nodiscard]] AffineSource affine(const OnnxNode& node, int input, std::int64_t channels) const;
   /// The tensor of an input that must be a weight of these extents.
   [[nodiscard]] WeightSource weight(const OnnxNode& node, int input,
                                     const std::vector<std::int64_t>& extents) const;
@@ -133,6 +158,13 @@ class OnnxImporter {
   void dense(const OnnxNode& node, bool transposed, const std::optional<WeightSource>& bias);
   void batch_norm(const OnnxNode& node);
   void group_norm(const OnnxNode& node);
+  void instance_norm(const OnnxNode& node);
+  /// The part of a group normalization in which this node reads `norm` as its input `input`.
+  void scale_groups(const OnnxNode& node, int input);
+  void shift_groups(const OnnxNode& node, int input);
+  void put(const OnnxNode& node, const Value& x, GroupedNorm next);
+  [[nodiscard]] const GroupedNorm* norm_of(const std::string& name,
+                                           GroupedNorm::Reached reached) const;
   void relu(const OnnxNode& node);
   void sigmoid(const OnnxNode& node);
   void swish(const OnnxNode& node);
@@ -147,6 +179,9 @@ class OnnxImporter {
   void global_average(const OnnxNode& node);
   void global_maximum(const OnnxNode& node);
   void reduce_mean(const OnnxNode& node);
+  void reduce_max(const OnnxNode& node);
+  /// Whether the axes of a reduction over an image are kept. Throws for other axes.
+  [[nodiscard]] bool keeps_reduced_image(const OnnxNode& node) const;
   void dropout(const OnnxNode& node);
   void softmax(const OnnxNode& node);
   void pad(const OnnxNode& node);
@@ -157,6 +192,10 @@ class OnnxImporter {
   void gather(const OnnxNode& node);
   void slice(const OnnxNode& node);
   void expand(const OnnxNode& node);
+  void expand_value(const OnnxNode& node);
+  void unsqueeze_constant(const OnnxNode& node);
+  void difference(const OnnxNode& node);
+  void range(const OnnxNode& node);
   void transpose(const OnnxNode& node);
   void identity(const OnnxNode& node);
   void cast(const OnnxNode& node);
@@ -178,6 +217,7 @@ class OnnxImporter {
   std::set<const onnx::NodeProto*> needed_;
   std::map<std::string, std::vector<const onnx::NodeProto*>> readers_;  ///< of needed nodes
   std::map<std::string, Value> values_;
+  std::deque<GroupedNorm> norms_;  ///< that values refer to
   std::map<std::string, Constant> constants_;
   /// Nodes that became part of the op of another node, and those by that node.
   std::set<const onnx::NodeProto*> done_;

@@ -132,6 +132,13 @@ double OnnxNode::real(std::string_view attribute, double otherwise) const {
   return found == nullptr ? otherwise : decimal_of(found->f());
 }
 
+std::vector<double> OnnxNode::reals(std::string_view attribute) const {
+  std::vector<double> result;
+  if (const auto* const found = find(attribute, onnx::AttributeProto::FLOATS))
+    for (const float value : found->floats()) result.push_back(decimal_of(value));
+  return result;
+}
+
 std::string OnnxNode::text(std::string_view attribute, std::string_view otherwise) const {
   const auto* const found = find(attribute, onnx::AttributeProto::STRING);
   return found == nullptr ? std::string(otherwise) : found->s();

@@ -36,6 +36,8 @@ class OnnxNode {
   [[nodiscard]] std::vector<std::int64_t> integers(std::string_view attribute,
                                                    std::vector<std::int64_t> otherwise) const;
   [[nodiscard]] double real(std::string_view attribute, double otherwise) const;
+  /// Empty if there is none.
+  [[nodiscard]] std::vector<double> reals(std::string_view attribute) const;
   [[nodiscard]] std::string text(std::string_view attribute, std::string_view otherwise) const;
   /// nullptr if there is none.
   [[nodiscard]] const onnx::TensorProto* tensor(std::string_view attribute) const;

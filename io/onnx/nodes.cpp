@@ -49,7 +49,7 @@ const std::vector<OnnxImporter::Row>& OnnxImporter::table() {
       {"BatchNormalization", &I::batch_norm},
       {"Cast", &I::cast},
       {"CastLike", &I::identity},
-      {"Clip", &I::clip},
+      {"Clip", &I::clip, true},
       {"Concat", &I::concat},
       {"Constant", &I::constant_node},
       {"Conv", &I::conv},
@@ -62,11 +62,14 @@ const std::vector<OnnxImporter::Row>& OnnxImporter::table() {
       {"GlobalMaxPool", &I::global_maximum},
       {"GroupNormalization", &I::group_norm},
       {"Identity", &I::identity},
+      {"InstanceNormalization", &I::instance_norm},
       {"LogSoftmax", &I::softmax},
       {"MatMul", &I::mat_mul},
       {"MaxPool", &I::max_pool},
       {"Mul", &I::multiply},
       {"Pad", &I::pad},
+      {"Range", &I::range},
+      {"ReduceMax", &I::reduce_max},
       {"ReduceMean", &I::reduce_mean},
       {"Relu", &I::relu},
       {"Reshape", &I::reshape},
@@ -75,6 +78,7 @@ const std::vector<OnnxImporter::Row>& OnnxImporter::table() {
       {"Slice", &I::slice},
       {"Softmax", &I::softmax},
       {"Squeeze", &I::squeeze},
+      {"Sub", &I::difference},
       {"Swish", &I::swish},
       {"Transpose", &I::transpose},
       {"Unsqueeze", &I::unsqueeze},
@@ -220,13 +224,15 @@ void OnnxImporter::batch_norm(const OnnxNode& node) {
     throw Unsupported{"of a flattened image: every number would have its own mean"};
   if (node.integer("spatial", 1) != 1) throw Unsupported{"with a mean for every pixel"};
   const std::vector<std::int64_t> channels = {shape(x).c};
-  std::vector<WeightSource> sources;
-  for (int input = 1; input <= 4; ++input) sources.push_back(weight(node, input, channels));
+  const AffineSource gamma = affine(node, 1, shape(x).c);
+  const AffineSource beta = affine(node, 2, shape(x).c);
   normalises_ = true;
   put(node, {add(node,
                  models::BatchNorm{.epsilon = node.real("epsilon", 1e-5),
-                                   .decay = node.real("momentum", 0.9)},
-                 {x.id}, std::move(sources)),
+                                   .decay = node.real("momentum", 0.9),
+                                   .fixed = {gamma.fixed, beta.fixed}},
+                 {x.id},
+                 {gamma.source, beta.source, weight(node, 3, channels), weight(node, 4, channels)}),
              x.flat});
 }
 
@@ -235,11 +241,78 @@ void OnnxImporter::group_norm(const OnnxNode& node) {
   const std::vector<std::int64_t> channels = {builder_.shape(x).c};
   if (constant(node, 1).extents != channels)
     throw Unsupported{"with a scale for every group, as before opset 21"};
+  const AffineSource gamma = affine(node, 1, channels.front());
+  const AffineSource beta = affine(node, 2, channels.front());
   normalises_ = true;
   put(node, {add(node,
                  models::GroupNorm{.groups = node.integer("num_groups", 0),
-                                   .epsilon = node.real("epsilon", 1e-5)},
-                 {x}, {weight(node, 1, channels), weight(node, 2, channels)})});
+                                   .epsilon = node.real("epsilon", 1e-5),
+                                   .fixed = {gamma.fixed, beta.fixed}},
+                 {x}, {gamma.source, beta.source})});
+}
+
+const OnnxImporter::GroupedNorm* OnnxImporter::norm_of(const std::string& name,
+                                                       GroupedNorm::Reached reached) const {
+  const auto found = values_.find(name);
+  if (found == values_.end() || found->second.norm == nullptr) return nullptr;
+  return found->second.norm->reached == reached ? found->second.norm : nullptr;
+}
+
+void OnnxImporter::put(const OnnxNode& node, const Value& x, GroupedNorm next) {
+  norms_.push_back(next);
+  put(node, Value{.id = x.id, .norm = &norms_.back()});
+}
+
+/// Of groups, as part of a group normalization, or of channels, which is one of single channels.
+void OnnxImporter::instance_norm(const OnnxNode& node) {
+  const double epsilon = node.real("epsilon", 1e-5);
+  if (const auto* const groups = norm_of(node.input(0), GroupedNorm::Reached::Groups)) {
+    for (const int input : {1, 2}) {
+      const Constant& neutral = constant(node, input);
+      const double wanted = input == 1 ? 1.0 : 0.0;
+      const std::vector<float> values =
+          neutral.tensor != nullptr ? floats_of(*neutral.tensor, place_)
+                                    : std::vector{static_cast<float>(neutral.fill.value_or(-1.0))};
+      if (std::ranges::any_of(values, [&](float v) { return static_cast<double>(v) != wanted; }))
+        throw Unsupported{"that scales or shifts groups of channels"};
+    }
+    GroupedNorm next = *groups;
+    next.reached = GroupedNorm::Reached::Normal;
+    next.epsilon = epsilon;
+    next.named_by = &node.proto();
+    return put(node, values_.at(node.input(0)), next);
+  }
+  const ValueId x = image(node);
+  const std::int64_t channels = builder_.shape(x).c;
+  const AffineSource gamma = affine(node, 1, channels);
+  const AffineSource beta = affine(node, 2, channels);
+  normalises_ = true;
+  put(node, {add(node,
+                 models::GroupNorm{
+                     .groups = channels, .epsilon = epsilon, .fixed = {gamma.fixed, beta.fixed}},
+                 {x}, {gamma.source, beta.source})});
+}
+
+void OnnxImporter::scale_groups(const OnnxNode& node, int input) {
+  const Value x = values_.at(node.input(input));
+  GroupedNorm next = *x.norm;
+  next.reached = GroupedNorm::Reached::Scaled;
+  next.gamma = affine(node, 1 - input, shape(x).c);
+  if (next.gamma.source.tensor != nullptr && !kernels_.insert(next.gamma.source.tensor).second)
+    throw Unsupported{"shares its scale with another node"};
+  put(node, x, next);
+}
+
+void OnnxImporter::shift_groups(const OnnxNode& node, int input) {
+  const Value x = values_.at(node.input(input));
+  const GroupedNorm& norm = *x.norm;
+  const AffineSource beta = affine(node, 1 - input, shape(x).c);
+  normalises_ = true;
+  put(node, {add(OnnxNode(*norm.named_by, place_),
+                 models::GroupNorm{.groups = norm.groups,
+                                   .epsilon = norm.epsilon,
+                                   .fixed = {norm.gamma.fixed, beta.fixed}},
+                 {x.id}, {norm.gamma.source, beta.source})});
 }
 
 void OnnxImporter::activate(const OnnxNode& node, Activation function) {
@@ -260,11 +333,13 @@ void OnnxImporter::swish(const OnnxNode& node) {
 void OnnxImporter::clip(const OnnxNode& node) {
   const double lowest = std::numeric_limits<float>::lowest();
   const double highest = std::numeric_limits<float>::max();
+  if (is_constant(node.input(0))) throw Unsupported{"of a constant"};
   const double low = node.has("min") ? node.real("min", 0.0) : number(node, 1).value_or(lowest);
   const double high = node.has("max") ? node.real("max", 0.0) : number(node, 2).value_or(highest);
   if (low != 0.0 || high < 0.999 * highest)
     throw Unsupported{
         fmt::format("between {} and {}; only 0 to infinity, a ReLU, has a kernel", low, high)};
+  if (!values_.at(node.input(0)).id.valid()) return put(node, Value{});
   relu(node);
 }
 
@@ -279,6 +354,9 @@ void OnnxImporter::softmax(const OnnxNode& node) {
 // ---- sums, products, concatenations
 
 void OnnxImporter::add_values(const OnnxNode& node) {
+  for (const int input : {0, 1})
+    if (norm_of(node.input(input), GroupedNorm::Reached::Scaled) != nullptr)
+      return shift_groups(node, input);
   const Value a = value(node, 0);
   const Value b = value(node, 1);
   if (a.flat != b.flat) throw Unsupported{"of an image and a flat value"};
@@ -287,6 +365,9 @@ void OnnxImporter::add_values(const OnnxNode& node) {
 
 void OnnxImporter::multiply(const OnnxNode& node) {
   if (swishes_.contains(&node.proto())) return activate(node, Activation::Swish);
+  for (const int input : {0, 1})
+    if (norm_of(node.input(input), GroupedNorm::Reached::Image) != nullptr)
+      return scale_groups(node, input);
   Value x = value(node, 0);
   Value scale = value(node, 1);
   if (x.flat != scale.flat) throw Unsupported{"of an image and a flat value"};
@@ -296,6 +377,9 @@ void OnnxImporter::multiply(const OnnxNode& node) {
         fmt::format("of {} and {}; one must have a single value per channel, or be the sigmoid of "
                     "the other",
                     shape(x), shape(scale))};
+  const Extent image = {shape(x).h, shape(x).w};
+  if (x.spread || (scale.spread && scale.spread != image && scale.spread != Extent{1, 1}))
+    throw Unsupported{"of a value that an Expand makes larger than the other"};
   put(node, {add(node, models::ScaleChannels{}, {x.id, scale.id}), x.flat});
 }
 
@@ -359,14 +443,26 @@ void OnnxImporter::global_maximum(const OnnxNode& node) {
   put(node, {add(node, models::Pool{.kernel = whole, .stride = whole}, {x})});
 }
 
-void OnnxImporter::reduce_mean(const OnnxNode& node) {
-  const ValueId x = image(node);
+bool OnnxImporter::keeps_reduced_image(const OnnxNode& node) const {
   std::vector<std::int64_t> over = axes(node, 1).value_or(std::vector<std::int64_t>{});
   for (std::int64_t& axis : over) axis += axis < 0 ? 4 : 0;
   std::ranges::sort(over);
   if (over != std::vector<std::int64_t>{2, 3})
     throw Unsupported{"over other axes than height and width"};
-  put(node, {add(node, models::GlobalAveragePool{}, {x}), node.integer("keepdims", 1) == 0});
+  return node.integer("keepdims", 1) != 0;
+}
+
+void OnnxImporter::reduce_mean(const OnnxNode& node) {
+  const ValueId x = image(node);
+  const bool keeps = keeps_reduced_image(node);
+  put(node, {add(node, models::GlobalAveragePool{}, {x}), !keeps});
+}
+
+void OnnxImporter::reduce_max(const OnnxNode& node) {
+  const ValueId x = image(node);
+  const bool keeps = keeps_reduced_image(node);
+  const Extent whole = {builder_.shape(x).h, builder_.shape(x).w};
+  put(node, {add(node, models::Pool{.kernel = whole, .stride = whole}, {x}), !keeps});
 }
 
 // ---- what only training has, and padding

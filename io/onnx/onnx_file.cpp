@@ -151,13 +151,15 @@ const std::vector<std::string>& OnnxFile::notices() const { return content_->imp
 
 bool OnnxFile::has_values() const {
   return std::ranges::all_of(content_->imported.sources, [](const WeightSource& source) {
-    return has_elements(*source.tensor);
+    return source.tensor == nullptr || has_elements(*source.tensor);
   });
 }
 
 std::vector<float> OnnxFile::values(models::ParameterId id) const {
   const Parameter& parameter = graph().parameter(id);
   const WeightSource& source = content_->imported.sources.at(id.at());
+  if (source.tensor == nullptr)
+    return std::vector<float>(static_cast<std::size_t>(parameter.elements()), source.fill);
   if (!has_elements(*source.tensor))
     fail(ErrorKind::Data,
          "{}: has no elements of '{}': it holds a network without weights: give --init-weights "

@@ -9,10 +9,11 @@ namespace {
 void pool_forward(Compiler& compiler, const Node& node, ForwardPass& pass) {
   Call& call = forward_call(compiler, node, pass, KernelKind::PoolForward);
   if (!compiler.training()) return;
-  if (compiler.kind_of<models::Pool>(node).kind != models::PoolKind::Max) return;
+  const auto& pool = compiler.kind_of<models::Pool>(node);
+  if (pool.kind != models::PoolKind::Max) return;
   const std::int64_t elements = compiler.graph().value(node.output).shape.elements();
-  const BufferId winner =
-      compiler.make_buffer(compiler.op_name(node.leader) + " winner", compiler.batch() * elements);
+  const BufferId winner = compiler.make_buffer(compiler.op_name(node.leader) + " winner",
+                                               compiler.batch() * elements * pool.position_bytes());
   pass.kept.winner[node.leader.at()] = winner;
   call.at(Role::Winner) = winner;
 }

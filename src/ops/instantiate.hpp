@@ -9,3 +9,9 @@
   template decltype(function<float>) function<float>;       \
   template decltype(function<bfloat16>) function<bfloat16>; \
   template decltype(function<float16>) function<float16>;
+
+/// The same for a template with a second type.
+#define MILLRACE_INSTANTIATE_WITH(function, type)                       \
+  template decltype(function<float, type>) function<float, type>;       \
+  template decltype(function<bfloat16, type>) function<bfloat16, type>; \
+  template decltype(function<float16, type>) function<float16, type>;

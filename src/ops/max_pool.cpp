@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <limits>
 
+#include "core/error.hpp"
 #include "ops/instantiate.hpp"
 #include "ops/pool.hpp"
 #include "ops/pool_windows.hpp"
@@ -39,11 +40,11 @@ struct Batch {
 constexpr int kSmallWindow = kRows ? 4 : 1;
 constexpr int kLargeWindow = kRows ? 9 : 1;
 
-template <class T, int N>
+template <class T, class W, int N>
 struct MaxForward {
   WindowShape s;
   T* y;
-  std::uint8_t* winner;
+  W* winner;
   const T* x;
 
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
@@ -73,7 +74,7 @@ struct MaxForward {
       if (winner == nullptr) return;
       MILLRACE_SIMD
       for (std::int64_t j = 0; j < p.lanes; ++j) {
-        winner[out + j] = static_cast<std::uint8_t>(code[j]);
+        winner[out + j] = static_cast<W>(code[j]);
       }
     });
   }
@@ -98,23 +99,31 @@ struct MaxForward {
   }
 };
 
+/// Whether W has a number for every position in the window.
+template <class W>
+bool can_name_positions(const WindowShape& s) {
+  return s.kernel_h * s.kernel_w - 1 <= static_cast<std::int64_t>(std::numeric_limits<W>::max());
+}
+
 }  // namespace
 
-template <class T>
-void max_pool_forward(const ExecutionSpace& space, const WindowShape& shape, T* y,
-                      std::uint8_t* winner, const T* x) {
+template <class T, class W>
+void max_pool_forward(const ExecutionSpace& space, const WindowShape& shape, T* y, W* winner,
+                      const T* x) {
+  MILLRACE_ASSERT(winner == nullptr || can_name_positions<W>(shape));
   const auto run = [&](const auto& forward) {
     parallel("max pool", space, work_items(shape.batch, shape.out), forward);
   };
   if (shape.kernel_h * shape.kernel_w <= kSmallWindow)
-    run(MaxForward<T, kSmallWindow>{shape, y, winner, x});
+    run(MaxForward<T, W, kSmallWindow>{shape, y, winner, x});
   else
-    run(MaxForward<T, kLargeWindow>{shape, y, winner, x});
+    run(MaxForward<T, W, kLargeWindow>{shape, y, winner, x});
 }
 
-template <class T>
+template <class T, class W>
 void max_pool_backward(const ExecutionSpace& space, const WindowShape& s, T* dx, const T* dy,
-                       const std::uint8_t* winner) {
+                       const W* winner) {
+  MILLRACE_ASSERT(can_name_positions<W>(s));
   const auto pixels = KOKKOS_LAMBDA(std::int64_t i) {
     for_strips(s.in, i, [&](const Place& p) {
       float sum[kStrip] = {};
@@ -123,7 +132,7 @@ void max_pool_backward(const ExecutionSpace& space, const WindowShape& s, T* dx,
             (p.h + s.pad_top - oh * s.stride_h) * s.kernel_w + (p.w + s.pad_left - ow * s.stride_w);
         const auto code = static_cast<std::int32_t>(place);
         const T* source = dy + out;
-        const std::uint8_t* won = winner + out;
+        const W* won = winner + out;
         MILLRACE_SIMD
         for (std::int64_t j = 0; j < p.lanes; ++j) {
           const std::int32_t won_by = won[j];
@@ -139,7 +148,9 @@ void max_pool_backward(const ExecutionSpace& space, const WindowShape& s, T* dx,
   parallel("max pool dx", space, work_items(s.batch, s.in), pixels);
 }
 
-MILLRACE_INSTANTIATE(max_pool_forward)
-MILLRACE_INSTANTIATE(max_pool_backward)
+MILLRACE_INSTANTIATE_WITH(max_pool_forward, std::uint8_t)
+MILLRACE_INSTANTIATE_WITH(max_pool_forward, std::int32_t)
+MILLRACE_INSTANTIATE_WITH(max_pool_backward, std::uint8_t)
+MILLRACE_INSTANTIATE_WITH(max_pool_backward, std::int32_t)
 
 }  // namespace millrace::ops

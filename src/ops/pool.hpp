@@ -25,16 +25,17 @@ struct WindowShape {
 };
 
 /// y = maximum over the window. `winner` stores the row-major index of the maximum in the window,
-/// which backward needs; it may be null. The first of equal values wins; padding never wins.
-template <class T>
+/// which backward needs; it may be null. W is std::uint8_t, or std::int32_t, which windows of more
+/// than 256 positions need. The first of equal values wins; padding never wins.
+template <class T, class W>
 void max_pool_forward(const device::ExecutionSpace& space, const WindowShape& shape, T* y,
-                      std::uint8_t* winner, const T* x);
+                      W* winner, const T* x);
 
 /// dx = sum of the dy of all windows whose maximum the pixel is, in float32 and in ascending order
 /// of output pixels.
-template <class T>
+template <class T, class W>
 void max_pool_backward(const device::ExecutionSpace& space, const WindowShape& shape, T* dx,
-                       const T* dy, const std::uint8_t* winner);
+                       const T* dy, const W* winner);
 
 /// y = mean over the window. Padding is counted only if `count_padding` is true.
 template <class T>

@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "io/onnx/export.hpp"
+#include "models/graph_json.hpp"
 #include "models/registry.hpp"
 #include "tests/support/expect_error.hpp"
 #include "tests/support/onnx_bytes.hpp"
@@ -169,6 +170,175 @@ TEST(OnnxFileTest, ShapesThatAreComputedAreFollowed) {
                  [&] { (void)read(grouped); });
 }
 
+/// Squeeze and excite whose scale becomes an image by `arrange`.
+OnnxBytes excited(const std::function<std::string(OnnxBytes&, const std::string&)>& arrange) {
+  return around(
+      [&](OnnxBytes& o) {
+        io::onnx::NodeProto& mean =
+            o.node("ReduceMean", "mean", {"x", o.integers("axes", {2, 3})}, "mean_out");
+        OnnxBytes::set(mean, "keepdims", std::int64_t{0});
+        const std::string gate = o.plain("Sigmoid", "gate", {"mean_out"});
+        const std::string y = o.plain("Mul", "scale", {"x", arrange(o, gate)});
+        return o.plain("Flatten", "flat", {y});
+      },
+      192);
+}
+
+TEST(OnnxFileTest, ScalesBecomeImagesStepByStep) {
+  const char* const expected =
+      "mean:GlobalAveragePool gate:Activation scale:ScaleChannels fc:Dense";
+  for (const auto& [first, second] :
+       {std::pair<std::int64_t, std::int64_t>{-1, -1}, {2, 3}, {2, 2}})
+    EXPECT_EQ(ops_of(graph_of(excited([&](OnnxBytes& o, const std::string& gate) {
+                const std::string a = o.plain("Unsqueeze", "u1", {gate, o.integers("a1", {first})});
+                return o.plain("Unsqueeze", "u2", {a, o.integers("a2", {second})});
+              }))),
+              expected);
+  const auto repeated = [](std::int64_t width) {
+    return excited([&](OnnxBytes& o, const std::string& gate) {
+      const std::string one = o.plain("Unsqueeze", "u", {gate, o.integers("a", {2, 3})});
+      return o.plain("Expand", "expand", {one, o.integers("to", {1, 3, 8, width})});
+    });
+  };
+  EXPECT_EQ(ops_of(graph_of(repeated(8))), expected);
+  // What no op can make is refused by name.
+  expect_refused(ErrorKind::Config, "scale (Mul): of a value that an Expand makes larger",
+                 [&] { (void)read(repeated(16)); });
+  expect_refused(ErrorKind::Config, "relu (Relu): behind an Expand; only a Mul may read", [&] {
+    (void)read(excited([](OnnxBytes& o, const std::string& gate) {
+      const std::string one = o.plain("Unsqueeze", "u", {gate, o.integers("a", {2, 3})});
+      const std::string all = o.plain("Expand", "e", {one, o.integers("to", {1, 3, 8, 8})});
+      return o.plain("Relu", "relu", {all});
+    }));
+  });
+  expect_refused(ErrorKind::Config, "relu (Relu): of a value of three axes", [&] {
+    (void)read(excited([](OnnxBytes& o, const std::string& gate) {
+      const std::string three = o.plain("Unsqueeze", "u", {gate, o.integers("a", {-1})});
+      return o.plain("Relu", "relu", {three});
+    }));
+  });
+}
+
+TEST(OnnxFileTest, MaximumOverTheImageIsAPool) {
+  for (const std::int64_t keeps : {0, 1}) {
+    const Graph graph = graph_of(around(
+        [&](OnnxBytes& o) {
+          io::onnx::NodeProto& made =
+              o.node("ReduceMax", "max", {"x", o.integers("axes", {3, 2})}, "max_out");
+          OnnxBytes::set(made, "keepdims", keeps);
+          return o.plain("Flatten", "flat", {"max_out"});
+        },
+        3));
+    EXPECT_EQ(ops_of(graph), "max:Pool fc:Dense");
+    EXPECT_EQ(std::get<models::Pool>(op_named(graph, "max").kind),
+              (models::Pool{.kernel = {8, 8}, .stride = {8, 8}}));
+  }
+}
+
+/// nn.GroupNorm(2, 6) as PyTorch exports it, with a scale of the groups that should be 1.
+OnnxBytes grouped(float scale, const char* reader) {
+  return around(
+      [&](OnnxBytes& o) {
+        const std::string x = o.conv("conv", "x", {6, 3, 3, 3}, 1, 1);
+        const std::string groups = o.plain("Reshape", "n/r1", {x, o.integers("to", {0, 2, -1})});
+        o.weight("ones", {2}, 0.0, static_cast<double>(scale));
+        o.weight("zeros", {2}, 0.0);
+        const std::string normal =
+            o.plain("InstanceNormalization", "n/normal", {groups, "ones", "zeros"});
+        const std::string shape = o.plain("Shape", "n/shape", {x});
+        const std::string image = o.plain("Reshape", "n/r2", {normal, shape});
+        o.integers("behind", {1, 2});
+        o.weight("n.weight", {6}, 1.0);
+        o.weight("n.bias", {6}, 1.0);
+        const std::string gamma = o.plain("Unsqueeze", "n/u1", {"n.weight", "behind"});
+        const std::string beta = o.plain("Unsqueeze", "n/u2", {"n.bias", "behind"});
+        const std::string scaled = o.plain("Mul", "n/mul", {image, gamma});
+        const std::string y = o.plain("Add", "n/add", {scaled, beta});
+        return o.plain("Flatten", "flat", {std::string(reader) == "norm" ? y : reader});
+      },
+      384);
+}
+
+TEST(OnnxFileTest, ReshapedInstancesAreAGroupNormalization) {
+  const OnnxFile file = read(grouped(1.0f, "norm"));
+  EXPECT_EQ(ops_of(file.graph()), "conv:Conv n/normal:GroupNorm fc:Dense");
+  EXPECT_EQ(std::get<models::GroupNorm>(op_named(file.graph(), "n/normal").kind),
+            (models::GroupNorm{.groups = 2, .epsilon = 1e-5}));
+  const test::NamedUniform gamma("n.weight@0");
+  EXPECT_EQ(file.values({1})[4], static_cast<float>(gamma(4)));
+  EXPECT_TRUE(file.graph().parameters[1].learns());
+  expect_refused(ErrorKind::Config, "n/normal (InstanceNormalization): that scales or shifts",
+                 [] { (void)read(grouped(2.0f, "norm")); });
+  for (const char* part : {"n/normal_out", "n/r2_out", "n/mul_out"})
+    expect_refused(ErrorKind::Config, "flat (Flatten): of channels in groups",
+                   [&] { (void)read(grouped(1.0f, part)); });
+}
+
+TEST(OnnxFileTest, ConstantsOfAnyKindAreRefusedOnlyIfAWeightIsNeeded) {
+  OnnxBytes file = test::plain_network();
+  io::onnx::NodeProto& text = file.node("Constant", "text", {}, "text");
+  OnnxBytes::attribute(text, "value_string", io::onnx::AttributeProto::STRING).set_s("a");
+  for (int i = file.graph().node_size() - 1; i > 0; --i)
+    file.graph().mutable_node()->SwapElements(i, i - 1);
+  io::onnx::NodeProto& conv = *file.graph().mutable_node(1);
+  io::onnx::NodeProto& norm = *file.graph().mutable_node(2);
+  norm.set_op_type("CastLike");  // to the type of the text, so to speak
+  norm.clear_input();
+  norm.add_input(conv.output(0));
+  norm.add_input("text");
+  EXPECT_EQ(ops_of(graph_of(file)), "c1:Conv r1:Activation p1:Pool c2:Conv r2:Activation fc:Dense");
+  conv.add_input("text");  // as the bias
+  expect_refused(ErrorKind::Config, "c1 (Conv): the weight 'text' is computed",
+                 [&] { (void)read(file); });
+}
+
+/// A normalization with gamma and beta from nodes, as PyTorch's two exporters write `affine=False`.
+OnnxBytes without_affine(bool expands) {
+  return around(
+      [&](OnnxBytes& o) {
+        for (const auto& [name, value] :
+             {std::pair<const char*, float>{"ones", 1.0f}, {"zeros", 0.0f}}) {
+          const std::string one = std::string(name) + "/one";
+          io::onnx::NodeProto& made = o.node("Constant", name, {}, expands ? one : name);
+          if (expands) {
+            OnnxBytes::attribute(made, "value_floats", io::onnx::AttributeProto::FLOATS)
+                .add_floats(value);
+            o.node("Expand", name, {one, o.integers(one + "/to", {3})}, name);
+            continue;
+          }
+          io::onnx::TensorProto& tensor =
+              *OnnxBytes::attribute(made, "value", io::onnx::AttributeProto::TENSOR).mutable_t();
+          tensor.set_data_type(io::onnx::TensorProto::FLOAT);
+          tensor.add_dims(3);
+          for (int i = 0; i < 3; ++i) tensor.add_float_data(value);
+        }
+        const std::string y = o.norm("norm", "x", 3);
+        o.graph().mutable_node(o.graph().node_size() - 1)->set_input(1, "ones");
+        o.graph().mutable_node(o.graph().node_size() - 1)->set_input(2, "zeros");
+        return o.plain("Flatten", "flat", {y});
+      },
+      192);
+}
+
+TEST(OnnxFileTest, ConstantsOfNormalizationsDoNotLearn) {
+  for (const bool expands : {false, true}) {
+    const OnnxFile file = read(without_affine(expands));
+    ASSERT_EQ(ops_of(file.graph()), "norm:BatchNorm fc:Dense");
+    EXPECT_EQ(file.graph().trainable_elements(), 1920);
+    EXPECT_TRUE(file.has_values());
+    Graph trained = file.graph();
+    models::train_only(trained, {});
+    for (const Parameter& parameter : trained.parameters)
+      EXPECT_EQ(parameter.learns(), parameter.name == "fc/kernel") << parameter.name;
+    EXPECT_EQ(file.values({0}), std::vector<float>(3, 1.0f));
+    EXPECT_EQ(file.values({1}), std::vector<float>(3, 0.0f));
+    // Checkpoints keep the network as JSON.
+    const Graph kept = models::graph_from_json(Json::parse(to_json(file.graph()).dump()));
+    EXPECT_EQ(kept, file.graph());
+  }
+  EXPECT_TRUE(graph_of(test::plain_network()).parameters[1].learns());
+}
+
 TEST(OnnxFileTest, WindowsKeepTheirPadding) {
   const auto pool = [](std::int64_t size, std::int64_t stride, std::int64_t ceil) {
     return graph_of(around(
@@ -232,7 +402,7 @@ TEST(OnnxFileTest, AllNodesWithoutCounterpartAreListed) {
   OnnxBytes file({-1, 3, 8, 8});
   file.node("HardSwish", "features.0", {"x"}, "a");
   file.node("Conv", "features.1", {"a", file.weight("w", {3, 3, 3, 3}, 1.0)}, "b");
-  file.node("InstanceNormalization", "features.2", {"b"}, "c");
+  file.node("Erf", "features.2", {"b"}, "c");
   io::onnx::NodeProto& own = file.node("Gelu", "features.3", {"c"}, "d");
   own.set_domain("com.microsoft");
   file.node("Clip", "", {"x", "zero", "six"}, "e");
@@ -244,9 +414,28 @@ TEST(OnnxFileTest, AllNodesWithoutCounterpartAreListed) {
   expect_refused(
       ErrorKind::Config,
       "net.onnx: 4 of 6 nodes have no counterpart in millrace: features.0 (HardSwish); features.2 "
-      "(InstanceNormalization); features.3 (com.microsoft.Gelu); the node that makes 'e' (Clip): "
+      "(Erf); features.3 (com.microsoft.Gelu); the node that makes 'e' (Clip): "
       "between 0 and 6; only 0 to infinity, a ReLU, has a kernel",
       [&] { (void)read(file); });
+}
+
+// Also those that read what has no counterpart.
+TEST(OnnxFileTest, EveryReluThatEndsAtSixIsListed) {
+  OnnxBytes file({-1, 3, 8, 8});
+  file.tensor("zero", {}).add_float_data(0.0f);
+  file.tensor("six", {}).add_float_data(6.0f);
+  std::string x = "x";
+  for (const char* name : {"a", "b", "c"}) {
+    x = file.conv(std::string(name) + ".conv", x, {3, 3, 3, 3}, 1, 1);
+    x = file.plain("Clip", std::string(name) + ".clip", {x, "zero", "six"});
+  }
+  x = file.plain("Clip", "relu", {x, "zero"});
+  file.node("Flatten", "flat", {x}, "y");
+  const std::string why = " (Clip): between 0 and 6; only 0 to infinity, a ReLU, has a kernel";
+  expect_refused(ErrorKind::Config,
+                 "3 of 8 nodes have no counterpart in millrace: a.clip" + why + "; b.clip" + why +
+                     "; c.clip" + why,
+                 [&] { (void)read(file); });
 }
 
 struct Refusal {

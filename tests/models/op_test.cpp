@@ -190,6 +190,8 @@ TEST(Infer, Pools) {
   EXPECT_EQ(misfit_of(Pool{.kernel = {3, 2}, .pad = {0, 0, 2, 0}}, {{4, 4, 8}}),
             "padding 0 0 2 0 (top bottom left right) must be less than the window 3x2");
   EXPECT_EQ(misfit_of(Pool{.stride = {0, 2}}, {{4, 4, 8}}), "stride 0x2 must be at least 1x1");
+  EXPECT_EQ(misfit_of(Pool{.kernel = {65536, 32768}}, {{65536, 32768, 1}}),
+            "the window 65536x32768 has more than 2147483647 positions");
 }
 
 TEST(Infer, ShortcutPad) {

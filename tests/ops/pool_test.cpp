@@ -34,6 +34,9 @@ std::vector<PoolCase> pool_cases() {
       {"Lopsided", {1, {6, 9, 65}, {6, 3, 65}, 1, 5, 1, 3, 0, 2}},
       {"Tall", {2, {9, 4, 3}, {5, 4, 3}, 4, 1, 2, 1, 2, 0}},
       {"Large", {1, {20, 20, 1}, {3, 3, 1}, 15, 16, 4, 4, 4, 5}},
+      {"BytesSuffice", {2, {16, 16, 3}, {1, 1, 3}, 16, 16, 1, 1, 0, 0}},
+      {"MoreThanBytes", {2, {20, 23, 5}, {2, 2, 5}, 17, 19, 5, 6, 2, 1}},
+      {"Whole", {2, {33, 32, 17}, {1, 1, 17}, 33, 32, 1, 1, 0, 0}},
   };
 }
 
@@ -48,27 +51,34 @@ testing::AssertionResult stored(const Values& actual, const Values& expected) {
 
 class Pool : public OfEveryType<PoolCase> {};
 
+/// With winners of type W.
+template <class T, class W>
+void expect_reference_maximum(const WindowShape& s) {
+  const device::ExecutionSpace space;
+  // Few different values cause many ties, which the first must win.
+  Values x = random_values(s.in_elements(), 1, -4.0, 4.0);
+  for (double& value : x) value = std::round(value);
+  const Values dy = random_as<T>(s.out_elements(), 2);
+  const reference::MaxPool expected = reference::max_pool(s, x);
+  DeviceValues<T> x_device(x), dy_device(dy), y(s.out_elements()), dx(s.in_elements());
+  DeviceValues<W> winner(s.out_elements());
+  max_pool_forward(space, s, y.data(), winner.data(), x_device.data());
+  EXPECT_TRUE(close_to(y.values(), expected.y, 0.0));
+  EXPECT_TRUE(
+      close_to(winner.values(), Values(expected.winner.begin(), expected.winner.end()), 0.0));
+  max_pool_backward(space, s, dx.data(), dy_device.data(), winner.data());
+  EXPECT_TRUE(stored<T>(dx.values(), reference::max_pool_backward(s, expected, dy)));
+
+  DeviceValues<T> alone(s.out_elements());
+  max_pool_forward<T, W>(space, s, alone.data(), nullptr, x_device.data());
+  EXPECT_TRUE(same_bits(alone, y)) << "without winners";
+}
+
 TEST_P(Pool, MaxIsTheReference) {
   run([]<class T>(const PoolCase& c) {
     const WindowShape& s = c.shape;
-    const device::ExecutionSpace space;
-    // Few different values cause many ties, which the first must win.
-    Values x = random_values(s.in_elements(), 1, -4.0, 4.0);
-    for (double& value : x) value = std::round(value);
-    const Values dy = random_as<T>(s.out_elements(), 2);
-    const reference::MaxPool expected = reference::max_pool(s, x);
-    DeviceValues<T> x_device(x), dy_device(dy), y(s.out_elements()), dx(s.in_elements());
-    DeviceValues<std::uint8_t> winner(s.out_elements());
-    max_pool_forward(space, s, y.data(), winner.data(), x_device.data());
-    EXPECT_TRUE(close_to(y.values(), expected.y, 0.0));
-    EXPECT_TRUE(
-        close_to(winner.values(), Values(expected.winner.begin(), expected.winner.end()), 0.0));
-    max_pool_backward(space, s, dx.data(), dy_device.data(), winner.data());
-    EXPECT_TRUE(stored<T>(dx.values(), reference::max_pool_backward(s, expected, dy)));
-
-    DeviceValues<T> alone(s.out_elements());
-    max_pool_forward<T>(space, s, alone.data(), nullptr, x_device.data());
-    EXPECT_TRUE(same_bits(alone, y)) << "without winners";
+    if (s.kernel_h * s.kernel_w <= 256) expect_reference_maximum<T, std::uint8_t>(s);
+    expect_reference_maximum<T, std::int32_t>(s);
   });
 }
 
@@ -135,7 +145,7 @@ TYPED_TEST(StorageType, MaxPoolPaddingNeverWins) {
   const WindowShape s{1, {2, 2, 1}, {2, 2, 1}, 3, 3, 1, 1, 1, 1};
   const double lowest = -std::numeric_limits<double>::infinity();
   DeviceValues<T> x(Values{-5.0, -4.0, -3.0, lowest}), y(4);
-  max_pool_forward<T>(this->space, s, y.data(), nullptr, x.data());
+  max_pool_forward<T, std::uint8_t>(this->space, s, y.data(), nullptr, x.data());
   EXPECT_EQ(y.values(), Values(4, -3.0));
 
   DeviceValues<T> all_lowest(Values(4, lowest));

@@ -160,10 +160,9 @@ void for_each_other(const Add& add) {
       [](const Args& o) { add_forward<T>(o.space, o.a, o.b, o.c, o.n, Activation::Relu); });
   add("Widen", [](const Args& o) { widen<T>(o.space, o.fa, o.b, o.n); });
   add("Convert", [](const Args& o) { convert<T>(o.space, o.a, o.fb, o.n); });
-  add("MaxPool",
-      [](const Args& o) { max_pool_forward<T>(o.space, o.pool(), o.a, o.winners(), o.b); });
+  add("MaxPool", [](const Args& o) { max_pool_forward(o.space, o.pool(), o.a, o.winners(), o.b); });
   add("MaxPoolBackward",
-      [](const Args& o) { max_pool_backward<T>(o.space, o.pool(), o.a, o.b, o.winners()); });
+      [](const Args& o) { max_pool_backward(o.space, o.pool(), o.a, o.b, o.winners()); });
   add("GlobalAverageBackward",
       [](const Args& o) { global_average_backward<T>(o.space, 1, o.image(), o.a, o.b); });
   add("GlobalAverage",

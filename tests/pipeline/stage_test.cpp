@@ -241,6 +241,36 @@ TEST(StageTest, EveryParameterMoves) {
   for (const auto& [name, values] : before) EXPECT_NE(after.values.at(name), values) << name;
 }
 
+// A position in a window of 20x20 pixels does not fit into a byte.
+TEST(StageTest, GradientPassesMaximaOfLargeImages) {
+  models::GraphBuilder b("maximum", {20, 20, 3}, 4);
+  b.begin_layer("conv");
+  models::ValueId x =
+      b.conv("", b.input(), {.out_channels = 6, .kernel = {3, 3}, .pad = {1, 1, 1, 1}});
+  b.begin_layer("pool");
+  x = b.pool("", x, {.kernel = {20, 20}, .stride = {20, 20}});
+  b.begin_layer("dense");
+  x = b.dense("", x, {.units = 4});
+  b.begin_layer("loss");
+  b.softmax_loss("", x);
+  const Graph graph = std::move(b).build();
+  const auto backend = ops::make_default_backend();
+  StageOptions options;
+  options.batch = 4;
+  StageChain chain(graph, {}, options, *backend);
+  chain.begin_step();
+  chain.forward(0, chain.context(0));
+  chain.backward_input(chain.context(0));
+  const auto gradients = chain.gradients();
+  for (const models::ParameterId id : chain.stage(0).parameters().ids()) {
+    const std::string& name = graph.parameter(id).name;
+    const std::vector<float>& g = gradients.at(name);
+    const double length = test::length_of(g);
+    EXPECT_GT(length, 1e-2) << name;
+    EXPECT_LT(slope_error(chain, id, g, {1e-2, 2e-3, 5e-4}), 0.02 * length) << name;
+  }
+}
+
 // ---- evaluation ---------------------------------------------------------------------------------
 
 /// Loss of the evaluation program on the images of micro-batch 0.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """train_onnx.py MILLRACE FOLDER: networks that PyTorch exports train in millrace as in PyTorch.
 
-Three networks are exported by both of PyTorch's exporters. Each trains for ten steps in float32, with SGD
+The networks are exported by both of PyTorch's exporters. Each trains for ten steps in float32, with SGD
 and momentum, from the weights in its file; an update reads all 64 images of the data set, so that both
 sides see the same images whatever their order. The losses must be those of PyTorch, and the same in three
 stages to the last bit of the checkpoint. Exits with 77 if a library is missing.
@@ -86,6 +86,27 @@ class Depthwise(nn.Module):
         return self.last(x.mean((2, 3)))
 
 
+class Gated(nn.Module):
+    """Scales that become images in steps, maxima of images, and normalizations without or in groups."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 1, 1), nn.BatchNorm2d(8, affine=False), nn.ReLU())
+        self.body = nn.Sequential(nn.Conv2d(8, 8, 3, 2, 1), nn.GroupNorm(4, 8), nn.ReLU(), nn.AvgPool2d(2))
+        self.gates = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+        self.last = nn.Linear(16, 10)
+
+    def forward(self, x):
+        x = self.stem(x)
+        largest = x.amax((2, 3))
+        x = self.body(x)
+        a, b, c = (torch.sigmoid(gate(x.mean((2, 3)))) for gate in self.gates)
+        x = x * a.unsqueeze(-1).unsqueeze(-1)
+        x = x * b[:, :, None, None]
+        x = x * c.unsqueeze(-1).unsqueeze(-1).expand_as(x)
+        return self.last(torch.cat((x.mean((2, 3)), largest), 1))
+
+
 def export(network, path, newer):
     images = (torch.zeros(1, 3, 32, 32),)
     with warnings.catch_warnings():
@@ -144,7 +165,7 @@ def main():
     millrace(program, "data", "generate", data, "--train-images", IMAGES, "--test-images", 16)
     images, labels = read_images(data)
     failed = False
-    for network, rate in ((Plain, 0.05), (Dense, 0.2), (Depthwise, 0.2)):
+    for network, rate in ((Plain, 0.05), (Dense, 0.2), (Depthwise, 0.2), (Gated, 0.1)):
         for newer in (False, True):
             torch.manual_seed(1)
             net = network()
