@@ -150,7 +150,19 @@ std::vector<std::string> library_notes(const ModelOptions& model, io::WeightStyl
   if (const std::string absent = io::why_absent(model, style); !absent.empty())
     return {fmt::format("{}: the file has names like those of {}, but no network there loads it",
                         absent, library)};
-  const std::vector<Difference> all = differences(model, io::own_network(model, style));
+  const ModelOptions own = io::own_network(model, style);
+  if (style == io::WeightStyle::Timm && model.model == "efficientnet") {
+    // timm has Google's networks, too, under the same names of tensors.
+    ModelOptions google = own;
+    google.padding = models::PaddingRule::Same;
+    google.efficientnet.norm_epsilon = 1e-3;
+    if (differences(model, google).empty())
+      return {
+          fmt::format("This is timm's tf_efficientnet_{0}: its efficientnet_{0} loads the file, "
+                      "too, but gives other logits",
+                      to_lower(model.size))};
+  }
+  const std::vector<Difference> all = differences(model, own);
   if (all.empty()) return {};
   const bool fails = std::ranges::any_of(all, &Difference::in_tensors);
   const std::string name = fmt::format("{}'s own {}-{}", library, model.model, model.size);
