@@ -268,12 +268,16 @@ int make_and_print(const Invocation& invocation, const Options& options, const D
   resolution = fit_layout(
       options, sets.facts, machine, std::move(resolution),
       [&](const train::TrainConfig& tried) { return train::device_use(forecast(tried)); });
-  print_notices_of(resolution, invocation, world);
   train::TrainConfig config = saving(resolution.config, place);
-  // A device or a link that a file describes is not of this machine.
-  const bool elsewhere = options.text("device") || options.text("link");
+  const bool here = model == CostModel::Profile || invocation.options.integer("ranks").has_value();
+  if (!here && resolution.config.pipeline.ranks.ranks > cores)
+    resolution.notices.push_back(
+        fmt::format("this plan is for ranks with cores of their own; --ranks {} plans for those of "
+                    "this machine",
+                    resolution.config.pipeline.ranks.ranks));
+  print_notices_of(resolution, invocation, world);
   partition::PlanRequest request =
-      request_of(options, resolution, elsewhere ? std::nullopt : std::optional(cores));
+      request_of(options, resolution, here ? std::optional(cores) : std::nullopt);
   request.sizer = train::search_sizer(graph, config);
   std::vector<partition::OpCost> costs;
   Planned planned;

@@ -120,7 +120,7 @@ TEST(FitLayoutTest, RecomputesNoMoreThanNeeded) {
       resolve_line("--dataset cifar-10 --synthetic-data --model-size 20 --precision 32.32 "
                    "--batch-size 16"));
   EXPECT_DOUBLE_EQ(seconds(20'000'000), without);
-  EXPECT_GT(seconds(48'000'000), 1.02 * without);
+  EXPECT_GT(seconds(48'000'000), 1.005 * without);
 }
 
 TEST(FitLayoutTest, TellsWhatWasChosen) {

@@ -20,6 +20,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -463,6 +464,17 @@ TEST(DeviceMemoryTest, IsNeededToRecomputeForIt) {
 }
 
 // ---- figures of a plan
+
+// Each rank keeps to a core of its own, and still counts those of the others: with one core for
+// all, a single stage would be the fastest.
+TEST(PlanTest, ProfilesForAllCores) {
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "needs two cores";
+  const json plan = plan_of(kCifar +
+                            "--model-size 20 --batch-size 16 --shards 2 --pipeline-depth 8 "
+                            "--pipeline-splits auto --cost-model profile");
+  ASSERT_EQ(plan.at("splits").size(), 1u);
+  EXPECT_TRUE(plan.at("splits").at(0).get<std::string>().starts_with("b")) << plan.at("splits");
+}
 
 // With one micro-batch an update, cuts are chosen by memory.
 TEST(PlanTest, CutsLikeTheRun) {
