@@ -172,9 +172,9 @@ Inference Pool::infer(const OpInputs& in) const {
     return misfit("padding {} {} {} {} (top bottom left right) must be less than the window {}",
                   pad.top, pad.bottom, pad.left, pad.right, kernel);
   }
-  if (constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
-      kernel.h > most / kernel.w)
-    return misfit("the window {} has more than {} positions", kernel, most);
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (kernel.h > kMost / kernel.w)
+    return misfit("the window {} has more than {} positions", kernel, kMost);
   return result;
 }
 

@@ -185,19 +185,6 @@ std::vector<float> floats_of(const Tensors& tensors, const Tensors::Named& named
   }
 }
 
-/// Keras' ResNets read BGR.
-void turn_colors(std::vector<float>& ohwi) {
-  constexpr std::size_t kColors = 3;
-  for (std::size_t i = 0; i + kColors <= ohwi.size(); i += kColors) std::swap(ohwi[i], ohwi[i + 2]);
-}
-
-bool reads_bgr(const Graph& graph, const Parameter& parameter, WeightStyle style) {
-  const Op& op = graph.op(parameter.op);
-  return style == WeightStyle::Keras && graph.name.starts_with("res") &&
-         parameter.role == ParameterRole::Kernel && op.inputs.front() == Graph::input() &&
-         parameter.shape.back() == 3;
-}
-
 // ---- all networks that can be built
 
 /// The outputs of a network, by the rows of its last layer.
@@ -346,7 +333,6 @@ std::vector<ImportedParameter> import_weights(const TensorFile& file, const Grap
       fail(ErrorKind::Data, "{}: {}{}: the network cannot use this value: fetch the weights again",
            file.path().string(), named.name, bad);
     values = from_foreign(graph, parameter, style, values);
-    if (reads_bgr(graph, parameter, style)) turn_colors(values);
     if (const auto bias = match.biases.find(parameter.name); bias != match.biases.end()) {
       const std::vector<float> moved = floats_of(tensors, *bias->second);
       for (std::size_t c = 0; c < values.size(); ++c) values[c] -= moved[c];

@@ -326,14 +326,38 @@ ForeignParameters foreign_parameters(const Graph& graph, WeightStyle style) {
   return result;
 }
 
+namespace {
+
+/// Keras' ResNets read BGR.
+bool reads_bgr(const Graph& graph, const Parameter& parameter, WeightStyle style) {
+  const models::Op& op = graph.op(parameter.op);
+  return style == WeightStyle::Keras && graph.name.starts_with("res") &&
+         parameter.role == models::ParameterRole::Kernel && op.inputs.front() == Graph::input() &&
+         parameter.shape.back() == 3;
+}
+
+/// Exchanges red and blue.
+void turn_colors(std::vector<float>& ohwi) {
+  constexpr std::size_t kColors = 3;
+  for (std::size_t i = 0; i + kColors <= ohwi.size(); i += kColors) std::swap(ohwi[i], ohwi[i + 2]);
+}
+
+}  // namespace
+
 std::vector<float> to_foreign(const Graph& graph, const Parameter& parameter, WeightStyle style,
                               std::span<const float> values) {
-  return permuted(values, parameter.shape, axes_of(graph, parameter, style));
+  const std::vector<std::size_t> axes = axes_of(graph, parameter, style);
+  if (!reads_bgr(graph, parameter, style)) return permuted(values, parameter.shape, axes);
+  std::vector<float> turned(values.begin(), values.end());
+  turn_colors(turned);
+  return permuted(turned, parameter.shape, axes);
 }
 
 std::vector<float> from_foreign(const Graph& graph, const Parameter& parameter, WeightStyle style,
                                 std::span<const float> values) {
-  return unpermuted(values, parameter.shape, axes_of(graph, parameter, style));
+  std::vector<float> ours = unpermuted(values, parameter.shape, axes_of(graph, parameter, style));
+  if (reads_bgr(graph, parameter, style)) turn_colors(ours);
+  return ours;
 }
 
 }  // namespace millrace::io

@@ -46,7 +46,8 @@ struct ForeignParameters {
 };
 [[nodiscard]] ForeignParameters foreign_parameters(const models::Graph& graph, WeightStyle style);
 
-/// The elements of a parameter in the library's order, from ours, and back.
+/// The elements of a parameter in the library's order, from ours, and back. Colors are an order,
+/// too: Keras' ResNets read blue, green, red.
 [[nodiscard]] std::vector<float> to_foreign(const models::Graph& graph,
                                             const models::Parameter& parameter, WeightStyle style,
                                             std::span<const float> values);

@@ -46,9 +46,9 @@ std::string take_program(std::vector<std::string>& words) {
 bool take_nvidia_script(std::vector<std::string>& words) {
   if (words.empty()) return false;
   const std::string name = std::filesystem::path(words[0]).filename().string();
-  static const std::regex kScript("RN50_(FP16|FP32)_(?:([148])GPU|(EVAL))\\.sh");
+  static const std::regex script("RN50_(FP16|FP32)_(?:([148])GPU|(EVAL))\\.sh");
   std::smatch match;
-  if (!std::regex_match(name, match, kScript)) return false;
+  if (!std::regex_match(name, match, script)) return false;
   constexpr std::size_t kArguments = 3;
   if (words.size() <= kArguments || std::any_of(words.begin() + 1, words.begin() + 1 + kArguments,
                                                 [](const auto& w) { return w.starts_with('-'); }))

@@ -31,9 +31,12 @@ Options options_to_plan(const Options& given) {
   if (directory && !std::filesystem::exists(*directory)) options.erase("data-dir");
   if (image_source(options) == train::ImageSource::Files && !options.text("data-dir"))
     impose(options, "generated-data", true);
-  // With one micro-batch an update a run chooses its cuts itself, by memory.
-  if (!options.text("pipeline-splits") && !options.text("plan") &&
-      options.integer("pipeline-depth").value_or(1) > 1)
+  // With one micro-batch an update a run chooses its cuts itself, by memory, one stage a device.
+  const bool by_memory = options.integer("pipeline-depth").value_or(1) == 1 &&
+                         options.integer("gradients-to-accumulate").value_or(1) == 1 &&
+                         !options.text("pipeline-schedule") && !options.integer("chunks") &&
+                         !options.text("pipeline-schedule-file") && !options.text("device-mapping");
+  if (!options.text("pipeline-splits") && !options.text("plan") && !by_memory)
     impose(options, "pipeline-splits", std::string("auto"));
   const bool one_stage = options.integer("shards").value_or(1) == 1 &&
                          !options.text("device-mapping") && !options.text("plan") &&

@@ -117,7 +117,9 @@ TEST(RecipesTest, EvaluationsSayHowImagesAreValidated) {
     EXPECT_EQ(options.text("model"), "resnet") << name;
     EXPECT_EQ(options.text("model-size"), "50") << name;
     EXPECT_TRUE(options.flag("batch-norm")) << name;
-    EXPECT_EQ(options.settings().size(), 7u) << name << ": all else is that of the run";
+    const bool half = precision == "16.32";
+    EXPECT_EQ(options.text("half").value_or(""), half ? "fp16" : "") << name;
+    EXPECT_EQ(options.settings().size(), half ? 8u : 7u) << name << ": all else is of the run";
   }
 }
 

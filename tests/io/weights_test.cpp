@@ -423,6 +423,9 @@ TEST(WeightsTest, TakesWhatKerasHasBesides) {
       const auto hwio = file.tensors().at("conv1_conv/kernel:0").to_floats();
       EXPECT_EQ(with[i].values[0], hwio[2 * 64]);
       EXPECT_EQ(with[i].values[2], hwio[0]);
+      EXPECT_EQ(
+          to_foreign(graph, parameter(graph, "b0/conv/kernel"), WeightStyle::Keras, with[i].values),
+          hwio);
     }
   }
 }
