@@ -252,7 +252,7 @@ TEST(NvidiaGuideTest, FromTheFirstLineToTheLast) {
   expect_end(script, 0, {"Precision: 16.32", "float16"});
   const ProcessResult validation = millrace(
       Words{"train --dialect nvidia ./scripts/RN50_FP16_EVAL.sh .", records(), place / "script"} +
-      "--batch-size 4");
+      "--model-size 14 --batch-size 4");
   ASSERT_EQ(validations_in(validation.output).size(), 2u) << validation.output;  // all checkpoints
   EXPECT_EQ(validations_in(validation.output).back(), validations_in(script.output).back());
   expect_end(

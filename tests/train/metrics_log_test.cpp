@@ -204,6 +204,22 @@ TEST_F(MetricsLogTest, RowAfterRestoringContinuesTheTotalTime) {
   EXPECT_EQ(restored.report(6).total_seconds, 27.0);
 }
 
+// Its last rows go, but not their time.
+TEST_F(MetricsLogTest, TimeOfAKilledProcessCounts) {
+  const TrainConfig config = this->config("run");
+  PartialRow partial;
+  {
+    MetricsLog log(config, [] { return 50.0; });
+    advance(log, 1, 3);
+    partial = parse_partial_row(to_json(log.partial()), 3);
+    partial.total_seconds = 20.0;  // when it was saved
+    advance(log, 4, 9);
+  }
+  MetricsLog restored(config, 3, partial, [] { return 7.0; });
+  for (std::int64_t done = 4; done <= 6; ++done) restored.add(result_of(done));
+  EXPECT_EQ(restored.report(6).total_seconds, 57.0);
+}
+
 TEST_F(MetricsLogTest, JsonLinesHaveAHeaderAndOneObjectARow) {
   const TrainConfig config = this->config("run");
   MetricsLog log(config);
