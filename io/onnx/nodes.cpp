@@ -331,8 +331,8 @@ void OnnxImporter::swish(const OnnxNode& node) {
 }
 
 void OnnxImporter::clip(const OnnxNode& node) {
-  const double lowest = std::numeric_limits<float>::lowest();
-  const double highest = std::numeric_limits<float>::max();
+  const auto lowest = static_cast<double>(std::numeric_limits<float>::lowest());
+  const auto highest = static_cast<double>(std::numeric_limits<float>::max());
   if (is_constant(node.input(0))) throw Unsupported{"of a constant"};
   const double low = node.has("min") ? node.real("min", 0.0) : number(node, 1).value_or(lowest);
   const double high = node.has("max") ? node.real("max", 0.0) : number(node, 2).value_or(highest);

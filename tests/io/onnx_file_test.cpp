@@ -187,13 +187,13 @@ OnnxBytes excited(const std::function<std::string(OnnxBytes&, const std::string&
 TEST(OnnxFileTest, ScalesBecomeImagesStepByStep) {
   const char* const expected =
       "mean:GlobalAveragePool gate:Activation scale:ScaleChannels fc:Dense";
-  for (const auto& [first, second] :
-       {std::pair<std::int64_t, std::int64_t>{-1, -1}, {2, 3}, {2, 2}})
-    EXPECT_EQ(ops_of(graph_of(excited([&](OnnxBytes& o, const std::string& gate) {
-                const std::string a = o.plain("Unsqueeze", "u1", {gate, o.integers("a1", {first})});
-                return o.plain("Unsqueeze", "u2", {a, o.integers("a2", {second})});
-              }))),
-              expected);
+  for (const auto& axes : {std::pair<std::int64_t, std::int64_t>{-1, -1}, {2, 3}, {2, 2}})
+    EXPECT_EQ(
+        ops_of(graph_of(excited([&](OnnxBytes& o, const std::string& gate) {
+          const std::string a = o.plain("Unsqueeze", "u1", {gate, o.integers("a1", {axes.first})});
+          return o.plain("Unsqueeze", "u2", {a, o.integers("a2", {axes.second})});
+        }))),
+        expected);
   const auto repeated = [](std::int64_t width) {
     return excited([&](OnnxBytes& o, const std::string& gate) {
       const std::string one = o.plain("Unsqueeze", "u", {gate, o.integers("a", {2, 3})});
