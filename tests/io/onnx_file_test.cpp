@@ -621,7 +621,7 @@ std::vector<std::vector<float>> numbered(const Graph& graph) {
 
 /// Writes a graph with its values and expects that both come back.
 std::string expect_round_trip(const Graph& graph, const std::vector<std::vector<float>>& values) {
-  const std::string bytes =
+  std::string bytes =
       to_onnx(graph,
               [&](const Parameter& parameter) -> std::span<const float> {
                 return values[static_cast<std::size_t>(&parameter - graph.parameters.data())];
