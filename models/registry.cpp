@@ -102,6 +102,15 @@ Graph build_model(const ModelOptions& options) {
   return graph;
 }
 
+std::optional<Graph> try_to_build(const ModelOptions& options) {
+  try {
+    return build_model(options);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Config) throw;
+    return std::nullopt;
+  }
+}
+
 bool operator==(const GivenNetwork& a, const GivenNetwork& b) {
   if (a.graph == b.graph) return true;
   return a.graph && b.graph && *a.graph == *b.graph;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,5 +27,7 @@ namespace millrace::models {
 /// Builds the network. Of one that is given only the replicas that share statistics can be chosen.
 /// Errors: Config for an unknown model or size, with the known ones.
 [[nodiscard]] Graph build_model(const ModelOptions& options);
+/// The same; nothing if the options do not go together.
+[[nodiscard]] std::optional<Graph> try_to_build(const ModelOptions& options);
 
 }  // namespace millrace::models

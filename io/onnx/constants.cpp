@@ -285,25 +285,21 @@ void OnnxImporter::squeeze(const OnnxNode& node) {
     return put(node, std::move(scalar));
   }
   const ValueId x = image(node);
-  Integers over = axes(node, 1).value_or(Integers{2, 3});
-  for (std::int64_t& axis : over) axis += axis < 0 ? 4 : 0;
-  std::ranges::sort(over);
-  if (over != Integers{2, 3} || builder_.shape(x).pixels() != 1)
+  const Integers over = axes(node, 1).value_or(Integers{2, 3});
+  if (from_the_front(over, 4) != Integers{2, 3} || builder_.shape(x).pixels() != 1)
     throw Unsupported{"of other axes than height and width of 1"};
   put(node, {x, true});
 }
 
 void OnnxImporter::unsqueeze_constant(const OnnxNode& node) {
-  Integers over = axes(node, 1).value_or(Integers{});
+  const Integers over = axes(node, 1).value_or(Integers{});
   Constant list = constant(node, 0);
   if (list.extents.empty() && !list.fill && over == Integers{0}) {
     list.integers = integers(node, 0);
     list.tensor = nullptr;
   }
   const std::int64_t rank = std::ssize(list.extents) + std::ssize(over);
-  for (std::int64_t& axis : over) axis += axis < 0 ? rank : 0;
-  std::ranges::sort(over);
-  for (const std::int64_t axis : over) {
+  for (const std::int64_t axis : from_the_front(over, rank)) {
     if (axis < 0 || axis > std::ssize(list.extents) || list.transposed)
       throw Unsupported{"of a tensor of the file"};
     list.extents.insert(list.extents.begin() + axis, 1);
@@ -316,9 +312,7 @@ void OnnxImporter::unsqueeze(const OnnxNode& node) {
   if (is_constant(node.input(0))) return unsqueeze_constant(node);
   const Value x = value(node);
   Integers over = axes(node, 1).value_or(Integers{});
-  const std::int64_t rank = (x.third_axis ? 3 : 2) + std::ssize(over);
-  for (std::int64_t& axis : over) axis += axis < 0 ? rank : 0;
-  std::ranges::sort(over);
+  over = from_the_front(over, (x.third_axis ? 3 : 2) + std::ssize(over));
   const bool one = over == Integers{2} || (x.third_axis && over == Integers{3});
   const bool two = !x.third_axis && over == Integers{2, 3};
   if (!x.flat || shape(x).pixels() != 1 || (!one && !two))

@@ -277,19 +277,6 @@ WeightSource OnnxImporter::weight(const OnnxNode& node, int input,
   return {found.tensor, found.transposed};
 }
 
-OnnxImporter::AffineSource OnnxImporter::affine(const OnnxNode& node, int input,
-                                                std::int64_t channels) const {
-  const Constant& found = constant(node, input);
-  const bool single = found.tensor != nullptr && found.fixed && channels != 1 &&
-                      std::ranges::all_of(found.extents, [](auto extent) { return extent == 1; });
-  if (found.fill || single)
-    return {{.fill = static_cast<float>(number(node, input).value_or(0.0))}, true};
-  std::vector<std::int64_t> wanted = {channels};
-  if (found.extents.size() == 3) wanted = {channels, 1, 1};
-  if (found.extents.size() == 4) wanted = {1, channels, 1, 1};
-  return {weight(node, input, wanted), found.fixed};
-}
-
 std::vector<std::int64_t> OnnxImporter::integers(const OnnxNode& node, int input) const {
   const Constant& found = constant(node, input);
   if (found.integers) return *found.integers;
@@ -301,6 +288,13 @@ std::optional<std::vector<std::int64_t>> OnnxImporter::axes(const OnnxNode& node
   if (node.has("axes")) return node.integers("axes", {});
   if (node.input(input).empty()) return std::nullopt;
   return integers(node, input);
+}
+
+std::vector<std::int64_t> OnnxImporter::from_the_front(std::vector<std::int64_t> over,
+                                                       std::int64_t rank) {
+  for (std::int64_t& axis : over) axis += axis < 0 ? rank : 0;
+  std::ranges::sort(over);
+  return over;
 }
 
 std::optional<double> OnnxImporter::number(const OnnxNode& node, int input) const {

@@ -123,6 +123,9 @@ class OnnxImporter {
   /// The axes of an operator: an attribute in older files, an input in newer ones.
   [[nodiscard]] std::optional<std::vector<std::int64_t>> axes(const OnnxNode& node,
                                                               int input) const;
+  /// Axes of a value of this rank, sorted; those that count from the end are made positive.
+  static std::vector<std::int64_t> from_the_front(std::vector<std::int64_t> over,
+                                                  std::int64_t rank);
   [[nodiscard]] std::optional<double> number(const OnnxNode& node, int input) const;
   [[nodiscard]] const Shape& shape(const Value& value) const { return builder_.shape(value.id); }
   [[nodiscard]] std::vector<std::int64_t> extents(const Value& value) const;
@@ -178,6 +181,7 @@ class OnnxImporter {
   void pool(const OnnxNode& node, models::PoolKind kind);
   void global_average(const OnnxNode& node);
   void global_maximum(const OnnxNode& node);
+  models::ValueId maximum_of_image(const OnnxNode& node);
   void reduce_mean(const OnnxNode& node);
   void reduce_max(const OnnxNode& node);
   /// Whether the axes of a reduction over an image are kept. Throws for other axes.

@@ -216,104 +216,7 @@ void OnnxImporter::dense(const OnnxNode& node, bool transposed,
   put(node, {made, true});
 }
 
-// ---- normalization and activation
-
-void OnnxImporter::batch_norm(const OnnxNode& node) {
-  const Value x = value(node);
-  if (x.flat && shape(x).pixels() != 1)
-    throw Unsupported{"of a flattened image: every number would have its own mean"};
-  if (node.integer("spatial", 1) != 1) throw Unsupported{"with a mean for every pixel"};
-  const std::vector<std::int64_t> channels = {shape(x).c};
-  const AffineSource gamma = affine(node, 1, shape(x).c);
-  const AffineSource beta = affine(node, 2, shape(x).c);
-  normalises_ = true;
-  put(node, {add(node,
-                 models::BatchNorm{.epsilon = node.real("epsilon", 1e-5),
-                                   .decay = node.real("momentum", 0.9),
-                                   .fixed = {gamma.fixed, beta.fixed}},
-                 {x.id},
-                 {gamma.source, beta.source, weight(node, 3, channels), weight(node, 4, channels)}),
-             x.flat});
-}
-
-void OnnxImporter::group_norm(const OnnxNode& node) {
-  const ValueId x = image(node);
-  const std::vector<std::int64_t> channels = {builder_.shape(x).c};
-  if (constant(node, 1).extents != channels)
-    throw Unsupported{"with a scale for every group, as before opset 21"};
-  const AffineSource gamma = affine(node, 1, channels.front());
-  const AffineSource beta = affine(node, 2, channels.front());
-  normalises_ = true;
-  put(node, {add(node,
-                 models::GroupNorm{.groups = node.integer("num_groups", 0),
-                                   .epsilon = node.real("epsilon", 1e-5),
-                                   .fixed = {gamma.fixed, beta.fixed}},
-                 {x}, {gamma.source, beta.source})});
-}
-
-const OnnxImporter::GroupedNorm* OnnxImporter::norm_of(const std::string& name,
-                                                       GroupedNorm::Reached reached) const {
-  const auto found = values_.find(name);
-  if (found == values_.end() || found->second.norm == nullptr) return nullptr;
-  return found->second.norm->reached == reached ? found->second.norm : nullptr;
-}
-
-void OnnxImporter::put(const OnnxNode& node, const Value& x, GroupedNorm next) {
-  norms_.push_back(next);
-  put(node, Value{.id = x.id, .norm = &norms_.back()});
-}
-
-/// Of groups, as part of a group normalization, or of channels, which is one of single channels.
-void OnnxImporter::instance_norm(const OnnxNode& node) {
-  const double epsilon = node.real("epsilon", 1e-5);
-  if (const auto* const groups = norm_of(node.input(0), GroupedNorm::Reached::Groups)) {
-    for (const int input : {1, 2}) {
-      const Constant& neutral = constant(node, input);
-      const double wanted = input == 1 ? 1.0 : 0.0;
-      const std::vector<float> values =
-          neutral.tensor != nullptr ? floats_of(*neutral.tensor, place_)
-                                    : std::vector{static_cast<float>(neutral.fill.value_or(-1.0))};
-      if (std::ranges::any_of(values, [&](float v) { return static_cast<double>(v) != wanted; }))
-        throw Unsupported{"that scales or shifts groups of channels"};
-    }
-    GroupedNorm next = *groups;
-    next.reached = GroupedNorm::Reached::Normal;
-    next.epsilon = epsilon;
-    next.named_by = &node.proto();
-    return put(node, values_.at(node.input(0)), next);
-  }
-  const ValueId x = image(node);
-  const std::int64_t channels = builder_.shape(x).c;
-  const AffineSource gamma = affine(node, 1, channels);
-  const AffineSource beta = affine(node, 2, channels);
-  normalises_ = true;
-  put(node, {add(node,
-                 models::GroupNorm{
-                     .groups = channels, .epsilon = epsilon, .fixed = {gamma.fixed, beta.fixed}},
-                 {x}, {gamma.source, beta.source})});
-}
-
-void OnnxImporter::scale_groups(const OnnxNode& node, int input) {
-  const Value x = values_.at(node.input(input));
-  GroupedNorm next = *x.norm;
-  next.reached = GroupedNorm::Reached::Scaled;
-  next.gamma = affine(node, 1 - input, shape(x).c);
-  if (next.gamma.source.tensor != nullptr && !kernels_.insert(next.gamma.source.tensor).second)
-    throw Unsupported{"shares its scale with another node"};
-  put(node, x, next);
-}
-
-void OnnxImporter::shift_groups(const OnnxNode& node, int input) {
-  const Value x = values_.at(node.input(input));
-  const GroupedNorm& norm = *x.norm;
-  const AffineSource beta = affine(node, 1 - input, shape(x).c);
-  normalises_ = true;
-  put(node, {add(OnnxNode(*norm.named_by, place_),
-                 models::GroupNorm{.groups = norm.groups,
-                                   .epsilon = norm.epsilon,
-                                   .fixed = {norm.gamma.fixed, beta.fixed}},
-                 {x.id}, {norm.gamma.source, beta.source})});
-}
+// ---- activation
 
 void OnnxImporter::activate(const OnnxNode& node, Activation function) {
   const Value x = value(node);
@@ -437,17 +340,17 @@ void OnnxImporter::global_average(const OnnxNode& node) {
   put(node, {add(node, models::GlobalAveragePool{}, {image(node)})});
 }
 
-void OnnxImporter::global_maximum(const OnnxNode& node) {
+ValueId OnnxImporter::maximum_of_image(const OnnxNode& node) {
   const ValueId x = image(node);
   const Extent whole = {builder_.shape(x).h, builder_.shape(x).w};
-  put(node, {add(node, models::Pool{.kernel = whole, .stride = whole}, {x})});
+  return add(node, models::Pool{.kernel = whole, .stride = whole}, {x});
 }
 
+void OnnxImporter::global_maximum(const OnnxNode& node) { put(node, {maximum_of_image(node)}); }
+
 bool OnnxImporter::keeps_reduced_image(const OnnxNode& node) const {
-  std::vector<std::int64_t> over = axes(node, 1).value_or(std::vector<std::int64_t>{});
-  for (std::int64_t& axis : over) axis += axis < 0 ? 4 : 0;
-  std::ranges::sort(over);
-  if (over != std::vector<std::int64_t>{2, 3})
+  const auto over = axes(node, 1).value_or(std::vector<std::int64_t>{});
+  if (from_the_front(over, 4) != std::vector<std::int64_t>{2, 3})
     throw Unsupported{"over other axes than height and width"};
   return node.integer("keepdims", 1) != 0;
 }
@@ -459,10 +362,8 @@ void OnnxImporter::reduce_mean(const OnnxNode& node) {
 }
 
 void OnnxImporter::reduce_max(const OnnxNode& node) {
-  const ValueId x = image(node);
   const bool keeps = keeps_reduced_image(node);
-  const Extent whole = {builder_.shape(x).h, builder_.shape(x).w};
-  put(node, {add(node, models::Pool{.kernel = whole, .stride = whole}, {x}), !keeps});
+  put(node, {maximum_of_image(node), !keeps});
 }
 
 // ---- what only training has, and padding

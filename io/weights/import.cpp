@@ -252,15 +252,6 @@ std::vector<ModelOptions> candidates(const Tensors& tensors, WeightStyle style,
   return all;
 }
 
-std::optional<Graph> try_to_build(const ModelOptions& options) {
-  try {
-    return models::build_model(options);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::Config) throw;
-    return std::nullopt;
-  }
-}
-
 /// Of names that libraries share: CIFAR's residual networks are akamaster's, others torchvision's.
 bool is_unusual(const ModelOptions& options, WeightStyle style) {
   const bool residual_cifar = options.task == Task::Cifar && options.model.starts_with("res");
@@ -281,7 +272,7 @@ Search search(const TensorFile& file, std::span<const WeightStyle> styles) {
   std::size_t most = 0;
   for (const WeightStyle style : styles)
     for (const ModelOptions& options : candidates(tensors, style, classes.value_or(1000))) {
-      const std::optional<Graph> graph = try_to_build(options);
+      const std::optional<Graph> graph = models::try_to_build(options);
       if (!graph) continue;
       const Match match = Matcher(tensors, *graph, style).match();
       if (match.misfit.empty() && match.unused.empty()) {

@@ -152,10 +152,13 @@ std::int64_t base_of_processes(const train::TrainConfig& config, const train::Tr
 using ForecastProcesses =
     std::function<std::vector<partition::ProcessMemory>(const train::TrainConfig&)>;
 
-/// Adds the memory of the run's processes, as they will find it themselves.
+/// The memory of the run's processes, as they will find it themselves. Errors: Config if a device
+/// needs more than --device-memory, with what fits.
 void add_memory(partition::Plan& plan, const models::Graph& graph, const train::TrainConfig& config,
-                std::vector<partition::ProcessMemory> processes) {
-  plan.processes = std::move(processes);
+                const ForecastProcesses& forecast) {
+  require_device_memory(
+      config, [&](const train::TrainConfig& other) { return train::device_use(forecast(other)); });
+  plan.processes = forecast(config);
   plan.memory = train::sizes_of_stages(graph, config);
   if (std::ssize(plan.device_of) != config.pipeline.ranks.devices) return;
   // Every device has one stage, whose validation the session has sized as well.
@@ -231,6 +234,20 @@ partition::PlanRequest request_of(const Options& options, const Resolution& reso
   return request;
 }
 
+/// The cores of this machine, if the plan is for ranks that share them. Otherwise says so where
+/// they would have to.
+std::optional<int> cores_shared(Resolution& resolution, const Invocation& invocation, int cores) {
+  const int ranks = resolution.config.pipeline.ranks.ranks;
+  if (cost_model(invocation.options) == CostModel::Profile || invocation.options.integer("ranks"))
+    return cores;
+  if (ranks > cores)
+    resolution.notices.push_back(
+        fmt::format("this plan is for ranks with cores of their own; --ranks {} plans for those of "
+                    "this machine",
+                    ranks));
+  return std::nullopt;
+}
+
 /// Prints the notices of the plan's options; rank 0 does.
 void print_notices_of(const Resolution& resolution, const Invocation& invocation,
                       const comm::World& world) {
@@ -261,7 +278,9 @@ int make_and_print(const Invocation& invocation, const Options& options, const D
   const int cores = this_machine(world).cores;  // before this rank keeps to its own
   if (world.size() > 1) pin_rank(world, resolution.config);
   const device::Environment environment(resolution.config.threads);
-  const std::int64_t base = base_of_processes(resolution.config, inputs, world);
+  std::optional<std::int64_t> base;
+  if (resolution.config.device_memory > 0)
+    base = base_of_processes(resolution.config, inputs, world);
   const ForecastProcesses forecast = [&](const train::TrainConfig& tried) {
     return forecast_processes(saving(tried, place), inputs, world, base);
   };
@@ -269,15 +288,9 @@ int make_and_print(const Invocation& invocation, const Options& options, const D
       options, sets.facts, machine, std::move(resolution),
       [&](const train::TrainConfig& tried) { return train::device_use(forecast(tried)); });
   train::TrainConfig config = saving(resolution.config, place);
-  const bool here = model == CostModel::Profile || invocation.options.integer("ranks").has_value();
-  if (!here && resolution.config.pipeline.ranks.ranks > cores)
-    resolution.notices.push_back(
-        fmt::format("this plan is for ranks with cores of their own; --ranks {} plans for those of "
-                    "this machine",
-                    resolution.config.pipeline.ranks.ranks));
+  const std::optional<int> shared_cores = cores_shared(resolution, invocation, cores);
   print_notices_of(resolution, invocation, world);
-  partition::PlanRequest request =
-      request_of(options, resolution, here ? std::optional(cores) : std::nullopt);
+  partition::PlanRequest request = request_of(options, resolution, shared_cores);
   request.sizer = train::search_sizer(graph, config);
   std::vector<partition::OpCost> costs;
   Planned planned;
@@ -296,11 +309,7 @@ int make_and_print(const Invocation& invocation, const Options& options, const D
   if (world.rank() != 0) return 0;
   world.fail_together();  // the others have done their part
   config.pipeline.schedule = with_communication(planned.compute, links);
-  require_device_memory(
-      config, [&](const train::TrainConfig& other) { return train::device_use(forecast(other)); });
-  add_memory(
-      planned.plan, graph, config,
-      config.device_memory > 0 ? forecast(config) : forecast_processes(config, inputs, world));
+  add_memory(planned.plan, graph, config, forecast);
   print_plan(planned, graph, invocation.options, request, costs, config);
   return 0;
 }

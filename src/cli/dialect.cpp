@@ -286,10 +286,9 @@ Spoken take_dialects(std::vector<std::string>& words) {
   Spoken spoken;
   take_profiler(words);
   spoken.script = take_program(words);
-  if (name == "nvidia" && take_nvidia_script(words)) {
-    const bool evaluates = std::ranges::find(words, "--restore-path") != words.end();
-    spoken.script = evaluates ? "validation.py" : "train.py";
-    return spoken;  // the words are millrace's own
+  if (name == "nvidia" && spoken.script.empty()) {
+    spoken.script = take_nvidia_script(words);
+    if (!spoken.script.empty()) return spoken;  // the words are millrace's own
   }
   if (name == "nvidia")
     spoken.dialects = {nvidia_dialect()};

@@ -135,9 +135,9 @@ struct DialectSpec {
 /// .." or "python3 -m main ..". Returns its file name, "main.py", or nothing.
 [[nodiscard]] std::string take_program(std::vector<std::string>& words);
 /// Replaces the scripts of NVIDIA's guide, "RN50_FP16_8GPU.sh MODEL DATA RESULTS", by the recipe
-/// and the options they stand for; returns whether there is one. That of an evaluation gives
-/// --restore-path. Errors: Usage for other arguments.
-[[nodiscard]] bool take_nvidia_script(std::vector<std::string>& words);
+/// and the options they stand for. Returns the IPU trainer's program that does the same, train.py
+/// or validation.py, or nothing. Errors: Usage for other arguments.
+[[nodiscard]] std::string take_nvidia_script(std::vector<std::string>& words);
 /// Replaces "gc-profile -d DIR --" before a program by --trace DIR/trace.json behind it.
 void take_profiler(std::vector<std::string>& words);
 

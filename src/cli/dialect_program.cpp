@@ -43,12 +43,12 @@ std::string take_program(std::vector<std::string>& words) {
   return script;
 }
 
-bool take_nvidia_script(std::vector<std::string>& words) {
-  if (words.empty()) return false;
+std::string take_nvidia_script(std::vector<std::string>& words) {
+  if (words.empty()) return {};
   const std::string name = std::filesystem::path(words[0]).filename().string();
   static const std::regex script("RN50_(FP16|FP32)_(?:([148])GPU|(EVAL))\\.sh");
   std::smatch match;
-  if (!std::regex_match(name, match, script)) return false;
+  if (!std::regex_match(name, match, script)) return {};
   constexpr std::size_t kArguments = 3;
   if (words.size() <= kArguments || std::any_of(words.begin() + 1, words.begin() + 1 + kArguments,
                                                 [](const auto& w) { return w.starts_with('-'); }))
@@ -65,7 +65,7 @@ bool take_nvidia_script(std::vector<std::string>& words) {
       words[3]};
   words.erase(words.begin(), words.begin() + 1 + kArguments);
   words.insert(words.begin(), meant.begin(), meant.end());
-  return true;
+  return evaluates ? "validation.py" : "train.py";
 }
 
 void take_profiler(std::vector<std::string>& words) {

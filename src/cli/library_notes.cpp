@@ -103,16 +103,6 @@ const std::array kChoices = std::to_array<Choice>({
      }},
 });
 
-/// Nothing, if the options do not go together.
-std::optional<Graph> try_to_build(const ModelOptions& options) {
-  try {
-    return models::build_model(options);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::Config) throw;
-    return std::nullopt;
-  }
-}
-
 bool same_tensors(const Graph& a, const Graph& b) {
   return std::ranges::equal(a.parameters, b.parameters, [](const auto& p, const auto& q) {
     return p.name == q.name && p.shape == q.shape;
@@ -132,7 +122,7 @@ std::vector<Difference> differences(const ModelOptions& ours, const ModelOptions
   for (const Choice& choice : kChoices) {
     ModelOptions next = options;
     choice.copy(next, theirs);
-    std::optional<Graph> changed = try_to_build(next);
+    std::optional<Graph> changed = models::try_to_build(next);
     if (!changed) continue;
     if (*changed != graph)
       all.push_back({choice.words(options), choice.words(next), !same_tensors(*changed, graph)});

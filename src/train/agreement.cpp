@@ -17,26 +17,25 @@ namespace millrace::train {
 namespace {
 
 /// An error as text for communication: its kind, the length of its table, the table and the
-/// message, with spaces between. Empty: no error.
-std::string text_of(const std::function<void()>& f) {
+/// message behind `place`, with spaces between. Empty: no error.
+std::string text_of(const std::function<void()>& f, std::string_view place) {
   try {
     f();
     return {};
   } catch (const std::exception&) {
     const Error error = current_error();
-    return fmt::format("{} {} {} {}", static_cast<int>(error.kind()), error.table().size(),
-                       error.table(), error.what());
+    return fmt::format("{} {} {} {}{}", static_cast<int>(error.kind()), error.table().size(),
+                       error.table(), place, error.what());
   }
 }
 
-/// Throws that error, with `place` before its message.
-[[noreturn]] void throw_text(const std::string& text, const std::string& place) {
+[[noreturn]] void throw_text(const std::string& text) {
   std::size_t kind_ends = 0;
   const int kind = std::stoi(text, &kind_ends);
   std::size_t length_ends = 0;
   const std::string rest = text.substr(kind_ends + 1);
   const auto length = static_cast<std::size_t>(std::stoul(rest, &length_ends));
-  throw Error(static_cast<ErrorKind>(kind), place + rest.substr(length_ends + length + 2),
+  throw Error(static_cast<ErrorKind>(kind), rest.substr(length_ends + length + 2),
               rest.substr(length_ends + 1, length));
 }
 
@@ -91,17 +90,14 @@ std::optional<io::CheckpointReader> open_together(
 
 void Together::run(const std::function<void()>& f) const {
   if (world_->size() == 1) return f();
-  const std::vector<std::string> texts = world_->gather(text_of(f));
+  // Later ranks are named: the others are fine.
+  const std::string place = world_->rank() == 0 ? "" : fmt::format("rank {}: ", world_->rank());
+  const std::vector<std::string> texts = world_->gather(text_of(f, place));
   const auto failed = std::ranges::find_if_not(texts, &std::string::empty);
   const std::string first = world_->broadcast(failed == texts.end() ? "" : *failed);
-  // Later ranks are named: the others are fine.
-  const std::string place =
-      world_->broadcast(failed == texts.begin() || failed == texts.end()
-                            ? ""
-                            : fmt::format("rank {}: ", failed - texts.begin()));
   if (first.empty()) return;
   world_->fail_together();
-  throw_text(first, place);
+  throw_text(first);
 }
 
 void Together::lead(const std::function<void()>& f) const {

@@ -225,7 +225,8 @@ class NearestFit {
     const DeviceUse use = measure_(one.config);
     return fmt::format(
         "even {} needs {}, of which {} are the program, its libraries and the images that it "
-        "keeps, for each device, and processes differ by {}: raise --device-memory above both{}",
+        "keeps, for each device, and {} stay free, because processes differ: raise --device-memory "
+        "above the sum{}",
         words_of(one), human_bytes(use.need), human_bytes(use.rest), human_bytes(kBaseVaries),
         use.rest < asked_.config.device_memory / 2 ? ", or try more --shards" : "");
   }

@@ -76,10 +76,12 @@ Row judged(std::optional<std::int64_t> iteration, std::int64_t before, std::int6
 }
 
 /// Judges the rows of training.csv, whose iterations must increase.
+/// Of rows that go, too, the time was spent: `seconds` is the most of all.
 Row judge_training(std::string_view line, std::int64_t number, std::int64_t& before,
-                   std::int64_t last) {
+                   double& seconds, std::int64_t last) {
   if (number == 1) return line.starts_with("step,iteration") ? Row::Keep : Row::Damaged;
   const std::optional<SavedRow> row = parse_training_row(line);
+  if (row) seconds = std::max(seconds, row->total_seconds);
   const Row verdict = row ? judged(row->iteration, before + 1, last) : Row::Damaged;
   if (verdict == Row::Keep) before = row->iteration;
   return verdict;
@@ -201,35 +203,22 @@ MetricsLog::MetricsLog(const TrainConfig& config, std::int64_t iteration, const 
       clock_(clock) {
   const std::filesystem::path& directory = config.run_directory;
   if (directory.empty()) return;
-  const double before_stop = last_total_seconds(directory / "training.csv");
   const auto keep = [&](const char* name, std::string_view head, auto judge) {
     if (std::string notice = keep_lines(directory / name, head, judge); !notice.empty())
       notices_.push_back(std::move(notice));
   };
+  double seconds = partial.total_seconds;
   keep("training.csv", kTrainingHeader,
        [&, before = std::int64_t{0}](auto line, auto number) mutable {
-         return judge_training(line, number, before, iteration);
+         return judge_training(line, number, before, seconds, iteration);
        });
   keep("validation.csv", kValidationHeader,
        [&](auto line, auto number) { return judge_validation(line, number, iteration); });
   keep("metrics.jsonl", "", [&](auto line, auto) { return judge_json(line, iteration); });
   open(config, LineFile::Open::Append);
   read_rows(directory / "training.csv");
-  if (partial.total_seconds > 0.0) earlier_seconds_ = partial.total_seconds;
-  earlier_seconds_ = std::max(earlier_seconds_, before_stop);
+  earlier_seconds_ = seconds;
   files_->json.write(Json::object({{"iteration", iteration}, {"event", "restored"}}).dump());
-}
-
-/// Of a process that was killed, the rows after its last checkpoint go, but their time was spent.
-double MetricsLog::last_total_seconds(const std::filesystem::path& path) {
-  double seconds = 0.0;
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return seconds;
-  io::LineReader lines(path);
-  while (const std::optional<std::string_view> line = lines.next())
-    if (const std::optional<SavedRow> row = parse_training_row(*line))
-      seconds = std::max(seconds, row->total_seconds);
-  return seconds;
 }
 
 void MetricsLog::open(const TrainConfig& config, LineFile::Open how) {
@@ -260,7 +249,6 @@ void MetricsLog::read_rows(const std::filesystem::path& path) {
                        .last_iteration = row->iteration,
                        .loss = row->loss,
                        .accuracy = row->accuracy});
-    earlier_seconds_ = row->total_seconds;
     before = row->iteration;
     ++rows_;
     drop_old_rows(before);

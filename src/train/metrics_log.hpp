@@ -151,7 +151,6 @@ class MetricsLog {
   void open(const TrainConfig& config, LineFile::Open how);
   void write(LineFile& file, std::string_view line);
   void read_rows(const std::filesystem::path& path);
-  [[nodiscard]] static double last_total_seconds(const std::filesystem::path& path);
   void drop_old_rows(std::int64_t iteration);
   void average(TrainRow& row);
   [[nodiscard]] double images(std::int64_t iterations) const noexcept;

@@ -172,6 +172,14 @@ TEST_P(FamilyTest, RecomputationGivesTheSameBitsInLessMemory) {
   expect_equal(all.plain_step(3), expected, "the stage recomputed");
 }
 
+/// The gradients of micro-batch 0.
+std::map<std::string, std::vector<float>> first_gradients(StageChain& chain) {
+  chain.begin_step();
+  chain.forward(0, chain.context(0));
+  chain.backward_input(chain.context(0));
+  return chain.gradients();
+}
+
 /// Error of the slope of the loss of micro-batch 0 along the gradient of a parameter.
 double slope_error(StageChain& chain, models::ParameterId id, const std::vector<float>& g,
                    const std::vector<double>& steps) {
@@ -186,10 +194,7 @@ TEST_P(FamilyTest, SlopeOfTheLossIsTheGradient) {
   if (GetParam().type != DType::F32) GTEST_SKIP() << "finite differences need float32";
   options_.batch = 4;
   StageChain chain(graph_, {}, options_, *backend_);
-  chain.begin_step();
-  chain.forward(0, chain.context(0));
-  chain.backward_input(chain.context(0));
-  const auto gradients = chain.gradients();
+  const auto gradients = first_gradients(chain);
   int tried = 0;
   for (const models::ParameterId id : chain.stage(0).parameters().ids()) {
     const models::Parameter& parameter = graph_.parameter(id);
@@ -258,10 +263,7 @@ TEST(StageTest, GradientPassesMaximaOfLargeImages) {
   StageOptions options;
   options.batch = 4;
   StageChain chain(graph, {}, options, *backend);
-  chain.begin_step();
-  chain.forward(0, chain.context(0));
-  chain.backward_input(chain.context(0));
-  const auto gradients = chain.gradients();
+  const auto gradients = first_gradients(chain);
   for (const models::ParameterId id : chain.stage(0).parameters().ids()) {
     const std::string& name = graph.parameter(id).name;
     const std::vector<float>& g = gradients.at(name);

@@ -62,6 +62,13 @@ class MetricsLogTest : public testing::Test {
     }
   }
 
+  /// The total time in the row of update 6 of a run that was restored at update 3, 7 seconds later.
+  static double total_after_restoring(const TrainConfig& config, const PartialRow& partial) {
+    MetricsLog restored(config, 3, partial, [] { return 7.0; });
+    for (std::int64_t done = 4; done <= 6; ++done) restored.add(result_of(done));
+    return restored.report(6).total_seconds;
+  }
+
   /// The CSV without it_time, img_per_sec and total_time, which differ from run to run.
   static std::vector<std::string> without_times(const fs::path& path) {
     std::istringstream in(test::read_text(path));
@@ -199,9 +206,7 @@ TEST_F(MetricsLogTest, RowAfterRestoringContinuesTheTotalTime) {
     advance(log, 1, 3);
     partial = parse_partial_row(to_json(log.partial()), 3);
   }
-  MetricsLog restored(config, 3, partial, [] { return 7.0; });
-  for (std::int64_t done = 4; done <= 6; ++done) restored.add(result_of(done));
-  EXPECT_EQ(restored.report(6).total_seconds, 27.0);
+  EXPECT_EQ(total_after_restoring(config, partial), 27.0);
 }
 
 // Its last rows go, but not their time.
@@ -215,9 +220,7 @@ TEST_F(MetricsLogTest, TimeOfAKilledProcessCounts) {
     partial.total_seconds = 20.0;  // when it was saved
     advance(log, 4, 9);
   }
-  MetricsLog restored(config, 3, partial, [] { return 7.0; });
-  for (std::int64_t done = 4; done <= 6; ++done) restored.add(result_of(done));
-  EXPECT_EQ(restored.report(6).total_seconds, 57.0);
+  EXPECT_EQ(total_after_restoring(config, partial), 57.0);
 }
 
 TEST_F(MetricsLogTest, JsonLinesHaveAHeaderAndOneObjectARow) {
