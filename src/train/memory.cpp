@@ -101,7 +101,7 @@ partition::ProcessMemory forecast_memory(const Session& session, const TrainConf
                                          const TrainInputs& inputs, std::int64_t base) {
   // Queues and shared segments of MPI, which appear with the first messages; HDF5 and the thread
   // that writes. Measured.
-  constexpr std::int64_t kMessages = 750'000;
+  constexpr std::int64_t kMessages = 1'000'000;
   constexpr std::int64_t kWriting = 1'000'000;
   partition::ProcessMemory process{.rank = session.rank(), .devices = session.device_memory()};
   process.base = base;

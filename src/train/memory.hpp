@@ -34,8 +34,8 @@ struct TrainInputs;
 /// Memory that writing a checkpoint's part of so many tensors takes besides them: HDF5, whose cache
 /// is bounded, its code, and what it leaves between what it frees. Measured.
 [[nodiscard]] constexpr std::int64_t writing_bytes(std::int64_t tensors) {
-  constexpr std::int64_t kFew = 60;
-  return 3'300'000 + 40'000 * std::min(tensors, kFew) +
+  constexpr std::int64_t kFew = 40;
+  return 3'300'000 + 60'000 * std::min(tensors, kFew) +
          5'000 * std::max<std::int64_t>(tensors - kFew, 0);
 }
 /// What reading it back takes besides a tensor: what is known of all, and what writing has left.
@@ -47,8 +47,9 @@ struct TrainInputs;
          2'000 * std::max<std::int64_t>(tensors - kMany, 0);
 }
 
-/// By how many bytes the base of a process varies from start to start; measured. Whatever is
-/// proposed or chosen to fit leaves so much.
+/// By how many bytes the base of a process varies from start to start, because the system maps
+/// libraries at other places and pages around what is touched; measured. Whatever is proposed or
+/// chosen to fit leaves so much.
 inline constexpr std::int64_t kBaseVaries = 1'500'000;
 
 /// The memory of the session's process during a training. `base`: resident bytes of the process
