@@ -35,6 +35,9 @@ struct FoundLayout {
   PlanRequest request;  ///< with its micro-batches, schedule, replicas and recomputation
   Plan plan;
   StepParts parts;
+  /// Bytes of the largest device with its part of what its process needs besides stages; 0:
+  /// unknown. The search leaves it so.
+  std::int64_t with_process = 0;
 };
 
 /// The fastest layout for each number of stages, fastest first. Tried are all divisors of the
@@ -55,7 +58,9 @@ struct TrainingLength {
   double epochs = 0.0;
 };
 
-/// A row per layout, and why each but the first is slower than it.
+/// A row per layout, and why each but the first is slower than it. The memory is that of the
+/// largest device: with its part of the process if all layouts know that, or else of its stages
+/// alone.
 [[nodiscard]] std::string to_text(std::span<const FoundLayout> layouts,
                                   const TrainingLength& length);
 [[nodiscard]] std::string to_json(std::span<const FoundLayout> layouts,

@@ -65,9 +65,12 @@ std::string text_of(Recompute recompute) {
 }  // namespace
 
 std::string to_text(std::span<const FoundLayout> layouts, const TrainingLength& length) {
+  const bool with_process = std::ranges::all_of(
+      layouts, [](const FoundLayout& layout) { return layout.with_process > 0; });
   std::vector<std::vector<std::string>> rows = {
       {"shards", "stages", "replicas", "micro-batch", "depth", "schedule", "recompute", "step ms",
-       "img/s", "waiting", "memory", fmt::format("{:g} epochs", length.epochs), ""}};
+       "img/s", "waiting", with_process ? "with process" : "stages' memory",
+       fmt::format("{:g} epochs", length.epochs), ""}};
   for (const FoundLayout& layout : layouts) {
     const pipeline::ScheduleRequest& schedule = layout.request.schedule;
     rows.push_back(
@@ -78,7 +81,8 @@ std::string to_text(std::span<const FoundLayout> layouts, const TrainingLength& 
          text_of(layout.request.program.recompute),
          fmt::format("{:.2f}", 1e3 * layout.plan.seconds), fmt::format("{:.1f}", rate_of(layout)),
          fmt::format("{:.1f} %", 100.0 * waiting_of(layout)),
-         human_bytes(largest_device(layout.plan)), duration(training_seconds(layout, length)),
+         human_bytes(with_process ? layout.with_process : largest_device(layout.plan)),
+         duration(training_seconds(layout, length)),
          &layout == &layouts.front() ? "" : reason(layout, layouts.front())});
   }
   return text_table(rows, 0);
@@ -86,25 +90,28 @@ std::string to_text(std::span<const FoundLayout> layouts, const TrainingLength& 
 
 std::string to_json(std::span<const FoundLayout> layouts, const TrainingLength& length) {
   Json all = Json::list();
-  for (const FoundLayout& layout : layouts)
-    all.push_back(Json::object({{"stages", layout.plan.stages()},
-                                {"shards", layout.request.schedule.devices},
-                                {"replicas", layout.request.replicas},
-                                {"micro_batch", layout.plan.batch},
-                                {"micro_batches", layout.plan.micro_batches},
-                                {"schedule", layout.plan.schedule},
-                                {"recompute", text_of(layout.request.program.recompute)},
-                                {"splits", join(layout.plan.splits, " ")},
-                                {"step_seconds", layout.plan.seconds},
-                                {"images_per_second", rate_of(layout)},
-                                {"compute_seconds", layout.parts.compute},
-                                {"bubble_seconds", layout.parts.bubble},
-                                {"message_seconds", layout.parts.messages},
-                                {"reduce_seconds", layout.parts.reduce},
-                                {"update_seconds", layout.parts.update},
-                                {"device_bytes", largest_device(layout.plan)},
-                                {"training_seconds", training_seconds(layout, length)},
-                                {"options", training_options(layout)}}));
+  for (const FoundLayout& layout : layouts) {
+    Json row = Json::object({{"stages", layout.plan.stages()},
+                             {"shards", layout.request.schedule.devices},
+                             {"replicas", layout.request.replicas},
+                             {"micro_batch", layout.plan.batch},
+                             {"micro_batches", layout.plan.micro_batches},
+                             {"schedule", layout.plan.schedule},
+                             {"recompute", text_of(layout.request.program.recompute)},
+                             {"splits", join(layout.plan.splits, " ")},
+                             {"step_seconds", layout.plan.seconds},
+                             {"images_per_second", rate_of(layout)},
+                             {"compute_seconds", layout.parts.compute},
+                             {"bubble_seconds", layout.parts.bubble},
+                             {"message_seconds", layout.parts.messages},
+                             {"reduce_seconds", layout.parts.reduce},
+                             {"update_seconds", layout.parts.update},
+                             {"device_bytes", largest_device(layout.plan)},
+                             {"training_seconds", training_seconds(layout, length)},
+                             {"options", training_options(layout)}});
+    if (layout.with_process > 0) row.set("device_bytes_with_process", layout.with_process);
+    all.push_back(std::move(row));
+  }
   return all.dump() + "\n";
 }
 

@@ -50,12 +50,15 @@ std::vector<partition::FoundLayout> layouts_that_fit(const models::Graph& graph,
     std::vector<partition::FoundLayout> found = search_layouts(graph, request, search);
     if (search.memory_limit == 0) return found;
     std::int64_t rest = search.rest;
-    std::erase_if(found, [&](const partition::FoundLayout& layout) {
+    const auto fits = [&](std::int64_t need) {
+      return need + train::kBaseVaries <= search.memory_limit;
+    };
+    for (partition::FoundLayout& layout : found) {
       const train::DeviceUse use = use_of(layout, needs);
-      if (use.need + train::kBaseVaries <= search.memory_limit) return false;
-      rest = std::max(rest, use.rest + train::kBaseVaries);
-      return true;
-    });
+      layout.with_process = use.need;
+      if (!fits(use.need)) rest = std::max(rest, use.rest + train::kBaseVaries);
+    }
+    std::erase_if(found, [&](const auto& layout) { return !fits(layout.with_process); });
     const bool settled = rest == search.rest;
     if (!found.empty() && (settled || round == kRounds)) return found;
     // Sizes of a search are approximate: what has not fitted is kept out by its excess.

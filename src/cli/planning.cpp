@@ -8,6 +8,7 @@
 
 #include "cli/prepare.hpp"
 #include "cli/resolve_parts.hpp"
+#include "core/text.hpp"
 #include "partition/cuts.hpp"
 #include "partition/layout.hpp"
 #include "pipeline/messages.hpp"
@@ -16,6 +17,22 @@
 #include "train/setup.hpp"
 
 namespace millrace::cli {
+
+namespace {
+
+/// Whether a run chooses its cuts without being asked: by memory, with one micro-batch an update
+/// and a stage for each device.
+bool cuts_by_memory(const Options& options) {
+  const std::string schedule = options.text("pipeline-schedule").value_or("1F1B");
+  const bool chunked =
+      to_lower(schedule) != "auto" &&
+      pipeline::schedule_rule(schedule).placement != pipeline::StagePlacement::Free;
+  return options.integer("pipeline-depth").value_or(1) == 1 &&
+         options.integer("gradients-to-accumulate").value_or(1) == 1 && !chunked &&
+         options.integer("chunks").value_or(1) == 1;
+}
+
+}  // namespace
 
 Options options_to_plan(const Options& given) {
   Options options = given;
@@ -31,12 +48,7 @@ Options options_to_plan(const Options& given) {
   if (directory && !std::filesystem::exists(*directory)) options.erase("data-dir");
   if (image_source(options) == train::ImageSource::Files && !options.text("data-dir"))
     impose(options, "generated-data", true);
-  // With one micro-batch an update a run chooses its cuts itself, by memory, one stage a device.
-  const bool by_memory = options.integer("pipeline-depth").value_or(1) == 1 &&
-                         options.integer("gradients-to-accumulate").value_or(1) == 1 &&
-                         !options.text("pipeline-schedule") && !options.integer("chunks") &&
-                         !options.text("pipeline-schedule-file") && !options.text("device-mapping");
-  if (!options.text("pipeline-splits") && !options.text("plan") && !by_memory)
+  if (!options.text("pipeline-splits") && !options.text("plan") && !cuts_by_memory(options))
     impose(options, "pipeline-splits", std::string("auto"));
   const bool one_stage = options.integer("shards").value_or(1) == 1 &&
                          !options.text("device-mapping") && !options.text("plan") &&

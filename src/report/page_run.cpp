@@ -190,6 +190,10 @@ std::string schedule_section(const ReportedRun& run) {
       panel(fmt::format("Measured: {:.2f} ms, bubble {:.1f} %, update {}",
                         1e3 * traced.line.makespan, 100.0 * traced.line.bubble(), traced.number),
             traced.line);
+  if (run.planned && !has_layout_of(run.planned->step, traced))
+    text += paragraph(
+        "The trace is of another layout than the plan: an earlier process wrote it, before the run "
+        "was restored with other stages, devices or micro-batches.");
   text += paragraph(
       "The last update in the trace, of replica 0. Gaps are waits. The bubble at the top of the "
       "page is that of all updates of the last process. Messages: to start sends and receives. "

@@ -117,7 +117,10 @@ std::string_view after(std::string_view beginning, std::string_view line, std::s
 
 /// The facts that only log.txt has. Each process writes them again.
 void add_log_line(RunRecord& run, std::string_view line) {
-  if (line.starts_with("Command line: ")) run.machine.clear();
+  if (line.starts_with("Command line: ")) {
+    run.machine.clear();
+    run.bubble.reset();
+  }
   for (const char* begin :
        {"Command line: ", "Device: ", "Kernels: ", "Memory: ", "Rank ",
         "Total Parameters: ", "Bad images: ", "Checkpoints: ", "Process peak: "})

@@ -68,7 +68,7 @@ struct RunRecord {
   std::vector<SavedCheckpoint> checkpoints;  ///< those that are there
   std::int64_t checkpoints_written = 0;      ///< as log.txt says
   std::optional<double> seconds;             ///< of the run so far
-  std::optional<double> bubble;              ///< percent, measured over the run; of log.txt
+  std::optional<double> bubble;              ///< percent, measured by the last process; of log.txt
   std::filesystem::path trace;               ///< as log.txt says, or in the directory; "": none
   std::vector<std::string> machine;          ///< lines of log.txt about the last process
   std::vector<std::string> notes;            ///< what is missing or damaged, one line each

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -86,7 +87,34 @@ bool is_work(std::string_view category) {
   return category == "forward" || category == "backward" || category == "update";
 }
 
+/// The forward and backward passes of each device. A trace leaves out what is too short to be seen.
+std::vector<std::set<pipeline::Action>> passes_of(const pipeline::TimeLine& line) {
+  std::vector<std::set<pipeline::Action>> passes(line.devices.size());
+  for (std::size_t device = 0; device < passes.size(); ++device)
+    for (const pipeline::Interval& interval : line.devices[device])
+      if (pipeline::is_compute(interval.action.kind)) passes[device].insert(interval.action);
+  return passes;
+}
+
+/// The number of micro-batches.
+std::int32_t micro_batches_of(const std::vector<std::set<pipeline::Action>>& passes) {
+  std::int32_t number = 0;
+  for (const std::set<pipeline::Action>& device : passes)
+    for (const pipeline::Action& action : device) number = std::max(number, action.micro_batch + 1);
+  return number;
+}
+
 }  // namespace
+
+bool has_layout_of(const pipeline::TimeLine& planned, const TracedStep& traced) {
+  if (planned.devices.empty()) return traced.devices.size() == 1;
+  const auto expected = passes_of(planned);
+  const auto found = passes_of(traced.line);
+  return std::ranges::equal(
+             expected, found,
+             [](const auto& all, const auto& seen) { return std::ranges::includes(all, seen); }) &&
+         micro_batches_of(expected) == micro_batches_of(found);
+}
 
 TracedStep read_trace(const std::filesystem::path& file) {
   const Found found = read_events(file);

@@ -35,6 +35,11 @@ struct TracedStep {
   std::vector<DeviceShares> devices = {};
 };
 
+/// Whether the step has the devices, stages and micro-batches of a planned one, which is empty for
+/// a single stage. The trace may be that of an earlier process, before the run was restored in
+/// another layout.
+[[nodiscard]] bool has_layout_of(const pipeline::TimeLine& planned, const TracedStep& traced);
+
 /// Reads a file that `train --trace FILE.json` wrote. Errors: Data if it has no step; Io.
 [[nodiscard]] TracedStep read_trace(const std::filesystem::path& file);
 

@@ -289,10 +289,13 @@ double MetricsLog::images_per_second() const {
   return first_seconds_ > 0.0 ? images(1) / first_seconds_ : 0.0;
 }
 
-void MetricsLog::end(std::int64_t iteration, std::string_view event) {
+void MetricsLog::end(std::int64_t iteration, bool finished) {
   if (!files_) return;
-  Json json = Json::object(
-      {{"iteration", iteration}, {"event", std::string(event)}, {"total_time", total_seconds()}});
+  const double seconds = total_seconds();
+  Json json = Json::object({{"iteration", iteration},
+                            {"event", finished ? "finished" : "stopped"},
+                            {"total_time", seconds}});
+  if (finished) json.set("time_to_train", seconds);
   if (images_per_second() > 0.0) json.set("images_per_s", images_per_second());
   write(files_->json, json.dump());
 }

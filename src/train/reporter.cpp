@@ -162,8 +162,8 @@ void Reporter::report_pipeline() {
 
 void Reporter::summarise(bool finished, std::int64_t done) {
   if (!log_) return;
-  log_->end(done, finished ? "finished" : "stopped");
-  if (summaries_ && finished) summaries_->end(done);
+  log_->end(done, finished);
+  if (summaries_ && finished) summaries_->end(done, log_->total_seconds());
   Summary summary = {.finished = finished,
                      .iteration = done,
                      .iterations = config_.iterations,

@@ -117,7 +117,11 @@ void Summaries::add(const ValidationResult& result) {
   validation_->add(result.iteration, scalars);
 }
 
-void Summaries::end(std::int64_t done) { io::end_session(training_, done); }
+void Summaries::end(std::int64_t done, double seconds) {
+  const std::array<io::Scalar, 1> scalars = {io::Scalar{"time_to_train", seconds}};
+  training_.add(done, scalars);
+  io::end_session(training_, done);
+}
 
 void Summaries::sync() const {
   training_.sync();

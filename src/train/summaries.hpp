@@ -25,8 +25,8 @@ class Summaries {
   /// Without: a row of the log.
   void add(const TrainRow& row);
   void add(const ValidationResult& result);
-  /// The run is complete.
-  void end(std::int64_t done);
+  /// The run is complete, after so many seconds of all its processes.
+  void end(std::int64_t done, double seconds);
   /// Returns when everything written has reached the disk.
   void sync() const;
 

@@ -8,6 +8,7 @@
 
 #include "cli/bench_machine.hpp"
 #include "cli/machine_file.hpp"
+#include "cli/planning.hpp"
 #include "cli/prepare.hpp"
 #include "io/atomic_file.hpp"
 #include "support.hpp"
@@ -193,6 +194,19 @@ double step_of(const std::string& schedule) {
             schedule));
   EXPECT_EQ(plan.code, 0) << plan.err;
   return nlohmann::json::parse(plan.out).at("seconds");
+}
+
+// With one micro-batch a run chooses its cuts by memory, whatever orders its stages.
+TEST(PlannedCutsTest, AreThoseOfARunWithOneMicroBatch) {
+  for (const char* more : {"", "--pipeline-schedule GPipe", "--pipeline-schedule auto",
+                           "--device-mapping 1 0", "--chunks 1"}) {
+    const Options run = testing::train_options(
+        std::string("--dataset cifar-10 --model-size 20 --synthetic-data --shards 2 ") + more);
+    const Options planned = options_to_plan(run);
+    EXPECT_EQ(resolve(planned, published_facts(planned), {.cores = 2}).config.splits,
+              resolve(run, published_facts(run), {.cores = 2}).config.splits)
+        << more;
+  }
 }
 
 TEST(AutomaticScheduleTest, IsNeverWorseThanTheBestThatHasAName) {

@@ -227,6 +227,7 @@ TEST(TotalTimeTest, IsTheTimeOfAllProcessesOfARun) {
     const double first = seconds_held(run, training, rank, 75);
     const nlohmann::json stopped = end_of(run);
     EXPECT_EQ(stopped.at("event"), "stopped");
+    EXPECT_FALSE(stopped.contains("time_to_train"));
     const double until_stop = stopped.at("total_time");
     EXPECT_LE(until_stop, first + kTick);
     EXPECT_GE(until_stop, kHeld);
@@ -236,6 +237,7 @@ TEST(TotalTimeTest, IsTheTimeOfAllProcessesOfARun) {
     const double total = finished.at("total_time");
     EXPECT_LE(total, first + second + 2 * kTick);
     EXPECT_GE(total, until_stop + kHeld);
+    EXPECT_EQ(finished.at("time_to_train"), total);
     EXPECT_GE(Table(run / "training.csv").last("total_time"), until_stop);
   }
 }

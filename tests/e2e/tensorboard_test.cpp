@@ -61,6 +61,9 @@ TEST(TensorBoardTest, EventsAreThoseOfTheLogs) {
   expect_end(train(run, Words{kTwoEpochs} + "--enable-tensorboard"), 0);
   expect_files_of_csv(run);
   const Events events = read_events(run);
+  EXPECT_EQ(steps_of(events, "time_to_train"), std::vector<std::int64_t>{20});
+  EXPECT_GE(events.scalars.at("time_to_train").back().value,
+            Table(run / "training.csv").last("total_time"));
   EXPECT_TRUE(events.plugins.contains("_hparams_/session_start_info"));
   EXPECT_TRUE(events.plugins.contains("_hparams_/session_end_info"));
 }

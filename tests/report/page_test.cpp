@@ -66,6 +66,37 @@ TEST(PageTest, SaysWhatHappened) {
   EXPECT_NE(page.find("Measured: 1000.00 ms, bubble 0.0 %"), std::string::npos);
 }
 
+/// A plan of one forward pass for each device, of stages in order.
+pipeline::TimeLine planned_passes(std::int32_t devices) {
+  pipeline::TimeLine line;
+  for (std::int32_t device = 0; device < devices; ++device)
+    line.devices.push_back({{{pipeline::ActionKind::Forward, device, 0}, 0.0, 1.0}});
+  return line;
+}
+
+TEST(PageTest, SaysThatATraceIsOfAnotherLayout) {
+  std::vector<ReportedRun> runs = {hostile_run()};
+  const auto differs = [&](const pipeline::TimeLine& planned) {
+    return !has_layout_of(planned, *runs[0].traced);
+  };
+  EXPECT_FALSE(differs(planned_passes(1)));
+  EXPECT_FALSE(differs({})) << "a single stage";
+  EXPECT_TRUE(differs(planned_passes(2)));
+  pipeline::TimeLine other = planned_passes(1);
+  other.devices[0][0].action.stage = 1;
+  EXPECT_TRUE(differs(other));
+  pipeline::TimeLine more = planned_passes(1);
+  more.devices[0].push_back({{pipeline::ActionKind::Forward, 0, 1}, 1.0, 2.0});
+  EXPECT_TRUE(differs(more)) << "two micro-batches";
+  more.devices[0].back().action = {pipeline::ActionKind::Backward, 0, 0};
+  EXPECT_FALSE(differs(more)) << "too short to be in the trace";
+  const std::string_view warning = "The trace is of another layout than the plan";
+  runs[0].planned.emplace();
+  EXPECT_EQ(schedule_section(runs[0]).find(warning), std::string::npos);
+  runs[0].planned->step = planned_passes(2);
+  EXPECT_NE(schedule_section(runs[0]).find(warning), std::string::npos);
+}
+
 TEST(PageTest, SharesOfADeviceAddUp) {
   std::vector<ReportedRun> runs = {hostile_run()};
   runs[0].traced->devices = {{.name = "replica 0 device 0 (rank 0)",

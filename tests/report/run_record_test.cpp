@@ -59,6 +59,16 @@ TEST(RunRecordTest, ReadsRowsValidationsAndEvents) {
   EXPECT_EQ(record.notes, std::vector<std::string>{});
 }
 
+TEST(RunRecordTest, TheBubbleOfAnEarlierProcessIsNotThatOfTheLast) {
+  const test::TemporaryDirectory run;
+  write(run / "metrics.jsonl", kHeader);
+  const std::string first = "Command line: one\nBubble: 12.5 % measured, 1.0 % simulated\n";
+  write(run / "log.txt", first);
+  EXPECT_EQ(read_run(run.path()).bubble, 12.5);
+  write(run / "log.txt", first + "Command line: two\n");
+  EXPECT_EQ(read_run(run.path()).bubble, std::nullopt);
+}
+
 TEST(RunRecordTest, LeavesDamageOutAndSaysSo) {
   const test::TemporaryDirectory run;
   write(run / "metrics.jsonl", std::string(kHeader) + "{\"iteration\": 5, \"tra\n\x01\n" + kRow +
