@@ -147,6 +147,11 @@ Environment::Environment(int threads, int gpu) {
   require_threads(threads);
   cap_vendor_library();
   initialise_kokkos(threads, gpu);
+#ifdef _OPENMP
+  // Threads that are there already did not inherit it.
+#pragma omp parallel num_threads(threads)
+  SubnormalsAsZero::from_now_on();
+#endif
 }
 
 Environment::~Environment() { Kokkos::finalize(); }

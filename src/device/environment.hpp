@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "device/subnormals.hpp"
+
 namespace millrace::device {
 
 /// Requires that no environment variable limits or redirects the threads of Environment. Errors:
@@ -12,7 +14,7 @@ namespace millrace::device {
 void require_threads(int threads);
 
 /// Lifetime of Kokkos. Create it once, before anything that uses device memory, and destroy it
-/// last.
+/// last. Meanwhile subnormal floats are zero in this thread and in those of kernels.
 class Environment {
  public:
   /// `threads`: number of CPU threads for kernels and for the vendor's library (ignored on a GPU).
@@ -22,6 +24,9 @@ class Environment {
   ~Environment();
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;
+
+ private:
+  SubnormalsAsZero subnormals_;
 };
 
 /// Applies MILLRACE_MAX_ISA to the vendor's library, unless the library's own environment variable

@@ -16,7 +16,8 @@ MILLRACE_FUNCTION float power_of_two(std::int32_t n) {
   return result;
 }
 
-/// e^x to within one unit in the last place: infinity on overflow, 0 below -104, NaN for NaN. Has
+/// e^x to within one unit in the last place: infinity on overflow, 0 below -104 (where subnormal
+/// floats are zero, below -87.3), NaN for NaN. Has
 /// no branches or calls, so that loops over it vectorize. Method: x = n ln 2 + r with |r| <= ln 2 /
 /// 2, and e^r by the polynomial of Cephes' expf (Moshier 1989).
 MILLRACE_FUNCTION float exponential(float x) {

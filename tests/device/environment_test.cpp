@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <bit>
+#include <cfenv>
+#include <limits>
 #include <string>
 #include <thread>
 
@@ -41,6 +44,52 @@ TEST(Parallel, RunsEveryItemOnce) {
   const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), counts);
   for (std::size_t i = 0; i < 1000; ++i) ASSERT_EQ(host(i), 1) << i;
   EXPECT_EQ(host(1000), 0);
+}
+
+struct Halve {
+  const float* from;
+  float* to;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const { to[i] = 0.5f * from[i]; }
+};
+
+TEST(Subnormals, AreZeroInKernels) {
+  const ExecutionSpace space;
+  constexpr std::size_t kNumber = 1000;
+  Kokkos::View<float*, Kokkos::HostSpace> numbers("numbers", kNumber);
+  numbers(0) = std::numeric_limits<float>::min();
+  for (std::size_t i = 1; i < kNumber; ++i) numbers(i) = std::numeric_limits<float>::denorm_min();
+  const auto from = Kokkos::create_mirror_view_and_copy(MemorySpace(), numbers);
+  const Kokkos::View<float*, MemorySpace> to("halves", kNumber);
+  parallel("halve", space, static_cast<std::int64_t>(kNumber), Halve{from.data(), to.data()});
+  fence(space);
+  const auto halves = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), to);
+  for (std::size_t i = 0; kHostAccessible && i < kNumber; ++i) ASSERT_EQ(halves(i), 0.0f) << i;
+  EXPECT_NE(std::bit_cast<std::uint32_t>(numbers(1)), 0u) << "copies keep their bits";
+}
+
+/// Half of the smallest normal number, computed when it runs.
+float half_of_smallest() {
+  volatile float number = std::numeric_limits<float>::min();
+  number = 0.5f * number;
+  return number;
+}
+
+bool is_zero(float number) { return std::bit_cast<std::uint32_t>(number) == 0; }
+
+TEST(Subnormals, AreZeroInThreadsThatAreStartedAndNoLongerThanAsked) {
+  bool inherited = false;
+  std::thread([&] { inherited = is_zero(half_of_smallest()); }).join();
+  EXPECT_TRUE(inherited);
+  std::fenv_t before;
+  ASSERT_EQ(std::fegetenv(&before), 0);
+  ASSERT_EQ(std::fesetenv(FE_DFL_ENV), 0);
+  EXPECT_FALSE(is_zero(half_of_smallest()));
+  {
+    const SubnormalsAsZero flushed;
+    EXPECT_TRUE(is_zero(half_of_smallest()));
+  }
+  EXPECT_FALSE(is_zero(half_of_smallest()));
+  ASSERT_EQ(std::fesetenv(&before), 0);
 }
 
 TEST(Dispatch, NamesTheUnsupportedType) {
