@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/error.hpp"
+#include "io/tensor_checks.hpp"
 
 namespace millrace::io {
 namespace {
@@ -60,15 +61,16 @@ class Machine {
     return pickle_.as<T>(id);
   }
   PickleId make(auto value) {
-    constexpr std::size_t kMostValues = 4'000'000;
+    constexpr std::size_t kMostValues = 300'000;
     if (pickle_.values.size() == kMostValues) refuse("it has too many values");
     pickle_.values.push_back({std::move(value)});
     return pickle_.values.size() - 1;
   }
-  /// The numbers of a tuple, if it has nothing else.
+  /// The numbers of a tuple, if it has nothing else, and not more than a tensor has axes: a short
+  /// file could name one long tuple often.
   [[nodiscard]] std::optional<std::vector<std::int64_t>> numbers_of(PickleId id) const {
     const auto* tuple = get<PickledSequence>(id);
-    if (tuple == nullptr) return std::nullopt;
+    if (tuple == nullptr || tuple->items.size() > kMaxRank) return std::nullopt;
     std::vector<std::int64_t> numbers;
     for (const PickleId item : tuple->items) {
       const auto* number = get<std::int64_t>(item);
@@ -76,6 +78,14 @@ class Machine {
       numbers.push_back(*number);
     }
     return numbers;
+  }
+
+  /// A text of other texts, which a short file could name often.
+  std::string copied(std::string text) {
+    constexpr std::size_t kMostCopied = 16'000'000;
+    copied_ += text.size();
+    if (copied_ > kMostCopied) refuse("it repeats too much text");
+    return text;
   }
 
   void push(PickleId value) { stack_.push_back(value); }
@@ -236,7 +246,7 @@ class Machine {
         const auto* a = get<std::string>(module);
         const auto* b = get<std::string>(name);
         if (a == nullptr || b == nullptr) refuse("a name is no text");
-        push(make(PickledName{*a + '.' + *b}));
+        push(make(PickledName{copied(*a + '.' + *b)}));
         return true;
       }
       case 'Q':
@@ -308,7 +318,8 @@ class Machine {
     if (kind == nullptr || *kind != "storage" || type == nullptr || key == nullptr ||
         elements == nullptr)
       return make(PickledOther{});
-    return make(PickledStorage{type->name.substr(type->name.rfind('.') + 1), *key, *elements});
+    return make(PickledStorage{copied(type->name.substr(type->name.rfind('.') + 1)), copied(*key),
+                               *elements});
   }
 
   PickleId call(PickleId callee, PickleId arguments) {
@@ -325,12 +336,14 @@ class Machine {
     auto shape = numbers_of(a[2]);
     auto strides = numbers_of(a[3]);
     if (storage == nullptr || offset == nullptr || !shape || !strides) return make(PickledOther{});
+    (void)copied(storage->type + storage->key);
     return make(PickledTensor{*storage, *offset, std::move(*shape), std::move(*strides)});
   }
 
   std::span<const std::byte> bytes_;
   std::string_view label_;
   std::size_t at_ = 0;
+  std::size_t copied_ = 0;
   Pickle pickle_;
   std::vector<PickleId> stack_;
   std::vector<std::size_t> marks_;

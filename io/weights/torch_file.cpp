@@ -31,7 +31,8 @@ struct CloseFile {
 /// A zip archive that is read only.
 class Archive {
  public:
-  explicit Archive(const std::filesystem::path& path) : path_(path) {
+  explicit Archive(const std::filesystem::path& path)
+      : path_(path), left_(std::filesystem::file_size(path)) {
     int code = 0;
     archive_.reset(zip_open(path.c_str(), ZIP_RDONLY, &code));
     if (archive_) return;
@@ -51,8 +52,9 @@ class Archive {
     return {};
   }
 
-  /// All bytes of a file. Errors: Data, also if it is larger than `most`.
-  [[nodiscard]] std::vector<std::byte> read(const std::string& name, std::uint64_t most) const {
+  /// All bytes of a file. Errors: Data, also if it is larger than `most`, or if the files read so
+  /// far are larger than the archive: torch.save does not compress.
+  [[nodiscard]] std::vector<std::byte> read(const std::string& name, std::uint64_t most) {
     zip_stat_t facts;
     zip_stat_init(&facts);
     if (zip_stat(archive_.get(), name.c_str(), 0, &facts) != 0 ||
@@ -61,6 +63,11 @@ class Archive {
     if (facts.size > most)
       fail(ErrorKind::Data, "{}: {} has {} bytes, but at most {} are expected", path_.string(),
            name, facts.size, most);
+    if (facts.size > left_)
+      fail(ErrorKind::Data,
+           "{}: {} is compressed, or lies where another file does: torch.save writes no such files",
+           path_.string(), name);
+    left_ -= facts.size;
     const std::unique_ptr<zip_file_t, CloseFile> file(
         zip_fopen_index(archive_.get(), facts.index, 0));
     std::vector<std::byte> bytes(facts.size);
@@ -92,6 +99,7 @@ class Archive {
   }
 
   const std::filesystem::path& path_;
+  std::uint64_t left_;  ///< bytes of the archive that may still be read
   std::unique_ptr<zip_t, CloseArchive> archive_;
 };
 
@@ -113,7 +121,10 @@ constexpr std::array kTypes = std::to_array<StorageType>({{"FloatStorage", "F32"
 
 class TorchFile {
  public:
-  explicit TorchFile(const std::filesystem::path& path) : archive_(path), file_(path) {
+  explicit TorchFile(const std::filesystem::path& path)
+      : archive_(path),
+        file_(path),
+        left_(kMostShared + static_cast<std::int64_t>(std::filesystem::file_size(path))) {
     const std::string pickle = archive_.find("/data.pkl");
     if (pickle.empty())
       fail(ErrorKind::Data, "{}: an archive without data.pkl is no file of torch.save",
@@ -204,6 +215,12 @@ class TorchFile {
            shape_text(tensor.shape), shape_text(tensor.strides));
     const std::vector<std::byte>& from = storage(tensor.storage, type->bytes);
     require_inside(name, tensor, static_cast<std::int64_t>(from.size()) / type->bytes);
+    if (*elements > left_ / type->bytes)
+      fail(ErrorKind::Data,
+           "{}: with it, the tensors are over {} MB larger than the file, which repeats them: save "
+           "them with clone()",
+           label(name), kMostShared / 1'000'000);
+    left_ -= *elements * type->bytes;
     file_.add(name, std::string(type->name), tensor.shape,
               gathered(tensor, from, type->bytes, *elements));
   }
@@ -249,8 +266,12 @@ class TorchFile {
     return result;
   }
 
+  /// Tensors may share storage, but a small file must not fill the memory.
+  static constexpr std::int64_t kMostShared = 64'000'000;
+
   Archive archive_;
   TensorFile file_;
+  std::int64_t left_;  ///< bytes of tensors that may still be added
   std::string folder_;
   Pickle pickle_;
   std::map<std::string, std::vector<std::byte>> storages_;

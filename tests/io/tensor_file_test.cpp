@@ -15,6 +15,7 @@
 #include "io/weights/pickle.hpp"
 #include "tests/io/safetensors_file.hpp"
 #include "tests/support/file_bytes.hpp"
+#include "tests/support/torch_archive.hpp"
 
 namespace millrace::io {
 namespace {
@@ -125,6 +126,44 @@ TEST(TensorFileTest, RefusesATensorThatDoesNotHaveItsChecksum) {
   std::ofstream(directory / "net.pth", std::ios::binary) << with_another_half();
   expect_error(ErrorKind::Data, {"net.pth: checkpoint/data/2 is damaged", "fetch the file again"},
                [&] { (void)read_tensor_file(directory / "net.pth"); });
+}
+
+/// Six floats from 0 on.
+const Floats& six() {
+  static const Floats floats = {0, 1, 2, 3, 4, 5};
+  return floats;
+}
+
+// A file of some hundred bytes must not fill the memory.
+TEST(TensorFileTest, RefusesATensorThatIsMuchLargerThanItsFile) {
+  const TemporaryDirectory directory;
+  const auto write = [&](int rows, int columns, int step) {
+    test::write_torch_archive(directory / "net.pth", test::pickled_tensor(rows, columns, step, 6),
+                              std::as_bytes(std::span(six())));
+    return directory / "net.pth";
+  };
+  EXPECT_EQ(read_tensor_file(write(2, 3, 3)).tensors().at("w").to_floats(), six());
+  EXPECT_EQ(read_tensor_file(write(2, 3, 0)).tensors().at("w").to_floats(),
+            (Floats{0, 1, 2, 0, 1, 2}));
+  constexpr std::int32_t kMany = 100'000'000;
+  const std::filesystem::path large = write(kMany, 6, 0);
+  expect_error(ErrorKind::Data, {"w: with it, the tensors are over 64 MB larger than the file"},
+               [&] { (void)read_tensor_file(large); });
+}
+
+TEST(TensorFileTest, RefusesCompressedStorages) {
+  const TemporaryDirectory directory;
+  const Floats zeros(100'000);
+  const std::string pickle = test::pickled_tensor(2, 50'000, 50'000, 100'000);
+  for (const bool compressed : {false, true}) {
+    test::write_torch_archive(directory / "net.pth", pickle, std::as_bytes(std::span(zeros)),
+                              compressed);
+    const auto read = [&] { return read_tensor_file(directory / "net.pth").tensors().size(); };
+    if (compressed)
+      expect_error(ErrorKind::Data, {"net.pth: net/data/0 is compressed"}, [&] { (void)read(); });
+    else
+      EXPECT_EQ(read(), 1u);
+  }
 }
 
 // As after torch.serialization.set_crc32_options(False).
