@@ -27,9 +27,6 @@ struct Shape {
   double bound;  ///< seconds that no schedule can beat
 };
 
-/// Cuts inside blocks must save as much, see automatic_plan.
-constexpr double kWorth = 0.97;
-
 double work(std::span<const OpCost> costs) {
   double sum = 0.0;
   for (const OpCost& cost : costs) sum += cost.seconds();
@@ -39,11 +36,7 @@ double work(std::span<const OpCost> costs) {
 class LayoutSearcher {
  public:
   LayoutSearcher(const Graph& graph, const PlanRequest& base, const LayoutSearch& search)
-      : graph_(graph),
-        base_(base),
-        search_(search),
-        cuts_(std::ssize(op_cuts(graph))),
-        layers_(std::ssize(filtered_cuts(graph, {})) + 1) {}
+      : graph_(graph), base_(base), search_(search), cuts_(op_cuts(graph)) {}
 
   std::vector<FoundLayout> run() && {
     for (const Shape& shape : shapes()) {
@@ -64,6 +57,8 @@ class LayoutSearcher {
   }
 
  private:
+  [[nodiscard]] std::ptrdiff_t most_stages() const { return std::ssize(cuts_) + 1; }
+
   [[nodiscard]] const std::vector<OpCost>& costs(std::int64_t batch) {
     const auto [found, added] = costs_.try_emplace(batch);
     if (added) {
@@ -80,7 +75,7 @@ class LayoutSearcher {
     constexpr std::int64_t kMostActions = 65'536;  // more take long to simulate
     std::vector<Shape> all;
     for (std::int32_t stages = 1; stages <= search_.devices; ++stages) {
-      if (search_.devices % stages != 0 || stages > cuts_ + 1) continue;
+      if (search_.devices % stages != 0 || stages > most_stages()) continue;
       const std::int32_t replicas = search_.devices / stages;
       if (search_.total_batch % replicas != 0) continue;
       const std::int64_t share = search_.total_batch / replicas;
@@ -160,7 +155,7 @@ class LayoutSearcher {
       const bool free = rule.placement == pipeline::StagePlacement::Free;
       for (std::int32_t chunks = free ? 1 : 2; chunks <= (loop ? 4 : free ? 1 : 2); chunks *= 2) {
         request.schedule.chunks = chunks;
-        if (request.schedule.stages() <= cuts_ + 1) offer(request);
+        if (request.schedule.stages() <= most_stages()) offer(request);
       }
     }
   }
@@ -173,26 +168,33 @@ class LayoutSearcher {
 
   /// Recomputation is tried if it does not fit without. Returns the seconds without.
   double offer(PlanRequest request) {
+    constexpr std::size_t kCandidates = 4;
     std::optional<double> seconds;
     for (const Recompute recompute : {base_.program.recompute, Recompute::Stage}) {
       request.program.recompute = recompute;
-      const std::int32_t stages = request.schedule.devices;
-      Search quick{.cuts = {}, .candidates = 2};
-      if (request.schedule.stages() > layers_) quick.cuts = op_cuts(graph_);
-      Plan plan = quick_plan(graph_, costs(request.program.batch), request, quick);
-      const FoundLayout* known = known_for(stages);
-      seconds = seconds.value_or(plan.seconds);
-      if (known != nullptr && plan.seconds >= known->plan.seconds) break;
-      set_memory(plan, graph_, request);
-      if (!fits(plan)) continue;
-      best_.insert_or_assign(stages, FoundLayout{std::move(request), std::move(plan), {}});
-      break;
+      for (Plan& plan : plans_of(request, kCandidates)) {
+        const FoundLayout* known = known_for(request.schedule.devices);
+        seconds = seconds.value_or(plan.seconds);
+        if (known != nullptr && plan.seconds >= known->plan.seconds) return *seconds;
+        set_memory(plan, graph_, request);
+        if (!fits(plan, request)) continue;
+        const std::int32_t stages = request.schedule.devices;
+        best_.insert_or_assign(stages, FoundLayout{std::move(request), std::move(plan), {}});
+        return *seconds;
+      }
     }
     return *seconds;
   }
 
-  bool fits(const Plan& plan) {
-    const std::int64_t needed = largest_device(plan) + search_.rest;
+  /// Without their memory, fastest first.
+  std::vector<Plan> plans_of(const PlanRequest& request, std::size_t candidates) {
+    return quick_plans(graph_, costs(request.program.batch), request,
+                       {.cuts = cuts_, .candidates = candidates});
+  }
+
+  bool fits(const Plan& plan, const PlanRequest& request) {
+    const std::int64_t rest = search_.rest ? search_.rest(request.schedule.devices, plan.batch) : 0;
+    const std::int64_t needed = largest_device(plan) + rest;
     least_ = std::min(least_, needed);
     return search_.memory_limit == 0 || needed <= search_.memory_limit;
   }
@@ -208,16 +210,17 @@ class LayoutSearcher {
   /// The layout with the best cuts, and where its time goes.
   FoundLayout finished(FoundLayout layout) {
     const PlanRequest& request = layout.request;
-    const std::vector<OpCost>& ops = costs(request.program.batch);
-    if (request.schedule.devices > 1) {
-      Search all;
-      all.cuts = op_cuts(graph_);
-      Plan plan = quick_plan(graph_, ops, request, all);
-      set_memory(plan, graph_, request);
-      if (plan.seconds < kWorth * layout.plan.seconds && fits(plan)) layout.plan = std::move(plan);
-    }
+    if (request.schedule.devices > 1)
+      for (Plan& plan : plans_of(request, Search{}.candidates)) {
+        if (plan.seconds >= layout.plan.seconds) break;
+        set_memory(plan, graph_, request);
+        if (!fits(plan, request)) continue;
+        layout.plan = std::move(plan);
+        break;
+      }
     if (request.program.recompute == Recompute::Stage)  // what is not repeated costs nothing
-      layout.plan = make_plan(graph_, ops, stages_of(graph_, layout.plan.splits), request);
+      layout.plan = make_plan(graph_, costs(request.program.batch),
+                              stages_of(graph_, layout.plan.splits), request);
     const Plan& plan = layout.plan;
     const std::vector<OpRange> ranges = stages_of(graph_, plan.splits);
     const auto links = pipeline::links(graph_, ranges);
@@ -248,8 +251,7 @@ class LayoutSearcher {
   const Graph& graph_;
   const PlanRequest& base_;
   const LayoutSearch& search_;
-  std::ptrdiff_t cuts_;                                ///< between ops
-  std::ptrdiff_t layers_;                              ///< stages that begin with a layer, at most
+  std::vector<models::OpId> cuts_;                     ///< between ops
   std::map<std::int64_t, std::vector<OpCost>> costs_;  ///< by micro-batch
   std::map<std::int32_t, FoundLayout> best_;           ///< by stages
   std::int64_t least_ = std::numeric_limits<std::int64_t>::max();

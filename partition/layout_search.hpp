@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,7 +17,9 @@ struct LayoutSearch {
   std::int32_t devices = 1;       ///< all of them are used
   std::int64_t total_batch = 1;   ///< images of a weight update
   std::int64_t memory_limit = 0;  ///< bytes of a device; 0: none
-  std::int64_t rest = 0;          ///< bytes of it that stages must leave
+  /// Bytes of it that the stages of such a layout must leave, by the devices of a pipeline and the
+  /// micro-batch; empty: none.
+  std::function<std::int64_t(std::int32_t devices, std::int64_t batch)> rest = {};
   bool shards_optimizer = false;  ///< replicas divide the optimizer state
   std::size_t results = 5;
 };
@@ -43,12 +46,11 @@ struct FoundLayout {
 /// The fastest layout for each number of stages, fastest first. Tried are all divisors of the
 /// number of devices as stages, the rest as replicas; micro-batches that divide the replica's share
 /// of the batch, of at most 512 images, and at most 16 a device or 64 if that is more (if a share
-/// has no such divisor, the fewest); all schedules with one, two or four stages a device;
-/// and recomputation where memory does not suffice. Where 1F1B takes twice as long as the best
-/// layout, no other schedule is tried. Layouts that cannot be faster than a known one
-/// by their lower bound are passed over. `base` gives precision, update rule, device, and link.
-/// Errors: Config if none fits in memory, with the least that one needs, or if the batch cannot be
-/// divided.
+/// has no such divisor, the fewest); all schedules with one, two or four stages a device, cut
+/// anywhere; and recomputation where memory does not suffice. Where 1F1B takes twice as long as the
+/// best layout, no other schedule is tried. Layouts that cannot be faster than a known one by their
+/// lower bound are passed over. `base` gives precision, update rule, device, and link. Errors:
+/// Config if none fits in memory, with the least that one needs, or if the batch cannot be divided.
 [[nodiscard]] std::vector<FoundLayout> search_layouts(const Graph& graph, const PlanRequest& base,
                                                       const LayoutSearch& search);
 

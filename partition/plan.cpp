@@ -252,21 +252,19 @@ std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,
   for (const Balance& choice : choices(balances))
     plans.push_back(plan_with(graph, costs, choice.stages, request, messages, *bytes));
   if (search.memory_limit > 0) remove_too_large(plans, search.memory_limit);
-  std::stable_sort(plans.begin(), plans.end(),
-                   [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
+  std::ranges::stable_sort(plans, {}, &Plan::seconds);
   return plans;
 }
 
-Plan quick_plan(const Graph& graph, std::span<const OpCost> costs, const PlanRequest& request,
-                const Search& search) {
+std::vector<Plan> quick_plans(const Graph& graph, std::span<const OpCost> costs,
+                              const PlanRequest& request, const Search& search) {
   const Schedule compute = pipeline::generate(request.schedule);
   WithMessages messages(compute);
-  std::optional<Plan> best;
-  for (const Balance& choice : choices(balance_request(graph, costs, request, search, compute))) {
-    Plan plan = timed_plan(graph, costs, choice.stages, request, messages, nullptr);
-    if (!best || plan.seconds < best->seconds) best = std::move(plan);
-  }
-  return *std::move(best);
+  std::vector<Plan> plans;
+  for (const Balance& choice : choices(balance_request(graph, costs, request, search, compute)))
+    plans.push_back(timed_plan(graph, costs, choice.stages, request, messages, nullptr));
+  std::ranges::stable_sort(plans, {}, &Plan::seconds);
+  return plans;
 }
 
 void set_memory(Plan& plan, const Graph& graph, const PlanRequest& request) {

@@ -87,10 +87,10 @@ struct Search {
 [[nodiscard]] std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,
                                            const PlanRequest& request, const Search& search);
 
-/// The fastest of the first plans of best_plans, without their memory: what costs the time of a
+/// The first plans of best_plans, fastest first, without their memory: what costs the time of a
 /// search. `memory_limit` has no effect.
-[[nodiscard]] Plan quick_plan(const Graph& graph, std::span<const OpCost> costs,
-                              const PlanRequest& request, const Search& search);
+[[nodiscard]] std::vector<Plan> quick_plans(const Graph& graph, std::span<const OpCost> costs,
+                                            const PlanRequest& request, const Search& search);
 /// Sets the memory of a plan's stages.
 void set_memory(Plan& plan, const Graph& graph, const PlanRequest& request);
 

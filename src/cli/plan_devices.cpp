@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/resolve_parts.hpp"
@@ -38,31 +41,60 @@ train::DeviceUse use_of(const partition::FoundLayout& layout, const ProcessNeeds
   return needs.measure(parse_arguments(Command::Train, words, 0));
 }
 
-/// The layouts of the search that a run fits into. What its processes need besides their stages is
-/// assumed at first; where that was too little, the search is done again with what was measured.
+/// What processes need besides their stages, learned from the layouts that were measured.
+class MeasuredRests {
+ public:
+  explicit MeasuredRests(std::int64_t assumed) : assumed_(assumed) {}
+
+  /// Of a layout that was not measured: what is assumed for a smaller micro-batch, which needs
+  /// less, is rather too little, so that it is tried and measured.
+  [[nodiscard]] std::int64_t of(std::int32_t devices, std::int64_t batch) const {
+    constexpr double kLess = 0.9;
+    const auto found = rests_.find({devices, batch});
+    if (found != rests_.end()) return found->second;
+    std::optional<std::int64_t> least;
+    for (const auto& [layout, rest] : rests_)
+      if (layout.first == devices) least = std::min(least.value_or(rest), rest);
+    return least ? static_cast<std::int64_t>(kLess * static_cast<double>(*least)) : assumed_;
+  }
+
+  /// The sizes of a search are approximate, so that the rest is what was measured without them.
+  void learn(const partition::FoundLayout& layout) {
+    const std::int64_t rest =
+        layout.with_process + train::kBaseVaries - partition::largest_device(layout.plan);
+    const auto [at, added] =
+        rests_.try_emplace({layout.request.schedule.devices, layout.plan.batch}, rest);
+    if (!added) at->second = std::max(at->second, rest);
+  }
+
+ private:
+  std::int64_t assumed_;
+  std::map<std::pair<std::int32_t, std::int64_t>, std::int64_t> rests_;
+};
+
+/// The layouts of the search that a run fits into. What is found is measured, and what does not fit
+/// is left out by the next search, until all fit.
 std::vector<partition::FoundLayout> layouts_that_fit(const models::Graph& graph,
                                                      const partition::PlanRequest& request,
                                                      partition::LayoutSearch search,
                                                      const ProcessNeeds& needs) {
-  constexpr int kRounds = 4;
-  search.rest = needs.assumed;
+  constexpr int kRounds = 16;
+  MeasuredRests rests(needs.assumed);
+  search.rest = [&](std::int32_t devices, std::int64_t batch) { return rests.of(devices, batch); };
+  const auto fits = [&](const partition::FoundLayout& layout) {
+    return layout.with_process + train::kBaseVaries <= search.memory_limit;
+  };
   for (int round = 1;; ++round) {
     std::vector<partition::FoundLayout> found = search_layouts(graph, request, search);
     if (search.memory_limit == 0) return found;
-    std::int64_t rest = search.rest;
-    const auto fits = [&](std::int64_t need) {
-      return need + train::kBaseVaries <= search.memory_limit;
-    };
     for (partition::FoundLayout& layout : found) {
-      const train::DeviceUse use = use_of(layout, needs);
-      layout.with_process = use.need;
-      if (!fits(use.need)) rest = std::max(rest, use.rest + train::kBaseVaries);
+      layout.with_process = use_of(layout, needs).need;
+      rests.learn(layout);
     }
-    std::erase_if(found, [&](const auto& layout) { return !fits(layout.with_process); });
-    const bool settled = rest == search.rest;
-    if (!found.empty() && (settled || round == kRounds)) return found;
-    // Sizes of a search are approximate: what has not fitted is kept out by its excess.
-    search.rest = settled ? rest + train::kBaseVaries : rest;
+    if (std::ranges::all_of(found, fits)) return found;
+    if (round < kRounds) continue;
+    std::erase_if(found, [&](const auto& layout) { return !fits(layout); });
+    if (!found.empty()) return found;
   }
 }
 
@@ -97,7 +129,7 @@ int print_layouts(const Options& options, const models::Graph& graph,
       .devices = static_cast<std::int32_t>(*options.integer("devices")),
       .total_batch = *options.integer("total-batch"),
       .memory_limit = device_memory(read),
-      .rest = 0,
+      .rest = {},
       .shards_optimizer = options.flag("shard-optimizer")};
   const std::vector<partition::FoundLayout> found =
       needs != nullptr ? layouts_that_fit(graph, request, search, *needs)

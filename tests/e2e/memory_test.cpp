@@ -459,6 +459,32 @@ TEST(DeviceMemoryTest, IsKeptByTheLayoutsOfASearch) {
   for (const auto& [rank, peak] : peaks) EXPECT_LE(peak, 150'000'000) << "rank " << rank;
 }
 
+// Nothing that fits is refused, and nothing slower is preferred: a limit that a plan barely fits
+// into leads to a layout that is as fast.
+TEST(DeviceMemoryTest, IsUsedByTheLayoutsOfASearch) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory counts";
+  const Words network =
+      kCifar + "--model-size 20 --precision 32.32 --no-logs --no-validation --optimiser momentum";
+  constexpr std::int64_t kRoom = 2 * kBaseVaries + 500'000;
+  for (const int batch : {8, 32}) {
+    const json plan = plan_of(Words{"--replicas 2 --batch-size", std::to_string(batch),
+                                    "--gradients-to-accumulate", std::to_string(128 / batch)} +
+                              network);
+    std::int64_t limit = kRoom;
+    for (const json& process : plan.at("processes"))
+      limit = std::max(limit, process.at("peak").get<std::int64_t>() + kRoom);
+    const ProcessResult search = millrace(
+        Words{"plan --devices 2 --total-batch 256 --format json --memory", std::to_string(limit)} +
+            network,
+        Capture::Output);
+    ASSERT_EQ(search.code, 0) << limit << '\n' << search.output;
+    const json first = json::parse(search.output).front();
+    EXPECT_LE(first.at("step_seconds").get<double>(), 1.0011 * plan.at("seconds").get<double>())
+        << first;
+    EXPECT_LE(first.at("device_bytes_with_process").get<std::int64_t>(), limit) << first;
+  }
+}
+
 TEST(DeviceMemoryTest, IsNeededToRecomputeForIt) {
   const ProcessResult run = millrace(Words{"train --recompute auto"} + kLarge);
   EXPECT_EQ(run.code, 2);

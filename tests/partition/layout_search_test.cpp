@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -24,39 +25,41 @@ PlanRequest base_request() {
   return request;
 }
 
-/// All ways to train on these devices whose micro-batches are at most `largest`.
-double fastest_of_all(const Graph& graph, const LayoutSearch& search) {
-  double best = 1e300;
-  for (std::int32_t stages = 1; stages <= search.devices; ++stages) {
-    if (search.devices % stages != 0) continue;
-    PlanRequest request = base_request();
-    request.replicas = search.devices / stages;
-    const std::int64_t share = search.total_batch / request.replicas;
-    for (std::int64_t batch = 1; batch <= share; ++batch) {
-      if (share % batch != 0) continue;
-      request.program.batch = batch;
-      const auto costs = estimated_costs(graph, request.program, request.device);
-      for (const pipeline::ScheduleRule& rule : pipeline::schedule_rules()) {
-        const bool free = rule.placement == pipeline::StagePlacement::Free;
-        if (stages == 1 && !free) continue;
-        request.schedule = {.name = std::string(rule.name),
-                            .devices = stages,
-                            .chunks = free ? 1 : 2,
-                            .micro_batches = static_cast<std::int32_t>(share / batch),
-                            .device_of = {}};
-        best = std::min(best, best_plans(graph, costs, request, {}).front().seconds);
-      }
+/// The fastest way to train on these devices, so many of them a pipeline: all micro-batches and
+/// schedules, each with cuts wherever they are best.
+double fastest_of_all(const Graph& graph, const LayoutSearch& search, std::int32_t stages) {
+  double best = std::numeric_limits<double>::infinity();
+  PlanRequest request = base_request();
+  request.replicas = search.devices / stages;
+  const std::int64_t share = search.total_batch / request.replicas;
+  for (std::int64_t batch = 1; batch <= share; ++batch) {
+    if (share % batch != 0) continue;
+    request.program.batch = batch;
+    const auto costs = estimated_costs(graph, request.program, request.device);
+    for (const pipeline::ScheduleRule& rule : pipeline::schedule_rules()) {
+      const bool free = rule.placement == pipeline::StagePlacement::Free;
+      if (stages == 1 && !free) continue;
+      request.schedule = {.name = std::string(rule.name),
+                          .devices = stages,
+                          .chunks = free ? 1 : 2,
+                          .micro_batches = static_cast<std::int32_t>(share / batch),
+                          .device_of = {}};
+      best = std::min(best, automatic_plan(graph, costs, request, 0).seconds);
     }
   }
   return best;
 }
 
-TEST(LayoutSearchTest, NoLayoutIsMuchFasterThanTheFirst) {
+// In each row, not the first alone: people compare them.
+TEST(LayoutSearchTest, NoLayoutIsFasterThanThatOfItsRow) {
   const Graph graph = cifar_resnet("20");
   const LayoutSearch search{.devices = 4, .total_batch = 64};
   const std::vector<FoundLayout> found = search_layouts(graph, base_request(), search);
+  for (const FoundLayout& layout : found)
+    EXPECT_LE(layout.plan.seconds,
+              1.005 * fastest_of_all(graph, search, layout.request.schedule.devices))
+        << layout.request.schedule.devices;
   ASSERT_EQ(found.size(), 3u) << "one, two and four stages";
-  EXPECT_LE(found.front().plan.seconds, 1.01 * fastest_of_all(graph, search));
   for (const FoundLayout& layout : found) {
     EXPECT_EQ(layout.plan.batch * layout.plan.micro_batches * layout.request.replicas, 64);
     EXPECT_EQ(layout.request.schedule.devices * layout.request.replicas, 4);
