@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "core/clock.hpp"
 #include "core/text.hpp"
 #include "io/data/synthetic.hpp"
 #include "train/progress.hpp"
@@ -53,12 +54,17 @@ io::DatasetRequest dataset_request(const DataRequest& request) {
 
 io::ProgressCallback progress_line(std::string what, bool quiet) {
   if (quiet || !train::terminal_of(stderr).rewrites_lines) return {};
-  return [what = std::move(what)](const io::Progress& progress) {
+  return [what = std::move(what), timer = Timer()](const io::Progress& progress) {
     const double share = progress.total == 0 ? 1.0
                                              : static_cast<double>(progress.done) /
                                                    static_cast<double>(progress.total);
-    fmt::print(stderr, "\r{}: {:.0f} %\033[K{}", what, 100.0 * share,
-               progress.done >= progress.total ? "\r\033[K" : "");
+    const bool ends = progress.done >= progress.total;
+    const std::string left =
+        ends || share == 0.0
+            ? ""
+            : fmt::format("  ETA {}", human_seconds(timer.seconds() * (1.0 / share - 1.0)));
+    fmt::print(stderr, "\r{}: {:.0f} %{}\033[K{}", what, 100.0 * share, left,
+               ends ? "\r\033[K" : "");
     std::fflush(stderr);
   };
 }

@@ -120,8 +120,11 @@ std::string format_summary(const Summary& summary) {
                   with_commas(summary.iteration), with_commas(summary.iterations),
                   human_seconds(summary.seconds));
   if (summary.images_per_second > 0.0)
-    text += fmt::format(", {:.1f} img/s while training", summary.images_per_second);
-  if (summary.bubble) text += fmt::format(", bubble {:.1f} %", 100.0 * *summary.bubble);
+    text += fmt::format(", {:.1f} img/s while training{}", summary.images_per_second,
+                        summary.restored ? " since the restart" : "");
+  if (summary.bubble)
+    text += fmt::format(", bubble {:.1f} %{}", 100.0 * *summary.bubble,
+                        summary.takes_turns ? " (the devices of a process take turns)" : "");
   if (!summary.accuracies.empty()) {
     const auto best = std::ranges::max_element(summary.accuracies, {},
                                                [](const auto& point) { return point.second; });
@@ -162,20 +165,26 @@ std::string colored(std::string_view text) {
   return shown;
 }
 
-/// The first `width` columns of a line; colors take none.
-std::string first_columns(std::string_view text, std::size_t width) {
-  std::string shown;
-  for (std::size_t i = 0, columns = 0; i < text.size(); ++i) {
-    if (text[i] == '\033') {
-      const std::size_t end = std::min(text.find('m', i), text.size() - 1);
-      shown += text.substr(i, end + 1 - i);
-      i = end;
-    } else if (columns < width) {
-      shown += text[i];
+/// The columns that a text takes; colors take none.
+std::size_t columns_of(std::string_view text) {
+  std::size_t columns = 0;
+  for (std::size_t i = 0; i < text.size(); ++i)
+    if (text[i] == '\033')
+      i = std::min(text.find('m', i), text.size() - 1);
+    else
       ++columns;
-    }
+  return columns;
+}
+
+/// As many fields, which two spaces divide, as so many columns hold. None is cut: half of a number
+/// would be another number.
+std::string fields_within(std::string_view text, std::size_t width) {
+  while (columns_of(text) > width) {
+    const std::size_t end = text.rfind("  ");
+    if (end == std::string_view::npos) return {};
+    text = text.substr(0, end);
   }
-  return shown;
+  return std::string(text);
 }
 
 }  // namespace
@@ -199,8 +208,7 @@ std::string format_status(const TrainConfig& config, const Status& status,
     fields.push_back(std::move(bars));
   }
   if (!status.saving.empty()) fields.push_back("saving " + status.saving);
-  // What a pipeline alone shows, and a checkpoint, matter more than what log lines will tell. A
-  // number is never cut off.
+  // What a pipeline alone shows, and a checkpoint, matter more than what log lines will tell.
   constexpr std::ptrdiff_t kLoss = 2;
   constexpr std::ptrdiff_t kAccuracy = 3;
   constexpr std::ptrdiff_t kRate = 2;  // without the two
@@ -211,7 +219,7 @@ std::string format_status(const TrainConfig& config, const Status& status,
     fields.erase(fields.begin() + least);
     text = join(fields, "  ");
   }
-  text = text.substr(0, terminal.width);
+  text = fields_within(text, terminal.width);
   return terminal.colors ? colored(text) : text;
 }
 
@@ -312,14 +320,21 @@ void Console::status(std::string_view text, double now_seconds) {
   if (quiet_ || !terminal_.rewrites_lines) return;
   if (status_shown_ && now_seconds < last_status_ + kStatusInterval) return;
   last_status_ = now_seconds;
-  fmt::print(status_, "\r{}\033[K", first_columns(text, terminal_.width));
+  fmt::print(status_, "\r{}\033[K", fields_within(text, terminal_.width));
   std::fflush(status_);
   status_shown_ = true;
 }
 
 void ValidationProgress::seen(std::int64_t images, double now_seconds) {
   constexpr double kSilence = 10.0;
-  show_(fmt::format("validating {}/{} images", with_commas(images), with_commas(images_)));
+  std::string shown =
+      fmt::format("validating {}/{} images", with_commas(images), with_commas(images_));
+  if (const double elapsed = now_seconds - start_; elapsed > 0.0 && images > 0) {
+    const double rate = static_cast<double>(images) / elapsed;
+    shown += fmt::format("  {:.0f} img/s  ETA {}", rate,
+                         human_seconds(static_cast<double>(images_ - images) / rate));
+  }
+  show_(shown);
   if (now_seconds - last_ < kSilence) return;
   last_ = now_seconds;
   say_(fmt::format("Validating: {} of {} images", with_commas(images), with_commas(images_)));

@@ -37,10 +37,12 @@ namespace millrace::train {
 struct Summary {
   bool finished = true;
   std::int64_t iteration = 0;
-  std::int64_t iterations = 0;  ///< of the whole run
-  double seconds = 0.0;         ///< of the run, earlier processes included
-  double images_per_second = 0.0;
+  std::int64_t iterations = 0;                     ///< of the whole run
+  double seconds = 0.0;                            ///< of the run, earlier processes included
+  double images_per_second = 0.0;                  ///< of this process, as the next
   std::optional<double> bubble = {};               ///< fraction; none for a single device
+  bool restored = false;                           ///< whether there were earlier processes
+  bool takes_turns = false;                        ///< whether a process has several devices
   std::map<std::int64_t, double> accuracies = {};  ///< top-1 in percent, by iteration
   std::filesystem::path run_directory = {};        ///< "": nothing was saved
   std::string checkpoint = {};                     ///< name of the newest, or ""
@@ -91,11 +93,16 @@ class ValidationProgress {
  public:
   using Report = std::function<void(const std::string&)>;
   ValidationProgress(std::int64_t images, double start_seconds, Report say, Report show)
-      : images_(images), last_(start_seconds), say_(std::move(say)), show_(std::move(show)) {}
+      : images_(images),
+        start_(start_seconds),
+        last_(start_seconds),
+        say_(std::move(say)),
+        show_(std::move(show)) {}
   void seen(std::int64_t images, double now_seconds);
 
  private:
   std::int64_t images_;
+  double start_;
   double last_;
   Report say_;
   Report show_;
@@ -126,8 +133,8 @@ class Console {
   void important(std::string_view text);
   /// Writes a line only to log.txt; the terminal has already shown it.
   void keep(std::string_view text);
-  /// Rewrites the status line with `text`, cut to the width of the terminal, at most every tenth of
-  /// a second, but at once after a line.
+  /// Rewrites the status line with the fields of `text` that the terminal is wide enough for, at
+  /// most every tenth of a second, but at once after a line. Two spaces divide fields.
   void status(std::string_view text, double now_seconds);
   void clear_status();
 

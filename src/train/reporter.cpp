@@ -170,6 +170,8 @@ void Reporter::summarise(bool finished, std::int64_t done) {
                      .seconds = log_->total_seconds(),
                      .images_per_second = log_->images_per_second(),
                      .bubble = bubble_,
+                     .restored = first_iteration_ > 0,
+                     .takes_turns = config_.pipeline.ranks.devices_per_rank() > 1,
                      .accuracies = accuracies_,
                      .run_directory = config_.run_directory};
   if (!config_.run_directory.empty()) {

@@ -123,6 +123,14 @@ TEST(ProgressTest, SummaryHasNoRateWhereNothingWasTrained) {
   EXPECT_EQ(format_summary(summary), "Finished: 8 of 8 updates in 0:04");
   summary.images_per_second = 12.34;
   EXPECT_EQ(format_summary(summary), "Finished: 8 of 8 updates in 0:04, 12.3 img/s while training");
+  summary.restored = true;
+  summary.bubble = 0.507;
+  EXPECT_EQ(format_summary(summary),
+            "Finished: 8 of 8 updates in 0:04, 12.3 img/s while training since the restart, bubble "
+            "50.7 %");
+  summary.takes_turns = true;
+  EXPECT_TRUE(
+      format_summary(summary).ends_with("bubble 50.7 % (the devices of a process take turns)"));
 }
 
 TEST(ProgressTest, StatusShowsHowBusyDevicesAre) {
@@ -143,7 +151,12 @@ TEST(ProgressTest, StatusShowsHowBusyDevicesAre) {
             "epoch 2/10  update 1/1562  loss 1.832  1840 img/s  ETA 0:42  busy [###.][....]");
   EXPECT_EQ(format_status(config, status, {.width = 70}),
             "epoch 2/10  update 1/1562  1840 img/s  ETA 0:42  busy [###.][....]");
-  EXPECT_EQ(format_status(config, status, {.width = 20}), "epoch 2/10  update 1");
+  EXPECT_EQ(format_status(config, status, {.width = 60}),
+            "epoch 2/10  update 1/1562  1840 img/s  busy [###.][....]");
+  EXPECT_EQ(format_status(config, status, {.width = 40}), "epoch 2/10  update 1/1562")
+      << "half of the bars would be other bars";
+  EXPECT_EQ(format_status(config, status, {.width = 20}), "epoch 2/10");
+  EXPECT_EQ(format_status(config, status, {.width = 9}), "");
   status.busy.clear();
   EXPECT_EQ(format_status(config, status, {.width = 40}), "epoch 2/10  update 1/1562  1840 img/s");
   EXPECT_EQ(format_status(config, status, {.width = 36}), "epoch 2/10  update 1/1562");
@@ -155,10 +168,10 @@ TEST(ProgressTest, StatusShowsHowBusyDevicesAre) {
 TEST(ConsoleTest, ColorsTakeNoColumns) {
   const File status(std::tmpfile());
   {
-    Console console(nullptr, status.get(), {.rewrites_lines = true, .width = 4}, {});
+    Console console(nullptr, status.get(), {.rewrites_lines = true, .width = 6}, {});
     console.status("[\033[32m###\033[0m.]", 1.0);
   }
-  EXPECT_EQ(contents(status.get()), "\r[\033[32m###\033[0m\033[K\r\033[K");
+  EXPECT_EQ(contents(status.get()), "\r[\033[32m###\033[0m.]\033[K\r\033[K");
 }
 
 TEST(ConsoleTest, QuietPrintsOnlyWhatIsImportant) {
@@ -192,7 +205,8 @@ TEST(ProgressTest, LongValidationsSayHowFarTheyAre) {
   EXPECT_EQ(said, (std::vector<std::string>{"Validating: 4,100 of 50,000 images",
                                             "Validating: 9,000 of 50,000 images"}));
   ASSERT_EQ(shown.size(), 5u);
-  EXPECT_EQ(shown.back(), "validating 9,000/50,000 images");
+  EXPECT_EQ(shown.front(), "validating 32/50,000 images  320 img/s  ETA 2:36");
+  EXPECT_EQ(shown.back(), "validating 9,000/50,000 images  419 img/s  ETA 1:38");
 }
 
 TEST(ConsoleTest, WithoutATerminalOnlyLinesAppear) {
