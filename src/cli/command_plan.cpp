@@ -123,14 +123,18 @@ Planned best_plan(const models::Graph& graph, const Resolution& resolution, cons
   return {std::move(choice.plan), std::move(compute)};
 }
 
-/// Cuts and schedule were found for estimated costs of this machine; for others they are found
-/// again. If nothing fits in memory, the plan is that of the run, which says so.
+/// Whether automatic cuts, and an automatic schedule, which were found for estimated costs of this
+/// machine, are to be found again for others.
+bool finds_again(const Options& options, const partition::PlanRequest& request) {
+  const bool other_costs = request.cost_model != "analytic" || options.text("link");
+  return other_costs && options.text("pipeline-splits") == "auto" &&
+         !options.text("pipeline-schedule-file") && request.schedule.devices > 1;
+}
+
+/// If nothing that is found again fits in memory, the plan is that of the run, which says so.
 Planned plan_of(const models::Graph& graph, const Resolution& resolution, const Options& options,
                 const partition::PlanRequest& request, std::span<const partition::OpCost> costs) {
-  const bool other_costs = request.cost_model != "analytic" || options.text("link");
-  const bool found = options.text("pipeline-splits") == "auto" &&
-                     !options.text("pipeline-schedule-file") && request.schedule.devices > 1;
-  if (!found || !other_costs) return plan_of_run(graph, resolution, request, costs);
+  if (!finds_again(options, request)) return plan_of_run(graph, resolution, request, costs);
   try {
     return best_plan(graph, resolution, options, request, costs);
   } catch (const Error& error) {
@@ -248,17 +252,29 @@ std::optional<int> cores_shared(Resolution& resolution, const Invocation& invoca
   return std::nullopt;
 }
 
-/// Prints the notices of the plan's options; rank 0 does.
-void print_notices_of(const Resolution& resolution, const Invocation& invocation,
+/// Prints the notices of the plan's options, without those of cuts and schedules that are `found
+/// again`; rank 0 does.
+void print_notices_of(const Resolution& resolution, const Invocation& invocation, bool found_again,
                       const comm::World& world) {
   if (world.rank() != 0) return;
   std::vector<std::string> notices = invocation.notices;
   for (const auto& more : {resolution.notices, resolution.layout.notices})
     notices.insert(notices.end(), more.begin(), more.end());
+  if (found_again)
+    std::erase_if(notices, [](const std::string& notice) {
+      return notice.starts_with(kAutomaticSplits) || notice.starts_with(kAutomaticSchedule);
+    });
   if (!is_quiet(invocation.options))
     for (const std::string& line : train::describe_computing(resolution.config))
       notices.push_back(line);
   print_notices(invocation.options, notices);
+}
+
+/// What was chosen for measured costs.
+std::string notice_of(const partition::Plan& plan, const Options& options) {
+  return to_lower(options.text("pipeline-schedule").value_or("")) == partition::kAutomatic
+             ? schedule_notice(plan.schedule, plan.splits)
+             : splits_notice(plan.splits);
 }
 
 /// The configuration of a run that saves checkpoints, if it does: they need memory, too.
@@ -289,14 +305,18 @@ int make_and_print(const Invocation& invocation, const Options& options, const D
       [&](const train::TrainConfig& tried) { return train::device_use(forecast(tried)); });
   train::TrainConfig config = saving(resolution.config, place);
   const std::optional<int> shared_cores = cores_shared(resolution, invocation, cores);
-  print_notices_of(resolution, invocation, world);
   partition::PlanRequest request = request_of(options, resolution, shared_cores);
+  const bool again = finds_again(options, request);
+  print_notices_of(resolution, invocation, again, world);
+  if (model == CostModel::Profile && world.rank() == 0)
+    if (const std::string notice = load_notice(cores); !notice.empty()) print_error(notice);
   request.sizer = train::search_sizer(graph, config);
   std::vector<partition::OpCost> costs;
   Planned planned;
   if (world.rank() == 0) {
     costs = costs_of(graph, config, request, model);
     planned = plan_of(graph, resolution, options, request, costs);
+    if (again) print_notices(invocation.options, {notice_of(planned.plan, options)});
   }
   if (world.size() > 1) share_plan(world, planned);
   if (planned.plan.splits != config.splits) config.chosen_segments.clear();
@@ -352,7 +372,7 @@ int plan(const Invocation& invocation, const comm::World& world) {
          "{} processes were started, but the layout has {} ranks: start one process, or as many",
          world.size(), resolution.config.pipeline.ranks.ranks);
   if (!searches) return make_and_print(invocation, options, sets, resolution, graph, world);
-  print_notices_of(resolution, invocation, world);
+  print_notices_of(resolution, invocation, false, world);
   if (world.rank() != 0) return 0;
   return search(invocation, options, sets, resolution, graph, std::move(request), world);
 }

@@ -153,6 +153,9 @@ int command_report(const Invocation& invocation) {
   if (model == CostModel::Profile && options.arguments.size() > 1)
     fail(ErrorKind::Usage, "--cost-model profile measures the ops of one run, but {} are given",
          options.arguments.size());
+  if (model == CostModel::Profile)
+    if (const std::string notice = load_notice(this_machine().cores); !notice.empty())
+      print_error(notice);
   std::vector<report::ReportedRun> runs;
   for (const std::string& directory : options.arguments) runs.push_back(reported(directory, model));
   name_apart(runs);

@@ -38,9 +38,13 @@ partition::PlanRequest plan_request(const TrainConfig& config,
   return request;
 }
 
+std::string splits_notice(std::span<const std::string> splits) {
+  return fmt::format("{}{}", kAutomaticSplits, join(splits, " "));
+}
+
 std::string schedule_notice(std::string_view schedule, std::span<const std::string> splits) {
   const bool listed = schedule == partition::kAutomatic;
-  return fmt::format("Automatic schedule: {}, with splits {}",
+  return fmt::format("{}{}, with splits {}", kAutomaticSchedule,
                      listed ? "actions ordered for these stages" : schedule, join(splits, " "));
 }
 
@@ -223,8 +227,7 @@ std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const 
     const partition::PlanRequest request = sized_request(graph, config, schedule);
     splits = sharded ? partition::choose_splits(graph, request, sharding(read))
                      : partition::fitting_splits(graph, request, room);
-    notices.push_back(
-        fmt::format("Automatic {}: {}", sharded ? "sharding" : "splits", join(splits, " ")));
+    notices.push_back(sharded ? "Automatic sharding: " + join(splits, " ") : splits_notice(splits));
   }
   (void)partition::stages_of(graph, splits);  // reports a wrong name before a wrong number
   if (std::ssize(splits) != stages - 1) refuse_missing_splits(graph, config, schedule, splits);

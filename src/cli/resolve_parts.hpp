@@ -103,7 +103,11 @@ void resolve_logs(Reader& read, train::TrainConfig& config, Notices& notices);
 /// What a device must hold besides its stages: on cores, its part of the rest of a process.
 [[nodiscard]] std::int64_t rest_beside_stages(const Reader& read, const models::Graph& graph,
                                               const train::TrainConfig& config);
-/// Tells which schedule was chosen.
+/// How the notices of what was chosen begin.
+inline constexpr std::string_view kAutomaticSplits = "Automatic splits: ";
+inline constexpr std::string_view kAutomaticSchedule = "Automatic schedule: ";
+/// Tells which cuts, or which schedule, were chosen.
+[[nodiscard]] std::string splits_notice(std::span<const std::string> splits);
 [[nodiscard]] std::string schedule_notice(std::string_view schedule,
                                           std::span<const std::string> splits);
 /// What --device-memory leaves to the stages of a device.
