@@ -20,15 +20,16 @@ namespace millrace::cli {
 
 namespace {
 
-/// Whether a run chooses its cuts without being asked: by memory, with one micro-batch an update
-/// and a stage for each device.
+/// Whether a run chooses its cuts without being asked: by memory, for a stage on each device, with
+/// one micro-batch an update or without a word of a pipeline.
 bool cuts_by_memory(const Options& options) {
   const std::string schedule = options.text("pipeline-schedule").value_or("1F1B");
   const bool chunked =
       to_lower(schedule) != "auto" &&
       pipeline::schedule_rule(schedule).placement != pipeline::StagePlacement::Free;
-  return options.integer("pipeline-depth").value_or(1) == 1 &&
-         options.integer("gradients-to-accumulate").value_or(1) == 1 && !chunked &&
+  const bool one = options.integer("pipeline-depth").value_or(1) == 1 &&
+                   options.integer("gradients-to-accumulate").value_or(1) == 1;
+  return (one || !names_pipeline(options)) && !chunked &&
          options.integer("chunks").value_or(1) == 1;
 }
 

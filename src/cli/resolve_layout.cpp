@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <set>
 
@@ -36,6 +37,14 @@ partition::PlanRequest plan_request(const TrainConfig& config,
   request.segments = config.chosen_segments;
   request.cost_model = "analytic";
   return request;
+}
+
+bool names_pipeline(const Options& options) {
+  constexpr std::array kOfPipelines = {
+      "pipeline-depth", "pipeline-splits", "pipeline-schedule", "pipeline-schedule-file",
+      "plan",           "device-mapping"};
+  return std::ranges::any_of(kOfPipelines,
+                             [&](const char* name) { return options.find(name) != nullptr; });
 }
 
 std::string splits_notice(std::span<const std::string> splits) {
@@ -93,7 +102,11 @@ void check_mapping(const pipeline::ScheduleRequest& request, std::string_view or
            origin, d, request.devices);
 }
 
-/// With one micro-batch, shards divide memory, not time.
+/// Whether shards divide memory, not time.
+bool only_shards(const Reader& read, const TrainConfig& config) {
+  return config.micro_batches == 1 || !names_pipeline(read.options());
+}
+
 partition::SplitRequest sharding(Reader& read) {
   partition::SplitRequest request{.aim = partition::SplitRequest::For::Memory};
   if (read.given("sharding-include-filter"))
@@ -155,7 +168,7 @@ pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& conf
          read.where("chunks"));
   const bool pipelined = request.devices > 1 || request.device_of.size() > 1;
   // Without a pipeline, shards run one after another.
-  const bool sharded = request.devices > 1 && config.micro_batches == 1;
+  const bool sharded = request.devices > 1 && only_shards(read, config);
   const std::string otherwise = plan ? plan->schedule : sharded ? "Sequential" : "Interleaved";
   std::string name = "Sequential";
   if (pipelined || read.given("pipeline-schedule"))
@@ -222,7 +235,7 @@ std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const 
   const bool given = read.given("pipeline-splits");
   splits = given ? split_list(read.text("pipeline-splits"), ' ') : splits;
   const bool automatic = splits == std::vector<std::string>{"auto"};
-  const bool sharded = !given && config.micro_batches == 1 && schedule.chunks == 1;
+  const bool sharded = !given && only_shards(read, config) && schedule.chunks == 1;
   if (automatic || sharded) {
     const partition::PlanRequest request = sized_request(graph, config, schedule);
     splits = sharded ? partition::choose_splits(graph, request, sharding(read))

@@ -103,6 +103,9 @@ void resolve_logs(Reader& read, train::TrainConfig& config, Notices& notices);
 /// What a device must hold besides its stages: on cores, its part of the rest of a process.
 [[nodiscard]] std::int64_t rest_beside_stages(const Reader& read, const models::Graph& graph,
                                               const train::TrainConfig& config);
+/// Whether an option is there that only pipelines have. Without one, shards that accumulate
+/// gradients run one after another, as in the IPU trainer.
+[[nodiscard]] bool names_pipeline(const Options& options);
 /// How the notices of what was chosen begin.
 inline constexpr std::string_view kAutomaticSplits = "Automatic splits: ";
 inline constexpr std::string_view kAutomaticSchedule = "Automatic schedule: ";

@@ -196,10 +196,11 @@ double step_of(const std::string& schedule) {
   return nlohmann::json::parse(plan.out).at("seconds");
 }
 
-// With one micro-batch a run chooses its cuts by memory, whatever orders its stages.
+// With one micro-batch a run chooses its cuts by memory, whatever orders its stages; so it does
+// where nothing speaks of a pipeline.
 TEST(PlannedCutsTest, AreThoseOfARunWithOneMicroBatch) {
   for (const char* more : {"", "--pipeline-schedule GPipe", "--pipeline-schedule auto",
-                           "--device-mapping 1 0", "--chunks 1"}) {
+                           "--device-mapping 1 0", "--chunks 1", "--gradients-to-accumulate 4"}) {
     const Options run = testing::train_options(
         std::string("--dataset cifar-10 --model-size 20 --synthetic-data --shards 2 ") + more);
     const Options planned = options_to_plan(run);
