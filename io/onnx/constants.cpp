@@ -323,6 +323,12 @@ void OnnxImporter::unsqueeze(const OnnxNode& node) {
 }
 
 void OnnxImporter::concat_integers(const OnnxNode& node) {
+  const auto is_real = [&](const std::string& name) {
+    const Constant& part = constants_.at(name);
+    return part.tensor != nullptr && !part.integers && !has_integers(*part.tensor);
+  };
+  // Scales of a Resize, for example: who reads them is refused.
+  if (std::ranges::any_of(node.proto().input(), is_real)) return put(node, Constant{.fixed = true});
   Integers all;
   for (int i = 0; i < node.proto().input_size(); ++i) {
     const Integers part = integers(node, i);
