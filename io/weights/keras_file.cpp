@@ -69,7 +69,9 @@ class KerasFile {
 
   void add(const std::string& path) {
     if (path.find("/vars/") != std::string::npos)
-      refuse("Keras 3 writes numbers instead of names here; save with a name that ends in .h5");
+      refuse(path +
+             " has a number instead of a name, as save_weights of Keras 3 writes it: save the "
+             "whole model with model.save(\"NAME.h5\")");
     const DatasetHandle set(H5Dopen2(handle_.get(), path.c_str(), H5P_DEFAULT));
     const TypeHandle type(H5Dget_type(set.get()));
     const SpaceHandle space(H5Dget_space(set.get()));

@@ -89,6 +89,18 @@ TEST(TensorFileTest, ReadsWeightsOfKeras3) {
   EXPECT_EQ(file.tensors().size(), 3u);
 }
 
+TEST(TensorFileTest, SaysHowToSaveWhatKeras3WritesWithoutNames) {
+  const TemporaryDirectory directory;
+  Hdf5Writer writer(directory / "net.weights.h5");
+  const Floats values = {1, 2};
+  writer.write("layers/conv2d/vars/0", DType::F32, Extents{2}, std::as_bytes(std::span(values)));
+  writer.close();
+  expect_error(ErrorKind::Data,
+               {"net.weights.h5: layers/conv2d/vars/0 has a number instead of a name",
+                "save the whole model with model.save(\"NAME.h5\")"},
+               [&] { (void)read_tensor_file(directory / "net.weights.h5"); });
+}
+
 // Every prefix of a file, and every file with one byte changed, is read or refused.
 TEST(TensorFileTest, SurvivesDamage) {
   const TemporaryDirectory directory;
