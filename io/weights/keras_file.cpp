@@ -47,6 +47,10 @@ class KerasFile {
   }
 
   TensorFile read() && {
+    if (is_own())
+      refuse(
+          "holds a checkpoint of millrace, with other names than Keras: give the run that it came "
+          "from to restore, validate or --init-path, or export that with --to safetensors");
     Paths paths;
 #if H5_VERSION_GE(1, 12, 0)
     const herr_t seen =
@@ -65,6 +69,12 @@ class KerasFile {
  private:
   [[noreturn]] void refuse(std::string_view what) const {
     fail(ErrorKind::Data, "{}: {}", result_.path().string(), what);
+  }
+
+  /// Whether describe_file in checkpoint_attributes.hpp has described the file.
+  [[nodiscard]] bool is_own() const {
+    return H5Aexists(handle_.get(), "format_version") > 0 &&
+           H5Lexists(handle_.get(), "parameters", H5P_DEFAULT) > 0;
   }
 
   void add(const std::string& path) {
