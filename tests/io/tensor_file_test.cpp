@@ -122,6 +122,43 @@ TEST(TensorFileTest, SurvivesDamage) {
   }
 }
 
+TEST(TensorFileTest, SaysWhatAFileIsNot) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path path = directory / "net.pth";
+  const auto refused = [&](const std::string& bytes, const std::string& part) {
+    std::ofstream(path, std::ios::binary) << bytes;
+    expect_error(ErrorKind::Data, {"net.pth: " + part}, [&] { (void)read_tensor_file(path); });
+  };
+  const std::string nothing = " bytes are neither safetensors, nor a file of torch.save (a zip";
+  refused("", "its 0" + nothing);
+  refused("PK", "its 2" + nothing);
+  refused("<html><body>Not found", "its 21" + nothing);
+  refused(R"({"tests": {"a": 1}})", "its 19" + nothing);
+  // A file that was cut, or is damaged, is still called what it is.
+  refused(std::string("\x40\0\0\0\0\0\0\0{\"a\":", 13), "the header should have 64 bytes");
+  expect_error(ErrorKind::Io, {"none.pth"},
+               [&] { (void)read_tensor_file(directory / "none.pth"); });
+  expect_error(ErrorKind::Io, {directory.path().string()},
+               [&] { (void)read_tensor_file(directory.path()); });
+}
+
+TEST(TensorFileTest, SaysHowToSaveWhatIsInAnotherArchive) {
+  const TemporaryDirectory directory;
+  const auto written = [&](const char* entry) {
+    std::filesystem::path path = directory / "net.keras";
+    zip_t* const archive = zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, nullptr);
+    zip_file_add(archive, entry, zip_source_buffer(archive, "{}", 2, 0), ZIP_FL_OVERWRITE);
+    EXPECT_EQ(zip_close(archive), 0);
+    return path;
+  };
+  const std::filesystem::path keras = written("model.weights.h5");
+  expect_error(ErrorKind::Data, {"net.keras: Keras 3 wrote", "with model.save(\"NAME.h5\")"},
+               [&] { (void)read_tensor_file(keras); });
+  const std::filesystem::path other = written("model.json");
+  expect_error(ErrorKind::Data, {"net.keras: a zip archive without data.pkl is no file of torch"},
+               [&] { (void)read_tensor_file(other); });
+}
+
 /// checkpoint.pth with the tensor (1.5, -2) changed to (2, -2).
 std::string with_another_half() {
   std::string bytes = test::read_text(fixture("checkpoint.pth"));
