@@ -273,8 +273,8 @@ void OnnxImporter::reshape(const OnnxNode& node) {
   }
   if (to && to->size() == 4 && Integers(to->begin() + 1, to->end()) == Integers{s.c, s.h, s.w})
     return put(node, {x.id, false});
-  throw Unsupported{
-      fmt::format("of {} values a image; only flattening and its reverse are known", s.elements())};
+  throw Unsupported{fmt::format("of {} values per image; only flattening and its reverse are known",
+                                s.elements())};
 }
 
 void OnnxImporter::squeeze(const OnnxNode& node) {

@@ -288,7 +288,8 @@ Search search(const TensorFile& file, std::span<const WeightStyle> styles) {
       } else if (match.found > most) {
         most = match.found;
         result.nearest =
-            fmt::format("the nearest is a {} of {}, but {}", graph->name, name_of(style),
+            fmt::format("the nearest is {} {} of {}, but {}", article_of(graph->name), graph->name,
+                        name_of(style),
                         match.misfit.empty() ? "it has no " + match.unused.front() : match.misfit);
       }
     }

@@ -166,7 +166,7 @@ TEST(OnnxFileTest, ShapesThatAreComputedAreFollowed) {
         return o.plain("Reshape", "reshape", {"x", o.integers("to", {0, 64, 3})});
       },
       192);
-  expect_refused(ErrorKind::Config, "reshape (Reshape): of 192 values a image",
+  expect_refused(ErrorKind::Config, "reshape (Reshape): of 192 values per image",
                  [&] { (void)read(grouped); });
 }
 

@@ -391,6 +391,9 @@ TEST(WeightsTest, SaysWhatAFileHolds) {
                  (void)import_weights(state.file(), build_model(published("efficientnet", "B1")),
                                       WeightStyle::Torchvision);
                });
+  state.add("extra.weight", {4});
+  expect_error(ErrorKind::Data, {"the nearest is an efficientnet-B0 of torchvision, but it has no"},
+               [&] { (void)identify(state.file(), kWeightStyles); });
 }
 
 TEST(WeightsTest, NamesOfAnotherLibraryAreCalledSo) {
