@@ -273,8 +273,8 @@ void OnnxImporter::reshape(const OnnxNode& node) {
   }
   if (to && to->size() == 4 && Integers(to->begin() + 1, to->end()) == Integers{s.c, s.h, s.w})
     return put(node, {x.id, false});
-  throw Unsupported{
-      fmt::format("of {} values a image; only flattening and its reverse are known", s.elements())};
+  throw Unsupported{fmt::format("of {} values per image; only flattening and its reverse are known",
+                                s.elements())};
 }
 
 void OnnxImporter::squeeze(const OnnxNode& node) {
@@ -323,6 +323,12 @@ void OnnxImporter::unsqueeze(const OnnxNode& node) {
 }
 
 void OnnxImporter::concat_integers(const OnnxNode& node) {
+  const auto is_real = [&](const std::string& name) {
+    const Constant& part = constants_.at(name);
+    return part.tensor != nullptr && !part.integers && !has_integers(*part.tensor);
+  };
+  // Scales of a Resize, for example: who reads them is refused.
+  if (std::ranges::any_of(node.proto().input(), is_real)) return put(node, Constant{.fixed = true});
   Integers all;
   for (int i = 0; i < node.proto().input_size(); ++i) {
     const Integers part = integers(node, i);

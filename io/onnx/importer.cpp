@@ -280,7 +280,8 @@ WeightSource OnnxImporter::weight(const OnnxNode& node, int input,
 std::vector<std::int64_t> OnnxImporter::integers(const OnnxNode& node, int input) const {
   const Constant& found = constant(node, input);
   if (found.integers) return *found.integers;
-  if (found.tensor == nullptr) throw Unsupported{"of numbers that are no integers"};
+  if (found.tensor == nullptr || !has_integers(*found.tensor))
+    throw Unsupported{"of numbers that are no integers"};
   return integers_of(*found.tensor, place_);
 }
 

@@ -183,6 +183,10 @@ std::vector<float> floats_of(const TensorProto& tensor, const OnnxPlace& place) 
   }
 }
 
+bool has_integers(const TensorProto& tensor) {
+  return tensor.data_type() == TensorProto::INT64 || tensor.data_type() == TensorProto::INT32;
+}
+
 std::vector<std::int64_t> integers_of(const TensorProto& tensor, const OnnxPlace& place) {
   constexpr std::int64_t kMost = 64;
   const std::int64_t count = count_of(tensor, place);
@@ -193,8 +197,7 @@ std::vector<std::int64_t> integers_of(const TensorProto& tensor, const OnnxPlace
       return converted<std::int64_t, std::int64_t>(tensor, count, place, widen);
     return listed<std::int64_t>(tensor, tensor.int64_data(), count, place, widen);
   }
-  if (tensor.data_type() != TensorProto::INT32)
-    damaged(tensor, place, fmt::format("has the type {}, not integers", tensor.data_type()));
+  MILLRACE_ASSERT(tensor.data_type() == TensorProto::INT32);
   if (has_bytes(tensor)) return converted<std::int32_t, std::int64_t>(tensor, count, place, widen);
   return listed<std::int64_t>(tensor, tensor.int32_data(), count, place, widen);
 }

@@ -29,7 +29,10 @@ struct OnnxPlace {
 /// file; Io.
 [[nodiscard]] std::vector<float> floats_of(const onnx::TensorProto& tensor, const OnnxPlace& place);
 
-/// The elements of a small tensor of integers, such as a shape. Errors: Data.
+/// Whether the elements are integers of 32 or 64 bits.
+[[nodiscard]] bool has_integers(const onnx::TensorProto& tensor);
+
+/// The elements of a small tensor that has integers, such as a shape. Errors: Data.
 [[nodiscard]] std::vector<std::int64_t> integers_of(const onnx::TensorProto& tensor,
                                                     const OnnxPlace& place);
 

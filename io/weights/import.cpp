@@ -154,12 +154,16 @@ std::string nearest_unused(const Match& match) {
   return nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
 }
 
-/// "; the file holds a resnet-20 with 10 classes, as in akamaster", or nothing.
+/// "an" before a vowel, else "a".
+std::string_view article_of(std::string_view name) {
+  constexpr std::string_view kVowels = "aeiou";
+  return !name.empty() && kVowels.find(name.front()) != std::string_view::npos ? "an" : "a";
+}
+
+/// "; the file holds a resnet-20 for CIFAR with 10 classes, as in akamaster", or nothing.
 std::string held_by(const TensorFile& file) {
   try {
-    const Identified found = identify(file, kWeightStyles);
-    return fmt::format("; the file holds a {}-{} with {} classes, as in {}", found.model.model,
-                       found.model.size, found.model.classes, name_of(found.style));
+    return fmt::format("; the file holds {}", to_string(identify(file, kWeightStyles)));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Data) throw;
     return {};
@@ -284,7 +288,8 @@ Search search(const TensorFile& file, std::span<const WeightStyle> styles) {
       } else if (match.found > most) {
         most = match.found;
         result.nearest =
-            fmt::format("the nearest is a {} of {}, but {}", graph->name, name_of(style),
+            fmt::format("the nearest is {} {} of {}, but {}", article_of(graph->name), graph->name,
+                        name_of(style),
                         match.misfit.empty() ? "it has no " + match.unused.front() : match.misfit);
       }
     }
@@ -293,6 +298,13 @@ Search search(const TensorFile& file, std::span<const WeightStyle> styles) {
 }
 
 }  // namespace
+
+std::string to_string(const Identified& found) {
+  const ModelOptions& model = found.model;
+  return fmt::format("{} {}-{} for {} with {} classes, as in {}", article_of(model.model),
+                     model.model, model.size, model.task == Task::Cifar ? "CIFAR" : "ImageNet",
+                     model.classes, name_of(found.style));
+}
 
 Identified identify(const TensorFile& file, std::span<const WeightStyle> styles) {
   Search result = search(file, styles);

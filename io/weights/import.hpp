@@ -22,6 +22,9 @@ struct Identified {
   WeightStyle style = WeightStyle::Torchvision;
   models::ModelOptions model;
 };
+/// "a resnet-20 for CIFAR with 10 classes, as in akamaster".
+[[nodiscard]] std::string to_string(const Identified& found);
+
 /// Looks among all networks that can be built for those that have exactly these tensors. Padding,
 /// epsilon and the order of strides, which no shape shows, are those of the library. `styles`: the
 /// libraries in question. The first of several that fit is taken. Errors: Data if none fits, with

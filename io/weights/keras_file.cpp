@@ -47,6 +47,10 @@ class KerasFile {
   }
 
   TensorFile read() && {
+    if (is_own())
+      refuse(
+          "holds a checkpoint of millrace, with other names than Keras: give the run that it came "
+          "from to restore, validate or --init-path, or export that with --to safetensors");
     Paths paths;
 #if H5_VERSION_GE(1, 12, 0)
     const herr_t seen =
@@ -67,9 +71,17 @@ class KerasFile {
     fail(ErrorKind::Data, "{}: {}", result_.path().string(), what);
   }
 
+  /// Whether describe_file in checkpoint_attributes.hpp has described the file.
+  [[nodiscard]] bool is_own() const {
+    return H5Aexists(handle_.get(), "format_version") > 0 &&
+           H5Lexists(handle_.get(), "parameters", H5P_DEFAULT) > 0;
+  }
+
   void add(const std::string& path) {
     if (path.find("/vars/") != std::string::npos)
-      refuse("Keras 3 writes numbers instead of names here; save with a name that ends in .h5");
+      refuse(path +
+             " has a number instead of a name, as save_weights of Keras 3 writes it: save the "
+             "whole model with model.save(\"NAME.h5\")");
     const DatasetHandle set(H5Dopen2(handle_.get(), path.c_str(), H5P_DEFAULT));
     const TypeHandle type(H5Dget_type(set.get()));
     const SpaceHandle space(H5Dget_space(set.get()));

@@ -2,8 +2,10 @@
 #include "io/weights/tensor_file.hpp"
 
 #include <array>
+#include <cstdint>
 #include <fstream>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "core/error.hpp"
@@ -11,6 +13,17 @@
 #include "io/weights/torch_file.hpp"
 
 namespace millrace::io {
+namespace {
+
+/// Whether a file that begins like this may be safetensors, whole or cut: they begin with the bytes
+/// of their header, in 64 bits, and its brace.
+bool may_be_safetensors(std::string_view first) {
+  constexpr std::size_t kLength = sizeof(std::uint64_t);
+  constexpr std::string_view kHigh("\0\0\0\0", 4);  // no header has 4 GiB
+  return first.size() > kLength && first.substr(4, 4) == kHigh && first[kLength] == '{';
+}
+
+}  // namespace
 
 void TensorFile::add(const std::string& name, std::string type, std::vector<std::int64_t> shape,
                      std::vector<std::byte> bytes) {
@@ -21,17 +34,24 @@ void TensorFile::add(const std::string& name, std::string type, std::vector<std:
 }
 
 TensorFile read_tensor_file(const std::filesystem::path& path) {
-  std::array<char, 8> head{};
+  std::array<char, 9> head{};
   std::ifstream stream(path, std::ios::binary);
   stream.read(head.data(), head.size());
   const std::string_view first(head.data(), static_cast<std::size_t>(stream.gcount()));
   if (first.starts_with("PK\x03\x04")) return read_torch_file(path);
-  if (first == "\x89HDF\r\n\x1a\n") return read_keras_file(path);
+  if (first.starts_with("\x89HDF\r\n\x1a\n")) return read_keras_file(path);
   if (first.starts_with("\x80\x02") && first.size() > 3 && first[2] == '\x8a')
     fail(ErrorKind::Data,
          "{}: PyTorch before 1.6 wrote this file; load it and save it again with a newer PyTorch, "
          "or as safetensors",
          path.string());
+  std::error_code error;  // then SafeTensorsFile says why
+  const std::uintmax_t bytes = std::filesystem::file_size(path, error);
+  if (!error && stream.is_open() && !stream.bad() && !may_be_safetensors(first))
+    fail(ErrorKind::Data,
+         "{}: its {} bytes are neither safetensors, nor a file of torch.save (a zip archive), nor "
+         "HDF5: fetch it again, or save the weights as one of these",
+         path.string(), bytes);
   SafeTensorsFile file(path);
   TensorFile result(path);
   for (const auto& [name, tensor] : file.tensors())

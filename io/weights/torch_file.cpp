@@ -126,9 +126,7 @@ class TorchFile {
         file_(path),
         left_(kMostShared + static_cast<std::int64_t>(std::filesystem::file_size(path))) {
     const std::string pickle = archive_.find("/data.pkl");
-    if (pickle.empty())
-      fail(ErrorKind::Data, "{}: an archive without data.pkl is no file of torch.save",
-           path.string());
+    if (pickle.empty()) refuse(path);
     folder_ = pickle.substr(0, pickle.rfind('/'));
     pickle_ = parse_pickle(archive_.read(pickle, kMostPickle), label("data.pkl"));
   }
@@ -144,6 +142,18 @@ class TorchFile {
   }
 
  private:
+  [[noreturn]] void refuse(const std::filesystem::path& path) const {
+    if (!archive_.find("model.weights.h5").empty())
+      fail(ErrorKind::Data,
+           "{}: Keras 3 wrote this archive, in which weights have numbers instead of names: save "
+           "the model with model.save(\"NAME.h5\")",
+           path.string());
+    fail(ErrorKind::Data,
+         "{}: a zip archive without data.pkl is no file of torch.save: save the weights with it, "
+         "or as safetensors",
+         path.string());
+  }
+
   [[nodiscard]] std::string label(std::string_view part) const {
     return fmt::format("{}: {}", file_.path().string(), part);
   }

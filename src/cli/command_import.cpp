@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "cli/prepare.hpp"
 #include "cli/run_name.hpp"
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "io/data/class_names.hpp"
@@ -34,6 +36,29 @@ Options completed(const Options& options, const io::Identified& found) {
   add_implied(all, options_shown(found), where);
   add_implied(all, options_assumed(found), where);
   return all;
+}
+
+/// Refuses options that ask for another network than the file's. Without this, they would be
+/// refused together with those that follow from the file, as if no network had both. Errors: Usage.
+void require_network(const Options& given, const io::Identified& found) {
+  const models::ModelOptions& held = found.model;
+  const auto require = [&](std::string_view option, bool agrees) {
+    const Setting* const setting = given.find(option);
+    if (setting == nullptr || agrees) return;
+    fail(ErrorKind::Usage, "{} {} contradicts {}, which holds {}: leave it out", setting->where,
+         to_string(setting->value), given.arguments.at(0), io::to_string(found));
+  };
+  const auto is = [&](std::string_view option, std::string_view value) {
+    return to_lower(given.text(option).value_or("")) == to_lower(value);
+  };
+  require("model", is("model", held.model));
+  require("model-size", is("model-size", held.size) ||
+                            (held.size.starts_with('B') && is("model-size", held.size.substr(1))));
+  const std::string dataset = given.text("dataset").value_or("");
+  require("dataset", dataset.starts_with("cifar") == (held.task == models::Task::Cifar));
+  if (held.model != "resnet") return;
+  const bool basic = held.block == models::BlockKind::Basic;
+  require("block", is("block", "auto") || is("block", basic ? "basic" : "bottleneck"));
 }
 
 /// What the file was taken for.
@@ -126,6 +151,7 @@ int command_import(const Invocation& invocation) {
   const io::TensorFile file = io::read_tensor_file(invocation.options.arguments.at(0));
   print_lines(stderr, file.notices());
   const io::Identified found = io::identify(file, wanted_styles(invocation.options));
+  require_network(invocation.options, found);
   const Options options = completed(invocation.options, found);
   const DatasetFacts facts = facts_for(found.model.classes, invocation.options, options);
   const Resolution resolution = resolve(options, facts, this_machine());

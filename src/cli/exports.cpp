@@ -5,7 +5,9 @@
 
 #include <array>
 #include <map>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cli/library_notes.hpp"
@@ -56,6 +58,36 @@ io::WeightStyle style_of(const Options& options, const models::ModelOptions& mod
   return akamaster ? io::WeightStyle::Akamaster : io::WeightStyle::Torchvision;
 }
 
+/// Whose names safetensors have, and what is said about it.
+struct Names {
+  std::optional<io::WeightStyle> style;  ///< none: millrace's own
+  std::vector<std::string> notes;
+};
+
+/// A library that was not asked for need not have the network of a file.
+Names names_for(const Options& options, const models::ModelOptions& model, const Graph& graph) {
+  const io::WeightStyle style = style_of(options, model);
+  if (model.given.graph && !options.text("like"))
+    if (const std::string misfit = foreign_parameters(graph, style).misfit; !misfit.empty())
+      return {std::nullopt,
+              {fmt::format("{}: the tensors have millrace's names and its order of kernels, OHWI; "
+                           "--to onnx writes the network as well",
+                           misfit)}};
+  return {style, library_notes(model, style)};
+}
+
+std::string own_safetensors(const Graph& graph,
+                            const std::map<std::string, std::vector<float>>& values,
+                            std::map<std::string, std::string> notes) {
+  io::SafeTensors tensors;
+  for (const Parameter& parameter : graph.parameters)
+    tensors.emplace(parameter.name,
+                    io::SafeTensor{"F32", parameter.shape,
+                                   std::as_bytes(std::span(values.at(parameter.name)))});
+  notes.emplace("millrace.layout", "OHWI");
+  return format_safetensors(tensors, notes);
+}
+
 std::string safetensors_of(const Graph& graph, io::WeightStyle style,
                            const std::map<std::string, std::vector<float>>& values,
                            const std::map<std::string, std::string>& notes) {
@@ -72,13 +104,6 @@ std::string safetensors_of(const Graph& graph, io::WeightStyle style,
                                                       std::as_bytes(std::span(turned.back()))});
   }
   return format_safetensors(tensors, notes);
-}
-
-/// Whose names safetensors have, for the line that is printed.
-std::string names_of(ExportFormat format, io::WeightStyle style) {
-  return format == ExportFormat::Safetensors
-             ? fmt::format(" with the names of {}", io::name_of(style))
-             : "";
 }
 
 }  // namespace
@@ -102,24 +127,28 @@ Exported export_checkpoint(const io::CheckpointReader& checkpoint, ExportFormat 
                                                     {"millrace.model", graph.name},
                                                     {"millrace.checkpoint", name},
                                                     {"millrace.config", config.resolved_toml}};
-  const io::WeightStyle style = style_of(options, config.model);
   const std::filesystem::path path =
       file.empty() ? folder / (graph.name + std::string(extension_of(format))) : file;
+  Exported done;
+  std::string whose;
   if (format == ExportFormat::Hdf5) {
     io::write_merged(checkpoint, path);
-  } else {
+  } else if (format == ExportFormat::Onnx) {
     const auto values = values_of(checkpoint, graph);
     io::write_file_atomically(
-        path,
-        format == ExportFormat::Onnx
-            ? io::to_onnx(
-                  graph, [&](const Parameter& p) { return std::span(values.at(p.name)); }, notes)
-            : safetensors_of(graph, style, values, notes));
+        path, io::to_onnx(
+                  graph, [&](const Parameter& p) { return std::span(values.at(p.name)); }, notes));
+  } else {
+    const auto values = values_of(checkpoint, graph);
+    Names names = names_for(options, config.model, graph);
+    io::write_file_atomically(path, names.style ? safetensors_of(graph, *names.style, values, notes)
+                                                : own_safetensors(graph, values, notes));
+    whose =
+        fmt::format(" with the names of {}", names.style ? io::name_of(*names.style) : "millrace");
+    done.notes = std::move(names.notes);
   }
-  Exported done;
-  done.line = fmt::format("{} of {}{}: {} parameters in {}", name, graph.name,
-                          names_of(format, style), graph.trainable_elements(), path.string());
-  if (format == ExportFormat::Safetensors) done.notes = library_notes(config.model, style);
+  done.line = fmt::format("{} of {}{}: {} parameters in {}", name, graph.name, whose,
+                          graph.trainable_elements(), path.string());
   return done;
 }
 

@@ -69,6 +69,10 @@ TEST(ExportTest, RefusesWhatItCannotDo) {
               "normalization; --to onnx writes every network"});
   expect_end(millrace({"export", run, "--to onnx"}), 0,
              {"ckpt-10 of resnet-8: ", " in " + (run / "resnet-8.onnx").string()});
+  expect_end(millrace({"export", run, "--to onnx --like timm"}), 2,
+             {"--like timm has no effect with --to onnx, which writes millrace's own names"});
+  expect_end(millrace({"export", run, "--to hdf5 --like keras"}), 2,
+             {"--like keras has no effect with --to hdf5, which writes millrace's own names"});
   expect_end(millrace({"export", directory / "none"}), 6, {"no such directory: give a run"});
   expect_end(millrace({"import", run / "config.toml", directory / "other"}), 3, {"config.toml"});
   EXPECT_FALSE(std::filesystem::exists(directory / "other"));
@@ -129,6 +133,11 @@ TEST(ExportTest, FilesComeBackOnlyAsWhatTheyAre) {
   (void)exported({"--dataset cifar-10 --model-size 8"}, {"--output", cifar});
   expect_end(millrace({"import", cifar, directory / "a", "--dataset cifar-100"}), 3,
              {"cifar.safetensors: its network has 10 classes, but cifar-100 has 100: leave "});
+  const std::string held = " contradicts " + cifar.string() +
+                           ", which holds a resnet-8 for CIFAR with 10 classes, as in akamaster";
+  for (const char* const option :
+       {"--model efficientnet", "--model-size 20", "--dataset imagenet", "--block bottleneck"})
+    expect_end(millrace({"import", cifar, directory / "a", option}), 2, {option + held});
   expect_end(millrace({"import", cifar, directory / "b", "--like torchvision"}), 0,
              {"torchvision has no networks for the images of CIFAR, but the names in the file"});
   const std::filesystem::path mobile = directory / "mobile.safetensors";

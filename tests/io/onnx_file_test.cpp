@@ -166,7 +166,7 @@ TEST(OnnxFileTest, ShapesThatAreComputedAreFollowed) {
         return o.plain("Reshape", "reshape", {"x", o.integers("to", {0, 64, 3})});
       },
       192);
-  expect_refused(ErrorKind::Config, "reshape (Reshape): of 192 values a image",
+  expect_refused(ErrorKind::Config, "reshape (Reshape): of 192 values per image",
                  [&] { (void)read(grouped); });
 }
 
@@ -417,6 +417,37 @@ TEST(OnnxFileTest, AllNodesWithoutCounterpartAreListed) {
       "(Erf); features.3 (com.microsoft.Gelu); the node that makes 'e' (Clip): "
       "between 0 and 6; only 0 to infinity, a ReLU, has a kernel",
       [&] { (void)read(file); });
+}
+
+// F.interpolate(x, scale_factor=2), as PyTorch exports it without folding constants.
+TEST(OnnxFileTest, ScalesOfAResizeAreNoDamage) {
+  const OnnxBytes file = around(
+      [](OnnxBytes& o) {
+        for (const char* const name : {"one", "two"}) {
+          io::onnx::NodeProto& made = o.node("Constant", name, {}, name);
+          io::onnx::TensorProto& tensor =
+              *OnnxBytes::attribute(made, "value", io::onnx::AttributeProto::TENSOR).mutable_t();
+          tensor.set_data_type(io::onnx::TensorProto::FLOAT);
+          tensor.add_dims(2);
+          for (int i = 0; i < 2; ++i) tensor.add_float_data(2.0f);
+        }
+        OnnxBytes::set(o.node("Concat", "scales", {"one", "two"}, "scales"), "axis",
+                       std::int64_t{0});
+        const std::string y = o.plain("Resize", "up/Resize", {"x", "", "scales"});
+        return o.plain("Flatten", "flat", {o.plain("GlobalAveragePool", "mean", {y})});
+      },
+      3);
+  expect_refused(ErrorKind::Config,
+                 "net.onnx: 1 of 7 nodes have no counterpart in millrace: up/Resize (Resize)",
+                 [&] { (void)read(file); });
+  const OnnxBytes shaped = around(
+      [](OnnxBytes& o) {
+        o.tensor("half", {1}).add_float_data(0.5f);
+        return o.plain("Reshape", "reshape", {"x", "half"});
+      },
+      192);
+  expect_refused(ErrorKind::Config, "reshape (Reshape): of numbers that are no integers",
+                 [&] { (void)read(shaped); });
 }
 
 // Also those that read what has no counterpart.

@@ -89,6 +89,18 @@ TEST(TensorFileTest, ReadsWeightsOfKeras3) {
   EXPECT_EQ(file.tensors().size(), 3u);
 }
 
+TEST(TensorFileTest, SaysHowToSaveWhatKeras3WritesWithoutNames) {
+  const TemporaryDirectory directory;
+  Hdf5Writer writer(directory / "net.weights.h5");
+  const Floats values = {1, 2};
+  writer.write("layers/conv2d/vars/0", DType::F32, Extents{2}, std::as_bytes(std::span(values)));
+  writer.close();
+  expect_error(ErrorKind::Data,
+               {"net.weights.h5: layers/conv2d/vars/0 has a number instead of a name",
+                "save the whole model with model.save(\"NAME.h5\")"},
+               [&] { (void)read_tensor_file(directory / "net.weights.h5"); });
+}
+
 // Every prefix of a file, and every file with one byte changed, is read or refused.
 TEST(TensorFileTest, SurvivesDamage) {
   const TemporaryDirectory directory;
@@ -108,6 +120,43 @@ TEST(TensorFileTest, SurvivesDamage) {
     bytes[at] = static_cast<char>(bytes[at] ^ 0x41);
     survives(bytes);
   }
+}
+
+TEST(TensorFileTest, SaysWhatAFileIsNot) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path path = directory / "net.pth";
+  const auto refused = [&](const std::string& bytes, const std::string& part) {
+    std::ofstream(path, std::ios::binary) << bytes;
+    expect_error(ErrorKind::Data, {"net.pth: " + part}, [&] { (void)read_tensor_file(path); });
+  };
+  const std::string nothing = " bytes are neither safetensors, nor a file of torch.save (a zip";
+  refused("", "its 0" + nothing);
+  refused("PK", "its 2" + nothing);
+  refused("<html><body>Not found", "its 21" + nothing);
+  refused(R"({"tests": {"a": 1}})", "its 19" + nothing);
+  // A file that was cut, or is damaged, is still called what it is.
+  refused(std::string("\x40\0\0\0\0\0\0\0{\"a\":", 13), "the header should have 64 bytes");
+  expect_error(ErrorKind::Io, {"none.pth"},
+               [&] { (void)read_tensor_file(directory / "none.pth"); });
+  expect_error(ErrorKind::Io, {directory.path().string()},
+               [&] { (void)read_tensor_file(directory.path()); });
+}
+
+TEST(TensorFileTest, SaysHowToSaveWhatIsInAnotherArchive) {
+  const TemporaryDirectory directory;
+  const auto written = [&](const char* entry) {
+    std::filesystem::path path = directory / "net.keras";
+    zip_t* const archive = zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, nullptr);
+    zip_file_add(archive, entry, zip_source_buffer(archive, "{}", 2, 0), ZIP_FL_OVERWRITE);
+    EXPECT_EQ(zip_close(archive), 0);
+    return path;
+  };
+  const std::filesystem::path keras = written("model.weights.h5");
+  expect_error(ErrorKind::Data, {"net.keras: Keras 3 wrote", "with model.save(\"NAME.h5\")"},
+               [&] { (void)read_tensor_file(keras); });
+  const std::filesystem::path other = written("model.json");
+  expect_error(ErrorKind::Data, {"net.keras: a zip archive without data.pkl is no file of torch"},
+               [&] { (void)read_tensor_file(other); });
 }
 
 /// checkpoint.pth with the tensor (1.5, -2) changed to (2, -2).

@@ -269,7 +269,7 @@ TEST(WeightsTest, AnotherSizeIsRecognised) {
   state.add_all(cifar("20"));
   const TensorFile file = state.file();
   for (const char* size : {"8", "32"})
-    expect_error(ErrorKind::Data, {"the file holds a resnet-20 with 10 classes"},
+    expect_error(ErrorKind::Data, {"the file holds a resnet-20 for CIFAR with 10 classes"},
                  [&] { static_cast<void>(import_torch(file, cifar(size))); });
 }
 
@@ -372,6 +372,28 @@ TEST(WeightsTest, IdentifiesEveryFamily) {
     EXPECT_EQ(found.model.classes, 37);
     EXPECT_EQ(found.style, one.found) << one.model;
   }
+}
+
+TEST(WeightsTest, SaysWhatAFileHolds) {
+  EXPECT_EQ(to_string(Identified{WeightStyle::Torchvision, published("resnet", "18")}),
+            "a resnet-18 for ImageNet with 1000 classes, as in torchvision");
+  models::ModelOptions small = models::default_options("resnet", models::Task::Cifar);
+  small.size = "20";
+  EXPECT_EQ(to_string(Identified{WeightStyle::Akamaster, small}),
+            "a resnet-20 for CIFAR with 10 classes, as in akamaster");
+  EXPECT_EQ(to_string(Identified{WeightStyle::Keras, published("efficientnet", "B0")}),
+            "an efficientnet-B0 for ImageNet with 1000 classes, as in keras");
+  // A network that was asked for, but is not in the file.
+  StateDictionary state;
+  add_all(state, build_model(published("efficientnet", "B0")), WeightStyle::Torchvision);
+  expect_error(ErrorKind::Data, {"; the file holds an efficientnet-B0 for ImageNet with 1000"},
+               [&] {
+                 (void)import_weights(state.file(), build_model(published("efficientnet", "B1")),
+                                      WeightStyle::Torchvision);
+               });
+  state.add("extra.weight", {4});
+  expect_error(ErrorKind::Data, {"the nearest is an efficientnet-B0 of torchvision, but it has no"},
+               [&] { (void)identify(state.file(), kWeightStyles); });
 }
 
 TEST(WeightsTest, NamesOfAnotherLibraryAreCalledSo) {
