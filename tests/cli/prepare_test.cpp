@@ -20,7 +20,9 @@
 #include "io/data/dataset_kinds.hpp"
 #include "io/tools/generate.hpp"
 #include "support.hpp"
+#include "tests/io/images/test_images.hpp"
 #include "tests/support/leftover.hpp"
+#include "train/network_facts.hpp"
 #include "train/setup.hpp"
 
 namespace millrace::cli {
@@ -60,7 +62,8 @@ class PrepareTest : public ::testing::Test {
   }
 
   /// A checkpoint of the run as its training would leave it.
-  [[nodiscard]] fs::path save(const train::TrainConfig& config) const {
+  [[nodiscard]] fs::path save(const train::TrainConfig& config,
+                              const std::string& network = "") const {
     const std::vector<float> values = {1.0F};
     io::NamedTensor tensor;
     tensor.info.name = "fc1/bias";
@@ -69,6 +72,7 @@ class PrepareTest : public ::testing::Test {
     io::CheckpointHeader header;
     header.iteration = 3;
     header.config_toml = config.resolved_toml;
+    header.network = network;
     return io::write_checkpoint(run_ / "checkpoints", header, {&tensor, 1});
   }
   [[nodiscard]] PreparedRun restore(const std::string& rest = "",
@@ -339,6 +343,52 @@ TEST_F(PrepareTest, ValidationNeedsNoTrainingImages) {
       prepare_validation(invocation(Command::Validate, "--restore-path " + run_.string()), world());
   EXPECT_EQ(run.data.validation->size(), 16);
   EXPECT_EQ(run.data.train, nullptr);
+}
+
+/// A set of class folders with an image each for training and validation.
+void write_classes(const fs::path& folder, std::initializer_list<const char*> names) {
+  const io::Bytes image = io::encode_jpeg(io::make_image(40, 40));
+  for (const char* split : {"train", "val"})
+    for (const char* name : names) {
+      fs::create_directories(folder / split / name);
+      std::ofstream(folder / split / name / "1.JPEG", std::ios::binary)
+          .write(reinterpret_cast<const char*>(image.data()),
+                 static_cast<std::streamsize>(image.size()));
+    }
+}
+
+// words.txt says what people call the classes of tiny-imagenet; their folders tell them apart.
+TEST_F(PrepareTest, DataWithoutNamesForPeopleHaveTheClassesOfTheRunAndKeepItsNames) {
+  using Names = std::vector<std::string>;
+  const fs::path folder = root_.path() / "tiny";
+  write_classes(folder, {"n01", "n02"});
+  std::ofstream(folder / "words.txt") << "n01\tgoldfish, Carassius\nn02\tmoss\n";
+  const Names names = {"n01 (goldfish, Carassius)", "n02 (moss)"};
+  {
+    const PreparedRun run =
+        prepare_training(invocation(Command::Train,
+                                    "--dataset imagenet --image-size 32 --batch-size 2 --epochs 1 "
+                                    "--data-dir " +
+                                        folder.string() + " --run-dir " + run_.string()),
+                         world());
+    EXPECT_EQ(run.config.data.class_names, names);
+    (void)save(run.config, to_json(train::facts_of(run.config)));
+  }
+  const auto validate = [&] {
+    return prepare_validation(invocation(Command::Validate, "--restore-path " + run_.string() +
+                                                                " --data-dir " + folder.string()),
+                              world());
+  };
+  std::ofstream(folder / "words.txt") << "n02\tliverwort\n";
+  EXPECT_EQ(validate().config.data.class_names,
+            (Names{"n01 (goldfish, Carassius)", "n02 (liverwort)"}));
+  fs::remove(folder / "words.txt");
+  EXPECT_EQ(restore().config.data.class_names, names);
+  fs::remove_all(folder / "train");
+  EXPECT_EQ(validate().config.data.class_names, names);
+  fs::rename(folder / "val/n02", folder / "val/n03");
+  EXPECT_TRUE(
+      contains(failure_of([&] { (void)validate(); }).text, "class 1 is n03 there, but n02 in "));
 }
 
 // A rate that only rises is worth a line to who trains so, and none to who looks at the weights.
