@@ -258,6 +258,7 @@ PreparedRun prepare_validation(const Invocation& invocation, const comm::World& 
     Options options = newest
                           ? with_given(invocation.options, recorded_in(*newest), validated_options)
                           : validated_options(invocation.options);
+    if (newest) drop_replicas(options, invocation.options, machine.ranks);
     // The launcher's number of ranks holds, unless another one was typed.
     if (machine.ranks > 0 && invocation.options.find("ranks") == nullptr) options.erase("ranks");
     run = open_and_resolve(options, machine, nullptr, Images::OfValidation);

@@ -299,7 +299,14 @@ TEST_F(PrepareTest, ValidationKeepsTheLayoutOfTheRun) {
     pipeline::RankMap ranks;
   };
   const Case cases[] = {
-      {"--shards 3 --pipeline-splits auto --replicas 2", "", {0, 1, 2}, {3, 2, 6}},
+      {"--shards 3 --pipeline-splits auto --replicas 2", "", {0, 1, 2}, {3, 1, 3}},
+      {"--shards 3 --pipeline-splits auto --replicas 2", "--replicas 2", {0, 1, 2}, {3, 2, 6}},
+      {"--shards 3 --pipeline-splits auto --replicas 2", "--ranks 6", {0, 1, 2}, {3, 2, 6}},
+      {"--shards 3 --pipeline-splits auto --replicas 2", "--ranks 1", {0, 1, 2}, {3, 1, 1}},
+      {"--shards 3 --pipeline-splits auto --replicas 2 --ranks 2", "", {0, 1, 2}, {3, 1, 1}},
+      {"--shards 2 --pipeline-splits auto --replicas 2 --ranks 4", "", {0, 1}, {2, 1, 2}},
+      {"--replicas 16", "", {0}, {1, 1, 1}},
+      {"--replicas 16", "--ranks 4", {0}, {1, 4, 4}},
       {"--shards 3 --pipeline-splits auto --ranks 1", "", {0, 1, 2}, {3, 1, 1}},
       {"--shards 3 --pipeline-splits auto", "--ranks 1", {0, 1, 2}, {3, 1, 1}},
       {"--shards 3 --pipeline-splits auto", "--shards 2", {0, 1}, {2, 1, 2}},
@@ -334,6 +341,34 @@ TEST_F(PrepareTest, ValidationKeepsTheLayoutOfTheRun) {
     const bool same_cuts = std::string(c.typed).find("shards") == std::string::npos;
     EXPECT_TRUE(!same_cuts || run.config.splits == trained.config.splits) << c.trained << c.typed;
   }
+}
+
+// The ranks that a launcher started are those of the replicas, however many the training had.
+TEST_F(PrepareTest, ReplicasOfAValidationOccupyTheProcessesThatWereStarted) {
+  struct Case {
+    const char* recorded;
+    std::int64_t started;
+    std::int64_t replicas;
+  };
+  const Case cases[] = {{"--replicas 512", 0, 1},
+                        {"--replicas 512", 1, 1},
+                        {"--replicas 512", 4, 4},
+                        {"--replicas 2 --shards 3", 3, 1},
+                        {"--replicas 2 --shards 3", 6, 2},
+                        {"--replicas 2 --shards 4", 2, 1},
+                        {"--replicas 2 --device-mapping 0 1 0", 4, 2},
+                        {"--replicas 2 --plan plan.json", 4, 1}};
+  for (const Case& c : cases) {
+    Options options = train_options(c.recorded);
+    drop_replicas(options, {}, c.started);
+    EXPECT_EQ(options.integer("replicas").value_or(1), c.replicas) << c.recorded << c.started;
+  }
+  // Those of a recipe are those of its training, too.
+  Options options = train_options("--replicas 8");
+  Options recipe;
+  impose(recipe, "replicas", std::int64_t{8});
+  drop_replicas(options, recipe, 0);
+  EXPECT_EQ(options.find("replicas"), nullptr);
 }
 
 TEST_F(PrepareTest, ValidationNeedsNoTrainingImages) {
