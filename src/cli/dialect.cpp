@@ -219,6 +219,16 @@ void speak_ipu(Translation& translation) {
               {.value = std::string("16.16"), .origin = Origin::Dialect, .where = "--dialect ipu"});
 }
 
+/// Where a trainer's line has millrace's name, says that it stands for the directory that the
+/// training was given: of the runs in it the newest one counts.
+void name_directory(Options& options) {
+  const Setting* const given = options.typed("restore-path");
+  if (given == nullptr) return;
+  Setting setting = *given;
+  setting.where += " (--dialect)";
+  options.set(*find_option("restore-path"), std::move(setting));
+}
+
 /// The scripts of the IPU trainer are commands here.
 Command command_of(std::string_view script, Command typed) {
   if (script == "validation.py") return Command::Validate;
@@ -315,6 +325,7 @@ Translation read_command_line(Command command, std::span<const std::string> word
     translation.command = command_of(spoken.script, command);
     translation.options = load_options(translation.command, rest, max_arguments, environment);
     if (!dialects.empty()) speak_ipu(translation);
+    if (!dialects.empty() || !spoken.script.empty()) name_directory(translation.options);
     pass_over(translation, {});
     return translation;
   }
