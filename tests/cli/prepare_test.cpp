@@ -426,11 +426,9 @@ TEST_F(PrepareTest, DataWithoutNamesForPeopleHaveTheClassesOfTheRunAndKeepItsNam
       contains(failure_of([&] { (void)validate(); }).text, "class 1 is n03 there, but n02 in "));
 }
 
-// A rate that only rises is worth a line to who trains so, and none to who looks at the weights.
+// A warm-up without an end is worth a line to who trains so, and none to who looks at the weights.
 TEST_F(PrepareTest, OnlyTrainingSpeaksOfALongWarmUp) {
-  const std::string said =
-      "the warm-up covers all 16 updates, so that the learning rate only rises; --warmup-epochs "
-      "sets its length";
+  const std::string said = "the warm-up covers all 16 updates; --warmup-epochs sets its length";
   // A longer one, such as the default, is cut at the end of the run.
   for (const char* warmup : {"", " --warmup-epochs 2", " --warmup-epochs 50"}) {
     fs::remove_all(run_);
@@ -446,6 +444,19 @@ TEST_F(PrepareTest, OnlyTrainingSpeaksOfALongWarmUp) {
   const PreparedRun validation =
       prepare_validation(invocation(Command::Validate, "--restore-path " + run_.string()), world());
   EXPECT_TRUE(validation.notices.empty()) << validation.notices.front();
+}
+
+// The updates are those of the run, which may be fewer than its learning rates are planned for.
+TEST_F(PrepareTest, ALongWarmUpCountsTheUpdatesOfTheRun) {
+  const auto notices = [&](const std::string& line) {
+    fs::remove_all(run_);
+    return train("--batch-size 8 " + line).notices;
+  };
+  EXPECT_EQ(notices("--epochs 2 --max-iterations 4 --warmup-epochs 2"),
+            (std::vector<std::string>{
+                "the warm-up covers all 4 updates; --warmup-epochs sets its length"}));
+  EXPECT_TRUE(notices("--epochs 2 --max-iterations 4 --warmup-epochs 1").empty());
+  EXPECT_TRUE(notices("--iterations 9 --warmup-iterations 6 --lr-horizon 6").empty());
 }
 
 TEST_F(PrepareTest, AShorterWarmUpIsNotSpokenOf) {
