@@ -134,6 +134,30 @@ void check_whole_names(const DialectSpec& dialect, std::span<const std::string> 
   }
 }
 
+/// The text behind the last of these options, or else `otherwise`.
+std::string text_behind(std::span<const std::string> words, std::string_view name,
+                        std::string_view otherwise) {
+  std::string text(otherwise);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::size_t equals = words[i].find('=');
+    if (underscored(words[i].substr(0, equals)) != name) continue;
+    if (equals != std::string::npos)
+      text = words[i].substr(equals + 1);
+    else if (i + 1 < words.size())
+      text = words[i + 1];
+  }
+  return text;
+}
+
+/// Errors: Usage for the programs of the guides that prepare data, naming the command that does.
+void refuse_preparation(std::string_view script, std::span<const std::string> words) {
+  if (script != "preprocess_imagenet.py" && script != "imagenet_to_gcs.py") return;
+  fail(ErrorKind::Usage,
+       "{} does not train but prepares data: use millrace data convert {} --raw-dir {}", script,
+       text_behind(words, "__local_scratch_dir", "OUT"),
+       text_behind(words, "__raw_data_dir", "DIR"));
+}
+
 std::int64_t launched(const Environment& environment) {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
     if (const auto size = environment(name)) return std::max(1, std::atoi(size->c_str()));
@@ -316,6 +340,7 @@ Translation read_command_line(Command command, std::span<const std::string> word
                               std::int64_t images) {
   std::vector<std::string> rest(words.begin(), words.end());
   const Spoken spoken = take_dialects(rest);
+  refuse_preparation(spoken.script, rest);
   const std::vector<DialectSpec>& dialects = spoken.dialects;
   if (!dialects.empty() && !find_option("dialect")->taken_by(command))
     fail(ErrorKind::Usage, "--dialect is not an option of this command; --help lists its options");
