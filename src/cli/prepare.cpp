@@ -12,6 +12,7 @@
 #include "cli/cluster.hpp"
 #include "cli/launch.hpp"
 #include "cli/prepare_parts.hpp"
+#include "cli/recipes.hpp"
 #include "cli/resolve.hpp"
 #include "cli/resolve_parts.hpp"
 #include "cli/run_name.hpp"
@@ -38,7 +39,10 @@ Options training_options(const Invocation& invocation, std::vector<std::string>&
   notices.insert(notices.end(), invocation.notices.begin(), invocation.notices.end());
   const Options options =
       for_all_workers(invocation.options, cluster_of(invocation.options, invocation.environment));
-  return options.flag("smoke") ? smoke_options(options, notices) : options;
+  if (options.flag("smoke")) return smoke_options(options, notices);
+  const std::vector<std::string> rates = rates_of_other_batch(options);
+  notices.insert(notices.end(), rates.begin(), rates.end());
+  return options;
 }
 
 /// Only for trainings: validation does not use the learning rate. A run that ends before its
