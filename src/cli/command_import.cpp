@@ -87,7 +87,7 @@ DatasetFacts facts_for(std::int64_t outputs, const Options& given, const Options
 void write_run(const std::filesystem::path& run_directory, const models::Graph& graph,
                const train::TrainConfig& config, const ImportedTensors& imported,
                const std::filesystem::path& file) {
-  create_run_directory(run_directory);
+  create_run_directory(run_directory, "RUN_DIR");
   io::write_file_atomically(run_directory / "config.toml", config.resolved_toml);
   io::CheckpointHeader header;
   header.model = graph.name;

@@ -134,6 +134,30 @@ void check_whole_names(const DialectSpec& dialect, std::span<const std::string> 
   }
 }
 
+/// The text behind the last of these options, or else `otherwise`.
+std::string text_behind(std::span<const std::string> words, std::string_view name,
+                        std::string_view otherwise) {
+  std::string text(otherwise);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::size_t equals = words[i].find('=');
+    if (underscored(words[i].substr(0, equals)) != name) continue;
+    if (equals != std::string::npos)
+      text = words[i].substr(equals + 1);
+    else if (i + 1 < words.size())
+      text = words[i + 1];
+  }
+  return text;
+}
+
+/// Errors: Usage for the programs of the guides that prepare data, naming the command that does.
+void refuse_preparation(std::string_view script, std::span<const std::string> words) {
+  if (script != "preprocess_imagenet.py" && script != "imagenet_to_gcs.py") return;
+  fail(ErrorKind::Usage,
+       "{} does not train but prepares data: use millrace data convert {} --raw-dir {}", script,
+       text_behind(words, "__local_scratch_dir", "OUT"),
+       text_behind(words, "__raw_data_dir", "DIR"));
+}
+
 std::int64_t launched(const Environment& environment) {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
     if (const auto size = environment(name)) return std::max(1, std::atoi(size->c_str()));
@@ -217,6 +241,16 @@ void speak_ipu(Translation& translation) {
   if (recorded || options.find("precision") != nullptr) return;
   options.set(*find_option("precision"),
               {.value = std::string("16.16"), .origin = Origin::Dialect, .where = "--dialect ipu"});
+}
+
+/// Where a trainer's line has millrace's name, says that it stands for the directory that the
+/// training was given: of the runs in it the newest one counts.
+void name_directory(Options& options) {
+  const Setting* const given = options.typed("restore-path");
+  if (given == nullptr) return;
+  Setting setting = *given;
+  setting.where += " (--dialect)";
+  options.set(*find_option("restore-path"), std::move(setting));
 }
 
 /// The scripts of the IPU trainer are commands here.
@@ -306,6 +340,7 @@ Translation read_command_line(Command command, std::span<const std::string> word
                               std::int64_t images) {
   std::vector<std::string> rest(words.begin(), words.end());
   const Spoken spoken = take_dialects(rest);
+  refuse_preparation(spoken.script, rest);
   const std::vector<DialectSpec>& dialects = spoken.dialects;
   if (!dialects.empty() && !find_option("dialect")->taken_by(command))
     fail(ErrorKind::Usage, "--dialect is not an option of this command; --help lists its options");
@@ -315,6 +350,7 @@ Translation read_command_line(Command command, std::span<const std::string> word
     translation.command = command_of(spoken.script, command);
     translation.options = load_options(translation.command, rest, max_arguments, environment);
     if (!dialects.empty()) speak_ipu(translation);
+    if (!dialects.empty() || !spoken.script.empty()) name_directory(translation.options);
     pass_over(translation, {});
     return translation;
   }

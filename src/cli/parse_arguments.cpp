@@ -97,9 +97,16 @@ std::string take_value(const OptionSpec& spec, const std::string& word,
   return text;
 }
 
+/// The value of an option as it was typed.
+struct TypedValue {
+  std::string text;
+  std::string name;  ///< the option's, or its other name
+};
+
 /// The value of an option, or the values, where the command takes a list of them.
-Setting setting_of(const OptionSpec& spec, Command command, const std::string& text) {
-  Setting setting{.value = {}, .where = fmt::format("--{}", spec.name)};
+Setting setting_of(const OptionSpec& spec, Command command, const TypedValue& typed) {
+  const std::string& text = typed.text;
+  Setting setting{.value = {}, .where = fmt::format("--{}", typed.name)};
   const bool listed = (spec.lists & static_cast<CommandSet>(command)) != 0;
   std::vector<Value> values;
   for (const std::string& piece : listed ? split_list(text) : std::vector{text}) {
@@ -118,18 +125,19 @@ Setting setting_of(const OptionSpec& spec, Command command, const std::string& t
 Options parse_arguments(Command command, std::span<const std::string> words,
                         std::size_t max_arguments) {
   Options options;
-  std::map<const OptionSpec*, std::string> texts;  // in the order of the table
+  std::map<const OptionSpec*, TypedValue> given;  // in the order of the table
   for (std::size_t next = 0; next < words.size();) {
     const std::string word = written_out(words[next++]);
     if (!word.starts_with("--") || word.size() == 2) {
       options.arguments.push_back(word);
       continue;
     }
-    const OptionSpec& spec =
-        complete(command, std::string_view(word).substr(2, word.find('=') - 2));
-    texts[&spec] = take_value(spec, word, words, next);
+    const std::string_view name = std::string_view(word).substr(2, word.find('=') - 2);
+    const OptionSpec& spec = complete(command, name);
+    given[&spec] = {.text = take_value(spec, word, words, next),
+                    .name = std::string(spec.name.starts_with(name) ? spec.name : spec.alias)};
   }
-  for (const auto& [spec, text] : texts) options.set(*spec, setting_of(*spec, command, text));
+  for (const auto& [spec, typed] : given) options.set(*spec, setting_of(*spec, command, typed));
   for (std::size_t i = 0; i < options.arguments.size(); ++i) {
     const std::string& word = options.arguments[i];
     if (word.size() > 1 && word.starts_with('-'))

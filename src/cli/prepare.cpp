@@ -12,6 +12,7 @@
 #include "cli/cluster.hpp"
 #include "cli/launch.hpp"
 #include "cli/prepare_parts.hpp"
+#include "cli/recipes.hpp"
 #include "cli/resolve.hpp"
 #include "cli/resolve_parts.hpp"
 #include "cli/run_name.hpp"
@@ -38,18 +39,19 @@ Options training_options(const Invocation& invocation, std::vector<std::string>&
   notices.insert(notices.end(), invocation.notices.begin(), invocation.notices.end());
   const Options options =
       for_all_workers(invocation.options, cluster_of(invocation.options, invocation.environment));
-  return options.flag("smoke") ? smoke_options(options, notices) : options;
+  if (options.flag("smoke")) return smoke_options(options, notices);
+  const std::vector<std::string> rates = rates_of_other_batch(options);
+  notices.insert(notices.end(), rates.begin(), rates.end());
+  return options;
 }
 
-/// Only for trainings: validation does not use the learning rate.
+/// Only for trainings: validation does not use the learning rate. A run that ends before its
+/// schedule may end in a warm-up without having one that is too long.
 void note_warmup(const train::TrainConfig& config, std::vector<std::string>& notices) {
-  const std::int64_t length =
-      config.learning_rate.horizon > 0 ? config.learning_rate.horizon : config.iterations;
-  if (config.learning_rate.warmup_iterations >= length)
-    notices.push_back(fmt::format(
-        "the warm-up covers all {} updates, so that the learning rate only rises; {} sets its "
-        "length",
-        length, config.spelled.warmup));
+  if (config.learning_rate.warmup_iterations >=
+      std::max(config.learning_rate.horizon, config.iterations))
+    notices.push_back(fmt::format("the warm-up covers all {} updates; {} sets its length",
+                                  config.iterations, config.spelled.warmup));
 }
 
 /// Opens the data of a training and resolves its options.

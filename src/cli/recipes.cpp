@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <system_error>
+#include <variant>
 
 #include "cli/options.hpp"
 #include "core/error.hpp"
@@ -65,6 +68,17 @@ std::string title_of(const fs::path& file) {
   return text.substr(std::min(text.size(), text.find_first_not_of("# ")));
 }
 
+/// Images of a weight update, if the options tell.
+std::optional<double> total_batch(const Options& options) {
+  const std::optional<std::int64_t> images = options.integer("batch-size");
+  if (!images) return std::nullopt;
+  const std::int64_t micro_batches =
+      options.integer("pipeline-depth")
+          .value_or(options.integer("gradients-to-accumulate").value_or(1));
+  return static_cast<double>(*images) * static_cast<double>(micro_batches) *
+         static_cast<double>(options.integer("replicas").value_or(1));
+}
+
 }  // namespace
 
 std::vector<fs::path> recipe_files() {
@@ -96,6 +110,28 @@ bool only_validates(const fs::path& given) {
     std::error_code unknown;
     return fs::equivalent(recipe, file, unknown);
   });
+}
+
+std::vector<std::string> rates_of_other_batch(const Options& options) {
+  std::vector<std::string> lines;
+  const std::optional<std::string> config = options.text("config");
+  // The rates of LARS do not follow the batch in proportion.
+  if (!config || options.text("optimiser") == "LARS") return lines;
+  const Options file = read_config_file(find_config(*config));
+  const std::optional<double> before = total_batch(file);
+  const std::optional<double> now = total_batch(options);
+  if (!before || !now || *before == *now) return lines;
+  for (const char* name : {"abs-learning-rate", "poly-lr-initial-lr"}) {
+    const Setting* const rate = options.find(name);
+    const Setting* const recorded = file.find(name);
+    if (rate == nullptr || recorded == nullptr || rate->where != recorded->where) continue;
+    const double value = std::get<double>(rate->value);
+    lines.push_back(
+        fmt::format("{} {} is for a total batch of {} and stays as it is; in "
+                    "proportion to that of {} it would be --{} {:.6g}",
+                    rate->where, value, *before, *now, name, value * *now / *before));
+  }
+  return lines;
 }
 
 std::string recipe_list() {

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/options.hpp"
+
 namespace millrace::cli {
 
 /// The file that --config names: a path, or the name of a recipe with or without ".toml". Errors:
@@ -19,6 +21,10 @@ namespace millrace::cli {
 
 /// Whether --config names a recipe that validates what another one has trained, and trains nothing.
 [[nodiscard]] bool only_validates(const std::filesystem::path& given);
+
+/// Lines about absolute learning rates that the file of --config has for another total batch than
+/// that of `options`, where a rate in proportion would be usual: recipes keep theirs.
+[[nodiscard]] std::vector<std::string> rates_of_other_batch(const Options& options);
 
 /// What `--config list` prints: the name of each recipe and what it trains.
 [[nodiscard]] std::string recipe_list();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -185,6 +186,14 @@ Merged merged_options(const Options& given, const Options& recorded) {
   return {.command_line = std::move(command_line), .all = std::move(all)};
 }
 
+/// The devices of one pipeline, as far as the options tell.
+std::int64_t devices_of(const Options& options) {
+  std::int64_t devices = options.integer("shards").value_or(1);
+  for (const std::string& word : split_list(options.text("device-mapping").value_or(""), ' '))
+    devices = std::max(devices, parse_number<std::int32_t>(word).value_or(0) + std::int64_t{1});
+  return devices;
+}
+
 }  // namespace
 
 Options continued_options(const Options& given, const Options& recorded) {
@@ -200,6 +209,22 @@ Options validated_options(const Options& given, const Options& recorded) {
     options.erase("available-memory-proportion");  // a number for each stage
   }
   return validated_options(std::move(options));
+}
+
+void drop_replicas(Options& options, const Options& given, std::int64_t started) {
+  const std::int64_t before = options.integer("replicas").value_or(1);
+  if (before <= 1 || given.typed("replicas") != nullptr) return;
+  options.erase("replicas");
+  const bool typed = given.typed("ranks") != nullptr;
+  std::int64_t ranks = options.integer("ranks").value_or(0);
+  if (!typed && ranks > 0) {  // those of all replicas
+    options.erase("ranks");
+    if (ranks % before == 0 || ranks < before)
+      set_own(options, "ranks", std::max<std::int64_t>(ranks / before, 1));
+  }
+  if (!typed) ranks = started;
+  if (ranks > 0 && options.find("plan") == nullptr)
+    set_own(options, "replicas", ranks / std::gcd(ranks, devices_of(options)));
 }
 
 Options validated_options(Options options) {

@@ -104,7 +104,7 @@ std::vector<std::string> find_recorded_runs(Command command, Options& options) {
     Setting setting = *given;
     const std::string where = setting.where.substr(0, setting.where.find(' '));
     if (const auto run = meant_run(std::get<std::string>(setting.value), where,
-                                   RunsWith::Checkpoints, where != kRestorePath, notices)) {
+                                   RunsWith::Checkpoints, setting.where != kRestorePath, notices)) {
       setting.value = run->string();
       options.set(*find_option("restore-path"), setting);
     }

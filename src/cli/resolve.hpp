@@ -110,6 +110,11 @@ struct Resolution {
 /// The same for a validation of the run, which may have any layout: that of the run, unless another
 /// one is given.
 [[nodiscard]] Options validated_options(const Options& given, const Options& recorded);
+/// Leaves out the replicas of the training, and the ranks that only these need, unless `given` has
+/// replicas that were typed: a validation may run on a smaller machine. Where --ranks was typed, or
+/// a launcher started processes (`started`; 0: there is none), as many replicas stay as occupy
+/// these.
+void drop_replicas(Options& options, const Options& given, std::int64_t started);
 /// Options for forward passes alone: those of the backward pass and of the length are left out.
 [[nodiscard]] Options validated_options(Options options);
 

@@ -67,20 +67,20 @@ bool holds_no_checkpoint(const std::filesystem::path& directory) {
   return !error && configured;
 }
 
-[[noreturn]] void fail_taken(const std::filesystem::path& directory) {
+[[noreturn]] void fail_taken(const std::filesystem::path& directory, std::string_view place) {
   std::error_code ignored;
   const auto checkpoints = std::filesystem::symlink_status(directory / "checkpoints", ignored);
-  fail(ErrorKind::Usage, "{}: already exists: {}", directory.string(),
-       std::filesystem::exists(checkpoints)
-           ? "continue that run with millrace restore --restore-path, or choose another --run-dir"
-           : "choose another --run-dir, or remove it first");
+  const bool holds_run = std::filesystem::exists(checkpoints);
+  fail(ErrorKind::Usage, "{}: already exists: {}choose another {}{}", directory.string(),
+       holds_run ? "continue that run with millrace restore --restore-path, or " : "", place,
+       holds_run ? "" : ", or remove it first");
 }
 
 /// Removes the files of a run without checkpoints to make room for a new one, while holding its
 /// lock. Errors: Io if that run has saved a checkpoint meanwhile.
-void clear_begun_run(const std::filesystem::path& directory) {
+void clear_begun_run(const std::filesystem::path& directory, std::string_view place) {
   const io::RunLock lock(directory);
-  if (!holds_no_checkpoint(directory)) fail_taken(directory);
+  if (!holds_no_checkpoint(directory)) fail_taken(directory, place);
   for (const std::filesystem::directory_entry& entry :
        std::filesystem::directory_iterator(directory))
     if (entry.path().filename() != ".lock") std::filesystem::remove_all(entry.path());
@@ -138,7 +138,7 @@ std::string random_tag() {
   return tag;
 }
 
-void create_run_directory(const std::filesystem::path& directory) {
+void create_run_directory(const std::filesystem::path& directory, std::string_view place) {
   const std::filesystem::path path = without_end(directory);
   make_parents(path);
   const int error = make_directory(path);
@@ -146,8 +146,8 @@ void create_run_directory(const std::filesystem::path& directory) {
     std::error_code ignored;
     const bool directory_there = std::filesystem::is_directory(path, ignored);
     if (directory_there && std::filesystem::is_empty(path, ignored)) return;
-    if (holds_no_checkpoint(path)) return clear_begun_run(path);
-    fail_taken(path);
+    if (holds_no_checkpoint(path)) return clear_begun_run(path, place);
+    fail_taken(path, place);
   }
   if (error != 0) fail_to_create(path, error);
 }

@@ -20,8 +20,10 @@ namespace millrace::cli {
 [[nodiscard]] std::string random_tag();
 
 /// Creates a new directory and its parents. The remains of a run that ended before its first
-/// checkpoint are removed. Errors: Io with the path; Usage if that run is still running.
-void create_run_directory(const std::filesystem::path& directory);
+/// checkpoint are removed. `place` is how the user gives the directory. Errors: Io with the path;
+/// Usage if that run is still running.
+void create_run_directory(const std::filesystem::path& directory,
+                          std::string_view place = "--run-dir");
 
 /// Creates the directory of a run and returns it: the given one, or a new one in the log directory.
 /// Empty if the run keeps nothing.

@@ -198,6 +198,7 @@ TEST(CommandsTest, ImportsAndInspectsATrainedNetwork) {
   const Outcome again = run_words(import);
   EXPECT_EQ(again.code, 2);
   EXPECT_TRUE(contains(again.err, run_directory)) << again.err;
+  EXPECT_TRUE(contains(again.err, "or choose another RUN_DIR\n")) << again.err;
 
   // One flipped bit is found, and is no longer a checkpoint.
   const fs::path part = fs::path(run_directory) / "checkpoints" / "ckpt-0" / "part-000.h5";

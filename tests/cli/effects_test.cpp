@@ -72,7 +72,7 @@ TEST(ScheduleOptionsTest, ReachTheConfiguration) {
   EXPECT_EQ(line("--abs-learning-rate 0.3").learning_rate.base_rate, 0.3);
   // What is said when a training diverges.
   EXPECT_EQ(line("").spelled.rate, "--base-learning-rate");
-  EXPECT_EQ(line("--lr 0.3").spelled.rate, "--abs-learning-rate");
+  EXPECT_EQ(line("--lr 0.3").spelled.rate, "--lr");
   EXPECT_EQ(line("--lr-schedule polynomial_decay_lr").spelled.rate, "--poly-lr-initial-lr");
   EXPECT_EQ(line("--warmup-iterations 9").spelled.warmup, "--warmup-iterations");
   const train::LearningRateConfig exponential =

@@ -42,6 +42,20 @@ TEST(DialectTest, TheProgramOfTheGuideMayStandInFront) {
 }
 
 /// Lengths, warm-ups and horizons in batches count the images that there are.
+// Two guides begin with programs that prepare the data.
+TEST(DialectTest, AProgramThatPreparesDataNamesTheCommandThatDoes) {
+  const auto refusal = [](const char* dialect, const char* line) {
+    return failure_of([&] { (void)read_seed(dialect, line); }).text;
+  };
+  EXPECT_EQ(
+      refusal("habana", "python3 preprocess_imagenet.py --raw_data_dir=raw --local_scratch_dir tf"),
+      "preprocess_imagenet.py does not train but prepares data: use millrace data convert tf "
+      "--raw-dir raw");
+  EXPECT_EQ(refusal("surfsara", "imagenet_to_gcs.py --nogcs_upload"),
+            "imagenet_to_gcs.py does not train but prepares data: use millrace data convert OUT "
+            "--raw-dir DIR");
+}
+
 TEST(DialectTest, LengthsFollowTheDataSetThatIsThere) {
   const auto config = [](std::string_view dialect, const char* line, std::int64_t images) {
     const Read read = read_seed(dialect, line);

@@ -219,6 +219,14 @@ TEST(PrecedenceTest, ConflictsInOnePlaceAreRefused) {
     EXPECT_EQ(failure.kind, ErrorKind::Usage) << line;
     EXPECT_TRUE(contains(failure.text, "exclude each other")) << failure.text;
   }
+  EXPECT_EQ(failure_of([] {
+              (void)train_options("--save-checkpoint-steps 60 --ckpts-per-epoch 2");
+            }).text,
+            "--save-checkpoint-steps and --ckpts-per-epoch exclude each other: give one of them");
+  EXPECT_EQ(failure_of([] {
+              (void)train_options("--save-check=60 --checkp 2 --ckpts-per-epoch 2");
+            }).text,
+            "--checkpoint-every and --ckpts-per-epoch exclude each other: give one of them");
   EXPECT_EQ(
       failure_of([] {
         check_conflicts(parse_config("[train]\nepochs = 3\niterations = 4\n", "a.toml"));

@@ -20,7 +20,9 @@
 #include "io/data/dataset_kinds.hpp"
 #include "io/tools/generate.hpp"
 #include "support.hpp"
+#include "tests/io/images/test_images.hpp"
 #include "tests/support/leftover.hpp"
+#include "train/network_facts.hpp"
 #include "train/setup.hpp"
 
 namespace millrace::cli {
@@ -60,7 +62,8 @@ class PrepareTest : public ::testing::Test {
   }
 
   /// A checkpoint of the run as its training would leave it.
-  [[nodiscard]] fs::path save(const train::TrainConfig& config) const {
+  [[nodiscard]] fs::path save(const train::TrainConfig& config,
+                              const std::string& network = "") const {
     const std::vector<float> values = {1.0F};
     io::NamedTensor tensor;
     tensor.info.name = "fc1/bias";
@@ -69,6 +72,7 @@ class PrepareTest : public ::testing::Test {
     io::CheckpointHeader header;
     header.iteration = 3;
     header.config_toml = config.resolved_toml;
+    header.network = network;
     return io::write_checkpoint(run_ / "checkpoints", header, {&tensor, 1});
   }
   [[nodiscard]] PreparedRun restore(const std::string& rest = "",
@@ -295,7 +299,14 @@ TEST_F(PrepareTest, ValidationKeepsTheLayoutOfTheRun) {
     pipeline::RankMap ranks;
   };
   const Case cases[] = {
-      {"--shards 3 --pipeline-splits auto --replicas 2", "", {0, 1, 2}, {3, 2, 6}},
+      {"--shards 3 --pipeline-splits auto --replicas 2", "", {0, 1, 2}, {3, 1, 3}},
+      {"--shards 3 --pipeline-splits auto --replicas 2", "--replicas 2", {0, 1, 2}, {3, 2, 6}},
+      {"--shards 3 --pipeline-splits auto --replicas 2", "--ranks 6", {0, 1, 2}, {3, 2, 6}},
+      {"--shards 3 --pipeline-splits auto --replicas 2", "--ranks 1", {0, 1, 2}, {3, 1, 1}},
+      {"--shards 3 --pipeline-splits auto --replicas 2 --ranks 2", "", {0, 1, 2}, {3, 1, 1}},
+      {"--shards 2 --pipeline-splits auto --replicas 2 --ranks 4", "", {0, 1}, {2, 1, 2}},
+      {"--replicas 16", "", {0}, {1, 1, 1}},
+      {"--replicas 16", "--ranks 4", {0}, {1, 4, 4}},
       {"--shards 3 --pipeline-splits auto --ranks 1", "", {0, 1, 2}, {3, 1, 1}},
       {"--shards 3 --pipeline-splits auto", "--ranks 1", {0, 1, 2}, {3, 1, 1}},
       {"--shards 3 --pipeline-splits auto", "--shards 2", {0, 1}, {2, 1, 2}},
@@ -332,6 +343,34 @@ TEST_F(PrepareTest, ValidationKeepsTheLayoutOfTheRun) {
   }
 }
 
+// The ranks that a launcher started are those of the replicas, however many the training had.
+TEST_F(PrepareTest, ReplicasOfAValidationOccupyTheProcessesThatWereStarted) {
+  struct Case {
+    const char* recorded;
+    std::int64_t started;
+    std::int64_t replicas;
+  };
+  const Case cases[] = {{"--replicas 512", 0, 1},
+                        {"--replicas 512", 1, 1},
+                        {"--replicas 512", 4, 4},
+                        {"--replicas 2 --shards 3", 3, 1},
+                        {"--replicas 2 --shards 3", 6, 2},
+                        {"--replicas 2 --shards 4", 2, 1},
+                        {"--replicas 2 --device-mapping 0 1 0", 4, 2},
+                        {"--replicas 2 --plan plan.json", 4, 1}};
+  for (const Case& c : cases) {
+    Options options = train_options(c.recorded);
+    drop_replicas(options, {}, c.started);
+    EXPECT_EQ(options.integer("replicas").value_or(1), c.replicas) << c.recorded << c.started;
+  }
+  // Those of a recipe are those of its training, too.
+  Options options = train_options("--replicas 8");
+  Options recipe;
+  impose(recipe, "replicas", std::int64_t{8});
+  drop_replicas(options, recipe, 0);
+  EXPECT_EQ(options.find("replicas"), nullptr);
+}
+
 TEST_F(PrepareTest, ValidationNeedsNoTrainingImages) {
   (void)save(train("--batch-size 8 --epochs 2").config);
   fs::remove(data_ / "data_batch_1.bin");
@@ -341,11 +380,55 @@ TEST_F(PrepareTest, ValidationNeedsNoTrainingImages) {
   EXPECT_EQ(run.data.train, nullptr);
 }
 
-// A rate that only rises is worth a line to who trains so, and none to who looks at the weights.
+/// A set of class folders with an image each for training and validation.
+void write_classes(const fs::path& folder, std::initializer_list<const char*> names) {
+  const io::Bytes image = io::encode_jpeg(io::make_image(40, 40));
+  for (const char* split : {"train", "val"})
+    for (const char* name : names) {
+      fs::create_directories(folder / split / name);
+      std::ofstream(folder / split / name / "1.JPEG", std::ios::binary)
+          .write(reinterpret_cast<const char*>(image.data()),
+                 static_cast<std::streamsize>(image.size()));
+    }
+}
+
+// words.txt says what people call the classes of tiny-imagenet; their folders tell them apart.
+TEST_F(PrepareTest, DataWithoutNamesForPeopleHaveTheClassesOfTheRunAndKeepItsNames) {
+  using Names = std::vector<std::string>;
+  const fs::path folder = root_.path() / "tiny";
+  write_classes(folder, {"n01", "n02"});
+  std::ofstream(folder / "words.txt") << "n01\tgoldfish, Carassius\nn02\tmoss\n";
+  const Names names = {"n01 (goldfish, Carassius)", "n02 (moss)"};
+  {
+    const PreparedRun run =
+        prepare_training(invocation(Command::Train,
+                                    "--dataset imagenet --image-size 32 --batch-size 2 --epochs 1 "
+                                    "--data-dir " +
+                                        folder.string() + " --run-dir " + run_.string()),
+                         world());
+    EXPECT_EQ(run.config.data.class_names, names);
+    (void)save(run.config, to_json(train::facts_of(run.config)));
+  }
+  const auto validate = [&] {
+    return prepare_validation(invocation(Command::Validate, "--restore-path " + run_.string() +
+                                                                " --data-dir " + folder.string()),
+                              world());
+  };
+  std::ofstream(folder / "words.txt") << "n02\tliverwort\n";
+  EXPECT_EQ(validate().config.data.class_names,
+            (Names{"n01 (goldfish, Carassius)", "n02 (liverwort)"}));
+  fs::remove(folder / "words.txt");
+  EXPECT_EQ(restore().config.data.class_names, names);
+  fs::remove_all(folder / "train");
+  EXPECT_EQ(validate().config.data.class_names, names);
+  fs::rename(folder / "val/n02", folder / "val/n03");
+  EXPECT_TRUE(
+      contains(failure_of([&] { (void)validate(); }).text, "class 1 is n03 there, but n02 in "));
+}
+
+// A warm-up without an end is worth a line to who trains so, and none to who looks at the weights.
 TEST_F(PrepareTest, OnlyTrainingSpeaksOfALongWarmUp) {
-  const std::string said =
-      "the warm-up covers all 16 updates, so that the learning rate only rises; --warmup-epochs "
-      "sets its length";
+  const std::string said = "the warm-up covers all 16 updates; --warmup-epochs sets its length";
   // A longer one, such as the default, is cut at the end of the run.
   for (const char* warmup : {"", " --warmup-epochs 2", " --warmup-epochs 50"}) {
     fs::remove_all(run_);
@@ -361,6 +444,19 @@ TEST_F(PrepareTest, OnlyTrainingSpeaksOfALongWarmUp) {
   const PreparedRun validation =
       prepare_validation(invocation(Command::Validate, "--restore-path " + run_.string()), world());
   EXPECT_TRUE(validation.notices.empty()) << validation.notices.front();
+}
+
+// The updates are those of the run, which may be fewer than its learning rates are planned for.
+TEST_F(PrepareTest, ALongWarmUpCountsTheUpdatesOfTheRun) {
+  const auto notices = [&](const std::string& line) {
+    fs::remove_all(run_);
+    return train("--batch-size 8 " + line).notices;
+  };
+  EXPECT_EQ(notices("--epochs 2 --max-iterations 4 --warmup-epochs 2"),
+            (std::vector<std::string>{
+                "the warm-up covers all 4 updates; --warmup-epochs sets its length"}));
+  EXPECT_TRUE(notices("--epochs 2 --max-iterations 4 --warmup-epochs 1").empty());
+  EXPECT_TRUE(notices("--iterations 9 --warmup-iterations 6 --lr-horizon 6").empty());
 }
 
 TEST_F(PrepareTest, AShorterWarmUpIsNotSpokenOf) {

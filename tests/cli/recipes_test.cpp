@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "cli/prepare.hpp"
+#include "cli/recipes.hpp"
 #include "cli/smoke.hpp"
 #include "seed_lines.hpp"
 
@@ -252,6 +253,38 @@ TEST(SmokeTest, NamesWhatEachReductionReplaces) {
   EXPECT_EQ(reductions_of(cifar + "--iterations 6 --warmup-iterations 1 --log-freq 1 "
                                   "--no-validation"),
             Lines{});
+}
+
+// A recipe is not changed without a word, nor a rate that fits its batch doubted.
+TEST(RecipesTest, ARateForAnotherBatchIsSaidToStay) {
+  const auto said = [](const std::string& recipe, const std::string& rest) {
+    return rates_of_other_batch(train_options("--config " + file_of(recipe).string() + " " + rest));
+  };
+  const std::string nvidia = "nvidia-resnet50-fp16-8gpu";
+  const std::vector<std::string> lines = said(nvidia, "--batch-size 32");
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_TRUE(lines[0].starts_with(file_of(nvidia).string() + ":")) << lines[0];
+  EXPECT_TRUE(contains(lines[0],
+                       "abs-learning-rate 2.048 is for a total batch of 2048 and stays as it is; "
+                       "in proportion to that of 256 it would be --abs-learning-rate 0.256"))
+      << lines[0];
+  EXPECT_EQ(said(nvidia, "--replicas 1 --gradients-to-accumulate 4").size(), 1U);
+  for (const char* same : {"", "--batch-size 32 --gradients-to-accumulate 8",
+                           "--batch-size 32 --abs-learning-rate 1", "--batch-size 32 --lr 2.048"})
+    EXPECT_TRUE(said(nvidia, same).empty()) << same;
+  EXPECT_TRUE(said("ipu-resnet50-4stages", "--batch-size 1").empty());
+  EXPECT_TRUE(said("habana-resnet50-lars-8workers", "--batch-size 1").empty());
+  const TemporaryDirectory folder;
+  const fs::path own = folder / "own.toml";
+  std::ofstream(own) << "[train]\nbatch-size = 8\n[lr]\nlr-schedule = \"polynomial_decay_lr\"\n"
+                        "poly-lr-initial-lr = 0.1\n";
+  const Options options = train_options("--batch-size 4 --config " + own.string());
+  EXPECT_EQ(
+      rates_of_other_batch(options),
+      (std::vector<std::string>{
+          own.string() + ":5: [lr] poly-lr-initial-lr 0.1 is for a total batch of 8 and stays "
+                         "as it is; in proportion to that of 4 it would be "
+                         "--poly-lr-initial-lr 0.05"}));
 }
 
 // Whatever was given is still there, or is named in a line.

@@ -104,7 +104,10 @@ TEST_F(RecordedRunsTest, TheDirectoryOfATrainingMeansItsNewestRun) {
       {"--dialect nvidia --mode=evaluate --log_dir ", "--log_dir"},
       {"--dialect habana imagenet_main.py --eval_only --model_dir ", "--model_dir"},
       {"--dialect habana imagenet_main.py --eval_only -md ", "-md"},
-      {"--dialect surfsara resnet_eval.py --model_dir ", "--model_dir"}};
+      {"--dialect surfsara resnet_eval.py --model_dir ", "--model_dir"},
+      {"--dialect nvidia ./scripts/RN50_FP16_EVAL.sh . data ", "--restore-path"},
+      {"--dialect ipu python3 validation.py --restore-path ", "--restore-path"},
+      {"--dialect ipu restore.py --restore-path ", "--restore-path"}};
   for (const auto& [line, spelled] : lines) {
     const Meant meant = meant_by(line + root(), Command::Train);
     EXPECT_EQ(meant.path, newest) << line;

@@ -64,6 +64,8 @@ TEST(RunDirectoryTest, ExistingOneIsRefusedWithARemedy) {
             root.path().string() +
                 ": already exists: continue that run with millrace restore --restore-path, or "
                 "choose another --run-dir");
+  EXPECT_TRUE(contains(failure_of([&] { create_run_directory(root.path(), "RUN_DIR"); }).text,
+                       "or choose another RUN_DIR"));
 }
 
 /// Killed before its first checkpoint.
