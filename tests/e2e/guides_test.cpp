@@ -117,7 +117,7 @@ TEST(IpuGuideTest, CifarFromTheFirstLineToTheLast) {
   }
   // The same training as a pipeline. Without splits the possible ones are listed, line by line.
   const Words staged = line + Words{"--shards 2 --ranks 1 --run-dir", place / "staged"};
-  expect_end(with_environment(data, staged), 2,
+  expect_end(with_environment(data, staged + "--pipeline-schedule Interleaved"), 2,
              {"Need 1 of ['b1/0/relu', 'b2/0/relu', 'b3/0/relu']\n", "\nb2/0/relu ",
               "\n--pipeline-splits auto would select: "});
   expect_end(with_environment(data, staged + "--pipeline-splits b2/0/relu"), 0);

@@ -317,9 +317,10 @@ TEST(LayoutMistakesTest, AreRefusedBeforeAnythingIsTrained) {
     expect_end(train(directory / "run", kRun + layout), 2, {text});
     EXPECT_FALSE(std::filesystem::exists(directory / "run"));
   };
-  refused("--shards 2", "--pipeline-splits not specified or wrong number of splits. Need 1 of [");
+  const Words open = "--shards 2 --pipeline-schedule 1F1B";
+  refused(open, "--pipeline-splits not specified or wrong number of splits. Need 1 of [");
   // The table of possible cuts has a line for each, whoever starts the ranks.
-  expect_end(mpirun(2, usual_training(directory / "run", kRun + "--shards 2")), 2,
+  expect_end(mpirun(2, usual_training(directory / "run", kRun + open)), 2,
              {"Need 1 of [", "\nb2/0/relu ", "\n--pipeline-splits auto would select: "});
   refused("--shards 2 --pipeline-splits b9/9/relu", "b9/9/relu");
   refused("--shards 3 --pipeline-splits b3/0/relu b2/0/relu", "order");
