@@ -66,7 +66,7 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
   train::Together(world).lead([&] {
     output.emplace(prepared, options);
     print_notices(options, notices_of(prepared.run));
-    if (const std::string notice = load_notice(cores); !notice.empty()) print_error(notice);
+    warn_of_load(cores);
     output->begin();
   });
   const train::DataBenchResult result =

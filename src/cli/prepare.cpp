@@ -37,7 +37,7 @@ namespace {
 /// The options of a training, reduced with --smoke.
 Options training_options(const Invocation& invocation, std::vector<std::string>& notices) {
   notices.insert(notices.end(), invocation.notices.begin(), invocation.notices.end());
-  const Options options =
+  Options options =
       for_all_workers(invocation.options, cluster_of(invocation.options, invocation.environment));
   if (options.flag("smoke")) return smoke_options(options, notices);
   const std::vector<std::string> rates = rates_of_other_batch(options);
@@ -285,9 +285,10 @@ std::string load_notice(double load, int cores) {
                      kLoadNotice, load, cores);
 }
 
-std::string load_notice(int cores) {
+void warn_of_load(int cores) {
   double load = 0.0;
-  return ::getloadavg(&load, 1) == 1 ? load_notice(load, cores) : std::string();
+  if (::getloadavg(&load, 1) != 1) return;
+  if (const std::string notice = load_notice(load, cores); !notice.empty()) print_error(notice);
 }
 
 PreparedRun prepare_training(const Invocation& invocation, const comm::World& world) {
