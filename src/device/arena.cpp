@@ -8,6 +8,7 @@
 
 #include "core/text.hpp"
 #include "device/compat.hpp"
+#include "device/fake_device.hpp"
 
 namespace millrace::device {
 namespace {
@@ -44,10 +45,33 @@ std::shared_ptr<std::byte> allocate(const char* label, std::int64_t bytes) {
   return {owner, allocation + (up - address % up) % up};
 }
 
+std::shared_ptr<std::byte> device_memory(std::int64_t bytes) {
+  if constexpr (kFakeDevice) {
+    return fake::allocate(bytes);
+  } else {
+    return allocate<MemorySpace>("arena", bytes);
+  }
+}
+
+/// Copies bytes, at least one of whose ends is device memory, and waits.
+template <class To, class From>
+void copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  if (bytes == 0) return;  // an empty range may have no address
+  const auto n = static_cast<std::size_t>(bytes);
+  if constexpr (kFakeDevice) {
+    fake::wait();
+    const fake::Access access;
+    std::memcpy(to, from, n);
+  } else if constexpr (kOnCores) {
+    std::memcpy(to, from, n);
+  } else {
+    Kokkos::deep_copy(To(to, n), From(from, n));
+  }
+}
+
 }  // namespace
 
-Arena::Arena(std::int64_t bytes)
-    : bytes_(aligned(bytes)), base_(allocate<MemorySpace>("arena", bytes_)) {
+Arena::Arena(std::int64_t bytes) : bytes_(aligned(bytes)), base_(device_memory(bytes_)) {
   if (base_ == nullptr)
     fail(ErrorKind::Config,
          "out of device memory: cannot allocate {} for activations and weights; use a smaller "
@@ -74,35 +98,18 @@ void clear(std::byte* device, std::int64_t bytes) {
 }
 
 void copy_to_device(std::byte* device, const std::byte* host, std::int64_t bytes) {
-  if (bytes == 0) return;  // an empty range may have no address
-  const auto n = static_cast<std::size_t>(bytes);
-  if constexpr (kHostAccessible) {
-    std::memcpy(device, host, n);
-  } else {
-    Kokkos::deep_copy(Bytes(device, n), ConstHostBytes(host, n));
-  }
+  copy<Bytes, ConstHostBytes>(device, host, bytes);
 }
 
 void copy_within(std::byte* to, const std::byte* from, std::int64_t bytes) {
-  const auto n = static_cast<std::size_t>(bytes);
-  if constexpr (kHostAccessible) {
-    std::memcpy(to, from, n);
-  } else {
-    Kokkos::deep_copy(Bytes(to, n), ConstBytes(from, n));
-  }
+  copy<Bytes, ConstBytes>(to, from, bytes);
 }
 
 void copy_to_host(std::byte* host, const std::byte* device, std::int64_t bytes) {
-  if (bytes == 0) return;  // an empty range may have no address
-  const auto n = static_cast<std::size_t>(bytes);
-  if constexpr (kHostAccessible) {
-    std::memcpy(host, device, n);
-  } else {
-    Kokkos::deep_copy(HostBytes(host, n), ConstBytes(device, n));
-  }
+  copy<HostBytes, ConstBytes>(host, device, bytes);
 }
 
-#if MILLRACE_ON_HOST
+#if MILLRACE_ON_HOST && !defined(MILLRACE_FAKE_DEVICE)
 void copy_to_host(std::span<const HostCopy> copies) {
   constexpr std::int64_t kPiece = 1 << 20;  // so that threads share large tensors as well
   std::vector<HostCopy> pieces;

@@ -7,6 +7,7 @@
 // tensor        the storage types that kernels support
 // arena         the single allocation of a device, used through offsets that a plan computes
 // host_buffer   host memory that the device copies its input from
+// fake_device   cores that behave like an accelerator, for tests (preset fake-device)
 // vendor_scope  marks calls into libraries that allocate memory themselves
 //
 // Kernels take an execution-space instance and device pointers, never host pointers, and never loop

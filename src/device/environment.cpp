@@ -25,6 +25,7 @@
 #include "core/instruction_level.hpp"
 #include "core/text.hpp"
 #include "device/compat.hpp"
+#include "device/fake_device.hpp"
 
 namespace millrace::device {
 namespace {
@@ -70,7 +71,7 @@ void require_no_kokkos_settings() {
 }
 
 void initialise_kokkos(int threads, int gpu) {
-  const bool chosen = gpu >= 0 && !kHostAccessible;
+  const bool chosen = gpu >= 0 && !computes_on_cores();
 #if KOKKOS_VERSION >= 30700
   Kokkos::InitializationSettings settings;
   settings.set_num_threads(threads).set_disable_warnings(true);
@@ -150,7 +151,11 @@ Environment::Environment(int threads, int gpu) {
 #ifdef _OPENMP
   // Threads that are there already did not inherit it.
 #pragma omp parallel num_threads(threads)
-  SubnormalsAsZero::from_now_on();
+  {
+    SubnormalsAsZero::from_now_on();
+    if constexpr (kFakeDevice)
+      if (omp_get_thread_num() > 0) fake::belong_to_device();
+  }
 #endif
 }
 
@@ -204,7 +209,7 @@ std::string_view vendor_cap() {
   return level_cap() ? "MILLRACE_MAX_ISA" : "";
 }
 
-bool computes_on_cores() { return kHostAccessible; }
+bool computes_on_cores() { return MILLRACE_ON_HOST == 1; }
 
 int available_cores() {
   cpu_set_t mask;
@@ -234,8 +239,9 @@ std::string describe_arithmetic() {
 std::string describe_kernels() {
   std::string text = describe_arithmetic();
   if (!vendor_cap().empty()) text += fmt::format("; capped by {}", vendor_cap());
+  if (kFakeDevice) text += "; on the fake device, which is for tests and slow";
 #ifndef MILLRACE_ONEDNN
-  if (kHostAccessible)
+  if (computes_on_cores())
     text += "; built without oneDNN: convolutions run as plain loops and are many times slower";
 #endif
   return text;
@@ -243,9 +249,9 @@ std::string describe_kernels() {
 
 std::string describe_environment() {
   cap_vendor_library();
-  return fmt::format("{}, {} threads; {}; Kokkos {}.{}.{}", ExecutionSpace::name(),
-                     ExecutionSpace().concurrency(), vendor_library(), KOKKOS_VERSION / 10000,
-                     KOKKOS_VERSION / 100 % 100, KOKKOS_VERSION % 100);
+  return fmt::format("{}{}, {} threads; {}; Kokkos {}.{}.{}", kFakeDevice ? "fake device of " : "",
+                     ExecutionSpace::name(), ExecutionSpace().concurrency(), vendor_library(),
+                     KOKKOS_VERSION / 10000, KOKKOS_VERSION / 100 % 100, KOKKOS_VERSION % 100);
 }
 
 }  // namespace millrace::device

@@ -47,7 +47,8 @@ void expect_threads(int threads);
 /// that is free. So that resident memory is that of what exists.
 void release_unused();
 
-/// Whether kernels run on CPU cores in this build; otherwise they run on a GPU.
+/// Whether kernels run on CPU cores in this build, with the memory of this process; otherwise they
+/// run on a GPU, with its memory. True for the fake device, whatever kOnCores says.
 [[nodiscard]] bool computes_on_cores();
 
 /// Number of cores that this process may use, according to its affinity mask.

@@ -4,16 +4,15 @@
 #include <algorithm>
 
 #include "device/compat.hpp"
+#include "device/fake_device.hpp"
 
 namespace millrace::device {
 
-static_assert(
-    kHostAccessible == Kokkos::SpaceAccessibility<Kokkos::HostSpace, MemorySpace>::accessible,
-    "this Kokkos backend does not run on the host: add it to the list in device/parallel.hpp");
-
-void fence(const ExecutionSpace& space) { space.fence(); }
-
 #if MILLRACE_ON_HOST
+static_assert(Kokkos::SpaceAccessibility<Kokkos::HostSpace, MemorySpace>::accessible,
+              "this Kokkos backend does not run on the host: add it to the list in "
+              "device/parallel.hpp");
+
 namespace {
 
 /// Runs the functor over part `part` of [0, n), cut into `parts` equal parts.
@@ -29,13 +28,31 @@ struct Part {
 
 }  // namespace
 
-void launch(const char* label, const ExecutionSpace& space, std::int64_t n, RangeFunction run,
-            const void* functor) {
+void run_on_cores(const char* label, const ExecutionSpace& space, std::int64_t n, RangeFunction run,
+                  const void* functor) {
   const auto parts = std::min<std::int64_t>(n, space.concurrency());
   using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<std::int64_t>,
                                      Kokkos::Schedule<Kokkos::Static>>;
   Kokkos::parallel_for(label, Policy(space, 0, parts), Part{run, functor, n, parts});
 }
+
+void launch(const char* label, const ExecutionSpace& space, std::int64_t n, RangeFunction run,
+            FunctorBytes functor) {
+  if constexpr (kFakeDevice) {
+    fake::enqueue({.label = label, .n = n, .run = run, .functor = functor});
+  } else {
+    run_on_cores(label, space, n, run, functor.data);
+  }
+}
+
+void queue_call(RangeFunction call, FunctorBytes functor) {
+  fake::enqueue({.label = "library", .n = fake::kLibraryCall, .run = call, .functor = functor});
+}
 #endif
+
+void fence(const ExecutionSpace& space) {
+  if constexpr (kFakeDevice) fake::wait();
+  space.fence();
+}
 
 }  // namespace millrace::device

@@ -11,7 +11,7 @@ using device::ExecutionSpace;
 using device::parallel;
 
 // A work item is a few pixels with all their channels on CPUs, one element on GPUs.
-constexpr bool kRows = device::kHostAccessible;
+constexpr bool kRows = device::kOnCores;
 constexpr std::int64_t kItemElements = 4096;
 // Number of channels of a sample that are summed together in registers.
 constexpr std::int64_t kStrip = kRows ? 64 : 1;
@@ -111,7 +111,7 @@ struct ScaleBackward {
     const std::int64_t first = item % strips * kStrip;
     const std::int64_t lanes = s.channels - first < kStrip ? s.channels - first : kStrip;
     const std::int64_t row = sample * s.channels + first;
-    float factor[kStrip];
+    float factor[kStrip] = {};
     float sum[kStrip] = {};
     for (std::int64_t j = 0; j < lanes; ++j) factor[j] = to_float(scale[row + j]);
     for (std::int64_t p = 0; p < s.pixels; ++p) {

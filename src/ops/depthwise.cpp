@@ -27,7 +27,7 @@ constexpr std::int64_t kFewestRows = 4;
 template <class F>
 KOKKOS_INLINE_FUNCTION void for_strips(std::int64_t channels, const F& f) {
   std::int64_t c = 0;
-  if constexpr (device::kHostAccessible) {
+  if constexpr (device::kOnCores) {
     for (; c + 32 <= channels; c += 32) f.template operator()<32>(c);
     for (; c + 8 <= channels; c += 8) f.template operator()<8>(c);
   }

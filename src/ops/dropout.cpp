@@ -10,10 +10,10 @@ using device::ExecutionSpace;
 using device::parallel;
 
 // Number of random blocks of four words computed side by side, in vectors on CPUs.
-constexpr std::int64_t kBlocks = device::kHostAccessible ? 16 : 1;
+constexpr std::int64_t kBlocks = device::kOnCores ? 16 : 1;
 constexpr std::int64_t kWords = 4 * kBlocks;
 // Elements of one sample per work item; a multiple of kWords.
-constexpr std::int64_t kRun = device::kHostAccessible ? 4096 : 4;
+constexpr std::int64_t kRun = device::kOnCores ? 4096 : 4;
 static_assert(kRun % kWords == 0);
 
 std::int64_t runs_of(const SampleShape& shape) { return (shape.elements + kRun - 1) / kRun; }

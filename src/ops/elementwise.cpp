@@ -2,39 +2,55 @@
 #include "ops/elementwise.hpp"
 
 #include "ops/instantiate.hpp"
+#include "ops/lanes.hpp"
 
 namespace millrace::ops {
 namespace {
 
 using device::ExecutionSpace;
 
-// Elements per work item: enough for vector loops on CPUs, one on GPUs.
-constexpr std::int64_t kBlock = device::kHostAccessible ? 4096 : 1;
+// Elements per work item: enough for vector loops on cores, one access of 16-bit values on
+// accelerators.
+constexpr std::int64_t kBlock = device::kOnCores ? 4096 : 8;
 
+/// Runs body.template run<W>(i) for elements [i, i + W), which do not depend on others.
 template <class Body>
 struct Blocks {
   Body body;
   std::int64_t n;
+  bool aligned;  ///< for accesses to several elements at once
+
   KOKKOS_FUNCTION void operator()(std::int64_t block) const {
     const std::int64_t first = block * kBlock;
     const std::int64_t last = first + kBlock < n ? first + kBlock : n;
+    if constexpr (!device::kOnCores) {
+      if (aligned && last - first == kBlock) return body.template run<kBlock>(first);
+    }
     MILLRACE_SIMD
-    for (std::int64_t i = first; i < last; ++i) body(i);
+    for (std::int64_t i = first; i < last; ++i) body.template run<1>(i);
   }
 };
 
+template <class... Pointers>
+bool are_aligned(const Pointers*... pointers) {
+  return ((reinterpret_cast<std::uintptr_t>(pointers) % lanes::kAccessBytes == 0) && ...);
+}
+
 template <std::size_t kLabelSize, class Body>
 void for_elements(const char (&label)[kLabelSize], const ExecutionSpace& space, std::int64_t n,
-                  const Body& body) {
-  device::parallel(label, space, (n + kBlock - 1) / kBlock, Blocks<Body>{body, n});
+                  bool aligned, const Body& body) {
+  device::parallel(label, space, (n + kBlock - 1) / kBlock, Blocks<Body>{body, n, aligned});
 }
 
 template <class T, Activation kFn>
 struct ActivationForward {
   T* y;
   const T* x;
-  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const {
-    y[i] = store_fn<T, kFn>(to_float(x[i]));
+  template <int W>
+  KOKKOS_INLINE_FUNCTION void run(std::int64_t i) const {
+    const LanesIn<W, T> in(x + i);
+    LanesOut<W, T> out(y + i);
+    for (int j = 0; j < W; ++j) out.set(j, store_fn<T, kFn>(to_float(in[j])));
   }
 };
 
@@ -43,8 +59,14 @@ struct ActivationBackward {
   T* dx;
   const T* dy;
   const T* x;
-  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const {
-    dx[i] = store_exact<T>(rounded_fn_gradient<T, kFn>(to_float(dy[i]), to_float(x[i])));
+  template <int W>
+  KOKKOS_INLINE_FUNCTION void run(std::int64_t i) const {
+    const LanesIn<W, T> gradient(dy + i);
+    const LanesIn<W, T> in(x + i);
+    LanesOut<W, T> out(dx + i);
+    for (int j = 0; j < W; ++j)
+      out.set(j,
+              store_exact<T>(rounded_fn_gradient<T, kFn>(to_float(gradient[j]), to_float(in[j]))));
   }
 };
 
@@ -53,8 +75,37 @@ struct AddForward {
   T* y;
   const T* a;
   const T* b;
-  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const {
-    y[i] = store_fn<T, kFn>(rounded_as<T>(to_float(a[i]) + to_float(b[i])));
+  template <int W>
+  KOKKOS_INLINE_FUNCTION void run(std::int64_t i) const {
+    const LanesIn<W, T> left(a + i);
+    const LanesIn<W, T> right(b + i);
+    LanesOut<W, T> out(y + i);
+    for (int j = 0; j < W; ++j)
+      out.set(j, store_fn<T, kFn>(rounded_as<T>(to_float(left[j]) + to_float(right[j]))));
+  }
+};
+
+struct Accumulate {
+  float* total;
+  const float* part;
+  template <int W>
+  KOKKOS_INLINE_FUNCTION void run(std::int64_t i) const {
+    const LanesIn<W, float> before(total + i);
+    const LanesIn<W, float> added(part + i);
+    LanesOut<W, float> out(total + i);
+    for (int j = 0; j < W; ++j) out.set(j, before[j] + added[j]);
+  }
+};
+
+template <class To, class From>
+struct Convert {
+  To* y;
+  const From* x;
+  template <int W>
+  KOKKOS_INLINE_FUNCTION void run(std::int64_t i) const {
+    const LanesIn<W, From> in(x + i);
+    LanesOut<W, To> out(y + i);
+    for (int j = 0; j < W; ++j) out.set(j, store_as<To>(to_float(in[j])));
   }
 };
 
@@ -64,7 +115,7 @@ template <class T>
 void activation_forward(const ExecutionSpace& space, T* y, const T* x, std::int64_t n,
                         Activation fn) {
   dispatch_fn(fn, [&]<Activation kFn>() {
-    for_elements("activation", space, n, ActivationForward<T, kFn>{y, x});
+    for_elements("activation", space, n, are_aligned(y, x), ActivationForward<T, kFn>{y, x});
   });
 }
 
@@ -72,7 +123,8 @@ template <class T>
 void activation_backward(const ExecutionSpace& space, T* dx, const T* dy, const T* x,
                          std::int64_t n, Activation fn) {
   dispatch_fn(fn, [&]<Activation kFn>() {
-    for_elements("activation dx", space, n, ActivationBackward<T, kFn>{dx, dy, x});
+    for_elements("activation dx", space, n, are_aligned(dx, dy, x),
+                 ActivationBackward<T, kFn>{dx, dy, x});
   });
 }
 
@@ -80,32 +132,30 @@ template <class T>
 void add_forward(const ExecutionSpace& space, T* y, const T* a, const T* b, std::int64_t n,
                  Activation fn) {
   dispatch_fn(fn, [&]<Activation kFn>() {
-    for_elements("add", space, n, AddForward<T, kFn>{y, a, b});
+    for_elements("add", space, n, are_aligned(y, a, b), AddForward<T, kFn>{y, a, b});
   });
 }
 
 template <class T>
 void add_gradients(const ExecutionSpace& space, T* sum, const T* a, const T* b, std::int64_t n) {
-  for_elements("add gradients", space, n, AddForward<T, Activation::None>{sum, a, b});
+  for_elements("add gradients", space, n, are_aligned(sum, a, b),
+               AddForward<T, Activation::None>{sum, a, b});
 }
 
 void accumulate(const ExecutionSpace& space, float* total, const float* part, std::int64_t n,
                 bool first) {
   if (first) return convert(space, total, part, n);
-  for_elements(
-      "accumulate", space, n, KOKKOS_LAMBDA(std::int64_t i) { total[i] += part[i]; });
+  for_elements("accumulate", space, n, are_aligned(total, part), Accumulate{total, part});
 }
 
 template <class T>
 void convert(const ExecutionSpace& space, T* y, const float* x, std::int64_t n) {
-  for_elements(
-      "convert", space, n, KOKKOS_LAMBDA(std::int64_t i) { y[i] = store_as<T>(x[i]); });
+  for_elements("convert", space, n, are_aligned(y, x), Convert<T, float>{y, x});
 }
 
 template <class T>
 void widen(const ExecutionSpace& space, float* y, const T* x, std::int64_t n) {
-  for_elements(
-      "widen", space, n, KOKKOS_LAMBDA(std::int64_t i) { y[i] = to_float(x[i]); });
+  for_elements("widen", space, n, are_aligned(y, x), Convert<float, T>{y, x});
 }
 
 MILLRACE_INSTANTIATE(activation_forward)

@@ -47,9 +47,15 @@ struct NormShape {
   [[nodiscard]] std::int64_t coefficient_floats() const { return 3 * instances() * channels; }
   /// Doubles in the moments or the sums of one part of a batch.
   [[nodiscard]] std::int64_t part_doubles() const { return 2 * channels; }
-  /// Floats of scratch that the reducing kernels need.
-  [[nodiscard]] std::int64_t scratch_floats() const {
+  /// Floats of scratch that the reducing kernels need: two sums of every chunk and lane, and the
+  /// same of the first level of a sum in two levels.
+  [[nodiscard]] std::int64_t chunk_floats() const {
     return 2 * instances() * tiling.chunks * tiling.width;
+  }
+  [[nodiscard]] std::int64_t scratch_floats() const {
+    const Tiling coarse = joined(tiling);
+    const bool levels = coarse.chunks < tiling.chunks;
+    return chunk_floats() + (levels ? 2 * instances() * coarse.chunks * tiling.width : 0);
   }
 };
 

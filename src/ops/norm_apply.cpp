@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/instantiate.hpp"
+#include "ops/lanes.hpp"
 #include "ops/norm.hpp"
 #include "ops/norm_lanes.hpp"
 
@@ -24,17 +25,18 @@ struct Apply {
     const Affine<W> f(t, s, lane, statistics, gamma, beta);
     for (std::int64_t r = 0; r < s.rows; ++r) {
       const std::int64_t row = s.offset + lane + r * t.width;
-      const T* x_row = x + row;
-      T* y_row = y + row;
+      const LanesIn<W, T> in(x + row);
+      const LanesIn<W, T> other(kSkip ? skip + row : x + row);
+      LanesOut<W, T> out(y + row);
       MILLRACE_SIMD
       for (int j = 0; j < W; ++j) {
-        float z = rounded_as<T>(f.a[j] * to_float(x_row[j]) + f.b[j]);
-        if constexpr (kSkip) z = rounded_as<T>(z + to_float(skip[row + j]));
-        y_row[j] = store_fn<T, kFn>(z);
+        float z = rounded_as<T>(f.a[j] * to_float(in[j]) + f.b[j]);
+        if constexpr (kSkip) z = rounded_as<T>(z + to_float(other[j]));
+        out.set(j, store_fn<T, kFn>(z));
       }
     }
   }
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, strip_at(t, i)); }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, t, strip_at(t, i)); }
 };
 
 }  // namespace

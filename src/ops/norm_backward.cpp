@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <type_traits>
+
 #include "core/error.hpp"
 #include "ops/instantiate.hpp"
+#include "ops/lanes.hpp"
 #include "ops/norm.hpp"
 #include "ops/norm_lanes.hpp"
 
@@ -9,6 +12,13 @@ namespace {
 
 using device::ExecutionSpace;
 using device::parallel;
+
+/// Nothing is written.
+struct NoLanes {
+  KOKKOS_INLINE_FUNCTION explicit NoLanes(const void*) {}
+};
+template <int W, class T, bool kUsed>
+using LanesIfUsed = std::conditional_t<kUsed, LanesOut<W, T>, NoLanes>;
 
 template <class T, Activation kFn, bool kSkip, bool kTwo>
 struct Reduce {
@@ -30,35 +40,40 @@ struct Reduce {
     float product[W] = {};
     for (std::int64_t r = 0; r < s.rows; ++r) {
       const std::int64_t row = s.offset + lane + r * t.width;
-      const T* x_row = in.x + row;
-      const T* dy_row = in.dy + row;
+      const LanesIn<W, T> x_row(in.x + row);
+      const LanesIn<W, T> dy_row(in.dy + row);
+      const LanesIn<W, T> dy2_row(kTwo ? in.dy2 + row : in.dy + row);
+      const LanesIn<W, T> y_row(kSkip && kFn != Activation::None ? in.y + row : in.x + row);
+      LanesIfUsed<W, T, kSkip || kTwo> dz_row(kSkip || kTwo ? in.dz + row : nullptr);
       MILLRACE_SIMD
       for (int j = 0; j < W; ++j) {
         const float value = to_float(x_row[j]);
         float g = to_float(dy_row[j]);
-        if constexpr (kTwo) g = rounded_as<T>(g + to_float(in.dy2[row + j]));
+        if constexpr (kTwo) g = rounded_as<T>(g + to_float(dy2_row[j]));
         if constexpr (kFn != Activation::None) {
           float z;
           if constexpr (kSkip) {
-            z = to_float(in.y[row + j]);  // Relu only: y > 0 exactly if z > 0
+            z = to_float(y_row[j]);  // Relu only: y > 0 exactly if z > 0
           } else {
             z = rounded_as<T>(f.a[j] * value + f.b[j]);
           }
           g = rounded_fn_gradient<T, kFn>(g, z);
         }
-        if constexpr (kSkip || kTwo) in.dz[row + j] = store_exact<T>(g);
+        if constexpr (kSkip || kTwo) dz_row.set(j, store_exact<T>(g));
         sum[j] += g;
         product[j] += g * ((value - mean[j]) * inverse[j]);
       }
     }
     float* out =
         in.scratch + ((s.instance * t.chunks + s.chunk) * 2) * t.width + s.first_lane + lane;
+    LanesOut<W, float> sums(out);
     MILLRACE_SIMD
-    for (int j = 0; j < W; ++j) out[j] = sum[j];
+    for (int j = 0; j < W; ++j) sums.set(j, sum[j]);
+    LanesOut<W, float> products(out + t.width);
     MILLRACE_SIMD
-    for (int j = 0; j < W; ++j) out[t.width + j] = product[j];
+    for (int j = 0; j < W; ++j) products.set(j, product[j]);
   }
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, strip_at(t, i)); }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, t, strip_at(t, i)); }
 };
 
 /// Sums of dz and dz xhat.
@@ -67,12 +82,43 @@ struct GradientSums {
   double product;
 };
 
+/// The first of two levels: adds the sums of `fan` neighboring chunks, lane by lane.
+struct JoinChunks {
+  Tiling fine;
+  Tiling coarse;
+  std::int64_t fan;
+  float* joined;         // [instance][coarse chunk][2][width]
+  const float* partial;  // [instance][chunk][2][width]
+
+  [[nodiscard]] std::int64_t work_items() const {
+    return coarse.instances * coarse.chunks * 2 * coarse.width;
+  }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const Quotient of_width = divide(i, 2 * fine.width);
+    const Quotient of_chunks = divide(of_width.quotient, coarse.chunks);
+    const std::int64_t first = of_chunks.remainder * fan;
+    const std::int64_t last = first + fan < fine.chunks ? first + fan : fine.chunks;
+    const float* const own =
+        partial + of_chunks.quotient * fine.chunks * 2 * fine.width + of_width.remainder;
+    double sum = 0.0;
+    for (std::int64_t chunk = first; chunk < last; ++chunk)
+      sum += static_cast<double>(own[2 * chunk * fine.width]);
+    joined[i] = static_cast<float>(sum);
+  }
+};
+
+/// Partial sums with the tiling of their chunks.
+struct ChunkSums {
+  Tiling t;
+  const float* partial;
+};
+
 /// Sums over chunks of one (instance, channel).
-KOKKOS_INLINE_FUNCTION GradientSums sums_of(const NormShape& shape, const float* partial,
-                                            std::int64_t i) {
-  const Tiling& t = shape.tiling;
-  const std::int64_t instance = i / shape.channels;
-  const std::int64_t c = i % shape.channels;
+KOKKOS_INLINE_FUNCTION GradientSums sums_of(const ChunkSums& chunks, std::int64_t i) {
+  const Tiling& t = chunks.t;
+  const float* const partial = chunks.partial;
+  const std::int64_t instance = i / t.channels;
+  const std::int64_t c = i % t.channels;
   GradientSums all{0.0, 0.0};
   for (std::int64_t chunk = 0; chunk < t.chunks; ++chunk) {
     const float* sums = partial + ((instance * t.chunks + chunk) * 2) * t.width;
@@ -146,9 +192,9 @@ struct BackwardApply {
     });
     for (std::int64_t r = 0; r < s.rows; ++r) {
       const std::int64_t row = s.offset + lane + r * t.width;
-      const T* x_row = x + row;
-      const T* dz_row = dz + row;
-      T* dx_row = dx + row;
+      const LanesIn<W, T> x_row(x + row);
+      const LanesIn<W, T> dz_row(dz + row);
+      LanesOut<W, T> dx_row(dx + row);
       MILLRACE_SIMD
       for (int j = 0; j < W; ++j) {
         const float value = to_float(x_row[j]);
@@ -157,17 +203,18 @@ struct BackwardApply {
           const float z = rounded_as<T>(f.a[j] * value + f.b[j]);
           g = rounded_fn_gradient<T, kFn>(g, z);
         }
-        dx_row[j] = store_as<T>(slope_dz[j] * g + (slope_x[j] * value + constant[j]));
+        dx_row.set(j, store_as<T>(slope_dz[j] * g + (slope_x[j] * value + constant[j])));
       }
     }
   }
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, strip_at(t, i)); }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, t, strip_at(t, i)); }
 };
 
-/// Writes partial sums to args.scratch, and dz if requested.
+/// The sums of all chunks, in one level or two; also writes dz if requested.
 template <class T>
-void reduce_chunks(const ExecutionSpace& space, const Tiling& t,
-                   const NormBackwardReduce<T>& args) {
+ChunkSums sums_of_chunks(const ExecutionSpace& space, const NormShape& shape,
+                         const NormBackwardReduce<T>& args) {
+  const Tiling& t = shape.tiling;
   const bool two = args.dy2 != nullptr;
   MILLRACE_ASSERT((args.dz != nullptr) == (args.skip_used || two));
   MILLRACE_ASSERT(!args.skip_used || args.fn == Activation::None || args.fn == Activation::Relu);
@@ -182,6 +229,11 @@ void reduce_chunks(const ExecutionSpace& space, const Tiling& t,
     if (!args.skip_used && two) run.template operator()<false, true>();
     if (!args.skip_used && !two) run.template operator()<false, false>();
   });
+  const JoinChunks join{t, joined(t), joined_chunks(t), args.scratch + shape.chunk_floats(),
+                        args.scratch};
+  if (join.fan == 1) return {t, args.scratch};
+  parallel("norm join", space, join.work_items(), join);
+  return {join.coarse, join.joined};
 }
 
 }  // namespace
@@ -189,15 +241,14 @@ void reduce_chunks(const ExecutionSpace& space, const Tiling& t,
 template <class T>
 void norm_backward_reduce(const ExecutionSpace& space, const NormShape& shape,
                           const NormBackwardReduce<T>& args) {
-  reduce_chunks(space, shape.tiling, args);
-  const float* const partial = args.scratch;
+  const ChunkSums chunks = sums_of_chunks(space, shape, args);
   float* const coefficients = args.coefficients;
   float* const dgamma = args.dgamma;
   float* const dbeta = args.dbeta;
   const std::int64_t all = shape.instances() * shape.channels;
   // Writes to the first two of the three coefficient arrays.
   const auto combine = KOKKOS_LAMBDA(std::int64_t i) {
-    const GradientSums sums = sums_of(shape, partial, i);
+    const GradientSums sums = sums_of(chunks, i);
     coefficients[i] = static_cast<float>(sums.dz);
     coefficients[all + i] = static_cast<float>(sums.product);
   };
@@ -222,13 +273,12 @@ template <class T>
 void norm_backward_sums(const ExecutionSpace& space, const NormShape& shape, double* sums,
                         const NormBackwardReduce<T>& args) {
   MILLRACE_ASSERT(shape.instances() == 1 && shape.groups == shape.channels);
-  reduce_chunks(space, shape.tiling, args);
-  const float* const partial = args.scratch;
+  const ChunkSums chunks = sums_of_chunks(space, shape, args);
   float* const dgamma = args.dgamma;
   float* const dbeta = args.dbeta;
   // The sums are also this part's parameter gradients.
   const auto part = KOKKOS_LAMBDA(std::int64_t c) {
-    const GradientSums own = sums_of(shape, partial, c);
+    const GradientSums own = sums_of(chunks, c);
     sums[c] = own.dz;
     sums[shape.channels + c] = own.product;
     dbeta[c] = static_cast<float>(own.dz);

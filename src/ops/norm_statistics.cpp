@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "ops/instantiate.hpp"
+#include "ops/lanes.hpp"
 #include "ops/norm.hpp"
 
 namespace millrace::ops {
@@ -27,33 +28,79 @@ struct ChunkMoments {
     for (int j = 0; j < W; ++j) shift[j] = to_float(first[j]);
     float mean[W] = {};
     for (std::int64_t r = 1; r < s.rows; ++r) {
+      const LanesIn<W, T> in(first + r * t.width);
       MILLRACE_SIMD
-      for (int j = 0; j < W; ++j) mean[j] += to_float(first[r * t.width + j]) - shift[j];
+      for (int j = 0; j < W; ++j) mean[j] += to_float(in[j]) - shift[j];
     }
     const float inverse = 1.0f / static_cast<float>(s.rows);
     MILLRACE_SIMD
     for (int j = 0; j < W; ++j) mean[j] = shift[j] + mean[j] * inverse;
     float squares[W] = {};
     for (std::int64_t r = 0; r < s.rows; ++r) {
+      const LanesIn<W, T> in(first + r * t.width);
       MILLRACE_SIMD
       for (int j = 0; j < W; ++j) {
-        const float d = to_float(first[r * t.width + j]) - mean[j];
+        const float d = to_float(in[j]) - mean[j];
         squares[j] += d * d;
       }
     }
     float* out = partial + ((s.instance * t.chunks + s.chunk) * 2) * t.width + s.first_lane + lane;
+    LanesOut<W, float> means(out);
     MILLRACE_SIMD
-    for (int j = 0; j < W; ++j) out[j] = mean[j];
+    for (int j = 0; j < W; ++j) means.set(j, mean[j]);
+    LanesOut<W, float> deviations(out + t.width);
     MILLRACE_SIMD
-    for (int j = 0; j < W; ++j) out[t.width + j] = squares[j];
+    for (int j = 0; j < W; ++j) deviations.set(j, squares[j]);
   }
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, strip_at(t, i)); }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, t, strip_at(t, i)); }
 };
 
 /// Mean of some elements and the sum of their squared deviations.
 struct Moments {
   double mean;
   double squares;
+};
+
+/// The first of two levels: joins the moments of `fan` neighboring chunks, lane by lane, as in
+/// JoinedChunks.
+struct JoinChunks {
+  Tiling fine;
+  Tiling coarse;
+  std::int64_t fan;
+  float* joined;         // [instance][coarse chunk][2][width]
+  const float* partial;  // [instance][chunk][2][width]
+
+  [[nodiscard]] std::int64_t work_items() const {
+    return coarse.instances * coarse.chunks * coarse.width;
+  }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const Quotient of_width = divide(i, fine.width);
+    const Quotient of_chunks = divide(of_width.quotient, coarse.chunks);
+    const std::int64_t lane = of_width.remainder;
+    const std::int64_t first = of_chunks.remainder * fan;
+    const std::int64_t last = first + fan < fine.chunks ? first + fan : fine.chunks;
+    const float* const own = partial + of_chunks.quotient * fine.chunks * 2 * fine.width + lane;
+    const auto rows = [&](std::int64_t chunk) {
+      const std::int64_t left = fine.tile_rows - chunk * fine.chunk_tile_rows;
+      return static_cast<double>(left < fine.chunk_tile_rows ? left : fine.chunk_tile_rows);
+    };
+    double mean = 0.0;
+    double count = 0.0;
+    for (std::int64_t chunk = first; chunk < last; ++chunk) {
+      mean += rows(chunk) * static_cast<double>(own[2 * chunk * fine.width]);
+      count += rows(chunk);
+    }
+    mean /= count;
+    double squares = 0.0;
+    for (std::int64_t chunk = first; chunk < last; ++chunk) {
+      const double apart = static_cast<double>(own[2 * chunk * fine.width]) - mean;
+      squares +=
+          static_cast<double>(own[(2 * chunk + 1) * fine.width]) + rows(chunk) * apart * apart;
+    }
+    float* const out = joined + of_width.quotient * 2 * fine.width + lane;
+    out[0] = static_cast<float>(mean);
+    out[fine.width] = static_cast<float>(squares);
+  }
 };
 
 /// Writes the statistics of a channel from the moments of its `count` elements.
@@ -79,6 +126,7 @@ struct StatisticsOf {
 /// deviations from it (Chan, Golub and LeVeque 1979).
 struct JoinedChunks {
   NormShape shape;
+  Tiling t;  ///< that of the partial moments
   const float* partial;
 
   KOKKOS_INLINE_FUNCTION std::int64_t channel(std::int64_t group, std::int64_t k) const {
@@ -88,7 +136,6 @@ struct JoinedChunks {
   /// Calls f(rows, mean, squares) for every chunk and every lane of the group.
   template <class F>
   KOKKOS_INLINE_FUNCTION void for_parts(std::int64_t instance, std::int64_t group, F&& f) const {
-    const Tiling& t = shape.tiling;
     const std::int64_t members = shape.channels / shape.groups;
     for (std::int64_t chunk = 0; chunk < t.chunks; ++chunk) {
       const float* means = partial + ((instance * t.chunks + chunk) * 2) * t.width;
@@ -118,6 +165,18 @@ struct JoinedChunks {
   }
 };
 
+/// The moments of all chunks of x, in one level or two.
+template <class T>
+JoinedChunks moments_of_chunks(const ExecutionSpace& space, const NormShape& shape, float* scratch,
+                               const T* x) {
+  const Tiling& t = shape.tiling;
+  parallel("norm moments", space, t.work_items(), ChunkMoments<T>{t, x, scratch});
+  const JoinChunks join{t, joined(t), joined_chunks(t), scratch + shape.chunk_floats(), scratch};
+  if (join.fan == 1) return {shape, t, scratch};
+  parallel("norm join", space, join.work_items(), join);
+  return {shape, join.coarse, join.joined};
+}
+
 }  // namespace
 
 NormShape batch_norm_shape(std::int64_t rows, std::int64_t channels) {
@@ -132,9 +191,7 @@ NormShape group_norm_shape(std::int64_t samples, std::int64_t pixels, std::int64
 template <class T>
 void norm_statistics(const ExecutionSpace& space, const NormShape& shape, float* statistics,
                      RunningSums running, float* scratch, const T* x, float epsilon) {
-  parallel("norm moments", space, shape.tiling.work_items(),
-           ChunkMoments<T>{shape.tiling, x, scratch});
-  const JoinedChunks chunks{shape, scratch};
+  const JoinedChunks chunks = moments_of_chunks(space, shape, scratch, x);
   const StatisticsOf result{running, epsilon};
   const auto combine = KOKKOS_LAMBDA(std::int64_t i) {
     const std::int64_t instance = i / shape.groups;
@@ -155,9 +212,7 @@ template <class T>
 void norm_moments(const ExecutionSpace& space, const NormShape& shape, double* moments,
                   float* scratch, const T* x) {
   MILLRACE_ASSERT(shape.instances() == 1 && shape.groups == shape.channels);
-  parallel("norm moments", space, shape.tiling.work_items(),
-           ChunkMoments<T>{shape.tiling, x, scratch});
-  const JoinedChunks chunks{shape, scratch};
+  const JoinedChunks chunks = moments_of_chunks(space, shape, scratch, x);
   const std::int64_t channels = shape.channels;
   const auto part = KOKKOS_LAMBDA(std::int64_t c) {
     const Moments m = chunks.moments(0, c);

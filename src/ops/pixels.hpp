@@ -11,7 +11,7 @@
 namespace millrace::ops {
 
 // A work item is one row of pixels with all channels on CPUs, one element on GPUs.
-inline constexpr bool kRows = device::kHostAccessible;
+inline constexpr bool kRows = device::kOnCores;
 // Number of neighboring channels that are computed together in registers.
 inline constexpr std::int64_t kStrip = kRows ? 64 : 1;
 

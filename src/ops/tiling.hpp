@@ -14,9 +14,11 @@
 //   tile row 1 [       ][       ]   } a chunk
 //   ...
 //
-// On CPUs a strip is several vector registers wide. On GPUs it is one element, so that neighboring
-// threads access neighboring addresses. The cut depends only on the shape and never on the number
-// of threads, so sums over chunks are the same for every number of threads.
+// On CPUs a strip is several vector registers wide. On accelerators it is what a thread loads at
+// once (16 bytes of 16-bit values), neighboring threads have neighboring strips, and chunks are
+// short, so that there are enough threads. As there are many chunks then, sums over them are added
+// in two levels (joined()). The cut depends only on the shape and never on the number of threads,
+// so sums over chunks are the same for every number of threads.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +36,23 @@
 
 namespace millrace::ops {
 
-inline constexpr int kLanes = device::kHostAccessible ? 128 : 1;
+inline constexpr int kLanes = device::kOnCores ? 128 : 8;
+
+/// Quotient and remainder. Accelerators divide 64-bit numbers slowly and 32-bit numbers quickly.
+struct Quotient {
+  std::int64_t quotient;
+  std::int64_t remainder;
+};
+KOKKOS_INLINE_FUNCTION Quotient divide(std::int64_t number, std::int64_t by) {
+  if constexpr (!device::kOnCores) {
+    if (((number | by) >> 32) == 0) {
+      const auto small = static_cast<std::uint32_t>(number);
+      const auto divisor = static_cast<std::uint32_t>(by);
+      return {small / divisor, small % divisor};
+    }
+  }
+  return {number / by, number % by};
+}
 
 struct Tiling {
   std::int64_t instances = 1;
@@ -49,21 +67,61 @@ struct Tiling {
   [[nodiscard]] std::int64_t work_items() const { return instances * chunks * strips; }
 };
 
+namespace tiling {
+
+/// Tile rows of a chunk: as many as fit into the cache of a core, or few enough that there are more
+/// chunks than an accelerator has threads.
+[[nodiscard]] inline std::int64_t rows_of_chunk(const Tiling& t) {
+  if constexpr (device::kOnCores) {
+    constexpr std::int64_t kChunkElements = 32768;
+    return std::clamp<std::int64_t>(kChunkElements / t.width, 1, t.tile_rows);
+  } else {
+    constexpr std::int64_t kThreads = 131072;
+    const std::int64_t rows =
+        std::clamp<std::int64_t>(t.instances * t.tile_rows * t.strips / kThreads, 8, 128);
+    return std::min(rows, t.tile_rows);
+  }
+}
+
+}  // namespace tiling
+
 [[nodiscard]] inline Tiling make_tiling(std::int64_t instances, std::int64_t rows,
                                         std::int64_t channels) {
-  constexpr std::int64_t kChunkElements = 32768;
+  // A group of 32 neighboring threads of an accelerator works on one tile row.
+  constexpr std::int64_t kMinimumWidth = device::kOnCores ? 0 : 32 * kLanes;
   Tiling t;
   t.instances = instances;
   t.channels = channels;
-  while (t.tile < kLanes && (t.tile * channels) % kLanes != 0 && rows % (t.tile * 2) == 0) {
+  while ((t.tile < kLanes && (t.tile * channels) % kLanes != 0) ||
+         t.tile * channels < kMinimumWidth) {
+    if (rows % (t.tile * 2) != 0) break;
     t.tile *= 2;
   }
   t.width = t.tile * channels;
   t.tile_rows = rows / t.tile;
   t.strips = (t.width + kLanes - 1) / kLanes;
-  t.chunk_tile_rows = std::clamp<std::int64_t>(kChunkElements / t.width, 1, t.tile_rows);
+  t.chunk_tile_rows = tiling::rows_of_chunk(t);
   t.chunks = (t.tile_rows + t.chunk_tile_rows - 1) / t.chunk_tile_rows;
   return t;
+}
+
+/// How many chunks the first level of a sum over chunks adds up; 1: there is one level only. The
+/// square root of their number, so that both levels are equally long.
+[[nodiscard]] inline std::int64_t joined_chunks(const Tiling& t) {
+  constexpr std::int64_t kFewChunks = 32;
+  if (device::kOnCores || t.chunks <= kFewChunks) return 1;
+  std::int64_t fan = 1;
+  while (fan * fan < t.chunks) ++fan;
+  return fan;
+}
+
+/// The tiling whose chunks are the sums of the first level.
+[[nodiscard]] inline Tiling joined(const Tiling& t) {
+  const std::int64_t fan = joined_chunks(t);
+  Tiling coarse = t;
+  coarse.chunk_tile_rows = t.chunk_tile_rows * fan;
+  coarse.chunks = (t.chunks + fan - 1) / fan;
+  return coarse;
 }
 
 /// The elements of one work item.
@@ -78,10 +136,11 @@ struct Strip {
 
 KOKKOS_INLINE_FUNCTION Strip strip_at(const Tiling& t, std::int64_t item) {
   Strip s;
-  const std::int64_t strip = item % t.strips;
-  s.chunk = item / t.strips % t.chunks;
-  s.instance = item / t.strips / t.chunks;
-  s.first_lane = strip * kLanes;
+  const Quotient of_strips = divide(item, t.strips);
+  const Quotient of_chunks = divide(of_strips.quotient, t.chunks);
+  s.chunk = of_chunks.remainder;
+  s.instance = of_chunks.quotient;
+  s.first_lane = of_strips.remainder * kLanes;
   s.lanes = t.width - s.first_lane < kLanes ? t.width - s.first_lane : kLanes;
   const std::int64_t first_row = s.chunk * t.chunk_tile_rows;
   s.rows =
@@ -91,10 +150,12 @@ KOKKOS_INLINE_FUNCTION Strip strip_at(const Tiling& t, std::int64_t item) {
 }
 
 /// Calls body.template run<W>(strip, lane): once with W = kLanes for a full strip, otherwise once
-/// per lane with W = 1. Per-lane arithmetic must not depend on W.
+/// per lane with W = 1. Per-lane arithmetic must not depend on W. On accelerators the lanes of a
+/// full strip are aligned as LanesIn and LanesOut need it.
 template <class Body>
-KOKKOS_INLINE_FUNCTION void for_lanes(const Body& body, const Strip& strip) {
-  if (strip.lanes == kLanes) {
+KOKKOS_INLINE_FUNCTION void for_lanes(const Body& body, const Tiling& t, const Strip& strip) {
+  const bool aligned = device::kOnCores || t.width % kLanes == 0;
+  if (strip.lanes == kLanes && aligned) {
     body.template run<kLanes>(strip, 0);
   } else {
     for (std::int64_t lane = 0; lane < strip.lanes; ++lane) body.template run<1>(strip, lane);

@@ -147,7 +147,7 @@ std::vector<partition::ProcessMemory> forecast_processes(const TrainConfig& conf
 
 DeviceUse device_use(const partition::ProcessMemory& process) {
   const std::int64_t stages = process.largest_device();
-  const std::int64_t need = device::kHostAccessible ? process.largest_device_with_rest() : stages;
+  const std::int64_t need = device::computes_on_cores() ? process.largest_device_with_rest() : stages;
   return {.need = need, .rest = need - stages};
 }
 
@@ -165,7 +165,7 @@ DeviceUse most_of(DeviceUse use, const comm::World& world) {
 }
 
 std::int64_t assumed_rest(const TrainConfig& config) {
-  if (!device::kHostAccessible) return 0;
+  if (!device::computes_on_cores()) return 0;
   // Program, libraries, and MPI in processes that a launcher starts. Measured.
   const std::int64_t process = config.pipeline.ranks.ranks > 1 ? 42'000'000 : 33'000'000;
   const DType type = config.data.image_type.value_or(config.precision.activations);
@@ -263,7 +263,7 @@ void require_memory(const partition::ProcessMemory& forecast, const TrainConfig&
                     const comm::World& world) {
   const double available = static_cast<double>(available_bytes()) / std::max(1, world.local_size());
   const auto needed = static_cast<double>(forecast.peak() - resident_bytes());
-  const bool fits = !device::kHostAccessible || available <= 0.0 || needed <= available;
+  const bool fits = !device::computes_on_cores() || available <= 0.0 || needed <= available;
   if (world.maximum(fits ? 0 : 1) == 0) return;
   world.fail_together();
   // Weights and libraries do not grow with the batch, so scale a little less than proportionally.

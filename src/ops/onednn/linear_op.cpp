@@ -130,38 +130,42 @@ void OneDnnOp::bind(const LinearMemory& m) {
 }
 
 void OneDnnOp::pack(const ExecutionSpace& space, bool backward) {
-  device::fence(space);
-  if (pack_forward_.primitive) pack_forward_.run(context_->stream);
-  if (backward && pack_backward_.primitive) pack_backward_.run(context_->stream);
+  device::call_library(space, [this, backward] {
+    if (pack_forward_.primitive) pack_forward_.run(context_->stream);
+    if (backward && pack_backward_.primitive) pack_backward_.run(context_->stream);
+  });
 }
 
 void OneDnnOp::forward(const ExecutionSpace& space, std::byte* y, const std::byte* x) {
-  device::fence(space);
-  forward_.set(DNNL_ARG_SRC, x);
-  forward_.set(DNNL_ARG_DST, y);
-  forward_.run(context_->stream);
+  device::call_library(space, [this, y, x] {
+    forward_.set(DNNL_ARG_SRC, x);
+    forward_.set(DNNL_ARG_DST, y);
+    forward_.run(context_->stream);
+  });
 }
 
 void OneDnnOp::backward_input(const ExecutionSpace& space, std::byte* dx, const std::byte* dy) {
-  device::fence(space);
-  backward_input_.set(DNNL_ARG_DIFF_SRC, dx);
-  backward_input_.set(DNNL_ARG_DIFF_DST, dy);
-  backward_input_.run(context_->stream);
+  device::call_library(space, [this, dx, dy] {
+    backward_input_.set(DNNL_ARG_DIFF_SRC, dx);
+    backward_input_.set(DNNL_ARG_DIFF_DST, dy);
+    backward_input_.run(context_->stream);
+  });
 }
 
 void OneDnnOp::backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
                                bool first) {
-  device::fence(space);
-  // oneDNN 2.6 computes the gradient of taps that see padding only from uninitialized scratch
-  // memory (bf16, 3x3 with stride 2 on images of one pixel).
-  if (layouts_.blind_taps) {
-    std::memset(gradient_, 0, layouts_.gradient.get_size());
-    std::memset(weight_scratch_, 0, layouts_.scratch_weight.get_size());
-  }
-  backward_weight_.set(DNNL_ARG_SRC, x);
-  backward_weight_.set(DNNL_ARG_DIFF_DST, dy);
-  backward_weight_.run(context_->stream);
-  (first ? store_gradient_ : add_gradient_).run(context_->stream);
+  device::call_library(space, [this, dy, x, first] {
+    // oneDNN 2.6 computes the gradient of taps that see padding only from uninitialized scratch
+    // memory (bf16, 3x3 with stride 2 on images of one pixel).
+    if (layouts_.blind_taps) {
+      std::memset(gradient_, 0, layouts_.gradient.get_size());
+      std::memset(weight_scratch_, 0, layouts_.scratch_weight.get_size());
+    }
+    backward_weight_.set(DNNL_ARG_SRC, x);
+    backward_weight_.set(DNNL_ARG_DIFF_DST, dy);
+    backward_weight_.run(context_->stream);
+    (first ? store_gradient_ : add_gradient_).run(context_->stream);
+  });
   if (bias_) {
     accumulate(space, dbias_, dbias_part_, layouts_.bias.get_size() / sizeof(float), first);
   }

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/fake_device.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "core/error.hpp"
+#include "device/compat.hpp"
+#include "device/vendor_scope.hpp"
+
+namespace millrace::device::fake {
+namespace {
+
+std::size_t in_pages(std::int64_t bytes) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return (static_cast<std::size_t>(bytes) + page - 1) / page * page;
+}
+
+/// How many objects of Access this thread has.
+int& depth() {
+  static thread_local int value = 0;
+  return value;
+}
+
+/// The memory of the device and its lock.
+class Memory {
+ public:
+  static Memory& of_process() {
+    static Memory memory;
+    return memory;
+  }
+
+  std::byte* add(std::size_t bytes) {
+    void* const base =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) return nullptr;
+    blocks_.push_back({base, bytes});
+    if (key_ >= 0)
+      MILLRACE_ASSERT(pkey_mprotect(base, bytes, PROT_READ | PROT_WRITE, key_) == 0);
+    else if (depth() == 0)
+      protect(blocks_.back(), PROT_NONE);
+    return static_cast<std::byte*>(base);
+  }
+  void remove(const std::byte* base) {
+    const auto found = std::find_if(blocks_.begin(), blocks_.end(),
+                                    [&](const Block& b) { return b.base == base; });
+    MILLRACE_ASSERT(found != blocks_.end());
+    munmap(found->base, found->bytes);
+    blocks_.erase(found);
+  }
+
+  void open() { set(true); }
+  void close() { set(false); }
+
+ private:
+  struct Block {
+    void* base;
+    std::size_t bytes;
+  };
+
+  Memory() : key_(pkey_alloc(0, PKEY_DISABLE_ACCESS)) {}
+
+  static void protect(const Block& block, int rights) {
+    MILLRACE_ASSERT(mprotect(block.base, block.bytes, rights) == 0);
+  }
+  void set(bool open) {
+    if (key_ >= 0) {
+      MILLRACE_ASSERT(pkey_set(key_, open ? 0U : PKEY_DISABLE_ACCESS) == 0);
+      return;
+    }
+    for (const Block& block : blocks_) protect(block, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+  }
+
+  int key_;  ///< -1: the processor or the kernel has no protection keys
+  std::vector<Block> blocks_;
+};
+
+/// Work that waits, with its functors in one array of bytes.
+class Queue {
+ public:
+  static Queue& of_process() {
+    static Queue queue;
+    return queue;
+  }
+
+  void push(const Work& work) {
+    MILLRACE_ASSERT(!running_);
+    const VendorScope accelerators_allocate_themselves;
+    const std::size_t at = functors_.size();
+    functors_.resize(at + (work.functor.size + kWord - 1) / kWord);
+    std::memcpy(&functors_[at], work.functor.data, work.functor.size);
+    waiting_.push_back({work, at});
+  }
+
+  void run() {
+    if (waiting_.empty()) return;
+    const Access access;
+    const ExecutionSpace space;
+    running_ = true;
+    for (const Item& item : waiting_) run(space, item);
+    running_ = false;
+    waiting_.clear();
+    functors_.clear();
+  }
+
+ private:
+  static constexpr std::size_t kWord = sizeof(std::max_align_t);
+  struct Item {
+    Work work;
+    std::size_t functor;  ///< place in functors_
+  };
+
+  void run(const ExecutionSpace& space, const Item& item) {
+    const void* const functor = &functors_[item.functor];
+    if (item.work.n == kLibraryCall)
+      item.work.run(functor, 0, 1);
+    else
+      run_on_cores(item.work.label, space, item.work.n, item.work.run, functor);
+    space.fence();
+  }
+
+  bool running_ = false;
+  std::vector<Item> waiting_;
+  std::vector<std::max_align_t> functors_;
+};
+
+}  // namespace
+
+std::shared_ptr<std::byte> allocate(std::int64_t bytes) {
+  std::byte* const base = Memory::of_process().add(in_pages(std::max<std::int64_t>(bytes, 1)));
+  if (base == nullptr) return nullptr;
+  return {base, [](std::byte* memory) {
+            wait();
+            Memory::of_process().remove(memory);
+          }};
+}
+
+Access::Access() {
+  if (depth()++ == 0) Memory::of_process().open();
+}
+Access::~Access() {
+  if (--depth() == 0) Memory::of_process().close();
+}
+
+void belong_to_device() {
+  ++depth();
+  Memory::of_process().open();
+}
+
+void enqueue(const Work& work) { Queue::of_process().push(work); }
+void wait() { Queue::of_process().run(); }
+
+}  // namespace millrace::device::fake

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// That the fake device shows the mistakes it is there for. Part of the preset fake-device only.
+#include "device/fake_device.hpp"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdint>
+#include <cstring>
+
+#include "device/arena.hpp"
+#include "device/compat.hpp"
+
+namespace millrace::device {
+namespace {
+
+class FakeDevice : public testing::Test {
+ protected:
+  FakeDevice() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+/// Adds to a number, which may lie on the host: only the fake device can do that.
+struct Add {
+  std::int64_t* number;
+  std::int64_t amount;
+  void operator()(std::int64_t) const { *number += amount; }
+};
+
+std::int64_t read(const Arena& arena) {
+  std::int64_t value = 0;
+  copy_to_host(reinterpret_cast<std::byte*>(&value), arena.at(0), sizeof value);
+  return value;
+}
+
+TEST_F(FakeDevice, EndsAProcessWhoseHostReadsItsMemory) {
+  EXPECT_EXIT(
+      {
+        const Arena arena(64);
+        std::_Exit(*reinterpret_cast<const volatile char*>(arena.at(0)));
+      },
+      testing::KilledBySignal(SIGSEGV), "");
+}
+
+TEST_F(FakeDevice, EndsAProcessWhoseHostWritesItsMemory) {
+  EXPECT_EXIT(
+      {
+        const Arena arena(64);
+        *reinterpret_cast<volatile char*>(arena.at(0)) = 1;
+        std::_Exit(0);
+      },
+      testing::KilledBySignal(SIGSEGV), "");
+}
+
+TEST_F(FakeDevice, ClosesItsMemoryAgainAfterACopy) {
+  EXPECT_EXIT(
+      {
+        const Arena arena(64);
+        static_cast<void>(read(arena));
+        std::_Exit(*reinterpret_cast<const volatile char*>(arena.at(0)));
+      },
+      testing::KilledBySignal(SIGSEGV), "");
+}
+
+TEST_F(FakeDevice, RunsKernelsWhenSomebodyWaits) {
+  const ExecutionSpace space;
+  std::int64_t number = 0;
+  parallel("add", space, 1, Add{&number, 3});
+  EXPECT_EQ(number, 0);
+  fence(space);
+  EXPECT_EQ(number, 3);
+}
+
+TEST_F(FakeDevice, KeepsOrderAndCopiesFunctors) {
+  const ExecutionSpace space;
+  const Arena arena(64);
+  auto* const number = reinterpret_cast<std::int64_t*>(arena.at(0));
+  Add add{number, 1};
+  parallel("add", space, 1, add);
+  add.amount = 100;  // the launched kernel has its own copy
+  call_library(space, [number] { *number *= 10; });
+  parallel("add", space, 1, Add{number, 5});
+  EXPECT_EQ(read(arena), 15);
+}
+
+TEST_F(FakeDevice, ReleasesMemoryAfterTheKernelsThatUseIt) {
+  const ExecutionSpace space;
+  {
+    const Arena arena(64);
+    parallel("add", space, 1, Add{reinterpret_cast<std::int64_t*>(arena.at(0)), 1});
+  }
+  fence(space);  // nothing is left that would write to released memory
+}
+
+TEST_F(FakeDevice, OpensForAsLongAsSomebodyHasAccess) {
+  const Arena arena(64);
+  const fake::Access outer;
+  { const fake::Access inner; }
+  EXPECT_EQ(*reinterpret_cast<const char*>(arena.at(0)), 0);
+}
+
+}  // namespace
+}  // namespace millrace::device
