@@ -27,7 +27,7 @@ double seconds_of(const World& world, std::int64_t bytes, int rounds) {
   if (first || last) {
     std::vector<std::byte> out(static_cast<std::size_t>(bytes), std::byte{1});
     std::vector<std::byte> in(out.size());
-    const auto transport = make_transport(world, copy);
+    const auto transport = make_transport(world, {.copy_within = copy});
     const int peer = first ? world.size() - 1 : 0;
     const int send = transport->prepare_send(out.data(), bytes, peer, first ? 0 : 1);
     const int receive = transport->prepare_receive(in.data(), bytes, peer, first ? 1 : 0);

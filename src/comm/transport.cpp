@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -137,13 +138,71 @@ class MpiMessages {
   std::deque<MPI_Request> requests_;
 };
 
+/// Messages between ranks whose memory MPI cannot reach. A send is copied to the host when it
+/// starts. A receive is copied to the device when somebody finds it done.
+class StagedMessages {
+ public:
+  explicit StagedMessages(const DeviceMemory& memory) : memory_(memory) {}
+
+  int add_send(const std::byte* data, std::int64_t bytes, int rank, int tag) {
+    std::byte* const host = add({.from = data, .bytes = bytes});
+    return mpi_.add_send(host == nullptr ? data : host, bytes, rank, tag);
+  }
+  int add_receive(std::byte* data, std::int64_t bytes, int rank, int tag) {
+    std::byte* const host = add({.to = data, .bytes = bytes});
+    return mpi_.add_receive(host == nullptr ? data : host, bytes, rank, tag);
+  }
+  void start(int number) {
+    Message& message = at(number);
+    message.arrives = message.to != nullptr;
+    if (message.host && message.from != nullptr)
+      memory_.copy_to_host(message.host.get(), message.from, message.bytes);
+    mpi_.start(number);
+  }
+  bool done(int number) {
+    if (!mpi_.done(number)) return false;
+    deliver(at(number));
+    return true;
+  }
+  void wait(int number, Patience patience) {
+    mpi_.wait(number, patience);
+    deliver(at(number));
+  }
+
+ private:
+  struct Message {
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    std::int64_t bytes = 0;
+    std::shared_ptr<std::byte> host = nullptr;  ///< null: MPI reaches the device's memory
+    bool arrives = false;                       ///< a receive that is not on the device yet
+  };
+
+  /// Returns the message's buffer on the host, if it has one.
+  std::byte* add(Message message) {
+    if (memory_.is_staged())
+      message.host = memory_.host_buffer(static_cast<std::size_t>(message.bytes));
+    return messages_.emplace_back(std::move(message)).host.get();
+  }
+  void deliver(Message& message) {
+    if (message.host && message.arrives)
+      memory_.copy_to_device(message.to, message.host.get(), message.bytes);
+    message.arrives = false;
+  }
+  Message& at(int number) { return messages_[static_cast<std::size_t>(number)]; }
+
+  DeviceMemory memory_;
+  std::vector<Message> messages_;
+  MpiMessages mpi_;  ///< destroyed first: its requests use the buffers
+};
+
 /// Messages within the rank have negative numbers: -1, -2, ... Without remote messages the rank is
 /// played alone: those to and from others are always done.
 class RoutingTransport final : public Transport {
  public:
-  RoutingTransport(const World& world, int rank, bool alone, CopyBytes copy)
-      : world_(&world), rank_(rank), local_(copy) {
-    if (world.size() > 1 && !alone) remote_ = std::make_unique<MpiMessages>();
+  RoutingTransport(const World& world, int rank, bool alone, const DeviceMemory& memory)
+      : world_(&world), rank_(rank), local_(memory.copy_within) {
+    if (world.size() > 1 && !alone) remote_ = std::make_unique<StagedMessages>(memory);
   }
 
   int prepare_send(const std::byte* data, std::int64_t bytes, int rank, int tag) override {
@@ -185,17 +244,18 @@ class RoutingTransport final : public Transport {
   const World* world_;
   int rank_;
   LocalMessages local_;
-  std::unique_ptr<MpiMessages> remote_;
+  std::unique_ptr<StagedMessages> remote_;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> make_transport(const World& world, CopyBytes copy) {
-  return std::make_unique<RoutingTransport>(world, world.rank(), false, copy);
+std::unique_ptr<Transport> make_transport(const World& world, const DeviceMemory& memory) {
+  return std::make_unique<RoutingTransport>(world, world.rank(), false, memory);
 }
 
-std::unique_ptr<Transport> make_transport_alone(const World& world, int rank, CopyBytes copy) {
-  return std::make_unique<RoutingTransport>(world, rank, true, copy);
+std::unique_ptr<Transport> make_transport_alone(const World& world, int rank,
+                                                const DeviceMemory& memory) {
+  return std::make_unique<RoutingTransport>(world, rank, true, memory);
 }
 
 }  // namespace millrace::comm

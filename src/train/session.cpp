@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "core/error.hpp"
+#include "pipeline/device_memory.hpp"
 #include "train/setup.hpp"
 
 namespace millrace::train {
@@ -71,13 +72,13 @@ Session::Session(const TrainConfig& config, Use use, const comm::World& world)
 
 Session::Session(const TrainConfig& config, models::Graph graph, Use use, const comm::World& world)
     : Session(config, std::move(graph), use, world, world.rank(),
-              comm::make_transport(world, device::copy_within)) {
+              comm::make_transport(world, pipeline::device_memory())) {
   MILLRACE_ASSERT(config_.pipeline.ranks.ranks == world.size());
 }
 
 Session::Session(const TrainConfig& config, Use use, const comm::World& world, int rank)
     : Session(config, network_of(config), use, world, rank,
-              comm::make_transport_alone(world, rank, device::copy_within)) {}
+              comm::make_transport_alone(world, rank, pipeline::device_memory())) {}
 
 Session::Session(const TrainConfig& config, models::Graph graph, Use use, const comm::World& world,
                  int rank, std::unique_ptr<comm::Transport> transport)

@@ -17,6 +17,7 @@
 #include "io/data/loader.hpp"
 #include "io/data/synthetic.hpp"
 #include "models/registry.hpp"
+#include "pipeline/device_memory.hpp"
 #include "pipeline/executor.hpp"
 
 namespace millrace {
@@ -41,7 +42,7 @@ class Bench {
         stage_(graph_, pipeline::whole(graph_), options(), *backend_),
         executor_(graph_, plan_, units(), 0),
         arena_(stage_.bytes() + executor_.bytes()),
-        transport_(comm::make_transport(world_, device::copy_within)) {
+        transport_(comm::make_transport(world_, pipeline::device_memory())) {
     stage_.bind(arena_.at(0));
     stage_.parameters().initialise(1);
     executor_.bind(arena_.at(stage_.bytes()), *transport_, world_);

@@ -15,7 +15,7 @@ void copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
 
 TEST(TransportTest, ARankThatIsPlayedAloneTalksToItself) {
   const World world;
-  const auto transport = make_transport_alone(world, 3, copy);
+  const auto transport = make_transport_alone(world, 3, {.copy_within = copy});
   const std::array<std::byte, 2> sent = {std::byte{1}, std::byte{2}};
   std::array<std::byte, 2> received = {};
   const int send = transport->prepare_send(sent.data(), 2, 3, 7);
@@ -29,7 +29,7 @@ TEST(TransportTest, ARankThatIsPlayedAloneTalksToItself) {
 
 TEST(TransportTest, ARankThatIsPlayedAloneHearsNothingAndNeverWaits) {
   const World world;
-  const auto transport = make_transport_alone(world, 3, copy);
+  const auto transport = make_transport_alone(world, 3, {.copy_within = copy});
   std::array<std::byte, 2> memory = {std::byte{5}, std::byte{6}};
   const std::array<std::byte, 2> before = memory;
   const int send = transport->prepare_send(memory.data(), 2, 0, 7);

@@ -15,6 +15,7 @@
 #include "device/compat.hpp"
 #include "device/vendor_scope.hpp"
 #include "models/registry.hpp"
+#include "pipeline/device_memory.hpp"
 #include "pipeline/executor.hpp"
 #include "support/stage_chain.hpp"
 
@@ -175,7 +176,7 @@ TEST_P(AllocationTest, NoneWithinAStep) {
     offset += device::aligned(stage->bytes());
   }
   const comm::World world;
-  const auto transport = comm::make_transport(world, device::copy_within);
+  const auto transport = comm::make_transport(world, device_memory());
   executor.bind(arena.at(offset), *transport, world);
   const device::ExecutionSpace space;
   for (int i = 0; i < 2; ++i) executor.run(space, {}, feeds);  // fills thread pools and caches
