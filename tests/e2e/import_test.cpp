@@ -15,6 +15,7 @@
 #include "millrace.hpp"
 #include "models/registry.hpp"
 #include "pipeline/stage.hpp"
+#include "tests/support/device_floats.hpp"
 
 namespace millrace::test {
 namespace {
@@ -65,7 +66,7 @@ std::vector<float> ImportTest::logits(std::int64_t count) {
            io::WeightStyle::Akamaster)) {
     for (const models::ParameterId id : stage.parameters().ids()) {
       if (graph.parameter(id).name != imported.name) continue;
-      std::copy(imported.values.begin(), imported.values.end(), stage.parameters().value(id));
+      test::write_floats(stage.parameters().value(id), imported.values);
     }
   }
   std::shared_ptr<const io::Dataset> images = io::open_cifar(
@@ -86,8 +87,9 @@ std::vector<float> ImportTest::logits(std::int64_t count) {
   while (const io::Batch* batch = loader.next()) {
     pipeline::Stage::load(program, {}, batch->images, batch->labels);
     program.run(space, pipeline::Phase::Forward, {});
-    const auto* row = reinterpret_cast<const float*>(program.address(out, {}));
-    result.insert(result.end(), row, row + batch->count * graph.classes);
+    const std::vector<float> rows =
+        test::read_floats(program.address(out, {}), batch->count * graph.classes);
+    result.insert(result.end(), rows.begin(), rows.end());
   }
   return result;
 }

@@ -39,12 +39,14 @@ class NormRun final : public ops::ClaimedRun {
   }
   void pack(const device::ExecutionSpace&) override {
     ++counts_.packed;
-    *packed_ = std::byte{1};
+    device::copy_to_device(packed_, &kPacked, 1);
   }
   void run(const device::ExecutionSpace& space, std::span<const ops::CallBuffers> calls,
            bool first) override {
     ++counts_.run;
-    EXPECT_EQ(*packed_, std::byte{1});
+    std::byte packed{0};
+    device::copy_to_host(&packed, packed_, 1);
+    EXPECT_EQ(packed, kPacked);
     const auto at = [&](std::size_t call, Role role) {
       return floats(calls[call][static_cast<std::size_t>(role)]);
     };
@@ -56,6 +58,8 @@ class NormRun final : public ops::ClaimedRun {
   }
 
  private:
+  static constexpr std::byte kPacked{1};
+
   ops::NormShape shape_;
   float epsilon_;
   Activation fn_;

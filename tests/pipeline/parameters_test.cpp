@@ -8,6 +8,7 @@
 
 #include "device/compat.hpp"
 #include "models/registry.hpp"
+#include "tests/support/device_floats.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -33,14 +34,6 @@ struct Held {
   Parameters parameters;
   device::Arena arena;
 };
-
-std::vector<float> read(const float* device, std::int64_t elements) {
-  std::vector<float> host(static_cast<std::size_t>(elements));
-  device::copy_to_host(reinterpret_cast<std::byte*>(host.data()),
-                       reinterpret_cast<const std::byte*>(device),
-                       elements * static_cast<std::int64_t>(sizeof(float)));
-  return host;
-}
 
 TEST(Parameters, SlotsBeginAsTheirTableSays) {
   const Graph graph = resnet8();
@@ -74,7 +67,7 @@ TEST(Parameters, LarsNeitherDecaysNorAdaptsWhatIsSkipped) {
   Parameters& parameters = held.parameters;
   std::vector<std::vector<float>> before;
   for (const ParameterId id : parameters.ids())
-    before.push_back(read(parameters.value(id), graph.parameter(id).elements()));
+    before.push_back(test::read_floats(parameters.value(id), graph.parameter(id).elements()));
   const std::span<float> sums = parameters.accumulated();
   write_values({reinterpret_cast<std::byte*>(sums.data()), DType::F32},
                std::vector<float>(sums.size(), 1.0f));
@@ -86,7 +79,7 @@ TEST(Parameters, LarsNeitherDecaysNorAdaptsWhatIsSkipped) {
     if (!parameter.trainable()) continue;
     const bool kernel = parameter.role == models::ParameterRole::Kernel;
     const std::vector<float> after =
-        read(parameters.value(parameters.ids()[i]), parameter.elements());
+        test::read_floats(parameters.value(parameters.ids()[i]), parameter.elements());
     for (std::size_t k = 0; k < after.size(); ++k) {
       if (kernel)
         EXPECT_NEAR(after[k], before[i][k], 0.0125f) << parameter.name;

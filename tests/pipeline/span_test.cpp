@@ -80,9 +80,8 @@ class Replicas {
     for (const models::ParameterId id : parameters(replica).ids()) {
       const models::Parameter& p = graph_.parameter(id);
       if (!p.trainable()) continue;
-      const float* data = parameters(replica).gradient(id);
       std::vector<float>& sums = result[p.name];
-      sums.assign(data, data + p.elements());
+      sums = test::read_floats(parameters(replica).gradient(id), p.elements());
       for (float& x : sums) x *= static_cast<float>(batch_);
     }
     return result;

@@ -18,6 +18,7 @@
 #include "device/compat.hpp"
 #include "ops/elementwise.hpp"
 #include "pipeline/stage.hpp"
+#include "tests/support/device_floats.hpp"
 
 namespace millrace::test {
 
@@ -108,7 +109,7 @@ class StageChain {
     update.weight_decay = 1e-4f;
     update.gradient_scale = 1.0f / static_cast<float>(micro_batches);
     for (const auto& stage : stages_) stage->parameters().update(space_, update, micro_batches);
-    space_.fence();
+    device::fence(space_);
   }
 
   [[nodiscard]] std::map<std::string, std::vector<float>> gradients() {
@@ -189,9 +190,9 @@ class StageChain {
       const pipeline::BoundProgram& to = (*stages_[s].*program_of)();
       for (const Crossing& in : to.program().inputs) {
         if (in.value != out.value) continue;
-        std::memcpy(to.address(in.activation, context),
-                    (*stages_[from].*program_of)().address(out.activation, context),
-                    static_cast<std::size_t>(to.program().buffer(in.activation).bytes));
+        device::copy_within(to.address(in.activation, context),
+                            (*stages_[from].*program_of)().address(out.activation, context),
+                            to.program().buffer(in.activation).bytes);
       }
     }
   }
@@ -202,9 +203,9 @@ class StageChain {
     for (std::size_t s = to + 1; s < stages_.size(); ++s) {
       for (const Crossing& in : program(s).inputs) {
         if (in.value != out.value) continue;
-        std::memcpy(stages_[to]->training().address(out.gradient, context),
-                    stages_[s]->training().address(in.gradient, context),
-                    static_cast<std::size_t>(program(s).buffer(in.gradient).bytes));
+        device::copy_within(stages_[to]->training().address(out.gradient, context),
+                            stages_[s]->training().address(in.gradient, context),
+                            program(s).buffer(in.gradient).bytes);
         return;
       }
     }
@@ -218,7 +219,7 @@ class StageChain {
       for (const models::ParameterId id : p.ids()) {
         const models::Parameter& parameter = graph_.parameter(id);
         const float* data = pointer(p, id, parameter.trainable());
-        if (data != nullptr) result[parameter.name].assign(data, data + parameter.elements());
+        if (data != nullptr) result[parameter.name] = read_floats(data, parameter.elements());
       }
     }
     return result;

@@ -9,11 +9,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
 
+#include "device/arena.hpp"
 #include "tests/support/expect_error.hpp"
 #include "tests/support/temporary_directory.hpp"
 #include "tests/train/small_run.hpp"
@@ -128,8 +128,9 @@ void poison(Session& session) {
     for (std::size_t b = 0; b < program.program().buffers.size(); ++b) {
       const pipeline::BufferId id{static_cast<std::int32_t>(b)};
       if (program.region(id) == pipeline::Region::Unused) continue;
-      std::memset(program.address(id, {}), 0xff,
-                  static_cast<std::size_t>(program.program().buffer(id).bytes));
+      const std::vector<std::byte> ones(
+          static_cast<std::size_t>(program.program().buffer(id).bytes), std::byte{0xff});
+      device::copy_to_device(program.address(id, {}), ones.data(), std::ssize(ones));
     }
   }
 }

@@ -23,6 +23,7 @@
 #include "io/onnx/onnx_file.hpp"
 #include "pipeline/stage.hpp"
 #include "tests/ops/onnx_case.hpp"
+#include "tests/support/device_floats.hpp"
 #include "tests/support/onnx_bytes.hpp"
 
 namespace millrace {
@@ -91,8 +92,7 @@ std::vector<float> logits_of(const io::OnnxFile& file, const OnnxTensor& x) {
   device::Arena arena(stage.bytes());
   stage.bind(arena.at(0));
   for (const models::ParameterId id : stage.parameters().ids()) {
-    const std::vector<float> values = file.values(id);
-    std::copy(values.begin(), values.end(), stage.parameters().value(id));
+    test::write_floats(stage.parameters().value(id), file.values(id));
   }
   const std::vector<float> nchw(x.values.begin(), x.values.end());
   constexpr std::array<std::size_t, 4> kNhwc = {0, 2, 3, 1};
@@ -105,8 +105,7 @@ std::vector<float> logits_of(const io::OnnxFile& file, const OnnxTensor& x) {
   program.run(space, pipeline::Phase::Forward, {});
   const pipeline::BufferId out =
       program.program().phase(pipeline::Phase::Forward).back().at(pipeline::Role::X);
-  const auto* first = reinterpret_cast<const float*>(program.address(out, {}));
-  return {first, first + batch * kLogits};
+  return test::read_floats(program.address(out, {}), batch * kLogits);
 }
 
 void expect_logits(const std::string& name, const std::vector<float>& logits,
