@@ -12,6 +12,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/tensor_checks.hpp"
+#include "io/weights/keras_numbers.hpp"
 #include "io/weights/libraries.hpp"
 #include "models/registry.hpp"
 
@@ -69,6 +70,14 @@ class Tensors {
   std::map<std::string, Named> all_;
 };
 
+/// The parameters under the names that the library gives them in this file.
+ForeignParameters names_in(const TensorFile& file, const Graph& graph, WeightStyle style) {
+  ForeignParameters names = foreign_parameters(graph, style);
+  if (style == WeightStyle::Keras && names.misfit.empty() && has_numbers(file))
+    replace_by_numbers(names);
+  return names;
+}
+
 /// The batch normalization that alone reads what a convolution makes; none if there is no such.
 const Op* norm_behind(const Graph& graph, const Op& op) {
   const std::vector<models::OpId> readers = graph.consumers(op.output);
@@ -92,7 +101,7 @@ class Matcher {
       : tensors_(tensors), graph_(graph), style_(style) {}
 
   Match match() {
-    const ForeignParameters names = foreign_parameters(graph_, style_);
+    const ForeignParameters names = names_in(tensors_.file(), graph_, style_);
     if (!names.misfit.empty()) return {.misfit = names.misfit};
     for (std::size_t i = 0; i < names.all.size(); ++i) add(graph_.parameters[i], names.all[i]);
     if (style_ == WeightStyle::Keras) find_biases(names);
@@ -128,7 +137,7 @@ class Matcher {
       const auto* conv = std::get_if<models::Conv>(&op.kind);
       const Op* norm = conv != nullptr && !conv->bias ? norm_behind(graph_, op) : nullptr;
       if (norm == nullptr) continue;
-      const std::string bias = names.all[i].name.substr(0, names.all[i].name.find('/')) + "/bias:0";
+      const std::string bias = bias_beside(names.all[i].name);
       const Tensors::Named* named = tensors_.find(bias);
       if (named == nullptr || named->tensor->shape != std::vector{conv->out_channels}) continue;
       used_.insert(bias);
@@ -193,8 +202,8 @@ std::vector<float> floats_of(const Tensors& tensors, const Tensors::Named& named
 
 /// The outputs of a network, by the rows of its last layer.
 std::optional<std::int64_t> classes_of(const Tensors& tensors) {
-  for (const char* name :
-       {"fc.weight", "classifier.1.weight", "classifier.weight", "predictions/bias:0"})
+  for (const char* name : {"fc.weight", "classifier.1.weight", "classifier.weight",
+                           "predictions/bias:0", "dense/vars/1"})
     if (const Tensors::Named* named = tensors.find(name);
         named != nullptr && !named->tensor->shape.empty())
       return named->tensor->shape[0];
@@ -325,7 +334,7 @@ std::vector<ImportedParameter> import_weights(const TensorFile& file, const Grap
   const Tensors tensors(file);
   const Match match = Matcher(tensors, graph, style).match();
   if (!match.misfit.empty() || !match.unused.empty()) refuse(tensors, graph, match);
-  const ForeignParameters names = foreign_parameters(graph, style);
+  const ForeignParameters names = names_in(file, graph, style);
   std::vector<ImportedParameter> result;
   for (std::size_t i = 0; i < names.all.size(); ++i) {
     const Parameter& parameter = graph.parameters[i];

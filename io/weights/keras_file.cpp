@@ -2,15 +2,20 @@
 #include "io/weights/keras_file.hpp"
 
 #include <array>
+#include <limits>
 #include <string_view>
 #include <utility>
 
 #include "core/error.hpp"
 #include "io/hdf5_handles.hpp"
 #include "io/tensor_checks.hpp"
+#include "io/weights/archive.hpp"
+#include "io/weights/keras_numbers.hpp"
 
 namespace millrace::io {
 namespace {
+
+constexpr std::string_view kWeightsInArchive = "model.weights.h5";
 
 /// Datasets of a file by their paths.
 using Paths = std::vector<std::string>;
@@ -39,11 +44,27 @@ std::string older_name(std::string name) {
   return name + ":0";
 }
 
+/// The group of "layers/conv2d_1/vars/0", of which the last part is a number; empty for others.
+std::string numbered_group(const std::string& path) {
+  constexpr std::string_view kVars = "/vars";
+  const std::string group = path.substr(0, path.rfind('/'));
+  return group.ends_with(kVars) ? group : std::string();
+}
+
 class KerasFile {
  public:
   explicit KerasFile(const std::filesystem::path& path) : result_(path) {
-    handle_ = FileHandle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT));
-    if (handle_.get() < 0) refuse("it is no HDF5 file that can be read");
+    open(path, PropertyHandle(H5Pcreate(H5P_FILE_ACCESS)));
+  }
+  /// A file within `path`, whose bytes these are.
+  KerasFile(const std::filesystem::path& path, std::vector<std::byte> bytes) : result_(path) {
+    const PropertyHandle access(H5Pcreate(H5P_FILE_ACCESS));
+    constexpr std::size_t kIncrement = 1 << 20;
+    if (H5Pset_fapl_core(access.get(), kIncrement, 0) < 0 ||
+        H5Pset_file_image(access.get(), bytes.data(), bytes.size()) < 0)
+      refuse("its weights cannot be held in memory");
+    bytes = {};                              // HDF5 has copied them
+    open(path / kWeightsInArchive, access);  // HDF5 wants a name that no file has
   }
 
   TensorFile read() && {
@@ -61,12 +82,23 @@ class KerasFile {
 #endif
     if (seen < 0) refuse("its groups cannot be read");
     for (const std::string& path : paths)
-      if (!path.starts_with("optimizer_weights")) add(path);
+      if (!path.starts_with("optimizer_weights/") && !path.starts_with("optimizer/")) add(path);
     if (result_.tensors().empty()) refuse("it has no weights");
+    if (has_numbers(result_))
+      result_.add_notice(
+          result_.path().string() +
+          ": its layers have no names, as Keras 3 wrote before 3.6: they are taken to be in the "
+          "order of the network in keras.applications; if yours has another, save it with "
+          "model.save(\"NAME.h5\")");
     return std::move(result_);
   }
 
  private:
+  void open(const std::filesystem::path& path, const PropertyHandle& access) {
+    handle_ = FileHandle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()));
+    if (handle_.get() < 0) refuse("it is no HDF5 file that can be read");
+  }
+
   [[noreturn]] void refuse(std::string_view what) const {
     fail(ErrorKind::Data, "{}: {}", result_.path().string(), what);
   }
@@ -77,11 +109,37 @@ class KerasFile {
            H5Lexists(handle_.get(), "parameters", H5P_DEFAULT) > 0;
   }
 
+  /// The name that Keras 3 gave a layer whose variables have numbers, or nothing.
+  [[nodiscard]] std::string layer_name(const std::string& group) const {
+    constexpr const char* kName = "name";
+    if (H5Aexists_by_name(handle_.get(), group.c_str(), kName, H5P_DEFAULT) <= 0) return {};
+    const AttributeHandle attribute(
+        H5Aopen_by_name(handle_.get(), group.c_str(), kName, H5P_DEFAULT, H5P_DEFAULT));
+    const TypeHandle type(H5Aget_type(attribute.get()));
+    const SpaceHandle space(H5Aget_space(attribute.get()));
+    char* text = nullptr;
+    if (H5Tis_variable_str(type.get()) <= 0 || H5Sget_simple_extent_npoints(space.get()) != 1 ||
+        H5Aread(attribute.get(), type.get(), &text) < 0 || text == nullptr)
+      refuse(group + " has a name that cannot be read");
+    std::string name = text;
+    H5free_memory(text);
+    return name;
+  }
+
+  /// `conv1_conv/kernel:0`, or, if the layer has no name, `conv2d/vars/0`.
+  [[nodiscard]] std::string name_of(const std::string& path) const {
+    const std::string group = numbered_group(path);
+    if (group.empty()) return older_name(layer_and_variable(path));
+    const std::string numbered = layer_and_variable(group);  // "conv2d/vars"
+    const std::string number = path.substr(group.size() + 1);
+    const std::string layer = layer_name(group);
+    if (layer.empty()) return numbered + '/' + number;
+    const std::string_view variable =
+        keras_variable(std::string_view(numbered).substr(0, numbered.find('/')), number);
+    return layer + '/' + (variable.empty() ? "vars/" + number : std::string(variable));
+  }
+
   void add(const std::string& path) {
-    if (path.find("/vars/") != std::string::npos)
-      refuse(path +
-             " has a number instead of a name, as save_weights of Keras 3 writes it: save the "
-             "whole model with model.save(\"NAME.h5\")");
     const DatasetHandle set(H5Dopen2(handle_.get(), path.c_str(), H5P_DEFAULT));
     const TypeHandle type(H5Dget_type(set.get()));
     const SpaceHandle space(H5Dget_space(set.get()));
@@ -99,7 +157,7 @@ class KerasFile {
     std::vector<std::byte> bytes(static_cast<std::size_t>(*elements) * sizeof(float));
     if (H5Dread(set.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()) < 0)
       refuse(path + " cannot be read");
-    result_.add(older_name(layer_and_variable(path)), "F32", shape, std::move(bytes));
+    result_.add(name_of(path), "F32", shape, std::move(bytes));
   }
 
   Hdf5Session session_;
@@ -110,5 +168,16 @@ class KerasFile {
 }  // namespace
 
 TensorFile read_keras_file(const std::filesystem::path& path) { return KerasFile(path).read(); }
+
+bool is_keras_archive(const std::filesystem::path& path) {
+  return !Archive(path).find(kWeightsInArchive).empty();
+}
+
+TensorFile read_keras_archive(const std::filesystem::path& path) {
+  Archive archive(path);
+  return KerasFile(path, archive.read(archive.find(kWeightsInArchive),
+                                      std::numeric_limits<std::uint64_t>::max()))
+      .read();
+}
 
 }  // namespace millrace::io

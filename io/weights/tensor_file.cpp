@@ -38,7 +38,8 @@ TensorFile read_tensor_file(const std::filesystem::path& path) {
   std::ifstream stream(path, std::ios::binary);
   stream.read(head.data(), head.size());
   const std::string_view first(head.data(), static_cast<std::size_t>(stream.gcount()));
-  if (first.starts_with("PK\x03\x04")) return read_torch_file(path);
+  if (first.starts_with("PK\x03\x04"))
+    return is_keras_archive(path) ? read_keras_archive(path) : read_torch_file(path);
   if (first.starts_with("\x89HDF\r\n\x1a\n")) return read_keras_file(path);
   if (first.starts_with("\x80\x02") && first.size() > 3 && first[2] == '\x8a')
     fail(ErrorKind::Data,

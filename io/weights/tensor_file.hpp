@@ -36,9 +36,9 @@ class TensorFile {
 };
 
 /// Reads a safetensors file, a file of torch.save in the zip format (tensors alone: no code of its
-/// pickle is run), or weights of Keras in HDF5, whichever it is by its first bytes. A checkpoint of
-/// a training in PyTorch gives the state dictionary of its network. Errors: Data, with the path;
-/// Io.
+/// pickle is run), or weights of Keras in HDF5 or in the archive of Keras 3, whichever it is by its
+/// first bytes. A checkpoint of a training in PyTorch gives the state dictionary of its network.
+/// Errors: Data, with the path; Io.
 [[nodiscard]] TensorFile read_tensor_file(const std::filesystem::path& path);
 
 }  // namespace millrace::io

@@ -1,107 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/weights/torch_file.hpp"
 
-#include <zip.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/tensor_checks.hpp"
+#include "io/weights/archive.hpp"
 #include "io/weights/pickle.hpp"
 
 namespace millrace::io {
 namespace {
 
 constexpr std::uint64_t kMostPickle = 16'000'000;
-
-struct CloseArchive {
-  void operator()(zip_t* archive) const { zip_discard(archive); }
-};
-struct CloseFile {
-  void operator()(zip_file_t* file) const { zip_fclose(file); }
-};
-
-/// A zip archive that is read only.
-class Archive {
- public:
-  explicit Archive(const std::filesystem::path& path)
-      : path_(path), left_(std::filesystem::file_size(path)) {
-    int code = 0;
-    archive_.reset(zip_open(path.c_str(), ZIP_RDONLY, &code));
-    if (archive_) return;
-    zip_error_t error;
-    zip_error_init_with_code(&error, code);
-    const std::string text = zip_error_strerror(&error);
-    zip_error_fini(&error);
-    fail(ErrorKind::Data, "{}: no archive that can be read: {}", path.string(), text);
-  }
-
-  /// The name of the file that ends like this; empty if there is none.
-  [[nodiscard]] std::string find(std::string_view end) const {
-    const zip_int64_t count = zip_get_num_entries(archive_.get(), 0);
-    for (zip_int64_t i = 0; i < count; ++i)
-      if (const char* name = zip_get_name(archive_.get(), static_cast<zip_uint64_t>(i), 0))
-        if (std::string_view(name).ends_with(end)) return name;
-    return {};
-  }
-
-  /// All bytes of a file. Errors: Data, also if it is larger than `most`, or if the files read so
-  /// far are larger than the archive: torch.save does not compress.
-  [[nodiscard]] std::vector<std::byte> read(const std::string& name, std::uint64_t most) {
-    zip_stat_t facts;
-    zip_stat_init(&facts);
-    if (zip_stat(archive_.get(), name.c_str(), 0, &facts) != 0 ||
-        (facts.valid & ZIP_STAT_SIZE) == 0)
-      fail(ErrorKind::Data, "{}: it has no {}", path_.string(), name);
-    if (facts.size > most)
-      fail(ErrorKind::Data, "{}: {} has {} bytes, but at most {} are expected", path_.string(),
-           name, facts.size, most);
-    if (facts.size > left_)
-      fail(ErrorKind::Data,
-           "{}: {} is compressed, or lies where another file does: torch.save writes no such files",
-           path_.string(), name);
-    left_ -= facts.size;
-    const std::unique_ptr<zip_file_t, CloseFile> file(
-        zip_fopen_index(archive_.get(), facts.index, 0));
-    std::vector<std::byte> bytes(facts.size);
-    if (!file ||
-        zip_fread(file.get(), bytes.data(), bytes.size()) != static_cast<zip_int64_t>(bytes.size()))
-      fail(ErrorKind::Data, "{}: {} cannot be read: {}", path_.string(), name,
-           file ? zip_file_strerror(file.get()) : zip_strerror(archive_.get()));
-    if (has_checksum(facts)) require_end(*file, name);
-    return bytes;
-  }
-
- private:
-  /// PyTorch writes 0 for all files if set_crc32_options(False) turned its checksums off.
-  static bool has_checksum(const zip_stat_t& facts) {
-    return (facts.valid & ZIP_STAT_CRC) != 0 && facts.crc != 0;
-  }
-
-  /// libzip compares the checksum when it is asked for bytes behind the last one, not before.
-  void require_end(zip_file_t& file, const std::string& name) const {
-    std::byte behind{};
-    if (zip_fread(&file, &behind, 1) == 0) return;
-    if (zip_error_code_zip(zip_file_get_error(&file)) == ZIP_ER_CRC)
-      fail(ErrorKind::Data,
-           "{}: {} is damaged, its bytes do not have the CRC-32 that the file records: fetch the "
-           "file again",
-           path_.string(), name);
-    fail(ErrorKind::Data, "{}: {} does not end where it should: {}", path_.string(), name,
-         zip_file_strerror(&file));
-  }
-
-  const std::filesystem::path& path_;
-  std::uint64_t left_;  ///< bytes of the archive that may still be read
-  std::unique_ptr<zip_t, CloseArchive> archive_;
-};
 
 struct StorageType {
   std::string_view torch;
@@ -126,7 +44,11 @@ class TorchFile {
         file_(path),
         left_(kMostShared + static_cast<std::int64_t>(std::filesystem::file_size(path))) {
     const std::string pickle = archive_.find("/data.pkl");
-    if (pickle.empty()) refuse(path);
+    if (pickle.empty())
+      fail(ErrorKind::Data,
+           "{}: a zip archive without data.pkl is no file of torch.save: save the weights with it, "
+           "or as safetensors",
+           path.string());
     folder_ = pickle.substr(0, pickle.rfind('/'));
     pickle_ = parse_pickle(archive_.read(pickle, kMostPickle), label("data.pkl"));
   }
@@ -142,18 +64,6 @@ class TorchFile {
   }
 
  private:
-  [[noreturn]] void refuse(const std::filesystem::path& path) const {
-    if (!archive_.find("model.weights.h5").empty())
-      fail(ErrorKind::Data,
-           "{}: Keras 3 wrote this archive, in which weights have numbers instead of names: save "
-           "the model with model.save(\"NAME.h5\")",
-           path.string());
-    fail(ErrorKind::Data,
-         "{}: a zip archive without data.pkl is no file of torch.save: save the weights with it, "
-         "or as safetensors",
-         path.string());
-  }
-
   [[nodiscard]] std::string label(std::string_view part) const {
     return fmt::format("{}: {}", file_.path().string(), part);
   }

@@ -60,7 +60,7 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
      "Averages checkpoints into RUN_DIR/averages, which can be validated like a run.",
      "millrace average logs/RN20_bs32_BN_16.32_v0.1.0_3S9 --count 5"},
     {Command::Import, "import", "FILE RUN_DIR", command_import,
-     "Creates a run from weights of PyTorch (.safetensors, .pth), Keras (.h5) or ONNX.",
+     "Creates a run from weights of PyTorch (.safetensors, .pth), Keras (.h5, .keras) or ONNX.",
      "millrace import resnet50.pth runs/resnet50 --like torchvision"},
     {Command::Export, "export", "CHECKPOINT|RUN_DIR", command_export,
      "Writes the weights of a checkpoint for PyTorch (safetensors), ONNX or h5py.",

@@ -89,15 +89,52 @@ TEST(TensorFileTest, ReadsWeightsOfKeras3) {
   EXPECT_EQ(file.tensors().size(), 3u);
 }
 
-TEST(TensorFileTest, SaysHowToSaveWhatKeras3WritesWithoutNames) {
+/// Writes what save_weights of Keras 3.6 and later writes: numbers, and the names of the layers.
+void write_numbered_weights(const std::filesystem::path& path) {
+  Hdf5Writer writer(path);
+  const Floats values = {1, 2, 3, 4};
+  const auto add = [&](const std::string& group, const std::string& number, const Extents& shape) {
+    writer.write(group + "/vars/" + number, DType::F32, shape, std::as_bytes(std::span(values)));
+  };
+  add("layers/conv2d", "0", {1, 1, 2, 2});
+  writer.describe("layers/conv2d/vars", "name", Json("stem_conv"));
+  add("layers/depthwise_conv2d", "0", {2, 1, 2, 1});
+  writer.describe("layers/depthwise_conv2d/vars", "name", Json("block1a_dwconv"));
+  add("layers/functional/layers/batch_normalization_1", "2", {4});
+  writer.describe("layers/functional/layers/batch_normalization_1/vars", "name", Json("stem_bn"));
+  add("layers/normalization", "0", {4});
+  writer.describe("layers/normalization/vars", "name", Json("normalization"));
+  add("optimizer", "2", {4});
+  writer.describe("optimizer/vars", "name", Json("adam"));
+  writer.close();
+}
+
+void expect_numbered_weights(const TensorFile& file) {
+  const SafeTensors& tensors = file.tensors();
+  EXPECT_EQ(tensors.size(), 4u);
+  EXPECT_EQ(tensors.at("stem_conv/kernel:0").shape, (Extents{1, 1, 2, 2}));
+  EXPECT_EQ(tensors.at("stem_conv/kernel:0").to_floats(), (Floats{1, 2, 3, 4}));
+  EXPECT_EQ(tensors.at("block1a_dwconv/depthwise_kernel:0").shape, (Extents{2, 1, 2, 1}));
+  EXPECT_EQ(tensors.at("stem_bn/moving_mean:0").shape, Extents{4});
+  EXPECT_EQ(tensors.at("normalization/vars/0").shape, Extents{4});
+  EXPECT_TRUE(file.notices().empty());
+}
+
+TEST(TensorFileTest, ReadsWeightsOfKeras3WithNumbers) {
+  const TemporaryDirectory directory;
+  write_numbered_weights(directory / "net.weights.h5");
+  expect_numbered_weights(read_tensor_file(directory / "net.weights.h5"));
+}
+
+TEST(TensorFileTest, RefusesALayerWhoseNameIsNone) {
   const TemporaryDirectory directory;
   Hdf5Writer writer(directory / "net.weights.h5");
   const Floats values = {1, 2};
-  writer.write("layers/conv2d/vars/0", DType::F32, Extents{2}, std::as_bytes(std::span(values)));
+  writer.write("layers/dense/vars/1", DType::F32, Extents{2}, std::as_bytes(std::span(values)));
+  writer.describe("layers/dense/vars", "name", Json(7));
   writer.close();
   expect_error(ErrorKind::Data,
-               {"net.weights.h5: layers/conv2d/vars/0 has a number instead of a name",
-                "save the whole model with model.save(\"NAME.h5\")"},
+               {"net.weights.h5: layers/dense/vars has a name that cannot be read"},
                [&] { (void)read_tensor_file(directory / "net.weights.h5"); });
 }
 
@@ -142,21 +179,31 @@ TEST(TensorFileTest, SaysWhatAFileIsNot) {
                [&] { (void)read_tensor_file(directory.path()); });
 }
 
+/// Writes an archive with one file.
+void write_archive(const std::filesystem::path& path, const char* entry, std::string_view bytes) {
+  zip_t* const archive = zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, nullptr);
+  zip_source_t* const source = zip_source_buffer(archive, bytes.data(), bytes.size(), 0);
+  const zip_int64_t at = zip_file_add(archive, entry, source, ZIP_FL_OVERWRITE);
+  zip_set_file_compression(archive, static_cast<zip_uint64_t>(at), ZIP_CM_STORE, 0);
+  EXPECT_EQ(zip_close(archive), 0);
+}
+
+TEST(TensorFileTest, ReadsTheArchiveOfKeras3) {
+  const TemporaryDirectory directory;
+  write_numbered_weights(directory / "inside.h5");
+  write_archive(directory / "net.keras", "model.weights.h5",
+                test::read_text(directory / "inside.h5"));
+  expect_numbered_weights(read_tensor_file(directory / "net.keras"));
+  write_archive(directory / "bad.keras", "model.weights.h5", "{}");
+  expect_error(ErrorKind::Data, {"bad.keras: it is no HDF5 file that can be read"},
+               [&] { (void)read_tensor_file(directory / "bad.keras"); });
+}
+
 TEST(TensorFileTest, SaysHowToSaveWhatIsInAnotherArchive) {
   const TemporaryDirectory directory;
-  const auto written = [&](const char* entry) {
-    std::filesystem::path path = directory / "net.keras";
-    zip_t* const archive = zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, nullptr);
-    zip_file_add(archive, entry, zip_source_buffer(archive, "{}", 2, 0), ZIP_FL_OVERWRITE);
-    EXPECT_EQ(zip_close(archive), 0);
-    return path;
-  };
-  const std::filesystem::path keras = written("model.weights.h5");
-  expect_error(ErrorKind::Data, {"net.keras: Keras 3 wrote", "with model.save(\"NAME.h5\")"},
-               [&] { (void)read_tensor_file(keras); });
-  const std::filesystem::path other = written("model.json");
-  expect_error(ErrorKind::Data, {"net.keras: a zip archive without data.pkl is no file of torch"},
-               [&] { (void)read_tensor_file(other); });
+  write_archive(directory / "net.zip", "model.json", "{}");
+  expect_error(ErrorKind::Data, {"net.zip: a zip archive without data.pkl is no file of torch"},
+               [&] { (void)read_tensor_file(directory / "net.zip"); });
 }
 
 /// checkpoint.pth with the tensor (1.5, -2) changed to (2, -2).
