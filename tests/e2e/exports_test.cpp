@@ -154,6 +154,26 @@ TEST(ExportTest, FilesComeBackOnlyAsWhatTheyAre) {
   EXPECT_EQ(told.output.find("names do not tell"), std::string::npos) << told.output;
 }
 
+// The advice of the refusal is followed.
+TEST(ExportTest, GroupNormalizationIsRefusedWithTheStatisticsOfBatches) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path file = directory / "cifar.safetensors";
+  (void)exported({"--dataset cifar-10 --model-size 8 --shortcut-pad both"}, {"--output", file});
+  const std::filesystem::path run = directory / "run";
+  const ProcessResult refused = millrace({"import", file, run, "--group-norm"});
+  expect_end(refused, 2,
+             {"--group-norm contradicts " + file.string() + ", which holds a resnet-8",
+              "batch normalization: leave it out",
+              "train --group-norm --init-path RUN_DIR --init-fresh norm"});
+  EXPECT_FALSE(std::filesystem::exists(run));
+  expect_end(millrace({"import", file, run}), 0);
+  expect_end(train(directory / "grouped",
+                   Words{"--group-norm --shortcut-pad both --iterations 1 --no-validation "
+                         "--init-fresh norm --init-path",
+                         run}),
+             0);
+}
+
 TEST(ExportTest, TrainingsExportWhenTheyAreComplete) {
   const TemporaryDirectory directory;
   const std::filesystem::path run = directory / "run";
