@@ -65,6 +65,11 @@ void require_network(const Options& given, const io::Identified& found) {
             "; a training with group normalization can start from its other weights: import it as "
             "it is, then give train --group-norm --init-path RUN_DIR --init-fresh norm");
   if (held.model != "resnet") return;
+  const bool second = held.residual.version == models::ResNetVersion::V2;
+  require("resnet-version", is("resnet-version", "2") == second,
+          second ? ", whose blocks normalize before each convolution, as version 2 does"
+                 : ", whose blocks normalize after each convolution, as versions 1 and 1.5 do",
+          second ? ", or give --resnet-version 2" : ", or give --resnet-version 1.5");
   const bool basic = held.block == models::BlockKind::Basic;
   require("block", is("block", "auto") || is("block", basic ? "basic" : "bottleneck"));
 }

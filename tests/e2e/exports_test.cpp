@@ -138,6 +138,15 @@ TEST(ExportTest, FilesComeBackOnlyAsWhatTheyAre) {
   for (const char* const option :
        {"--model efficientnet", "--model-size 20", "--dataset imagenet", "--block bottleneck"})
     expect_end(millrace({"import", cifar, directory / "a", option}), 2, {option + held});
+  expect_end(millrace({"import", cifar, directory / "a", "--resnet-version 2"}), 2,
+             {"--resnet-version 2" + held + ", whose blocks normalize after each convolution",
+              ": leave it out, or give --resnet-version 1.5"});
+  const std::filesystem::path photos = directory / "photos.safetensors";
+  (void)exported({"--dataset imagenet --image-size 32 --model-size 18 --batch-norm"},
+                 {"--output", photos});
+  expect_end(millrace({"import", photos, directory / "a", "--resnet-version 2"}), 2,
+             {"which holds a resnet-18 for ImageNet", "or give --resnet-version 1.5"});
+  expect_end(millrace({"import", photos, directory / "v1", "--resnet-version 1"}), 0);
   expect_end(millrace({"import", cifar, directory / "b", "--like torchvision"}), 0,
              {"torchvision has no networks for the images of CIFAR, but the names in the file"});
   const std::filesystem::path mobile = directory / "mobile.safetensors";
