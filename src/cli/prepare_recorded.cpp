@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +13,7 @@
 
 #include "cli/prepare.hpp"
 #include "cli/prepare_parts.hpp"
+#include "cli/recorded_classes.hpp"
 #include "cli/resolve.hpp"
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
@@ -30,26 +30,6 @@
 
 namespace millrace::cli {
 namespace {
-
-/// What tells the classes of a set apart: "n01443537" of "n01443537 (goldfish)", or the whole names
-/// where that would be the same for two classes.
-std::vector<std::string> class_keys(const std::vector<std::string>& names) {
-  std::vector<std::string> keys = names;
-  for (std::string& key : keys)
-    if (key.ends_with(')')) key.resize(std::min(key.find(" ("), key.size()));
-  const std::set<std::string_view> distinct(keys.begin(), keys.end());
-  return distinct.size() == keys.size() ? keys : names;
-}
-
-/// Adds to the names of classes what only the checkpoint knows of them: data without words.txt have
-/// no names for people.
-void keep_names(std::vector<std::string>& names, const std::vector<std::string>& known) {
-  if (names.empty()) names = known;
-  const std::vector<std::string> here = class_keys(names);
-  const std::vector<std::string> there = class_keys(known);
-  for (std::size_t i = 0; i < std::min(here.size(), there.size()); ++i)
-    if (names[i] == here[i] && here[i] == there[i]) names[i] = known[i];
-}
 
 /// What a checkpoint says of its network.
 std::optional<train::NetworkFacts> facts_in(const io::CheckpointReader& checkpoint) {
@@ -232,7 +212,7 @@ PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& w
     place_trace(invocation.options, run.config);
     note_extension(newest, run);
     if (const auto known = facts_in(newest))
-      keep_names(run.config.data.class_names, known->class_names);
+      match_classes(run, *known, newest.path(), ImagesFor::Training);
   });
   run.lock = std::move(found.lock);
   require_alike(world, run);
@@ -265,28 +245,6 @@ Options with_given(Options given, const Options& recorded, Over* over) {
   return merge(std::move(options), others);
 }
 
-/// Requires that the images have the classes of the network that was recorded, whatever people call
-/// them, and takes the names that only the checkpoint knows. Errors: Data.
-void match_classes(PreparedRun& run, const io::CheckpointReader& checkpoint) {
-  const auto known = facts_in(checkpoint);
-  if (!known) return;
-  constexpr std::string_view kRemedy =
-      "give the data set of the run with --data-dir; class folders number their classes by name, "
-      "so that none may be missing";
-  const std::string place = run.data.facts.directory.string();
-  if (known->classes != run.config.model.classes)
-    fail(ErrorKind::Data, "{}: has images of {} classes, but {} has {}: {}", place,
-         run.config.model.classes, checkpoint.path().string(), known->classes, kRemedy);
-  std::vector<std::string>& names = run.config.data.class_names;
-  keep_names(names, known->class_names);
-  const std::vector<std::string> keys = class_keys(names);
-  const std::vector<std::string> known_keys = class_keys(known->class_names);
-  const auto [here, there] = std::ranges::mismatch(keys, known_keys);
-  if (here != keys.end() && there != known_keys.end())
-    fail(ErrorKind::Data, "{}: class {} is {} there, but {} in {}: {}", place, here - keys.begin(),
-         *here, *there, checkpoint.path().string(), kRemedy);
-}
-
 }  // namespace
 
 PreparedRun prepare_validation(const Invocation& invocation, const comm::World& world) {
@@ -314,7 +272,8 @@ PreparedRun prepare_validation(const Invocation& invocation, const comm::World& 
     if (machine.ranks > 0 && invocation.options.find("ranks") == nullptr) options.erase("ranks");
     run = open_and_resolve(options, machine, nullptr, Images::OfValidation);
     device::require_threads(run.config.threads);
-    if (newest) match_classes(run, *newest);
+    if (const auto known = newest ? facts_in(*newest) : std::nullopt)
+      match_classes(run, *known, newest->path(), ImagesFor::Validation);
   });
   require_alike(world, run);
   run.notices.insert(run.notices.begin(), notices.begin(), notices.end());
