@@ -8,7 +8,6 @@
 #include "core/text.hpp"
 #include "device/compat.hpp"
 #include "models/initialise.hpp"
-#include "ops/moving_average.hpp"
 #include "ops/norm.hpp"
 
 namespace millrace::pipeline {
@@ -92,7 +91,6 @@ void read_values(const StoredValues& from, std::span<float> to) {
 Parameters::Parameters(const Graph& graph, OpRange range, const ParameterOptions& options)
     : graph_(&graph), options_(options), place_(graph.parameters.size(), graph.parameters.size()) {
   MILLRACE_ASSERT(!narrow() || options_.precision.activations == options_.precision.master);
-  MILLRACE_ASSERT(!narrow() || !options_.averages);
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
     const Parameter& parameter = graph.parameters[i];
     if (!range.contains(parameter.op)) continue;
@@ -211,6 +209,8 @@ std::int64_t Parameters::lay_out(std::byte* memory) {
   if (copies())
     copy_ = taker.take_bytes(trainable_elements_ * size_of(options_.precision.activations));
   if (narrow()) vectors_ = taker.take<float>(vector_elements_);
+  if (narrow() && options_.averages)
+    rounded_averages_ = taker.take_bytes(learning_elements_ * master);
   flag_ = taker.take<std::uint32_t>(2);
   device_spans_ = taker.copy(spans_);
   if (options_.clips || options_.rule == UpdateRule::Lars)
@@ -249,34 +249,6 @@ StoredValues Parameters::stored_slot(std::size_t index, ParameterId id) const {
   const auto share = static_cast<std::size_t>(options_.share);
   return behind({slots_.at(index), options_.precision.master},
                 offsets_[place(id)] - borders_[share]);
-}
-
-StoredValues Parameters::stored_average(ParameterId id) const {
-  const Parameter& parameter = graph_->parameter(id);
-  MILLRACE_ASSERT(options_.averages && (parameter.learns() || !parameter.trainable()));
-  float* const values = parameter.trainable() ? average_weights_ : average_state_;
-  return behind({reinterpret_cast<std::byte*>(values), DType::F32}, offsets_[place(id)]);
-}
-
-void Parameters::begin_averages(const device::ExecutionSpace& space) const {
-  move_averages(space, 0.0);
-}
-
-void Parameters::move_averages(const device::ExecutionSpace& space, double decay) const {
-  MILLRACE_ASSERT(options_.averages);
-  const auto* weights = reinterpret_cast<const float*>(weights_);
-  const auto kept = static_cast<float>(decay);
-  ops::move_average(space, learning_elements_, average_weights_, weights, kept);
-  ops::move_average(space, state_elements_, average_state_, state_, kept);
-}
-
-void Parameters::exchange_averages(const device::ExecutionSpace& space) const {
-  MILLRACE_ASSERT(options_.averages);
-  auto* weights = reinterpret_cast<float*>(weights_);
-  ops::exchange(space, learning_elements_, average_weights_, weights);
-  ops::exchange(space, state_elements_, average_state_, state_);
-  refresh_copies(space);
-  device::fence(space);
 }
 
 float* Parameters::value(ParameterId id) const {
@@ -351,6 +323,11 @@ ops::UpdateArrays<M> Parameters::arrays(Which which) const {
 }
 
 void Parameters::refresh_copies(const device::ExecutionSpace& space) const {
+  copy_masters(space);
+  round_averages(space);
+}
+
+void Parameters::copy_masters(const device::ExecutionSpace& space) const {
   device::dispatch(options_.precision.master,
                    [&]<class M>() { ops::refresh_copies(space, arrays<M>(Which::All)); });
 }

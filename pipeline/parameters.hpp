@@ -30,7 +30,7 @@ struct ParameterOptions {
   std::int32_t shares = 1;
   std::int32_t share = 0;
   bool clips = false;     ///< whether square_gradients() will be called
-  bool averages = false;  ///< whether moving averages of all values are kept; not in 16 bits
+  bool averages = false;  ///< whether moving averages of all values are kept
 };
 
 /// Values on the device, in their storage type.
@@ -57,7 +57,9 @@ void read_values(const StoredValues& from, std::span<float> to);
 /// that takes 1 % of the difference per step would stop changing in 16 bits.
 ///
 /// Moving averages are float32, too, and every share keeps all of them: of the masters and of the
-/// running statistics.
+/// running statistics. In 16 bits they would stop like those, and they take out the noise of
+/// stochastic rounding. 16-bit masters have their averages once more, rounded to nearest, to be
+/// exchanged with.
 ///
 /// With several shares, the flat arrays are ordered by share; each share is a range of whole
 /// tensors. Frozen parameters come last and have only values: no slots, no gradients.
@@ -117,8 +119,8 @@ class Parameters {
   void initialise(std::uint64_t seed);
   /// Elements of the largest parameter; initialise() needs a float32 copy of it.
   [[nodiscard]] std::int64_t largest() const;
-  /// Updates the copies that device kernels read, after masters were written other than by
-  /// update().
+  /// Updates the copies that device kernels read, after masters or averages were written other than
+  /// by update() and move_averages().
   void refresh_copies(const device::ExecutionSpace& space) const;
   /// Whether all `elements` of `values` (any device memory) are finite. Waits.
   [[nodiscard]] bool finite(const device::ExecutionSpace& space, const StoredValues& values,
@@ -136,7 +138,7 @@ class Parameters {
   void begin_averages(const device::ExecutionSpace& space) const;
   /// Moves the averages towards the current values, after an update of all shares.
   void move_averages(const device::ExecutionSpace& space, double decay) const;
-  /// Exchanges the values and their averages, bit for bit.
+  /// Puts the averages in place of the values, rounded to those of 16 bits, and back, bit for bit.
   void exchange_averages(const device::ExecutionSpace& space) const;
 
  private:
@@ -149,6 +151,8 @@ class Parameters {
   void add_frozen(std::size_t at);
   void add_spans(const models::Parameter& parameter, std::int64_t offset, bool own);
   std::int64_t lay_out(std::byte* memory);
+  void copy_masters(const device::ExecutionSpace& space) const;
+  void round_averages(const device::ExecutionSpace& space) const;
   [[nodiscard]] bool narrow() const { return options_.precision.master != DType::F32; }
   [[nodiscard]] bool copies() const {
     return !narrow() && options_.precision.activations != DType::F32;
@@ -185,6 +189,7 @@ class Parameters {
   float* state_ = nullptr;
   float* average_weights_ = nullptr;
   float* average_state_ = nullptr;
+  std::byte* rounded_averages_ = nullptr;  ///< of 16-bit masters
   float* sums_ = nullptr;
   float* unread_gradients_ = nullptr;
   std::byte* copy_ = nullptr;

@@ -16,7 +16,13 @@ std::string without_place(std::string_view problem, std::string_view place) {
   const std::string_view more = place.substr(same);
   const bool begins_with_it = same > 0 && (more.empty() || more.starts_with(", ")) &&
                               problem.substr(same).starts_with(": ");
-  return std::string(begins_with_it ? problem.substr(same + 2) : problem);
+  if (begins_with_it) return std::string(problem.substr(same + 2));
+  std::string rest(problem);
+  // As the errors of opening and reading a file are worded.
+  if (const std::size_t at = rest.find(fmt::format(" {}: ", place));
+      rest.starts_with("cannot ") && at != std::string::npos)
+    rest.erase(at, 1 + place.size());
+  return rest;
 }
 
 std::string problem_at(const std::string& place, const std::string& problem) {

@@ -21,19 +21,20 @@ using models::ValueId;
 
 using Integers = std::vector<std::int64_t>;
 
-/// Shapes have few numbers.
-constexpr std::size_t kMostIntegers = 64;
+constexpr std::string_view kPartOfChannels =
+    "of a part of the channels, as torch.split and torch.chunk make: give each part a convolution "
+    "of its own, or one with groups";
+
+bool is_real(std::int64_t type) {
+  return type == onnx::TensorProto::FLOAT || type == onnx::TensorProto::DOUBLE ||
+         type == onnx::TensorProto::FLOAT16;
+}
 
 std::int64_t product(const Integers& values) {
   double product = 1.0;
   for (const std::int64_t value : values) product *= static_cast<double>(value);
   if (std::abs(product) > static_cast<double>(models::kMostElements)) return -1;
   return static_cast<std::int64_t>(product);
-}
-
-/// Whether sums of such numbers stay in 64 bits.
-bool is_small(std::int64_t value) {
-  return value >= -models::kMostChannels && value <= models::kMostChannels;
 }
 
 /// An index that may count from the end, within 0 to `size`.
@@ -92,20 +93,6 @@ void OnnxImporter::gather(const OnnxNode& node) {
   put(node, Constant{.integers = std::move(result), .extents = indices.extents});
 }
 
-void OnnxImporter::slice_integers(const OnnxNode& node) {
-  const Integers from = integers(node, 0);
-  const Integers starts = node.has("starts") ? node.integers("starts", {}) : integers(node, 1);
-  const Integers ends = node.has("ends") ? node.integers("ends", {}) : integers(node, 2);
-  const Integers steps = node.input(4).empty() ? Integers{1} : integers(node, 4);
-  if (starts.size() != 1 || ends.size() != 1 || steps != Integers{1})
-    throw Unsupported{"of a shape with steps"};
-  const auto size = std::ssize(from);
-  const std::int64_t first = clamped(starts[0], size);
-  const std::int64_t end = std::max(first, clamped(ends[0], size));
-  const Integers part(from.begin() + first, from.begin() + end);
-  put(node, Constant{.integers = part, .extents = {std::ssize(part)}});
-}
-
 /// Every n-th pixel, as in shortcuts that subsample.
 void OnnxImporter::slice(const OnnxNode& node) {
   if (is_constant(node.input(0))) return slice_integers(node);
@@ -127,6 +114,7 @@ void OnnxImporter::slice(const OnnxNode& node) {
                               : axis == 2 ? builder_.shape(x).h
                                           : builder_.shape(x).w;
     const bool whole = starts[i] == 0 && ends[i] >= size;
+    if (axis == 1 && !whole && steps[i] == 1) throw Unsupported{std::string(kPartOfChannels)};
     if (!whole || steps[i] < 1 || steps[i] > models::kMostChannels || (axis < 2 && steps[i] != 1))
       throw Unsupported{"of a part; only every n-th pixel of all can be taken"};
     if (axis == 2) stride.h = steps[i];
@@ -156,38 +144,12 @@ void OnnxImporter::expand_value(const OnnxNode& node) {
   put(node, spread);
 }
 
-void OnnxImporter::difference(const OnnxNode& node) {
-  if (!is_constant(node.input(0)) || !is_constant(node.input(1))) throw Unsupported{"of values"};
-  const Integers a = integers(node, 0);
-  const Integers b = integers(node, 1);
-  if (a.size() != 1 || b.size() != 1 || !is_small(a[0]) || !is_small(b[0]))
-    throw Unsupported{"of anything but two integers"};
-  Constant result = {.fixed = true, .extents = constant(node, 0).extents};
-  result.integers = Integers{a[0] - b[0]};
-  put(node, std::move(result));
-}
-
-void OnnxImporter::range(const OnnxNode& node) {
-  Integers ends;
-  for (const int input : {0, 1, 2}) {
-    const Integers one = integers(node, input);
-    if (one.size() != 1 || !is_small(one[0])) throw Unsupported{"of anything but three integers"};
-    ends.push_back(one[0]);
-  }
-  Integers all;
-  for (std::int64_t at = ends[0]; ends[2] > 0 && at < ends[1]; at += ends[2]) {
-    if (all.size() == kMostIntegers) throw Unsupported{"of many integers"};
-    all.push_back(at);
-  }
-  const Integers extents = {std::ssize(all)};
-  put(node, Constant{.integers = std::move(all), .fixed = true, .extents = extents});
-}
-
 void OnnxImporter::transpose(const OnnxNode& node) {
   if (!is_constant(node.input(0)))
     throw Unsupported{"of a value; images must be batch, channels, height, width throughout"};
   Constant turned = constant(node, 0);
   const Integers order = node.integers("perm", {1, 0});
+  if (turned.integers) return transpose_integers(node);
   if (turned.tensor == nullptr || turned.extents.size() != 2 || order != Integers{1, 0})
     throw Unsupported{"of a tensor that is no matrix"};
   std::swap(turned.extents[0], turned.extents[1]);
@@ -197,8 +159,15 @@ void OnnxImporter::transpose(const OnnxNode& node) {
 
 void OnnxImporter::identity(const OnnxNode& node) { pass(node); }
 
+void OnnxImporter::split(const OnnxNode&) { throw Unsupported{std::string(kPartOfChannels)}; }
+
 void OnnxImporter::cast(const OnnxNode& node) {
-  if (!is_constant(node.input(0)) && node.integer("to", 0) != onnx::TensorProto::FLOAT)
+  if (is_constant(node.input(0))) {
+    Constant same = constant(node, 0);
+    same.real = is_real(node.integer("to", 0));
+    return put(node, std::move(same));
+  }
+  if (node.integer("to", 0) != onnx::TensorProto::FLOAT)
     throw Unsupported{"to another type than float32"};
   pass(node);
 }
@@ -242,14 +211,7 @@ std::optional<Integers> OnnxImporter::resolved(Integers wanted, const Integers& 
 }
 
 void OnnxImporter::reshape(const OnnxNode& node) {
-  if (is_constant(node.input(0))) {  // of integers: they stay in their order
-    Constant same = constant(node, 0);
-    if (same.tensor != nullptr && same.extents.size() > 1)
-      throw Unsupported{"of a tensor of the file"};
-    const Integers values = same.fill ? Integers{} : integers(node, 0);
-    if (values.empty()) throw Unsupported{"of a constant"};
-    return put(node, Constant{.integers = values, .extents = {std::ssize(values)}});
-  }
+  if (is_constant(node.input(0))) return reshape_integers(node);
   if (const auto* const norm = norm_of(node.input(0), GroupedNorm::Reached::Normal)) {
     const Value x = values_.at(node.input(0));
     const Integers own = {kBatch, norm->groups, shape(x).elements() / norm->groups};
@@ -320,22 +282,6 @@ void OnnxImporter::unsqueeze(const OnnxNode& node) {
   Value made = {.id = x.id};
   made.flat = made.third_axis = one && !x.third_axis;
   put(node, made);
-}
-
-void OnnxImporter::concat_integers(const OnnxNode& node) {
-  const auto is_real = [&](const std::string& name) {
-    const Constant& part = constants_.at(name);
-    return part.tensor != nullptr && !part.integers && !has_integers(*part.tensor);
-  };
-  // Scales of a Resize, for example: who reads them is refused.
-  if (std::ranges::any_of(node.proto().input(), is_real)) return put(node, Constant{.fixed = true});
-  Integers all;
-  for (int i = 0; i < node.proto().input_size(); ++i) {
-    const Integers part = integers(node, i);
-    all.insert(all.end(), part.begin(), part.end());
-  }
-  if (all.size() > kMostIntegers) node.damaged(fmt::format("makes a shape of {}", all.size()));
-  put(node, Constant{.integers = all, .extents = {std::ssize(all)}});
 }
 
 }  // namespace millrace::io

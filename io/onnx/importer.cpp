@@ -135,6 +135,18 @@ void OnnxImporter::find_makers() {
     }
 }
 
+/// What nodes make of the images, rather than of shapes and tensors.
+std::set<std::string> OnnxImporter::values_of_images() const {
+  std::set<std::string> images = {input_of(file_, place_).name()};
+  for (const onnx::NodeProto& node : file_.node()) {
+    const bool reads = std::ranges::any_of(
+        node.input(), [&](const std::string& input) { return images.contains(input); });
+    if (reads && node.op_type() != "Shape")
+      images.insert(node.output().begin(), node.output().end());
+  }
+  return images;
+}
+
 /// The nodes from which the logits follow, and who reads what they make.
 void OnnxImporter::find_needed() {
   if (file_.output_size() != 1)
@@ -142,6 +154,7 @@ void OnnxImporter::find_needed() {
          "{}: has {} outputs, but millrace trains networks with one, the logits: export it without "
          "the others",
          place_.label, file_.output_size());
+  const std::set<std::string> images = values_of_images();
   std::vector<std::string> open = {file_.output(0).name()};
   while (!open.empty()) {
     const auto maker = makers_.find(open.back());
@@ -149,8 +162,8 @@ void OnnxImporter::find_needed() {
     if (maker == makers_.end() || !needed_.insert(maker->second).second) continue;
     for (const std::string& input : maker->second->input()) {
       readers_[input].push_back(maker->second);
-      // A shape does not make its value necessary.
-      if (maker->second->op_type() != "Shape") open.push_back(input);
+      // A shape does not make its value necessary, unless that is computed from shapes itself.
+      if (maker->second->op_type() != "Shape" || !images.contains(input)) open.push_back(input);
     }
   }
 }

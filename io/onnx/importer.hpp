@@ -82,6 +82,7 @@ class OnnxImporter {
     std::optional<std::vector<std::int64_t>> integers = {};
     std::optional<double> fill = {};
     bool fixed = false;  ///< made by nodes: PyTorch's exporters write what learns as tensors
+    bool real = false;   ///< integers as floating-point numbers, whose quotients are not rounded
     std::vector<std::int64_t> extents = {};  ///< of what is no tensor; none: a scalar
   };
   /// Stands for the number of images among the integers of a shape.
@@ -97,6 +98,7 @@ class OnnxImporter {
 
   // ---- importer.cpp: the file as a whole
   void find_makers();
+  [[nodiscard]] std::set<std::string> values_of_images() const;
   void find_needed();
   void find_partners();
   void visit(const OnnxNode& node);
@@ -198,8 +200,6 @@ class OnnxImporter {
   void expand(const OnnxNode& node);
   void expand_value(const OnnxNode& node);
   void unsqueeze_constant(const OnnxNode& node);
-  void difference(const OnnxNode& node);
-  void range(const OnnxNode& node);
   void transpose(const OnnxNode& node);
   void identity(const OnnxNode& node);
   void cast(const OnnxNode& node);
@@ -207,11 +207,21 @@ class OnnxImporter {
   void reshape(const OnnxNode& node);
   void squeeze(const OnnxNode& node);
   void unsqueeze(const OnnxNode& node);
-  void concat_integers(const OnnxNode& node);
-  void slice_integers(const OnnxNode& node);
+  void split(const OnnxNode& node);
   [[nodiscard]] std::optional<std::vector<std::int64_t>> resolved(
       std::vector<std::int64_t> wanted, const std::vector<std::int64_t>& from,
       bool zero_copies) const;
+
+  // ---- integers.cpp
+  [[nodiscard]] bool computes_constant(const OnnxNode& node) const;
+  void arithmetic(const OnnxNode& node);
+  void negative(const OnnxNode& node);
+  void constant_of_shape(const OnnxNode& node);
+  void range(const OnnxNode& node);
+  void concat_integers(const OnnxNode& node);
+  void slice_integers(const OnnxNode& node);
+  void transpose_integers(const OnnxNode& node);
+  void reshape_integers(const OnnxNode& node);
 
   const onnx::GraphProto& file_;
   const OnnxPlace& place_;

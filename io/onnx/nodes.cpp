@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "core/text.hpp"
@@ -52,7 +51,9 @@ const std::vector<OnnxImporter::Row>& OnnxImporter::table() {
       {"Clip", &I::clip, true},
       {"Concat", &I::concat},
       {"Constant", &I::constant_node},
+      {"ConstantOfShape", &I::constant_of_shape},
       {"Conv", &I::conv},
+      {"Div", &I::arithmetic},
       {"Dropout", &I::dropout},
       {"Expand", &I::expand},
       {"Flatten", &I::flatten},
@@ -67,6 +68,7 @@ const std::vector<OnnxImporter::Row>& OnnxImporter::table() {
       {"MatMul", &I::mat_mul},
       {"MaxPool", &I::max_pool},
       {"Mul", &I::multiply},
+      {"Neg", &I::negative},
       {"Pad", &I::pad},
       {"Range", &I::range},
       {"ReduceMax", &I::reduce_max},
@@ -78,7 +80,8 @@ const std::vector<OnnxImporter::Row>& OnnxImporter::table() {
       {"Slice", &I::slice},
       {"Softmax", &I::softmax},
       {"Squeeze", &I::squeeze},
-      {"Sub", &I::difference},
+      {"Split", &I::split},
+      {"Sub", &I::arithmetic},
       {"Swish", &I::swish},
       {"Transpose", &I::transpose},
       {"Unsqueeze", &I::unsqueeze},
@@ -216,50 +219,13 @@ void OnnxImporter::dense(const OnnxNode& node, bool transposed,
   put(node, {made, true});
 }
 
-// ---- activation
-
-void OnnxImporter::activate(const OnnxNode& node, Activation function) {
-  const Value x = value(node);
-  put(node, {add(node, models::Activate{function}, {x.id}), x.flat});
-}
-
-void OnnxImporter::relu(const OnnxNode& node) { activate(node, Activation::Relu); }
-void OnnxImporter::sigmoid(const OnnxNode& node) {
-  if (swishes_.contains(&node.proto())) return pass(node);
-  activate(node, Activation::Sigmoid);
-}
-void OnnxImporter::swish(const OnnxNode& node) {
-  if (node.real("alpha", 1.0) != 1.0) throw Unsupported{"with alpha other than 1"};
-  activate(node, Activation::Swish);
-}
-
-void OnnxImporter::clip(const OnnxNode& node) {
-  const auto lowest = static_cast<double>(std::numeric_limits<float>::lowest());
-  const auto highest = static_cast<double>(std::numeric_limits<float>::max());
-  if (is_constant(node.input(0))) throw Unsupported{"of a constant"};
-  const double low = node.has("min") ? node.real("min", 0.0) : number(node, 1).value_or(lowest);
-  const double high = node.has("max") ? node.real("max", 0.0) : number(node, 2).value_or(highest);
-  if (low != 0.0 || high < 0.999 * highest)
-    throw Unsupported{
-        fmt::format("between {} and {}; only 0 to infinity, a ReLU, has a kernel", low, high)};
-  if (!values_.at(node.input(0)).id.valid()) return put(node, Value{});
-  relu(node);
-}
-
-void OnnxImporter::softmax(const OnnxNode& node) {
-  if (node.output() != file_.output(0).name())
-    throw Unsupported{"within the network; the one at its end belongs to the loss"};
-  notices_.push_back(fmt::format("{}: {} ({}) is left out: it is part of the loss", place_.label,
-                                 node.name(), node.type()));
-  pass(node);
-}
-
 // ---- sums, products, concatenations
 
 void OnnxImporter::add_values(const OnnxNode& node) {
   for (const int input : {0, 1})
     if (norm_of(node.input(input), GroupedNorm::Reached::Scaled) != nullptr)
       return shift_groups(node, input);
+  if (computes_constant(node)) return arithmetic(node);
   const Value a = value(node, 0);
   const Value b = value(node, 1);
   if (a.flat != b.flat) throw Unsupported{"of an image and a flat value"};
@@ -271,6 +237,7 @@ void OnnxImporter::multiply(const OnnxNode& node) {
   for (const int input : {0, 1})
     if (norm_of(node.input(input), GroupedNorm::Reached::Image) != nullptr)
       return scale_groups(node, input);
+  if (computes_constant(node)) return arithmetic(node);
   Value x = value(node, 0);
   Value scale = value(node, 1);
   if (x.flat != scale.flat) throw Unsupported{"of an image and a flat value"};

@@ -42,11 +42,14 @@ Options completed(const Options& options, const io::Identified& found) {
 /// refused together with those that follow from the file, as if no network had both. Errors: Usage.
 void require_network(const Options& given, const io::Identified& found) {
   const models::ModelOptions& held = found.model;
-  const auto require = [&](std::string_view option, bool agrees) {
+  const auto require = [&](std::string_view option, bool agrees, std::string_view whose = "",
+                           std::string_view otherwise = "") {
     const Setting* const setting = given.find(option);
     if (setting == nullptr || agrees) return;
-    fail(ErrorKind::Usage, "{} {} contradicts {}, which holds {}: leave it out", setting->where,
-         to_string(setting->value), given.arguments.at(0), io::to_string(found));
+    const bool flag = std::holds_alternative<bool>(setting->value);
+    fail(ErrorKind::Usage, "{}{} contradicts {}, which holds {}{}: leave it out{}", setting->where,
+         flag ? "" : " " + to_string(setting->value), given.arguments.at(0), io::to_string(found),
+         whose, otherwise);
   };
   const auto is = [&](std::string_view option, std::string_view value) {
     return to_lower(given.text(option).value_or("")) == to_lower(value);
@@ -56,7 +59,17 @@ void require_network(const Options& given, const io::Identified& found) {
                             (held.size.starts_with('B') && is("model-size", held.size.substr(1))));
   const std::string dataset = given.text("dataset").value_or("");
   require("dataset", dataset.starts_with("cifar") == (held.task == models::Task::Cifar));
+  if (held.model != "squeezenet")
+    require("group-norm", !given.flag("group-norm"),
+            ", with the means and variances of batch normalization",
+            "; a training with group normalization can start from its other weights: import it as "
+            "it is, then give train --group-norm --init-path RUN_DIR --init-fresh norm");
   if (held.model != "resnet") return;
+  const bool second = held.residual.version == models::ResNetVersion::V2;
+  require("resnet-version", is("resnet-version", "2") == second,
+          second ? ", whose blocks normalize before each convolution, as version 2 does"
+                 : ", whose blocks normalize after each convolution, as versions 1 and 1.5 do",
+          second ? ", or give --resnet-version 2" : ", or give --resnet-version 1.5");
   const bool basic = held.block == models::BlockKind::Basic;
   require("block", is("block", "auto") || is("block", basic ? "basic" : "bottleneck"));
 }

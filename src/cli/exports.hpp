@@ -26,8 +26,11 @@ struct Exported {
   std::vector<std::string> notes;  ///< as library_notes()
 };
 /// Writes a checkpoint to `file`, or without one into `folder` under the name of its network.
-/// `options` may choose the library whose names safetensors have. Errors: Checkpoint; Config, if
-/// that library has no such network; Io.
+/// `options` may choose the library whose names safetensors have. The network of a file (--model
+/// FILE.onnx) is written in every format; where no library was chosen and the usual one has no such
+/// network, its safetensors have millrace's names and order of kernels, which a note says.
+/// Errors: Checkpoint; Config, if the chosen library, or the usual one of a network that millrace
+/// builds, has no such network; Io.
 [[nodiscard]] Exported export_checkpoint(const io::CheckpointReader& checkpoint,
                                          ExportFormat format, const Options& options,
                                          const std::filesystem::path& folder,

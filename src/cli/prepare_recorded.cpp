@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +13,7 @@
 
 #include "cli/prepare.hpp"
 #include "cli/prepare_parts.hpp"
+#include "cli/recorded_classes.hpp"
 #include "cli/resolve.hpp"
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
@@ -30,26 +30,6 @@
 
 namespace millrace::cli {
 namespace {
-
-/// What tells the classes of a set apart: "n01443537" of "n01443537 (goldfish)", or the whole names
-/// where that would be the same for two classes.
-std::vector<std::string> class_keys(const std::vector<std::string>& names) {
-  std::vector<std::string> keys = names;
-  for (std::string& key : keys)
-    if (key.ends_with(')')) key.resize(std::min(key.find(" ("), key.size()));
-  const std::set<std::string_view> distinct(keys.begin(), keys.end());
-  return distinct.size() == keys.size() ? keys : names;
-}
-
-/// Adds to the names of classes what only the checkpoint knows of them: data without words.txt have
-/// no names for people.
-void keep_names(std::vector<std::string>& names, const std::vector<std::string>& known) {
-  if (names.empty()) names = known;
-  const std::vector<std::string> here = class_keys(names);
-  const std::vector<std::string> there = class_keys(known);
-  for (std::size_t i = 0; i < std::min(here.size(), there.size()); ++i)
-    if (names[i] == here[i] && here[i] == there[i]) names[i] = known[i];
-}
 
 /// What a checkpoint says of its network.
 std::optional<train::NetworkFacts> facts_in(const io::CheckpointReader& checkpoint) {
@@ -123,35 +103,86 @@ Options options_of_rest(const Invocation& invocation, const std::filesystem::pat
   return continued_options(invocation.options, recorded);
 }
 
-/// What becomes of the learning rates of an extended run.
-std::string rates_of_extended(const PreparedRun& run, std::int64_t done, std::string_view unit,
-                              const std::string& before) {
-  const train::LearningRateConfig& rate = run.config.learning_rate;
-  if (rate.kind == train::LearningRateKind::Piecewise)
-    return "its learning rates drop at the same epochs as before";
-  if (rate.horizon > 0)
-    return fmt::format("its learning rates stay as they were, and constant from update {} on",
-                       rate.horizon);
-  return fmt::format(
-      "its learning-rate schedule is stretched to the new length, so that update {} has the rate "
-      "{:.4g}; --lr-horizon{} {} keeps the rates as they were",
-      done + 1, train::learning_rate_at(rate, done, run.config.iterations),
-      unit == "epochs" ? "-epochs" : "", before);
+/// When a run with these options ends.
+struct Ends {
+  std::int64_t by_length = 0;  ///< --epochs or --iterations
+  std::int64_t last = 0;       ///< whichever ends first, with --max-iterations
+  std::int64_t horizon = 0;    ///< when its learning rates are those of its end
+};
+
+Ends ends_of(const Options& options, std::int64_t updates_per_epoch) {
+  const auto in_updates = [&](double epochs) {
+    return static_cast<std::int64_t>(epochs * static_cast<double>(updates_per_epoch));
+  };
+  Ends ends;
+  if (const auto updates = options.integer("iterations"))
+    ends.by_length = *updates;
+  else
+    ends.by_length = in_updates(options.real("epochs").value_or(0.0));
+  ends.last = std::min(ends.by_length, options.integer("max-iterations").value_or(ends.by_length));
+  const auto horizon = options.real("lr-horizon-epochs");
+  ends.horizon =
+      options.integer("lr-horizon").value_or(horizon ? in_updates(*horizon) : ends.by_length);
+  return ends;
 }
 
-/// Says so if a run is longer than it was when the checkpoint was written.
+/// What becomes of the learning rates of an extended run. `recorded` are the options before.
+std::string rates_of_extended(const PreparedRun& run, std::int64_t done, const Options& recorded) {
+  const train::TrainConfig& config = run.config;
+  const train::LearningRateConfig& rate = config.learning_rate;
+  if (rate.kind == train::LearningRateKind::Piecewise)
+    return "its learning rates drop at the same epochs as before";
+  const std::int64_t horizon = ends_of(run.options, config.iterations_per_epoch).horizon;
+  if (horizon == ends_of(recorded, config.iterations_per_epoch).horizon)
+    return horizon < config.iterations
+               ? fmt::format("its learning rates stay as they were, and constant from update {} on",
+                             horizon)
+               : "its learning rates stay as they were";
+  const bool counted = recorded.find("iterations") != nullptr;
+  const bool limited = run.options.find("max-iterations") != nullptr;
+  return fmt::format(
+      "its learning-rate schedule is stretched to {}, so that update {} has the rate {:.4g}; "
+      "--lr-horizon{} {} keeps the rates as they were",
+      limited ? fmt::format("--epochs {}", to_string(run.options.find("epochs")->value))
+              : "the new length",
+      done + 1, train::learning_rate_at(rate, done, config.iterations), counted ? "" : "-epochs",
+      to_string(recorded.find(counted ? "iterations" : "epochs")->value));
+}
+
+/// Errors: Usage, naming the option that ends the run.
+[[noreturn]] void refuse_same_end(const Options& options, const Ends& now, const Ends& before) {
+  const auto length = to_string(options.find("epochs")->value);
+  const auto limit = to_string(options.value("max-iterations"));
+  fail(ErrorKind::Usage,
+       "--epochs {} and --max-iterations {}: the run would end after {} updates, and without these "
+       "changes after {}: give more with --{} to extend it",
+       length, limit, now.last, before.last,
+       now.last < now.by_length ? "max-iterations" : "epochs");
+}
+
+/// Says so if a run is longer than it was when the checkpoint was written. Errors: Usage if another
+/// length does not make it longer.
 void note_extension(const io::CheckpointReader& checkpoint, PreparedRun& run) {
   const Options recorded = recorded_in(checkpoint);
-  for (const char* name : {"epochs", "iterations", "max-iterations"}) {
+  const auto changed = [&](const char* name) {
     const Setting* before = recorded.find(name);
     const Setting* now = run.options.find(name);
-    if (before == nullptr || now == nullptr || before->value == now->value) continue;
-    const std::string_view unit = name == std::string_view("epochs") ? "epochs" : "updates";
-    run.notices.push_back(fmt::format(
-        "The run is extended from {} to {} {}; {}", to_string(before->value), to_string(now->value),
-        unit,
-        rates_of_extended(run, checkpoint.header().iteration, unit, to_string(before->value))));
-  }
+    return now != nullptr && (before == nullptr || before->value != now->value);
+  };
+  const bool limited = run.options.find("max-iterations") != nullptr;
+  if (!changed("epochs") && !changed("iterations") && !changed("max-iterations")) return;
+  const Ends before = ends_of(recorded, run.config.iterations_per_epoch);
+  const Ends now = ends_of(run.options, run.config.iterations_per_epoch);
+  if (limited && now.last <= before.last) refuse_same_end(run.options, now, before);
+  const bool counted = limited || recorded.find("iterations") != nullptr;
+  const auto epochs = [](const Options& options) {
+    return to_string(options.find("epochs")->value);
+  };
+  run.notices.push_back(fmt::format(
+      "The run is extended from {} to {} {}; {}",
+      counted ? fmt::format("{}", before.last) : epochs(recorded),
+      counted ? fmt::format("{}", now.last) : epochs(run.options), counted ? "updates" : "epochs",
+      rates_of_extended(run, checkpoint.header().iteration, recorded)));
 }
 
 }  // namespace
@@ -181,7 +212,7 @@ PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& w
     place_trace(invocation.options, run.config);
     note_extension(newest, run);
     if (const auto known = facts_in(newest))
-      keep_names(run.config.data.class_names, known->class_names);
+      match_classes(run, *known, newest.path(), ImagesFor::Training);
   });
   run.lock = std::move(found.lock);
   require_alike(world, run);
@@ -214,28 +245,6 @@ Options with_given(Options given, const Options& recorded, Over* over) {
   return merge(std::move(options), others);
 }
 
-/// Requires that the images have the classes of the network that was recorded, whatever people call
-/// them, and takes the names that only the checkpoint knows. Errors: Data.
-void match_classes(PreparedRun& run, const io::CheckpointReader& checkpoint) {
-  const auto known = facts_in(checkpoint);
-  if (!known) return;
-  constexpr std::string_view kRemedy =
-      "give the data set of the run with --data-dir; class folders number their classes by name, "
-      "so that none may be missing";
-  const std::string place = run.data.facts.directory.string();
-  if (known->classes != run.config.model.classes)
-    fail(ErrorKind::Data, "{}: has images of {} classes, but {} has {}: {}", place,
-         run.config.model.classes, checkpoint.path().string(), known->classes, kRemedy);
-  std::vector<std::string>& names = run.config.data.class_names;
-  keep_names(names, known->class_names);
-  const std::vector<std::string> keys = class_keys(names);
-  const std::vector<std::string> known_keys = class_keys(known->class_names);
-  const auto [here, there] = std::ranges::mismatch(keys, known_keys);
-  if (here != keys.end() && there != known_keys.end())
-    fail(ErrorKind::Data, "{}: class {} is {} there, but {} in {}: {}", place, here - keys.begin(),
-         *here, *there, checkpoint.path().string(), kRemedy);
-}
-
 }  // namespace
 
 PreparedRun prepare_validation(const Invocation& invocation, const comm::World& world) {
@@ -263,7 +272,8 @@ PreparedRun prepare_validation(const Invocation& invocation, const comm::World& 
     if (machine.ranks > 0 && invocation.options.find("ranks") == nullptr) options.erase("ranks");
     run = open_and_resolve(options, machine, nullptr, Images::OfValidation);
     device::require_threads(run.config.threads);
-    if (newest) match_classes(run, *newest);
+    if (const auto known = newest ? facts_in(*newest) : std::nullopt)
+      match_classes(run, *known, newest->path(), ImagesFor::Validation);
   });
   require_alike(world, run);
   run.notices.insert(run.notices.begin(), notices.begin(), notices.end());

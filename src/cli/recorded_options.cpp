@@ -110,47 +110,59 @@ void run_forward(Options& options) {
     options.erase(other);
 }
 
-constexpr auto kLengths =
-    std::to_array<std::string_view>({"max-iterations", "iterations", "epochs"});
-
 double number_of(const Setting& setting) {
   const auto* whole = std::get_if<std::int64_t>(&setting.value);
   return whole != nullptr ? static_cast<double>(*whole) : std::get<double>(setting.value);
 }
 
-/// The option that sets the length of a recorded run.
-std::string_view length_option(const Options& recorded) {
-  for (const std::string_view name : kLengths)
-    if (recorded.find(name) != nullptr) return name;
-  return {};
+bool raises(const Options& given, const Options& recorded, std::string_view name) {
+  const Setting* const now = given.find(name);
+  const Setting* const before = recorded.find(name);
+  return now != nullptr && before != nullptr && number_of(*now) > number_of(*before);
 }
 
-/// Whether an option makes the run longer. Errors: Usage if it would make it shorter, or gives the
-/// length in another unit.
-bool extends(std::string_view name, const Setting& given, const Options& recorded) {
-  if (std::ranges::find(kLengths, name) == kLengths.end()) return false;
-  const std::string_view own = length_option(recorded);
-  if (own.empty()) return false;
-  const Setting& before = *recorded.find(own);
-  if (own != name)
+/// Whether an option may make the run longer. With --epochs and --max-iterations, whichever ends
+/// first ends the run, so that each may be raised; a limit may come with more epochs, and fewer
+/// epochs with a higher limit. Errors: Usage if it would make the run shorter, or gives the length
+/// in another unit.
+bool extends(std::string_view name, const Options& given, const Options& recorded) {
+  const bool limit = name == "max-iterations";
+  if (!limit && name != "epochs" && name != "iterations") return false;
+  const std::string_view own = recorded.find("iterations") != nullptr ? "iterations" : "epochs";
+  if (recorded.find(own) == nullptr) return false;
+  if (raises(given, recorded, name)) return true;
+  const bool bounded = own == "epochs" && name != "iterations";
+  if (bounded && raises(given, recorded, limit ? "epochs" : "max-iterations") &&
+      (!limit || recorded.find(name) == nullptr))
+    return true;
+  const Setting& now = *given.find(name);
+  if (const Setting* const before = recorded.find(name))
     fail(ErrorKind::Usage,
-         "{} {} would change the mathematics of the run, whose length was given with --{} {}: give "
-         "more of these to extend it",
-         given.where, to_string(given.value), own, to_string(before.value));
-  if (number_of(given) > number_of(before)) return true;
+         "{} {} would change the mathematics of the run, which started with {}: give more to "
+         "extend the run, or leave the option out",
+         now.where, to_string(now.value), to_string(before->value));
   fail(ErrorKind::Usage,
-       "{} {} would change the mathematics of the run, which started with {}: give more to extend "
-       "the run, or leave the option out",
-       given.where, to_string(given.value), to_string(before.value));
+       "{} {} would change the mathematics of the run, whose length was given with --{} {}: give "
+       "more of these to extend it",
+       now.where, to_string(now.value), own, to_string(recorded.find(own)->value));
 }
 
 /// Whether an option keeps the learning rates of an extended run as they were: its horizon is then
 /// the recorded length.
 bool keeps_rates(std::string_view name, const Setting& given, const Options& recorded) {
-  const std::string_view own = length_option(recorded);
-  return ((name == "lr-horizon-epochs" && own == "epochs") ||
-          (name == "lr-horizon" && own == "iterations")) &&
-         number_of(given) == number_of(*recorded.find(own));
+  const std::string_view length = name == "lr-horizon-epochs" ? "epochs" : "iterations";
+  const Setting* const before = recorded.find(length);
+  return (name == "lr-horizon-epochs" || name == "lr-horizon") && before != nullptr &&
+         number_of(given) == number_of(*before);
+}
+
+/// Fewer epochs, with a higher limit, only end the run: its learning rates remain those of the
+/// recorded ones.
+void keep_horizon(Options& options, const Options& recorded) {
+  if (!raises(recorded, options, "epochs")) return;
+  for (const char* name : {"lr-horizon", "lr-horizon-epochs"})
+    if (options.find(name) != nullptr) return;
+  set_own(options, "lr-horizon-epochs", *recorded.real("epochs"));
 }
 
 /// The options of a command line over those of a recorded run.
@@ -173,7 +185,7 @@ Merged merged_options(const Options& given, const Options& recorded) {
     if (spec.on_restore == OnRestore::MayChange) continue;
     const Setting* before = recorded.find(name);
     if (before != nullptr && before->value == setting.value) continue;
-    if (extends(name, setting, recorded)) continue;
+    if (extends(name, given, recorded)) continue;
     if (before == nullptr && keeps_rates(name, setting, recorded)) continue;
     fail(ErrorKind::Usage,
          "{} {} would change the mathematics of the run, which started with{}: leave the option "
@@ -182,6 +194,7 @@ Merged merged_options(const Options& given, const Options& recorded) {
          before != nullptr ? " " + to_string(before->value) : "out it");
   }
   Options all = merge(merge(command_line, recorded), environment);
+  keep_horizon(all, recorded);
   all.network = recorded.network;  // the file may be another one by now
   return {.command_line = std::move(command_line), .all = std::move(all)};
 }

@@ -47,16 +47,6 @@ bool names_pipeline(const Options& options) {
                              [&](const char* name) { return options.find(name) != nullptr; });
 }
 
-std::string splits_notice(std::span<const std::string> splits) {
-  return fmt::format("{}{}", kAutomaticSplits, join(splits, " "));
-}
-
-std::string schedule_notice(std::string_view schedule, std::span<const std::string> splits) {
-  const bool listed = schedule == partition::kAutomatic;
-  return fmt::format("{}{}, with splits {}", kAutomaticSchedule,
-                     listed ? "actions ordered for these stages" : schedule, join(splits, " "));
-}
-
 namespace {
 
 /// The plan in the file that --plan names. Errors: Io; Config when it is for another network.
@@ -290,14 +280,6 @@ std::vector<std::int32_t> divisors(std::int32_t devices) {
   return result;
 }
 
-namespace {
-
-std::string cores_of(const MachineFacts& machine) {
-  return machine.cores == 1 ? "only core" : fmt::format("{} cores", machine.cores);
-}
-
-}  // namespace
-
 void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& config,
                    Notices& notices) {
   pipeline::RankMap& map = config.pipeline.ranks;
@@ -319,15 +301,7 @@ void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& confi
   const int local = ranks_here(machine, config);
   config.threads = threads_of_rank(machine, local);
   read.apply("threads-per-device", config);
-  if (local > machine.cores)
-    notices.push_back(fmt::format("{} ranks share the {} of this machine and take turns", local,
-                                  cores_of(machine)));
-  else if (const std::int64_t threads = std::int64_t{local} * config.threads;
-           threads > machine.cores && !machine.has_gpu)
-    notices.push_back(
-        fmt::format("{} threads share the {} of this machine and take turns, which is much slower: "
-                    "--threads-per-device {} gives each thread a core",
-                    threads, cores_of(machine), std::max(1, machine.cores / local)));
+  note_turns(machine, config, local, notices);
 }
 
 /// Errors: Config for a layer of --recompute-layers that the network does not have.
@@ -357,18 +331,6 @@ train::LayoutOrigin origin_of(const Reader& read, const Layout& layout) {
 void note_launching(Reader& read) {
   for (const char* name : {"hosts", "ssh-port", "interface", "distributed"})
     if (read.given(name)) read.use(name);
-}
-
-/// The IPU trainer ignores these filters in a pipeline, and its command lines contain them there.
-void note_sharding_filters(Reader& read, std::size_t stages, Notices& notices) {
-  for (const char* name : {"sharding-include-filter", "sharding-exclude-filter"}) {
-    if (stages < 2 || !read.given(name) || read.used(name)) continue;
-    read.use(name);
-    notices.push_back(
-        fmt::format("{} has no effect here: it is for automatic sharding with one micro-batch; a "
-                    "pipeline is cut at --pipeline-splits or by --plan",
-                    read.where(name)));
-  }
 }
 
 }  // namespace

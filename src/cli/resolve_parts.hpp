@@ -113,6 +113,11 @@ inline constexpr std::string_view kAutomaticSchedule = "Automatic schedule: ";
 [[nodiscard]] std::string splits_notice(std::span<const std::string> splits);
 [[nodiscard]] std::string schedule_notice(std::string_view schedule,
                                           std::span<const std::string> splits);
+/// Tells if the `local` ranks of this machine, or their threads, share its cores.
+void note_turns(const MachineFacts& machine, const train::TrainConfig& config, int local,
+                Notices& notices);
+/// The IPU trainer ignores these filters in a pipeline, and its command lines contain them there.
+void note_sharding_filters(Reader& read, std::size_t stages, Notices& notices);
 /// What --device-memory leaves to the stages of a device.
 [[nodiscard]] partition::Room room_of_stages(const Reader& read, const models::Graph& graph,
                                              const train::TrainConfig& config,

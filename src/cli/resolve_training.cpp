@@ -99,10 +99,6 @@ void resolve_length(Reader& read, const FamilyRecipe& recipe, TrainConfig& confi
 void resolve_numerics(Reader& read, TrainConfig& config, Notices& notices) {
   config.loss_scaling = loss_scaling(read);
   config.precision = precision(read);
-  if (config.averaging.ema_decay > 0.0 && config.precision.master != DType::F32)
-    fail(ErrorKind::Config,
-         "{} {}: a moving average needs 32-bit master weights: give --precision 16.32 or 32.32",
-         read.where("ema-decay"), config.averaging.ema_decay);
   resolve_rounding(read, config, notices);
   const std::string recompute =
       read.given("recompute") ? read.text("recompute", "none") : std::string("none");

@@ -8,11 +8,18 @@
 namespace millrace::ops {
 
 /// average = average - (average - value) x (1 - decay), element by element: the moving average of
-/// TensorFlow.
+/// TensorFlow. `T` is a storage type.
+template <class T>
 void move_average(const device::ExecutionSpace& space, std::int64_t elements, float* average,
-                  const float* value, float decay);
+                  const T* value, float decay);
+
+/// Rounds averages to the nearest value of a storage type.
+template <class T>
+void round_average(const device::ExecutionSpace& space, std::int64_t elements, const float* average,
+                   T* rounded);
 
 /// Exchanges the values of two arrays.
-void exchange(const device::ExecutionSpace& space, std::int64_t elements, float* a, float* b);
+template <class T>
+void exchange(const device::ExecutionSpace& space, std::int64_t elements, T* a, T* b);
 
 }  // namespace millrace::ops

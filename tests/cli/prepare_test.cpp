@@ -426,6 +426,40 @@ TEST_F(PrepareTest, DataWithoutNamesForPeopleHaveTheClassesOfTheRunAndKeepItsNam
       contains(failure_of([&] { (void)validate(); }).text, "class 1 is n03 there, but n02 in "));
 }
 
+// The last layer has learned the classes in their order.
+TEST_F(PrepareTest, ARestoredRunNeedsTheClassesThatItHasLearned) {
+  const auto folder = [&](const char* name, std::initializer_list<const char*> classes) {
+    write_classes(root_.path() / name, classes);
+    return (root_.path() / name).string();
+  };
+  const auto begin = [&](const std::string& more) {
+    fs::remove_all(run_);
+    const PreparedRun run = prepare_training(
+        invocation(Command::Train,
+                   "--dataset imagenet --image-size 32 --batch-size 2 --epochs 1 --data-dir " +
+                       folder("own", {"ant", "bee", "cow"}) + " --run-dir " + run_.string() + more),
+        world());
+    (void)save(run.config, to_json(train::facts_of(run.config)));
+  };
+  const auto refusal = [&](const std::string& data) {
+    const Failure failure = failure_of([&] { (void)restore("--data-dir " + data); });
+    EXPECT_EQ(failure.kind, ErrorKind::Data);
+    EXPECT_TRUE(contains(failure.text, "ckpt-3"));
+    EXPECT_TRUE(contains(failure.text, "a training of other classes is a new run"));
+    return failure.text;
+  };
+  const std::string other = folder("other", {"ant", "bee", "dog"});
+  const std::string more = folder("more", {"ant", "bee", "cow", "dog"});
+  for (const char* outputs : {"", " --classes 5"}) {
+    begin(outputs);
+    EXPECT_EQ(restore("--data-dir " + folder("moved", {"ant", "bee", "cow"})).config.model.classes,
+              *outputs == '\0' ? 3 : 5);
+    EXPECT_TRUE(contains(refusal(other), other + ": class 2 is dog there, but cow in "));
+    EXPECT_TRUE(contains(refusal(more), more + ": has images of 4 classes, but "));
+    EXPECT_TRUE(contains(refusal(folder("less", {"ant", "bee"})), "has images of 2 classes, but "));
+  }
+}
+
 // A warm-up without an end is worth a line to who trains so, and none to who looks at the weights.
 TEST_F(PrepareTest, OnlyTrainingSpeaksOfALongWarmUp) {
   const std::string said = "the warm-up covers all 16 updates; --warmup-epochs sets its length";

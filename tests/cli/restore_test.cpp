@@ -89,15 +89,18 @@ TEST(RestoreTest, ARunMayBeMadeLonger) {
             ErrorKind::Usage);
 }
 
+/// The configuration of a run of `line` that is restored with `more`.
+train::TrainConfig restored(const std::string& line, const std::string& more) {
+  const Options run = parse_config(
+      resolve_line("--dataset cifar-10 --data-dir /run/data " + line).config.resolved_toml,
+      "config.toml");
+  const Options options =
+      continued_options(load_options(Command::Restore, words(more), 0, environment_of({})), run);
+  return resolve(options, published_facts(options), {.cores = 2}).config;
+}
+
 TEST(RestoreTest, ALongerRunStretchesItsLearningRates) {
-  const auto rates = [](const std::string& line, const std::string& more) {
-    const Options run = parse_config(
-        resolve_line("--dataset cifar-10 --data-dir /run/data " + line).config.resolved_toml,
-        "config.toml");
-    const Options options =
-        continued_options(load_options(Command::Restore, words(more), 0, environment_of({})), run);
-    return resolve(options, published_facts(options), {.cores = 2}).config;
-  };
+  const auto rates = restored;
   const std::string line = "--iterations 100 --lr-schedule cosine";
   const train::TrainConfig stretched = rates(line, "--iterations 200");
   const train::TrainConfig fresh = rates("--iterations 200 --lr-schedule cosine", "");
@@ -106,6 +109,37 @@ TEST(RestoreTest, ALongerRunStretchesItsLearningRates) {
   const train::TrainConfig kept = rates(line, "--iterations 200 --lr-horizon 100");
   EXPECT_EQ(kept.iterations, 200);
   EXPECT_EQ(kept.learning_rate.horizon, 100);
+}
+
+// An epoch has 1562 updates.
+TEST(RestoreTest, EpochsAndALimitEndARunWhereEitherEnds) {
+  const std::string line = "--epochs 3 --max-iterations 400";
+  const auto fresh = [](const std::string& same) { return restored(same, ""); };
+  for (const char* more : {"--max-iterations 500", "--epochs 3 --max-iterations 500"}) {
+    EXPECT_EQ(restored(line, more).iterations, 500) << more;
+    EXPECT_EQ(restored(line, more).learning_rate, fresh(line).learning_rate) << more;
+  }
+  // More epochs stretch the rates as without a limit.
+  EXPECT_EQ(restored(line, "--epochs 4 --max-iterations 500").iterations, 500);
+  EXPECT_EQ(restored(line, "--epochs 4 --max-iterations 9000").iterations, 4 * 1562);
+  EXPECT_EQ(restored(line, "--epochs 4 --max-iterations 500").learning_rate,
+            fresh("--epochs 4 --max-iterations 500 --warmup-epochs 3").learning_rate);
+  EXPECT_EQ(restored(line, "--epochs 4 --max-iterations 500 --lr-horizon-epochs 3").learning_rate,
+            fresh(line).learning_rate);
+  // Fewer are only an end: the rates of the 160 that nobody gave remain.
+  const std::string only = "--max-iterations 400";
+  EXPECT_EQ(restored(only, "--epochs 3 --max-iterations 500").iterations, 500);
+  EXPECT_EQ(restored(only, "--epochs 1 --max-iterations 9000").iterations, 1562);
+  EXPECT_EQ(restored(only, "--epochs 3 --max-iterations 500").learning_rate,
+            fresh(only).learning_rate);
+  EXPECT_EQ(restored("--epochs 3", "--epochs 4 --max-iterations 5000").iterations, 5000);
+  EXPECT_EQ(failure_of([&] { (void)restored(only, "--epochs 3"); }).text,
+            "--epochs 3 would change the mathematics of the run, which started with 160: give more "
+            "to extend the run, or leave the option out");
+  EXPECT_EQ(failure_of([&] { (void)restored(line, "--max-iterations 300"); }).kind,
+            ErrorKind::Usage);
+  EXPECT_EQ(failure_of([&] { (void)restored("--epochs 3", "--max-iterations 5000"); }).kind,
+            ErrorKind::Usage);
 }
 
 /// Those whose product must stay.

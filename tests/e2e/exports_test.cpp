@@ -138,6 +138,15 @@ TEST(ExportTest, FilesComeBackOnlyAsWhatTheyAre) {
   for (const char* const option :
        {"--model efficientnet", "--model-size 20", "--dataset imagenet", "--block bottleneck"})
     expect_end(millrace({"import", cifar, directory / "a", option}), 2, {option + held});
+  expect_end(millrace({"import", cifar, directory / "a", "--resnet-version 2"}), 2,
+             {"--resnet-version 2" + held + ", whose blocks normalize after each convolution",
+              ": leave it out, or give --resnet-version 1.5"});
+  const std::filesystem::path photos = directory / "photos.safetensors";
+  (void)exported({"--dataset imagenet --image-size 32 --model-size 18 --batch-norm"},
+                 {"--output", photos});
+  expect_end(millrace({"import", photos, directory / "a", "--resnet-version 2"}), 2,
+             {"which holds a resnet-18 for ImageNet", "or give --resnet-version 1.5"});
+  expect_end(millrace({"import", photos, directory / "v1", "--resnet-version 1"}), 0);
   expect_end(millrace({"import", cifar, directory / "b", "--like torchvision"}), 0,
              {"torchvision has no networks for the images of CIFAR, but the names in the file"});
   const std::filesystem::path mobile = directory / "mobile.safetensors";
@@ -152,6 +161,26 @@ TEST(ExportTest, FilesComeBackOnlyAsWhatTheyAre) {
       millrace({"import", mobile, directory / "e", "--padding same --norm-epsilon 1e-3"});
   EXPECT_EQ(told.code, 0) << told.output;
   EXPECT_EQ(told.output.find("names do not tell"), std::string::npos) << told.output;
+}
+
+// The advice of the refusal is followed.
+TEST(ExportTest, GroupNormalizationIsRefusedWithTheStatisticsOfBatches) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path file = directory / "cifar.safetensors";
+  (void)exported({"--dataset cifar-10 --model-size 8 --shortcut-pad both"}, {"--output", file});
+  const std::filesystem::path run = directory / "run";
+  const ProcessResult refused = millrace({"import", file, run, "--group-norm"});
+  expect_end(refused, 2,
+             {"--group-norm contradicts " + file.string() + ", which holds a resnet-8",
+              "batch normalization: leave it out",
+              "train --group-norm --init-path RUN_DIR --init-fresh norm"});
+  EXPECT_FALSE(std::filesystem::exists(run));
+  expect_end(millrace({"import", file, run}), 0);
+  expect_end(train(directory / "grouped",
+                   Words{"--group-norm --shortcut-pad both --iterations 1 --no-validation "
+                         "--init-fresh norm --init-path",
+                         run}),
+             0);
 }
 
 TEST(ExportTest, TrainingsExportWhenTheyAreComplete) {

@@ -262,6 +262,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"DeepStagesSaved", kCifar + "--model-size 56 --batch-size 16 --shards 2 "
                                          "--pipeline-depth 2 --pipeline-splits auto --optimiser "
                                          "momentum --ema-decay 0.99"},
+        Case{"NarrowAverages", kCifar + "--model-size 20 --batch-size 16 --precision 16.16 "
+                                        "--ema-decay 0.99"},
         Case{"DeepestStagesSaved", kCifar + "--model-size 110 --batch-size 16 --shards 2 "
                                             "--pipeline-depth 2 --pipeline-splits auto "
                                             "--optimiser momentum --no-validation"},

@@ -78,6 +78,9 @@ TEST(OwnNetworkRunTest, NeedsItsFileNoMore) {
   expect_end(millrace({"export", run}), 0,
              {"torchvision has no network like this net: nothing is like c1: the tensors have",
               "ckpt-6 of net with the names of millrace: "});
+  expect_end(millrace({"export", run, "--to hdf5"}), 0, {"net.h5"});
+  expect_end(millrace({"export", run, "--like timm"}), 2,
+             {"timm has no network like this net: nothing is like c1; --to onnx writes every"});
   expect_end(millrace({"report", run}), 0);
   expect_end(millrace({"average", run, "--count 1"}), 0);
   EXPECT_EQ(validated(run / "averages" / "mean-of-1"), validated(run / "checkpoints" / "ckpt-6"));

@@ -197,7 +197,7 @@ TEST_F(PredictTest, OneBadImageDoesNotStopTheOthers) {
   const ProcessResult both = millrace(predict(run()) + images + Words{"--logits", npy});
   expect_end(both, 3,
              {"millrace: " + (directory / "cut.png").string() + ": PNG: ",
-              "millrace: " + (directory / "none.png").string() + ": ", "No such file"});
+              "millrace: " + (directory / "none.png").string() + ": cannot open: No such file"});
   const ProcessResult out = millrace(predict(run()) + images, Capture::Output);
   const std::vector<json> lines = json_lines(out.output);
   ASSERT_EQ(lines.size(), 2u);

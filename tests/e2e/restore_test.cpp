@@ -76,10 +76,16 @@ TEST(LawTest, AValidationThatWasCutShortIsMadeUpFor) {
 }
 
 // Its folder below the run is a run, whose accuracy is that of the row with its name.
-TEST(EmaTest, TheAverageIsARunOfItsOwn) {
+class EmaTest : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Precisions, EmaTest, testing::Values("16.32", "16.16"), [](const auto& p) {
+  return p.param == "16.16" ? "NarrowMasters" : "Float32Masters";
+});
+
+TEST_P(EmaTest, TheAverageIsARunOfItsOwn) {
   const TemporaryDirectory directory;
   const std::filesystem::path run = directory / "run";
-  const Words options = "--epochs 1 --iterations-between-evals 5 --ema-decay 0.8";
+  const Words options =
+      Words{"--epochs 1 --iterations-between-evals 5 --ema-decay 0.8 --precision", GetParam()};
   expect_end(train(run, options + "--shards 2 --pipeline-splits b2/0/relu --ranks 1"), 0);
   const std::filesystem::path average = run / "averages/ema-0.8";
   EXPECT_TRUE(std::filesystem::exists(average / "checkpoints/ckpt-10"));
@@ -94,8 +100,6 @@ TEST(EmaTest, TheAverageIsARunOfItsOwn) {
   ASSERT_EQ(train(parts, options + "--stop-after 5").code, 75);
   expect_end(restore(parts, "--replicas 1"), 0);
   EXPECT_EQ(digest_of(parts / "averages/ema-0.8"), digest_of(average));
-  expect_end(train(directory / "narrow", "--precision 16.16 --ema-decay 0.9"), 2,
-             {"--ema-decay 0.9: a moving average needs 32-bit master weights"});
 }
 
 // A longer run is the same whether it was interrupted or not, even before the first checkpoint that
@@ -137,6 +141,31 @@ TEST(ExtensionTest, RatesMayStayAsTheyWere) {
              {"The run is extended from 1 to 2 epochs; its learning rates stay as they were"});
   const std::vector<double> rates = Table(run / "training.csv")["lr"];
   EXPECT_EQ(rates.back(), rates[4]);
+}
+
+// A restored run ends after its epochs or at its limit, whichever comes first.
+TEST(ExtensionTest, ALimitMayBeRaised) {
+  const TemporaryDirectory directory;
+  const auto begun = [&](const char* name) {
+    std::filesystem::path run = directory / name;
+    expect_end(train(run, "--epochs 3 --max-iterations 6 --lr-schedule cosine --no-validation"), 0);
+    return run;
+  };
+  const std::filesystem::path run = begun("run");
+  expect_end(restore(run, "--epochs 4"), 2,
+             {"--epochs 4 and --max-iterations 6: the run would end after 6 updates, and without "
+              "these changes after 6: give more with --max-iterations to extend it"});
+  expect_end(restore(run, "--epochs 2 --max-iterations 11"), 0,
+             {"The run is extended from 6 to 11 updates; its learning rates stay as they were\n",
+              "Finished: 11 of 11 updates"});
+  const std::filesystem::path whole = directory / "whole";
+  expect_end(train(whole, "--epochs 3 --max-iterations 11 --lr-schedule cosine --no-validation"),
+             0);
+  EXPECT_EQ(digest_of(run), digest_of(whole));
+  expect_end(restore(begun("stretched"), "--epochs 4 --max-iterations 100"), 0,
+             {"from 6 to 40 updates; its learning-rate schedule is stretched to --epochs 4, so "
+              "that update 7 has",
+              "--lr-horizon-epochs 3 keeps the rates as they were"});
 }
 
 // A run that ends early has a checkpoint of its end; a restart decides as it did.

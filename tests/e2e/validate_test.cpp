@@ -2,6 +2,7 @@
 //
 // Validations of a run over processes and devices: every layout finds the same, to the last bit.
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -162,6 +163,34 @@ TEST_F(ValidateLayoutsTest, AFileThatCannotBeWrittenIsNamedFirst) {
   expect_end(millrace(Words{"validate --ranks 1 --restore-path", last(),
                             "--per-class /nonexistent/classes.csv"}),
              5, {"/nonexistent/classes.csv"});
+}
+
+/// A word for env(1) and the words after it that start a command on one core, where a second rank
+/// is told of.
+Words on_one_core(const Words& line) {
+  cpu_set_t mask;
+  EXPECT_EQ(sched_getaffinity(0, sizeof mask, &mask), 0);
+  int core = 0;
+  while (core < CPU_SETSIZE && !CPU_ISSET(core, &mask)) ++core;
+  return Words{"taskset -c", std::to_string(core), std::string(MILLRACE_BINARY)} + line;
+}
+
+// A network is validated as a whole: replicas would only start more processes.
+TEST(ValidateReplicasTest, ThoseOfTheTrainingAreDroppedUnlessTyped) {
+  const TemporaryDirectory directory;
+  const fs::path run = directory / "run";
+  expect_end(
+      train(run, "--batch-size 8 --iterations 2 --valid-batch-size 24 --replicas 2 --ranks 2"), 0);
+  const Words line = {"validate --json --restore-path", run};
+  const std::string found =
+      single_line(run_process("/usr/bin/env", on_one_core(line), Capture::Both));
+  const ProcessResult typed = run_process("/usr/bin/env", on_one_core(line + "--replicas 2"));
+  expect_end(typed, 0, {"2 ranks share the only core of this machine and take turns", found});
+  // A launcher's ranks need not be as many as the training had.
+  const Words ranks = {"-n 3", std::string(MILLRACE_BINARY)};
+  EXPECT_EQ(single_line(run_process("/usr/bin/env", kMpirun + ranks + line, Capture::Output)),
+            found);
+  EXPECT_EQ(single_line(millrace(line + "--ranks 1", Capture::Output)), found);
 }
 
 }  // namespace

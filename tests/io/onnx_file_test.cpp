@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <limits>
 
 #include "io/onnx/export.hpp"
 #include "models/graph_json.hpp"
@@ -381,6 +382,88 @@ TEST(OnnxFileTest, WindowsKeepTheirPadding) {
             (models::Padding{.bottom = 1, .right = 1}));
 }
 
+std::string number_of(OnnxBytes& o, const std::string& name, std::int64_t value) {
+  OnnxBytes::set(o.node("Constant", name, {}, name), "value_int", value);
+  return name;
+}
+
+// As PyTorch exports F.pad(x, [0, pad, 0, pad]), whose list may follow from the size of the image:
+// here it is that of "same" padding, (ceil(8 / 2) - 1) x 2 + 3 - 8 = 1.
+TEST(OnnxFileTest, PaddingsThatAreComputedAreFollowed) {
+  const auto padded = [](OnnxBytes& o) {
+    const std::string shape = o.plain("Shape", "shape", {"x"});
+    const std::string side = o.plain("Gather", "side", {shape, number_of(o, "three", 3)});
+    const std::string two = number_of(o, "two", 2);
+    const std::string half = o.plain("Div", "half", {o.plain("Neg", "neg", {side}), two});
+    const std::string windows =
+        o.plain("Sub", "less", {o.plain("Neg", "up", {half}), number_of(o, "one", 1)});
+    const std::string reach =
+        o.plain("Add", "reach", {o.plain("Mul", "steps", {windows, two}), "three"});
+    const std::string more = o.plain("Sub", "more", {reach, side});
+    const std::string front = o.integers("front", {0});
+    const std::string pad = o.plain("Unsqueeze", "pad1", {more, front});
+    const std::string list = o.plain("Concat", "list", {front, pad, front, pad});
+
+    // Nothing but a Shape reads this one.
+    const std::string same = o.plain("Concat", "same", {front, pad, front, pad});
+    const std::string count = o.plain("Gather", "count", {o.plain("Shape", "own", {same}), front});
+    const std::string open =
+        o.plain("Sub", "open", {o.plain("Mul", "axes2", {o.integers("rank", {4}), two}), count});
+    io::onnx::NodeProto& zeros = o.node("ConstantOfShape", "zeros", {open}, "zeros");
+    io::onnx::TensorProto& zero =
+        *OnnxBytes::attribute(zeros, "value", io::onnx::AttributeProto::TENSOR).mutable_t();
+    zero.set_data_type(io::onnx::TensorProto::INT64);
+    zero.add_dims(1);
+    zero.add_int64_data(0);
+    const std::string all = o.plain("Concat", "all", {list, "zeros"});
+    const std::string pairs = o.plain("Reshape", "pairs", {all, o.integers("by_two", {-1, 2})});
+    const std::string reversed = o.plain(
+        "Slice", "reversed",
+        {pairs, o.integers("last", {-1}),
+         o.integers("before", {std::numeric_limits<std::int64_t>::min() + 1}), front, "last"});
+    io::onnx::NodeProto& turned = o.node("Transpose", "turned", {reversed}, "turned");
+    OnnxBytes::set(turned, "perm", Extents{1, 0});
+    const std::string pads = o.plain("Reshape", "flat_pads", {"turned", "last"});
+    const std::string y = o.conv("conv", o.plain("Pad", "pad", {"x", pads}), {2, 3, 3, 3}, 2, 0);
+    return o.plain("Flatten", "flat", {y});
+  };
+  const Graph graph = graph_of(around(padded, 2 * 4 * 4));
+  EXPECT_EQ(ops_of(graph), "conv:Conv fc:Dense");
+  EXPECT_EQ(std::get<models::Conv>(op_named(graph, "conv").kind).pad,
+            (models::Padding{.bottom = 1, .right = 1}));
+}
+
+// Quotients of integers are cut; those of real numbers need none that is cut.
+TEST(OnnxFileTest, QuotientsAreThoseOfTheirType) {
+  const auto padded = [](std::int64_t by, bool real) {
+    return around(
+        [&](OnnxBytes& o) {
+          std::string three = number_of(o, "three", 3);
+          if (real) {
+            io::onnx::NodeProto& cast = o.node("Cast", "real", {three}, "real");
+            OnnxBytes::set(cast, "to", std::int64_t{io::onnx::TensorProto::FLOAT});
+            three = "real";
+          }
+          const std::string pad = o.plain("Div", "div", {three, number_of(o, "by", by)});
+          const std::string one = o.plain("Unsqueeze", "one", {pad, o.integers("front", {0})});
+          o.plain("Concat", "pads", {o.integers("more", {0, 0, 0, 0, 0, 0, 0}), one});
+          const std::string y =
+              o.conv("conv", o.plain("Pad", "pad", {"x", "pads_out"}), {2, 3, 3, 3}, 1, 1);
+          return o.plain("Flatten", "flat", {y});
+        },
+        2 * 8 * (by == 1 ? 11 : 9));
+  };
+  const auto right = [&](std::int64_t by, bool real) {
+    const Graph graph = graph_of(padded(by, real));
+    return std::get<models::Conv>(op_named(graph, "conv").kind).pad.right - 1;
+  };
+  EXPECT_EQ(right(2, false), 1);
+  EXPECT_EQ(right(1, true), 3);
+  expect_refused(ErrorKind::Config, "div (Div): of integers with a remainder",
+                 [&] { (void)read(padded(2, true)); });
+  expect_refused(ErrorKind::Config, "div (Div): by 0", [&] { (void)read(padded(0, false)); });
+}
+
 TEST(OnnxFileTest, PathsOfPyTorchsModulesNameLayers) {
   OnnxBytes file = test::plain_network();
   io::onnx::NodeProto& conv = *file.graph().mutable_node(0);
@@ -420,6 +503,35 @@ TEST(OnnxFileTest, AllNodesWithoutCounterpartAreListed) {
 }
 
 // F.interpolate(x, scale_factor=2), as PyTorch exports it without folding constants.
+// The sizes of the parts are computed from those of the image, which is no fault of the network.
+TEST(OnnxFileTest, PartsOfChannelsAreRefusedAlone) {
+  const auto refused = [](const char* type) {
+    OnnxBytes o({-1, 4, 8, 8});
+    const std::string one = number_of(o, "one", 1);
+    const std::string channels =
+        o.plain("Gather", "channels", {o.plain("Shape", "shape", {"x"}), one});
+    const std::string half =
+        o.plain("Div", "half", {o.plain("Add", "up", {channels, one}), number_of(o, "two", 2)});
+    const std::string end = o.plain("Mul", "end", {half, one});
+    const std::string axis = o.integers("axis", {1});
+    std::string part = "x";
+    if (std::string(type) == "Split")
+      part = o.plain(type, "part", {"x", o.integers("sizes", {2, 2})});
+    else
+      part = o.plain(type, "part",
+                     {"x", o.integers("begin", {0}),
+                      o.plain("Unsqueeze", "list", {end, o.integers("front", {0})}), axis});
+    o.node("Relu", "relu", {part}, "y");
+    expect_refused(ErrorKind::Config,
+                   std::string("nodes have no counterpart in millrace: part (") + type +
+                       "): of a part of the channels, as torch.split and torch.chunk make: give "
+                       "each part a convolution of its own, or one with groups",
+                   [&] { (void)read(o); });
+  };
+  refused("Split");
+  refused("Slice");
+}
+
 TEST(OnnxFileTest, ScalesOfAResizeAreNoDamage) {
   const OnnxBytes file = around(
       [](OnnxBytes& o) {

@@ -173,6 +173,10 @@ TEST_F(CheckTest, AFindingNamesItsPlaceOnceAndInOneLine) {
             place + ": d/train-00001: another file");
   EXPECT_EQ(problem_at("a.JPEG", "a.JPEG: cut"), "a.JPEG: cut");
   EXPECT_EQ(problem_at("a.JPEG", "cut"), "a.JPEG: cut");
+  EXPECT_EQ(problem_at("a.JPEG", "cannot open a.JPEG: no such file"),
+            "a.JPEG: cannot open: no such file");
+  EXPECT_EQ(problem_at("a.JPEG", "cannot open b/a.JPEG: no such file"),
+            "a.JPEG: cannot open b/a.JPEG: no such file");
   EXPECT_EQ(problem_at("a\x1b\n.JPEG", "a\x1b\n.JPEG: cut"), "a\\x1b\\n.JPEG: cut");
   EXPECT_EQ(to_string(Finding{.file = "a\n", .problem = "cut"}), "a\\n: cut");
   EXPECT_EQ(describe_place("a\n", 1, 2), "a\\n, record 1 at offset 2");

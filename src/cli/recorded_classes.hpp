@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+
+#include "cli/prepare.hpp"
+#include "train/network_facts.hpp"
+
+namespace millrace::cli {
+
+enum class ImagesFor : std::uint8_t { Training, Validation };
+
+/// Requires that the images of a run have the classes of the network that was recorded, whatever
+/// people call them, and takes the names that only the checkpoint knows. A training must have
+/// images of all of them. `checkpoint` is what `known` was recorded in. Errors: Data, naming both.
+void match_classes(PreparedRun& run, const train::NetworkFacts& known,
+                   const std::filesystem::path& checkpoint, ImagesFor use);
+
+}  // namespace millrace::cli
