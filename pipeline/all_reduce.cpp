@@ -59,6 +59,15 @@ void AllGather::bind(std::byte* array, std::int64_t element_bytes, const Peers& 
                                        tag(peers, replicas, own_, r))});
 }
 
+std::int64_t AllGather::message_bytes(std::int64_t element_bytes,
+                                      std::span<const int> rank_of) const {
+  std::int64_t elements = 0;
+  for (std::int32_t r = 0; r < replicas_of(borders_); ++r)
+    if (rank_of[at(r)] != rank_of[at(own_)])
+      elements += part_end(r) - part_begin(r) + part_end(own_) - part_begin(own_);
+  return elements * element_bytes;
+}
+
 void AllGather::start() {
   for (const Message& message : messages_) transport_->start(message.number);
 }
@@ -82,6 +91,14 @@ AllReduce::AllReduce(const Borders& borders, std::int64_t gathered_from, std::in
 
 std::int64_t AllReduce::bytes() const {
   return (replicas_ - 1) * device::aligned(elements() * kFloat);
+}
+
+std::int64_t AllReduce::message_bytes(std::span<const int> rank_of) const {
+  std::int64_t bytes = gather_.message_bytes(kFloat, rank_of);
+  for (std::int32_t r = 0; r < replicas_; ++r)
+    if (rank_of[at(r)] != rank_of[at(own_)])
+      bytes += (elements() + borders_[at(r) + 1] - borders_[at(r)]) * kFloat;
+  return bytes;
 }
 
 void AllReduce::bind(std::span<float> array, std::byte* scratch, const Peers& peers) {

@@ -30,6 +30,9 @@ class AllGather {
   /// Only elements from `begin` on are sent.
   AllGather(Borders borders, std::int64_t begin, std::int32_t own);
   void bind(std::byte* array, std::int64_t element_bytes, const Peers& peers);
+  /// Bytes of the messages to and from other processes; `rank_of` is by replica.
+  [[nodiscard]] std::int64_t message_bytes(std::int64_t element_bytes,
+                                           std::span<const int> rank_of) const;
   /// Begins. This replica's part must be complete, and the other parts must no longer be in use.
   void start();
   /// True once the array is complete.
@@ -64,6 +67,8 @@ class AllReduce {
 
   /// Bytes of scratch memory that bind() needs.
   [[nodiscard]] std::int64_t bytes() const;
+  /// Bytes of the messages to and from other processes; `rank_of` is by replica.
+  [[nodiscard]] std::int64_t message_bytes(std::span<const int> rank_of) const;
   /// The messages use tags [first_tag, first_tag + tags(replicas)).
   void bind(std::span<float> array, std::byte* scratch, const Peers& peers);
   [[nodiscard]] static int tags(std::int32_t replicas) { return 2 * replicas * replicas; }

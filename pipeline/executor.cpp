@@ -77,6 +77,12 @@ Executor::Executor(const Graph& graph, const PipelinePlan& plan, std::span<const
     messages_.emplace_back(runs_, u, plan, all_messages_, recording_);
 }
 
+std::int64_t Executor::message_bytes() const {
+  std::int64_t bytes = update_.message_bytes();
+  for (const StageMessages& messages : messages_) bytes += messages.message_bytes();
+  return bytes;
+}
+
 void Executor::bind(std::byte* memory, comm::Transport& transport, const comm::World& world) {
   for (StageMessages& messages : messages_) messages.bind(transport);
   const int first_tag = plan_->ranks.replicas * static_cast<int>(all_messages_.size());

@@ -51,6 +51,9 @@ class Executor {
   [[nodiscard]] std::int64_t bytes() const { return update_.bytes(); }
   /// Of these, the bytes for one unit.
   [[nodiscard]] std::int64_t bytes(std::size_t unit) const { return update_.bytes(unit); }
+  /// Bytes of the messages to and from other processes; those of batch statistics over replicas,
+  /// which are a few kilobytes, are not counted.
+  [[nodiscard]] std::int64_t message_bytes() const;
   /// Sets the scratch memory. The stages must be bound first. `world` is used for the agreement of
   /// all processes.
   void bind(std::byte* memory, comm::Transport& transport, const comm::World& world);

@@ -48,15 +48,27 @@ StageMessages::StageMessages(std::span<const StageRun> runs, std::size_t unit,
   }
 }
 
+int StageMessages::rank_of(std::int32_t stage) const {
+  return plan_->ranks.rank_of(run_->unit.replica, plan_->schedule.device(stage));
+}
+
+std::int64_t StageMessages::message_bytes() const {
+  std::int64_t bytes = 0;
+  for (const Ports* ports : {&activations_in_, &activations_out_, &gradients_in_, &gradients_out_})
+    for (const Port& port : *ports)
+      if (port.other == nullptr && rank_of(port.peer) != rank_of(run_->unit.stage))
+        bytes += slots(port) * run_->program->program().buffer(port.here).bytes;
+  return bytes;
+}
+
 void StageMessages::bind(comm::Transport& transport) {
   transport_ = &transport;
   const auto prepare = [&](Ports& ports, bool sends) {
     for (Port& port : ports) {
       if (port.other != nullptr) continue;
-      const int rank = plan_->ranks.rank_of(run_->unit.replica, plan_->schedule.device(port.peer));
+      const int rank = rank_of(port.peer);
       const std::int64_t bytes = run_->program->program().buffer(port.here).bytes;
-      const int slots = port.in_stash ? run_->slots.stash : run_->slots.outbox;
-      for (int slot = 0; slot < slots; ++slot) {
+      for (int slot = 0; slot < slots(port); ++slot) {
         std::byte* place =
             run_->program->address(port.here, {.stash_slot = slot, .outbox_slot = slot});
         port.message.push_back(sends ? transport.prepare_send(place, bytes, rank, port.tag)

@@ -32,6 +32,9 @@ class StageMessages {
   /// Prepares the messages. The tag of message number i of replica r is r x (their number) + i.
   void bind(comm::Transport& transport);
 
+  /// Bytes of the messages to and from other processes.
+  [[nodiscard]] std::int64_t message_bytes() const;
+
   void post_activations(std::int32_t m);
   void post_gradients(std::int32_t m);
   /// Waits for the inputs of micro-batch m, or for the gradients of its outputs. Meanwhile `sums`
@@ -65,6 +68,11 @@ class StageMessages {
   };
   using Ports = std::vector<Port>;
 
+  [[nodiscard]] int rank_of(std::int32_t stage) const;
+  /// Number of places that a port's value has in memory.
+  [[nodiscard]] int slots(const Port& port) const {
+    return port.in_stash ? run_->slots.stash : run_->slots.outbox;
+  }
   void start(const Ports& ports, std::int32_t m);
   void receive(const Ports& ports, std::int32_t m, WeightUpdate& sums);
   void await_sent(const Ports& ports, std::int32_t m, Memory memory);

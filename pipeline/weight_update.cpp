@@ -55,6 +55,26 @@ std::int64_t WeightUpdate::bytes() const {
   return bytes;
 }
 
+std::vector<int> WeightUpdate::ranks_of(const Sums& sums) const {
+  const RankMap& ranks = plan_->ranks;
+  std::vector<int> rank_of;
+  rank_of.reserve(static_cast<std::size_t>(ranks.replicas));
+  for (std::int32_t r = 0; r < ranks.replicas; ++r)
+    rank_of.push_back(ranks.rank_of(r, plan_->schedule.device(sums.run->unit.stage)));
+  return rank_of;
+}
+
+std::int64_t WeightUpdate::message_bytes() const {
+  std::int64_t bytes = 0;
+  for (const Sums& sums : sums_) {
+    const std::vector<int> rank_of = ranks_of(sums);
+    bytes += sums.gradients.message_bytes(rank_of);
+    if (sums.weights)
+      bytes += sums.weights->message_bytes(size_of(sums.parameters().masters().type), rank_of);
+  }
+  return bytes;
+}
+
 int WeightUpdate::tags() const {
   return plan_->schedule.stages * tags_of_stage(plan_->ranks.replicas);
 }
@@ -65,10 +85,7 @@ void WeightUpdate::bind(std::byte* memory, comm::Transport& transport, const com
   const RankMap& ranks = plan_->ranks;
   for (Sums& sums : sums_) {
     const std::int32_t stage = sums.run->unit.stage;
-    std::vector<int> rank_of;
-    rank_of.reserve(static_cast<std::size_t>(ranks.replicas));
-    for (std::int32_t r = 0; r < ranks.replicas; ++r)
-      rank_of.push_back(ranks.rank_of(r, plan_->schedule.device(stage)));
+    const std::vector<int> rank_of = ranks_of(sums);
     Peers peers{&transport, rank_of, first_tag + stage * tags_of_stage(ranks.replicas)};
     const Parameters& parameters = sums.parameters();
     sums.gradients.bind(parameters.accumulated(), memory, peers);

@@ -42,6 +42,8 @@ class WeightUpdate {
   [[nodiscard]] std::int64_t bytes(std::size_t unit) const {
     return sums_.empty() ? 0 : sums_[unit].gradients.bytes();
   }
+  /// Bytes of the messages to and from other processes.
+  [[nodiscard]] std::int64_t message_bytes() const;
   /// Number of message tags from `first_tag` of bind() on.
   [[nodiscard]] int tags() const;
   /// Sets the scratch memory. The stages must be bound first.
@@ -78,6 +80,8 @@ class WeightUpdate {
   /// In this process' part of the sums.
   [[nodiscard]] static std::optional<models::ParameterId> first_not_finite(
       const Graph& graph, const Sums& sums, const device::ExecutionSpace& space);
+  /// The ranks of the unit's stage, by replica.
+  [[nodiscard]] std::vector<int> ranks_of(const Sums& sums) const;
   [[nodiscard]] double clipping(double clip_norm, double scale);
   void share_weights();
 

@@ -108,6 +108,7 @@ partition::ProcessMemory forecast_memory(const Session& session, const TrainConf
   process.library = session.library_bytes();
   const pipeline::RankMap& map = config.pipeline.ranks;
   process.messages = map.ranks > 1 ? kMessages * map.devices_per_rank() : 0;
+  process.messages += session.staging_bytes();
   process.loader = reading_bytes(session, config, inputs);
   if (!config.run_directory.empty())
     process.checkpoints = session.tensors().checkpoint_bytes(process.rank == 0) + kWriting;
@@ -147,7 +148,8 @@ std::vector<partition::ProcessMemory> forecast_processes(const TrainConfig& conf
 
 DeviceUse device_use(const partition::ProcessMemory& process) {
   const std::int64_t stages = process.largest_device();
-  const std::int64_t need = device::computes_on_cores() ? process.largest_device_with_rest() : stages;
+  const std::int64_t need =
+      device::computes_on_cores() ? process.largest_device_with_rest() : stages;
   return {.need = need, .rest = need - stages};
 }
 

@@ -203,6 +203,13 @@ std::vector<partition::DeviceMemory> Session::device_memory() const {
   return devices;
 }
 
+std::int64_t Session::staging_bytes() const {
+  if (!pipeline::device_memory().is_staged()) return 0;
+  std::int64_t bytes = training_ ? training_->message_bytes() : 0;
+  for (const Group& group : groups_) bytes += group.executor->message_bytes();
+  return bytes;
+}
+
 std::int64_t Session::library_bytes() const {
   // Measured, because no library reports it.
   constexpr std::int64_t kFirstUse = 1'500'000;

@@ -77,6 +77,8 @@ class Session {
   [[nodiscard]] std::vector<partition::DeviceMemory> device_memory() const;
   /// Code and tables of the vendor's library, which are resident only after its kernels have run.
   [[nodiscard]] std::int64_t library_bytes() const;
+  /// Host memory of the messages between processes, if they go through it.
+  [[nodiscard]] std::int64_t staging_bytes() const;
   /// Host memory that initialise() uses temporarily, before any other memory is allocated.
   [[nodiscard]] std::int64_t initial_bytes() const;
   /// Allocates the device memory. Must be called before any function below.
