@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "device/environment.hpp"
@@ -13,6 +14,19 @@
 #endif
 
 namespace millrace::ops {
+namespace {
+
+/// The op on our own kernels.
+std::unique_ptr<LinearOp> make_own(const ConvShape& s, DType type) {
+  constexpr std::int64_t kFewChannels = 4;  // a tile would compute mostly zeros
+  if (is_depthwise(s)) return make_depthwise_gradient(s, type, make_plain(s, type));
+  const std::int64_t channels = std::min(s.window.in.c, s.window.out.c) / s.groups;
+  if (s.groups > 1 && channels < kFewChannels) return make_plain(s, type);
+  return make_tiled(s, type);
+}
+std::unique_ptr<LinearOp> make_own(const DenseShape& s, DType type) { return make_tiled(s, type); }
+
+}  // namespace
 
 std::unique_ptr<LinearOp> Backend::convolution(const ConvShape& s, DType type,
                                                Passes passes) const {
@@ -50,18 +64,18 @@ std::unique_ptr<LinearOp> Backend::turned(const ConvShape& s, DType type, Passes
 }
 
 /// For each pass, uses the vendor's kernel for the type if there is one, else its float32 kernel
-/// between conversions, else plain loops.
+/// between conversions, else our own.
 template <class Shape>
 std::unique_ptr<LinearOp> Backend::complete(const Shape& shape, DType type, Passes passes,
                                             std::int64_t cap) const {
-  if (!vendor_) return make_plain(shape, type);
+  if (!vendor_) return make_own(shape, type);
   LinearClaim claim = vendor_->claim(shape, type, passes, cap);
   if (claim.passes == passes) return std::move(claim.op);
   const Passes rest{passes.backward_input && !claim.passes.backward_input,
                     passes.backward_weight && !claim.passes.backward_weight,
                     passes.forward && !claim.passes.forward};
   std::unique_ptr<LinearOp> others =
-      type == DType::F32 ? make_plain(shape, type) : widened(shape, type, rest, cap);
+      type == DType::F32 ? make_own(shape, type) : widened(shape, type, rest, cap);
   if (rest == passes) return others;
   return make_by_pass(claim.passes, std::move(claim.op), std::move(others));
 }

@@ -26,7 +26,7 @@ enum class Choice { Fastest, VendorOnly };
 /// Prepares ops. Errors: Internal, if the vendor rejects a shape.
 class Backend {
  public:
-  /// Without a vendor all ops run as plain loops, which need no scratch.
+  /// Without a vendor all ops run on our own kernels.
   explicit Backend(std::unique_ptr<Vendor> vendor = nullptr, const ScratchCaps& caps = {},
                    Choice choice = Choice::Fastest)
       : vendor_(std::move(vendor)), caps_(caps), choice_(choice) {}

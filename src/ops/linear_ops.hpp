@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Our own linear ops: plain loops, and ops that compute some passes of another one in a faster way.
-// kernel_choice.hpp says when they are used.
+// Our own linear ops: products of tiles, plain loops, and ops that compute some passes of another
+// one in a faster way. kernel_choice.hpp says when they are used.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,15 @@
 
 namespace millrace::ops {
 
-/// Linear ops as plain loops, for all passes and every Kokkos backend. They read kernels in
+/// Linear ops as products of tiles, for all passes and every Kokkos backend: what runs where there
+/// is no library. They read kernels in canonical order; scratch holds parts of weight gradients.
+[[nodiscard]] std::unique_ptr<LinearOp> make_tiled(const ConvShape& shape, DType type);
+[[nodiscard]] std::unique_ptr<LinearOp> make_tiled(const DenseShape& shape, DType type);
+
+/// A dense op as a 1x1 convolution of 1x1 images.
+[[nodiscard]] ConvShape as_convolution(const DenseShape& shape);
+
+/// Linear ops as plain loops, slow and simple: the reference of the others. They read kernels in
 /// canonical order and need neither packed copies nor scratch.
 [[nodiscard]] std::unique_ptr<LinearOp> make_plain(const ConvShape& shape, DType type);
 [[nodiscard]] std::unique_ptr<LinearOp> make_plain(const DenseShape& shape, DType type);

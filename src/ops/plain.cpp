@@ -2,7 +2,7 @@
 //
 // Convolution and dense as plain loops: one work item per output element, sums in ascending order.
 // This code is slow and simple. It runs on every Kokkos backend and is the reference for the fast
-// kernels.
+// kernels. Only convolutions with a few channels per group use it (backend.cpp).
 #include "ops/linear_ops.hpp"
 
 namespace millrace::ops {
@@ -175,14 +175,17 @@ std::unique_ptr<LinearOp> make_plain(const ConvShape& shape, DType type) {
   });
 }
 
-/// A dense op is a 1x1 convolution of 1x1 images.
-std::unique_ptr<LinearOp> make_plain(const DenseShape& shape, DType type) {
+ConvShape as_convolution(const DenseShape& shape) {
   ConvShape conv;
   conv.window.batch = shape.batch;
   conv.window.in = {1, 1, shape.in};
   conv.window.out = {1, 1, shape.units};
   conv.bias = shape.bias;
-  return make_plain(conv, type);
+  return conv;
+}
+
+std::unique_ptr<LinearOp> make_plain(const DenseShape& shape, DType type) {
+  return make_plain(as_convolution(shape), type);
 }
 
 }  // namespace millrace::ops

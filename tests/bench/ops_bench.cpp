@@ -222,11 +222,21 @@ ops::Passes passes_of(Pass pass) {
   return {pass == Pass::BackwardInput, pass == Pass::BackwardWeight};
 }
 
+/// Kernels of a convolution: those of the default backend, or ours for devices without a library.
+enum class Kernels { Default, Tiled, Plain };
+
+std::unique_ptr<ops::LinearOp> prepare(const ops::ConvShape& s, DType type, ops::Passes passes,
+                                       Kernels kernels) {
+  if (kernels == Kernels::Tiled) return ops::make_tiled(s, type);
+  if (kernels == Kernels::Plain) return ops::make_plain(s, type);
+  return ops::make_default_backend()->convolution(s, type, passes);
+}
+
 template <class T>
-void convolution(State& state, const ops::ConvShape& s, std::int64_t count, Pass pass) {
+void convolution(State& state, const ops::ConvShape& s, std::int64_t count, Pass pass,
+                 Kernels kernels) {
   const ops::Passes passes = passes_of(pass);
-  BoundConvolution<T> bound(
-      s, passes, ops::make_default_backend()->convolution(s, device::dtype_of<T>(), passes));
+  BoundConvolution<T> bound(s, passes, prepare(s, device::dtype_of<T>(), passes, kernels));
   const std::int64_t macs = s.window.batch * s.window.out.pixels() * s.kernel_elements();
   measure(state, {"FLOP/s", 2.0 * static_cast<double>(macs), count},
           [&](const ExecutionSpace& space) { bound.run(space, pass); });
@@ -355,8 +365,10 @@ void add_norms(const Suite& suite, const Network& n, const std::string& prefix) 
   }
 }
 
+/// `suffix` distinguishes the names of these kernels.
 template <class T>
-void add_convolutions(const Suite& suite, const Network& n, const std::string& prefix) {
+void add_convolutions(const Suite& suite, const Network& n, const std::string& prefix,
+                      Kernels kernels, const std::string& suffix) {
   const auto shape_of = [&](OpId op) { return pipeline::conv_shape(n.graph, op, n.batch); };
   const auto convolutions = distinct_ops(
       n, [](const models::Op& op) { return std::holds_alternative<models::Conv>(op.kind); },
@@ -364,11 +376,13 @@ void add_convolutions(const Suite& suite, const Network& n, const std::string& p
   for (const auto& [op, count] : convolutions) {
     const ops::ConvShape s = shape_of(op);
     const std::string name = n.graph.op(op).name;
-    suite.add(prefix + "conv_y/" + name, convolution<T>, s, count, Pass::Forward);
-    if (n.graph.op(op).inputs.front() != models::Graph::input()) {
-      suite.add(prefix + "conv_dx/" + name, convolution<T>, s, count, Pass::BackwardInput);
-    }
-    suite.add(prefix + "conv_dw/" + name, convolution<T>, s, count, Pass::BackwardWeight);
+    const auto add = [&](const std::string& kind, Pass pass) {
+      suite.add(prefix + kind + suffix + "/" + name, convolution<T>, s, count, pass, kernels);
+    };
+    add("conv_y", Pass::Forward);
+    if (n.graph.op(op).inputs.front() != models::Graph::input())
+      add("conv_dx", Pass::BackwardInput);
+    add("conv_dw", Pass::BackwardWeight);
   }
 }
 
@@ -376,7 +390,11 @@ void add_network(const Suite& suite, const Network& n) {
   for (const DType type : {DType::F32, DType::BF16}) {
     const std::string prefix = fmt::format("{}/{}/", n.name, name_of(type));
     device::dispatch(type, [&]<class T>() {
-      add_convolutions<T>(suite, n, prefix);
+      add_convolutions<T>(suite, n, prefix, Kernels::Default, "");
+      if (n.name == "ResNet-20") {
+        add_convolutions<T>(suite, n, prefix, Kernels::Tiled, " tiled");
+        add_convolutions<T>(suite, n, prefix, Kernels::Plain, " plain");
+      }
       add_norms<T>(suite, n, prefix);
     });
   }

@@ -12,8 +12,8 @@
 
 namespace millrace::ops {
 
-/// Frugal: oneDNN's kernels with the least scratch. Own: our replacements for slow vendor kernels,
-/// used for all shapes that they support.
+/// Frugal: oneDNN's kernels with the least scratch. Kokkos: no vendor. Own: our replacements for
+/// slow vendor kernels, used for all shapes that they support, and plain loops.
 enum class BackendKind { OneDnn, Frugal, Kokkos, Own };
 
 [[nodiscard]] inline const char* name_of(BackendKind kind) {

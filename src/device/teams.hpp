@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Launches of teams: threads that share fast memory and wait for each other. On accelerators a team
+// is a block of threads. On cores it is one thread, whose shared memory lies in its cache.
+#pragma once
+
+#include "device/parallel.hpp"
+
+namespace millrace::device {
+
+#if MILLRACE_ON_HOST
+/// What a kernel knows of its team.
+class Team {
+ public:
+  explicit Team(std::byte* shared) : shared_(shared) {}
+  [[nodiscard]] int rank() const { return 0; }
+  [[nodiscard]] int size() const { return 1; }
+  void wait() const {}
+  [[nodiscard]] std::byte* shared() const { return shared_; }
+
+ private:
+  std::byte* shared_;
+};
+
+/// Runs functor(team, i) once for each i in [0, n), in any order, with Functor::kThreads threads
+/// and Functor::kSharedBytes of shared memory each.
+template <std::size_t kLabelSize, class Functor>
+void parallel_teams(const char (&label)[kLabelSize], const ExecutionSpace& space, std::int64_t n,
+                    const Functor& functor) {
+  static_assert(Functor::kThreads == 1, "on cores a team is one thread");
+  struct OnCore {
+    Functor functor;
+    void operator()(std::int64_t i) const {
+      alignas(64) std::byte shared[Functor::kSharedBytes];
+      functor(Team(shared), i);
+    }
+  };
+  parallel(label, space, n, OnCore{functor});
+}
+#else
+class Team {
+ public:
+  using Member = Kokkos::TeamPolicy<ExecutionSpace>::member_type;
+  KOKKOS_INLINE_FUNCTION Team(const Member& member, std::byte* shared)
+      : member_(member), shared_(shared) {}
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION int rank() const { return member_.team_rank(); }
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION int size() const { return member_.team_size(); }
+  KOKKOS_INLINE_FUNCTION void wait() const { member_.team_barrier(); }
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::byte* shared() const { return shared_; }
+
+ private:
+  const Member& member_;
+  std::byte* shared_;
+};
+
+template <class Functor>
+struct OnTeam {
+  Functor functor;
+  KOKKOS_FUNCTION void operator()(const Team::Member& member) const {
+    auto* const shared = static_cast<std::byte*>(
+        member.team_scratch(0).get_shmem_aligned(Functor::kSharedBytes, 16));
+    functor(Team(member, shared), static_cast<std::int64_t>(member.league_rank()));
+  }
+};
+
+template <std::size_t kLabelSize, class Functor>
+void parallel_teams(const char (&label)[kLabelSize], const ExecutionSpace& space, std::int64_t n,
+                    const Functor& functor) {
+  static_assert(kLabelSize <= 16, "a longer label allocates on every launch");
+  static_assert(std::is_trivially_copyable_v<Functor>, "devices get a copy of the functor's bytes");
+  if (n <= 0) return;
+  constexpr int kAlignment = 16;
+  Kokkos::TeamPolicy<ExecutionSpace> policy(space, static_cast<int>(n), Functor::kThreads);
+  policy.set_scratch_size(0, Kokkos::PerTeam(Functor::kSharedBytes + kAlignment));
+  Kokkos::parallel_for(label, policy, OnTeam<Functor>{functor});
+}
+#endif
+
+}  // namespace millrace::device
