@@ -155,3 +155,7 @@ void enqueue(const Work& work) { Queue::of_process().push(work); }
 void wait() { Queue::of_process().run(); }
 
 }  // namespace millrace::device::fake
+
+void millrace::device::queue_call(RangeFunction call, FunctorBytes functor) {
+  fake::enqueue({.label = "library", .n = fake::kLibraryCall, .run = call, .functor = functor});
+}

@@ -44,10 +44,6 @@ void launch(const char* label, const ExecutionSpace& space, std::int64_t n, Rang
     run_on_cores(label, space, n, run, functor.data);
   }
 }
-
-void queue_call(RangeFunction call, FunctorBytes functor) {
-  fake::enqueue({.label = "library", .n = fake::kLibraryCall, .run = call, .functor = functor});
-}
 #endif
 
 void fence(const ExecutionSpace& space) {
