@@ -21,7 +21,7 @@ void add_data(OptionTable& table) {
       "needs --dataset",
       main_option());
   row("generated-data", flag(), "IPU 2.0",
-      "use one random image, made on the host and sent with every micro-batch; needs --dataset");
+      "use random images, made on the host and sent with every micro-batch; needs --dataset");
   row("image-size", integer(between(1, 4096)), "IPU",
       "height and width of the images that the network sees",
       default_text("32 for CIFAR; 224 for ImageNet; 224 to 600 for EfficientNet, by size"),
