@@ -110,8 +110,8 @@ ImportedGraph OnnxImporter::import() {
   Graph graph = with_loss();
   if (!normalises_ && !graph.parameters.empty())
     notices_.push_back(fmt::format(
-        "{}: has no normalization; if the network has one, export it in training mode, in which "
-        "it is not merged into the convolutions",
+        "{}: has no normalization; if the network has one, export it so that it is not merged into "
+        "the convolutions, from PyTorch with training=torch.onnx.TrainingMode.PRESERVE",
         place_.label));
   return {std::move(graph), std::move(sources_), std::move(notices_)};
 }
