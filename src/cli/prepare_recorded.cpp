@@ -123,20 +123,46 @@ Options options_of_rest(const Invocation& invocation, const std::filesystem::pat
   return continued_options(invocation.options, recorded);
 }
 
-/// What becomes of the learning rates of an extended run.
-std::string rates_of_extended(const PreparedRun& run, std::int64_t done, std::string_view unit,
-                              const std::string& before) {
+/// The option that sets the length of the schedule.
+std::string_view horizon_option(const Options& options) {
+  return options.find("lr-horizon") != nullptr ? "lr-horizon" : "lr-horizon-epochs";
+}
+
+/// What becomes of the learning rates of an extended run after their schedule has ended.
+std::string rates_after_horizon(const PreparedRun& run, const Options& recorded) {
   const train::LearningRateConfig& rate = run.config.learning_rate;
-  if (rate.kind == train::LearningRateKind::Piecewise)
-    return "its learning rates drop at the same epochs as before";
-  if (rate.horizon > 0)
+  if (train::learning_rate_at(rate, rate.horizon, run.config.iterations) > 0.0)
     return fmt::format("its learning rates stay as they were, and constant from update {} on",
                        rate.horizon);
+  const std::string_view option = horizon_option(run.options);
   return fmt::format(
+      "its learning rates stay as they were: from update {} on the rate is 0 and the run learns "
+      "nothing; {}",
+      rate.horizon + 1,
+      recorded.find(option) != nullptr
+          ? fmt::format("start a new run with a longer --{0}, or with none", option)
+          : fmt::format("without --{} the schedule is stretched to the new length", option));
+}
+
+/// What becomes of the learning rates of an extended run.
+std::string rates_of_extended(const PreparedRun& run, const Options& recorded, std::int64_t done,
+                              std::string_view unit, const std::string& before) {
+  const train::LearningRateConfig& rate = run.config.learning_rate;
+  const std::int64_t length = run.config.iterations;
+  if (rate.kind == train::LearningRateKind::Piecewise)
+    return "its learning rates drop at the same epochs as before";
+  if (rate.horizon > 0) return rates_after_horizon(run, recorded);
+  std::string told = fmt::format(
       "its learning-rate schedule is stretched to the new length, so that update {} has the rate "
-      "{:.4g}; --lr-horizon{} {} keeps the rates as they were",
-      done + 1, train::learning_rate_at(rate, done, run.config.iterations),
-      unit == "epochs" ? "-epochs" : "", before);
+      "{:.4g}",
+      done + 1, train::learning_rate_at(rate, done, length));
+  // A schedule that ends at 0 would leave nothing to learn with.
+  train::LearningRateConfig ended = rate;
+  ended.horizon = length;
+  if (train::learning_rate_at(ended, length, length) > 0.0)
+    told += fmt::format("; --lr-horizon{} {} keeps the rates as they were",
+                        unit == "epochs" ? "-epochs" : "", before);
+  return told;
 }
 
 /// Says so if a run is longer than it was when the checkpoint was written.
@@ -147,10 +173,11 @@ void note_extension(const io::CheckpointReader& checkpoint, PreparedRun& run) {
     const Setting* now = run.options.find(name);
     if (before == nullptr || now == nullptr || before->value == now->value) continue;
     const std::string_view unit = name == std::string_view("epochs") ? "epochs" : "updates";
-    run.notices.push_back(fmt::format(
-        "The run is extended from {} to {} {}; {}", to_string(before->value), to_string(now->value),
-        unit,
-        rates_of_extended(run, checkpoint.header().iteration, unit, to_string(before->value))));
+    run.notices.push_back(
+        fmt::format("The run is extended from {} to {} {}; {}", to_string(before->value),
+                    to_string(now->value), unit,
+                    rates_of_extended(run, recorded, checkpoint.header().iteration, unit,
+                                      to_string(before->value))));
   }
 }
 
