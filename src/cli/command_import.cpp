@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -60,6 +61,18 @@ void require_network(const Options& given, const io::Identified& found) {
   if (held.model != "resnet") return;
   const bool basic = held.block == models::BlockKind::Basic;
   require("block", is("block", "auto") || is("block", basic ? "basic" : "bottleneck"));
+}
+
+/// Refuses another number of classes than the file's, which a training may change. Errors: Usage.
+void require_classes(const Options& given, const io::Identified& found) {
+  const std::optional<std::int64_t> classes = given.integer("classes");
+  if (!classes || *classes == found.model.classes) return;
+  const std::string last = models::build_model(found.model).parameters.back().name;
+  fail(ErrorKind::Usage,
+       "{} {}: {} has {} classes: leave the option out; a training of another number of classes "
+       "starts from the imported run with --init-path {} --init-fresh {}",
+       given.find("classes")->where, *classes, given.arguments.at(0), found.model.classes,
+       given.arguments.at(1), last.substr(0, last.rfind('/')));
 }
 
 /// What the file was taken for.
@@ -178,6 +191,7 @@ int command_import(const Invocation& invocation) {
   print_lines(stderr, file.notices());
   const io::Identified found = io::identify(file, wanted_styles(invocation.options));
   require_network(invocation.options, found);
+  require_classes(invocation.options, found);
   const Options options = completed(invocation.options, found);
   const DatasetFacts facts = facts_for(found.model.classes, invocation.options, options);
   const Resolution resolution = resolve(options, facts, this_machine());

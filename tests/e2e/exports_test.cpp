@@ -84,6 +84,9 @@ TEST(ExportTest, AnImportThatCannotBeWrittenLeavesNothing) {
   expect_end(train(run, "--iterations 1 --no-validation"), 0);
   const std::filesystem::path file = directory / "weights.safetensors";
   expect_end(millrace({"export", run, "--output", file}), 0);
+  expect_end(millrace({"import", file, directory / "other", "--classes 4"}), 2,
+             {"--classes 4: " + file.string() + " has 10 classes: leave the option out; ",
+              "--init-path " + (directory / "other").string() + " --init-fresh fc1"});
   std::filesystem::create_directory(directory / "mine");
   for (const char* place : {"new/runs/x", "mine"}) {
     const std::string import = "ulimit -f 100; exec " + std::string(MILLRACE_BINARY) + " import " +
