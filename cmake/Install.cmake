@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` writes. Component `program`: the program, recipes, manual pages, completion.
+# What `cmake --install` writes. Component `program`: the program, recipes, documents, manual pages,
+# completion.
 # Component `development`: library, headers, CMake package, example.
 set(millrace_share ${CMAKE_INSTALL_DATADIR}/millrace)
 
@@ -7,7 +8,13 @@ set(millrace_share ${CMAKE_INSTALL_DATADIR}/millrace)
 install(CODE "set(CMAKE_INSTALL_DO_STRIP TRUE)" COMPONENT program)
 install(TARGETS millrace RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 install(DIRECTORY configs DESTINATION ${millrace_share} COMPONENT program USE_SOURCE_PERMISSIONS)
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+# The documents refer to the recipes as in the source tree.
+file(RELATIVE_PATH millrace_configs /${CMAKE_INSTALL_DOCDIR} /${millrace_share}/configs)
+install(CODE "file(CREATE_LINK ${millrace_configs}
+  \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}/configs SYMBOLIC)"
+  COMPONENT program)
 
 # Manual pages and completion come from the tables of commands and options, so from the program.
 set(millrace_pages ${PROJECT_BINARY_DIR}/generated/pages)

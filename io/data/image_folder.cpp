@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <string_view>
 #include <utility>
@@ -23,6 +24,13 @@ std::vector<std::string> names_of(const FolderIndex& index) {
   names.reserve(index.classes.size());
   for (const IndexedClass& one : index.classes) names.push_back(one.name);
   return names;
+}
+
+/// Whether the name is that of an image in a format that is not read.
+bool is_other_image(const fs::path& path) {
+  constexpr std::array<std::string_view, 10> kExtensions = {
+      ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".heic", ".jp2", ".ppm", ".jxl"};
+  return std::ranges::find(kExtensions, to_lower(path.extension().string())) != kExtensions.end();
 }
 
 }  // namespace
@@ -50,9 +58,13 @@ fs::path ImageFolder::folder_of(const ImageFile& file) const {
 
 void ImageFolder::note_others() {
   if (index().others.empty()) return;
-  notices_.push_back(fmt::format(
-      "{}: {} files are neither JPEG nor PNG and are left out, for example {}", source_.string(),
-      index().others.size(), path_of(index().others.front()).string()));
+  // An image is missed more than a file that a file manager made.
+  const auto image = std::ranges::find_if(
+      index().others, [this](const ImageFile& file) { return is_other_image(path_of(file)); });
+  const ImageFile& example = image != index().others.end() ? *image : index().others.front();
+  notices_.push_back(
+      fmt::format("{}: {} files are neither JPEG nor PNG and are left out, for example {}",
+                  source_.string(), index().others.size(), path_of(example).string()));
 }
 
 void ImageFolder::note_empty_classes(Split split) {

@@ -14,6 +14,9 @@ namespace {
 
 constexpr std::uint64_t kPixelStream = 0;
 constexpr std::uint64_t kLabelStream = 1;
+/// Bytes by which the image of a sample is turned against that of the one before it; a prime, so
+/// that all samples of a small set differ.
+constexpr std::int64_t kTurn = 7919;
 
 /// Standard normal number of `element`, drawn again while it exceeds two deviations.
 double truncated_normal(const RandomStream& stream, std::uint64_t element) {
@@ -29,26 +32,30 @@ double truncated_normal(const RandomStream& stream, std::uint64_t element) {
 class SyntheticDataset final : public Dataset {
  public:
   explicit SyntheticDataset(const SyntheticOptions& options)
-      : options_(options), image_(static_cast<std::size_t>(options.image_shape.elements())) {
+      : options_(options),
+        labels_(options.seed, RandomPurpose::SyntheticData, kLabelStream),
+        image_(static_cast<std::size_t>(options.image_shape.elements())) {
     const RandomStream pixels(options.seed, RandomPurpose::SyntheticData, kPixelStream);
     std::uint64_t element = 0;
     for (std::uint8_t& pixel : image_)
       pixel = static_cast<std::uint8_t>(
           std::round(static_cast<float>(127.0 + 60.0 * truncated_normal(pixels, element++))));
-    const RandomStream labels(options.seed, RandomPurpose::SyntheticData, kLabelStream);
-    label_ = static_cast<std::int32_t>(
-        uniform_below(labels.block(0, 0)[0], static_cast<std::uint32_t>(options.classes)));
   }
 
   [[nodiscard]] std::string name() const override { return "synthetic"; }
   [[nodiscard]] std::int64_t size() const override { return options_.size; }
   [[nodiscard]] Shape image_shape() const override { return options_.image_shape; }
   [[nodiscard]] std::int64_t classes() const override { return options_.classes; }
-  [[nodiscard]] std::int32_t label(std::int64_t) const override { return label_; }
-  Sample read(std::int64_t, const ReadKey&, std::span<std::uint8_t> image,
+  [[nodiscard]] std::int32_t label(std::int64_t index) const override {
+    const auto element = static_cast<std::uint64_t>(distinct(index));
+    return static_cast<std::int32_t>(
+        uniform_below(labels_.block(0, element)[0], static_cast<std::uint32_t>(options_.classes)));
+  }
+  Sample read(std::int64_t index, const ReadKey&, std::span<std::uint8_t> image,
               PixelScaling& scaling) const override {
     MILLRACE_ASSERT(image.size() == image_.size());
-    std::copy(image_.begin(), image_.end(), image.begin());
+    const std::int64_t turn = distinct(index) * kTurn % options_.image_shape.elements();
+    std::rotate_copy(image_.begin(), image_.begin() + turn, image_.end(), image.begin());
     std::fill(std::begin(scaling.scale), std::end(scaling.scale), 1.0f);
     scaling.real = {.bottom = static_cast<std::int32_t>(options_.image_shape.h),
                     .right = static_cast<std::int32_t>(options_.image_shape.w)};
@@ -56,9 +63,14 @@ class SyntheticDataset final : public Dataset {
   }
 
  private:
+  /// The samples with the same number are the same.
+  [[nodiscard]] std::int64_t distinct(std::int64_t index) const {
+    return options_.images == SyntheticImages::Varied ? index : 0;
+  }
+
   SyntheticOptions options_;
+  RandomStream labels_;
   std::vector<std::uint8_t> image_;
-  std::int32_t label_ = 0;
 };
 
 }  // namespace

@@ -110,8 +110,8 @@ ImportedGraph OnnxImporter::import() {
   Graph graph = with_loss();
   if (!normalises_ && !graph.parameters.empty())
     notices_.push_back(fmt::format(
-        "{}: has no normalization; if the network has one, export it in training mode, in which "
-        "it is not merged into the convolutions",
+        "{}: has no normalization; if the network has one, export it so that it is not merged into "
+        "the convolutions, from PyTorch with training=torch.onnx.TrainingMode.PRESERVE",
         place_.label));
   return {std::move(graph), std::move(sources_), std::move(notices_)};
 }
@@ -329,11 +329,14 @@ std::vector<std::int64_t> OnnxImporter::extents(const Value& value) const {
 
 ValueId OnnxImporter::add(const OnnxNode& node, const models::OpKind& kind,
                           std::vector<ValueId> inputs, std::vector<WeightSource> sources) {
-  std::vector<ValueId> sorted = inputs;
-  std::ranges::sort(sorted);
-  if (std::ranges::adjacent_find(sorted) != sorted.end())
-    throw Unsupported{"reads the same value twice"};
-  builder_.begin_layer(unique_name(node));
+  const std::string name = unique_name(node);
+  // The inputs of an op differ, so that each has a gradient of its own: y + y adds a copy of y.
+  for (auto input = inputs.begin(); input != inputs.end(); ++input) {
+    if (std::find(inputs.begin(), input, *input) == input) continue;
+    builder_.begin_layer(unique_name(name + "/copy"));
+    *input = builder_.op("", models::ShortcutPad{}, {*input});
+  }
+  builder_.begin_layer(name);
   const ValueId made = builder_.op("", kind, std::move(inputs));
   sources_.insert(sources_.end(), sources.begin(), sources.end());
   return made;
@@ -353,6 +356,10 @@ void OnnxImporter::pass(const OnnxNode& node) {
 std::string OnnxImporter::unique_name(const OnnxNode& node) {
   std::string name = node.layer_name();
   if (name.empty()) name = fmt::format("{}_{}", to_lower(node.proto().op_type()), names_.size());
+  return unique_name(std::move(name));
+}
+
+std::string OnnxImporter::unique_name(std::string name) {
   const std::string first = name;
   for (int i = 2; !names_.insert(name).second; ++i) name = fmt::format("{}_{}", first, i);
   return name;

@@ -141,6 +141,7 @@ class OnnxImporter {
   /// What the node passes on unchanged.
   void pass(const OnnxNode& node);
   [[nodiscard]] std::string unique_name(const OnnxNode& node);
+  [[nodiscard]] std::string unique_name(std::string name);
 
   struct Window {
     models::Extent kernel;

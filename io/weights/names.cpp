@@ -256,6 +256,14 @@ std::optional<std::string> module_of(const Graph& graph, const Op& op, WeightSty
   return std::nullopt;
 }
 
+/// Why a library has no network with this op.
+std::string why_unlike(const Graph& graph, const Op& op) {
+  if (graph.name.starts_with("resnet-") && graph.find("post").valid())
+    return "it has version 2, in which normalization comes before each convolution";
+  const bool grouped = std::holds_alternative<models::GroupNorm>(op.kind);
+  return fmt::format("nothing is like {}{}", op.name, grouped ? ", a group normalization" : "");
+}
+
 std::string_view torch_field(ParameterRole role) {
   switch (role) {
     case ParameterRole::Kernel:
@@ -313,9 +321,8 @@ ForeignParameters foreign_parameters(const Graph& graph, WeightStyle style) {
     const bool grouped = std::holds_alternative<models::GroupNorm>(op.kind);
     const std::optional<std::string> module = grouped ? std::nullopt : module_of(graph, op, style);
     if (!module) {
-      result.misfit =
-          fmt::format("{} has no network like this {}: nothing is like {}{}", name_of(style),
-                      graph.name, op.name, grouped ? ", a group normalization" : "");
+      result.misfit = fmt::format("{} has no network like this {}: {}", name_of(style), graph.name,
+                                  why_unlike(graph, op));
       break;
     }
     ForeignParameter foreign = {*module + field_of(graph, parameter, style), {}};

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -74,6 +76,18 @@ void require_network(const Options& given, const io::Identified& found) {
   require("block", is("block", "auto") || is("block", basic ? "basic" : "bottleneck"));
 }
 
+/// Refuses another number of classes than the file's, which a training may change. Errors: Usage.
+void require_classes(const Options& given, const io::Identified& found) {
+  const std::optional<std::int64_t> classes = given.integer("classes");
+  if (!classes || *classes == found.model.classes) return;
+  const std::string last = models::build_model(found.model).parameters.back().name;
+  fail(ErrorKind::Usage,
+       "{} {}: {} has {} classes: leave the option out; a training of another number of classes "
+       "starts from the imported run with --init-path {} --init-fresh {}",
+       given.find("classes")->where, *classes, given.arguments.at(0), found.model.classes,
+       given.arguments.at(1), last.substr(0, last.rfind('/')));
+}
+
 /// What the file was taken for.
 void tell(const io::Identified& found, const Options& options) {
   fmt::print("{}: {}\nAs in {}: {}\n", options.arguments.at(0),
@@ -96,19 +110,44 @@ DatasetFacts facts_for(std::int64_t outputs, const Options& given, const Options
   return facts;
 }
 
-/// Makes a run of a network and its values.
+/// The directories on a path that are not there yet, the innermost first.
+std::vector<std::filesystem::path> missing_directories(std::filesystem::path path) {
+  std::vector<std::filesystem::path> missing;
+  std::error_code ignored;
+  for (; !path.empty() && !std::filesystem::exists(path, ignored); path = path.parent_path())
+    missing.push_back(path);
+  return missing;
+}
+
+/// Removes a run that could not be written, and the directories that were made for it.
+void remove_begun(const std::filesystem::path& run_directory,
+                  const std::vector<std::filesystem::path>& made) {
+  std::error_code ignored;
+  for (const char* name : {"config.toml", "checkpoints"})
+    std::filesystem::remove_all(run_directory / name, ignored);
+  for (const std::filesystem::path& directory : made)
+    std::filesystem::remove(directory, ignored);  // unless it holds something else
+}
+
+/// Makes a run of a network and its values; nothing is left of one that cannot be written.
 void write_run(const std::filesystem::path& run_directory, const models::Graph& graph,
                const train::TrainConfig& config, const ImportedTensors& imported,
                const std::filesystem::path& file) {
+  const std::vector<std::filesystem::path> missing = missing_directories(run_directory);
   create_run_directory(run_directory, "RUN_DIR");
-  io::write_file_atomically(run_directory / "config.toml", config.resolved_toml);
   io::CheckpointHeader header;
   header.model = graph.name;
   header.config_toml = config.resolved_toml;
   header.network = to_json(train::facts_of(config));
   header.environment = fmt::format("imported from {}", file.filename().string());
-  const std::filesystem::path checkpoint =
-      io::write_checkpoint(run_directory / "checkpoints", header, imported.tensors());
+  std::filesystem::path checkpoint;
+  try {
+    io::write_file_atomically(run_directory / "config.toml", config.resolved_toml);
+    checkpoint = io::write_checkpoint(run_directory / "checkpoints", header, imported.tensors());
+  } catch (const Error&) {
+    remove_begun(run_directory, missing);
+    throw;
+  }
   fmt::print("Total Parameters: {}\nSaved checkpoint to {}\n", graph.trainable_elements(),
              checkpoint.string());
 }
@@ -165,6 +204,7 @@ int command_import(const Invocation& invocation) {
   print_lines(stderr, file.notices());
   const io::Identified found = io::identify(file, wanted_styles(invocation.options));
   require_network(invocation.options, found);
+  require_classes(invocation.options, found);
   const Options options = completed(invocation.options, found);
   const DatasetFacts facts = facts_for(found.model.classes, invocation.options, options);
   const Resolution resolution = resolve(options, facts, this_machine());

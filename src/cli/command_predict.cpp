@@ -155,7 +155,7 @@ class Output {
     constexpr std::size_t kMost = 60;
     std::size_t width = 8;
     for (std::int64_t i = 0; work_.files && i < work_.images->size() && width < kMost; ++i)
-      width = std::max(width, name_of(i).size());
+      width = std::max(width, printable(name_of(i)).size());
     return std::min(width, kMost);
   }
 

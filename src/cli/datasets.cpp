@@ -22,7 +22,10 @@ Datasets synthetic_datasets(const DataRequest& request) {
   io::SyntheticOptions options{.image_shape = request.image,
                                .classes = sets.facts.classes,
                                .size = sets.facts.train_size,
-                               .seed = request.seed};
+                               .seed = request.seed,
+                               .images = request.source == train::ImageSource::Host
+                                             ? io::SyntheticImages::Varied
+                                             : io::SyntheticImages::One};
   if (request.files.train)
     sets.train = io::make_synthetic(options);
   else

@@ -84,6 +84,8 @@ class DialectReader {
   void set_real(std::string_view option, std::string_view name, double otherwise);
   void set_integer(std::string_view option, std::string_view name,
                    std::optional<std::int64_t> otherwise, std::int64_t least = 0);
+  /// Says which option of the trainer replaces its default for one of millrace's.
+  void name_default(std::string_view option, std::string_view name);
   /// Defaults of the trainer, as a command line of millrace: "--momentum 0.9 --warmup linear".
   void set_defaults(std::string_view line);
   void note(std::string text) { translation_.notices.push_back(std::move(text)); }

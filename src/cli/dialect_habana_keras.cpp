@@ -147,6 +147,7 @@ void set_polynomial(DialectReader& read, std::int64_t global_batch) {
   read.set("lr-schedule", "lars-polynomial", "");
   read.set_real("abs-learning-rate", "base_learning_rate", peak);
   read.set("warmup-epochs", habana_warmup(read, warmup), "");
+  read.name_default("warmup-epochs", "warmup_epochs");
   if (read.given("end_learning_rate")) read.set_real("poly-lr-end-lr", "end_learning_rate", 1e-4);
 }
 
@@ -161,10 +162,12 @@ void set_rate(DialectReader& read, std::int64_t global_batch) {
     read.set("abs-learning-rate", 0.1 * scale, "");
     read.pass_over("base_learning_rate", "it needs --lr_schedule polynomial or constant");
     read.set("warmup-epochs", habana_warmup(read, 5.0), "");
+    read.name_default("warmup-epochs", "warmup_epochs");
   } else if (schedule == "constant") {
     read.set_defaults("--lr-schedule stepped --learning-rate-decay 1 --warmup-epochs 0");
     read.set("abs-learning-rate", read.real("base_learning_rate", 0.1) * scale,
              read.spelled("base_learning_rate"));
+    read.name_default("abs-learning-rate", "base_learning_rate");
     read.pass_over("warmup_epochs", "--lr_schedule constant has no warm-up");
     (void)read.flag("disable_warmup");
   } else {

@@ -52,6 +52,7 @@ void set_rate(DialectReader& read, std::int64_t global_batch) {
   const std::string warms = read.spelled("warmup_epochs");
   read.set("warmup-epochs", habana_warmup(read, 8.0),
            warms.empty() ? read.spelled("disable_warmup") : warms);
+  read.name_default("warmup-epochs", "warmup_epochs");
   if (read.flag("enable_lars")) return set_lars(read);
   for (const char* name : {"start_learning_rate", "epochs_for_lars"})
     read.pass_over(name, "it needs --enable_lars");

@@ -87,6 +87,7 @@ void set_length(DialectReader& read, std::int64_t global_batch) {
     const double epochs = read.real(name, 1.0);
     read.set("epochs", epochs, read.spelled(name));
     read.set("warmup-epochs", warmup, read.spelled("lr_warmup_epochs"));
+    read.name_default("warmup-epochs", "lr_warmup_epochs");
     constexpr double kMost = 2147483647.0;
     read.set("epochs-between-evals",
              static_cast<std::int64_t>(std::clamp(std::ceil(epochs), 1.0, kMost)), "");
@@ -99,6 +100,7 @@ void set_length(DialectReader& read, std::int64_t global_batch) {
   read.set("iterations-between-evals", iterations, "");
   read.set("warmup-iterations", whole_steps(std::max(steps, 0.0)),
            read.spelled("lr_warmup_epochs"));
+  read.name_default("warmup-iterations", "lr_warmup_epochs");
   if (read.flag("use_cosine_lr")) read.set("lr-horizon", 90 * read.images / global_batch, "");
 }
 
@@ -108,6 +110,7 @@ void set_rate(DialectReader& read, std::int64_t global_batch) {
       "--warmup linear");
   const double rate = read.real("lr_init", 0.1) * static_cast<double>(global_batch) / 256.0;
   read.set("abs-learning-rate", rate, read.spelled("lr_init"));
+  read.name_default("abs-learning-rate", "lr_init");
   read.set_defaults(read.flag("use_cosine_lr")
                         ? "--lr-schedule cosine"
                         : "--lr-schedule piecewise --learning-rate-epochs 30,60,80,90");

@@ -93,12 +93,21 @@ void DialectReader::set(std::string_view option, std::int64_t value, std::string
 
 void DialectReader::set_real(std::string_view option, std::string_view name, double otherwise) {
   set(option, real(name, otherwise), spelled(name));
+  name_default(option, name);
 }
 
 void DialectReader::set_integer(std::string_view option, std::string_view name,
                                 std::optional<std::int64_t> otherwise, std::int64_t least) {
   if (otherwise || given(name))
     set(option, integer(name, otherwise.value_or(0), least), spelled(name));
+}
+
+void DialectReader::name_default(std::string_view option, std::string_view name) {
+  const Setting* const given = translation_.options.find(option);
+  if (given == nullptr || given->origin != Origin::Dialect) return;
+  Setting setting = *given;
+  setting.changed_by = fmt::format("--{}", name);
+  translation_.options.set(*find_option(option), std::move(setting));
 }
 
 void DialectReader::set_defaults(std::string_view line) {

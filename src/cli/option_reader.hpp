@@ -61,11 +61,8 @@ class Reader {
 
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] bool given(std::string_view name) const { return options_.find(name) != nullptr; }
-  /// An option as it was typed: --lr_init for --abs-learning-rate.
   [[nodiscard]] std::string spelling(std::string_view name) const {
-    const Setting* const typed = options_.typed(name);
-    return typed == nullptr ? "--" + std::string(name)
-                            : typed->where.substr(0, typed->where.find(' '));
+    return options_.spelling(name);
   }
   /// Where an option was given that is known to be.
   [[nodiscard]] const std::string& where(std::string_view name) const {

@@ -289,6 +289,14 @@ const Setting* Options::typed(std::string_view name) const {
   return given != nullptr && given->origin == Origin::CommandLine ? given : nullptr;
 }
 
+std::string Options::spelling(std::string_view name) const {
+  if (const Setting* const given = typed(name))
+    return given->where.substr(0, given->where.find(' '));
+  const Setting* const setting = find(name);
+  return setting != nullptr && !setting->changed_by.empty() ? setting->changed_by
+                                                            : fmt::format("--{}", name);
+}
+
 Value Options::value(std::string_view name) const {
   if (const Setting* given = find(name)) return given->value;
   return find_option(name)->by_default.value();

@@ -173,6 +173,7 @@ struct Setting {
   Origin origin = Origin::CommandLine;
   std::string where;               ///< "--batch-size", "DATA_DIR", "a.toml:12: [train] batch-size"
   std::vector<Value> others = {};  ///< behind the first, for a command that takes a list
+  std::string changed_by = {};     ///< the option of a dialect that replaces this default of it
 };
 
 /// Parses `text`. Errors: Usage (Config for files), naming `where`, the text and the allowed
@@ -193,6 +194,8 @@ class Options {
   [[nodiscard]] const Setting* find(std::string_view name) const;
   /// Like find(), for options from the command line only.
   [[nodiscard]] const Setting* typed(std::string_view name) const;
+  /// An option as it was typed, or would be: --lr_init for --abs-learning-rate.
+  [[nodiscard]] std::string spelling(std::string_view name) const;
   [[nodiscard]] bool flag(std::string_view name) const { return get<bool>(name).value_or(false); }
   [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name) const {
     return get<std::int64_t>(name);

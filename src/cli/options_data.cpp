@@ -21,7 +21,7 @@ void add_data(OptionTable& table) {
       "needs --dataset",
       main_option());
   row("generated-data", flag(), "IPU 2.0",
-      "use one random image, made on the host and sent with every micro-batch; needs --dataset");
+      "use random images, made on the host and sent with every micro-batch; needs --dataset");
   row("image-size", integer(between(1, 4096)), "IPU",
       "height and width of the images that the network sees",
       default_text("32 for CIFAR; 224 for ImageNet; 224 to 600 for EfficientNet, by size"),
@@ -58,7 +58,8 @@ void add_augmentation(OptionTable& table) {
       default_text("off"));
   row("color-jitter", text("B,C,S[,H]"), "torchvision, timm",
       "change brightness, contrast and saturation of training images by factors from 1 - X to "
-      "1 + X, and turn their hue by up to H of the circle, in a random order",
+      "1 + X, and turn their hue by up to H of the circle, in a random order; a single X stands "
+      "for B, C and S",
       default_text("off"));
   row("random-erasing", real(between(0.0, 1.0), "P"), "torchvision, timm",
       "probability that a box of a training image, 2 to 33 % of it, is erased after normalization",

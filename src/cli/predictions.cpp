@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "core/json.hpp"
 #include "core/text.hpp"
@@ -44,6 +45,7 @@ std::string PredictionText::head() const {
 std::string PredictionText::rows(const PredictedImage& image) const {
   std::string text;
   std::string name = printable(image.name);
+  if (name.size() > width_) text = std::exchange(name, "") + '\n';
   for (const Prediction& p : image.predictions) {
     text += fmt::format("{:<{}}  {:>9.2f} %  {:>5}  {}", name, width_, 100.0 * p.probability,
                         p.label, printable(name_of(p.label)));

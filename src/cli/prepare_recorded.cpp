@@ -126,6 +126,24 @@ Ends ends_of(const Options& options, std::int64_t updates_per_epoch) {
   return ends;
 }
 
+/// What becomes of the learning rates of an extended run after their schedule has ended.
+std::string rates_after_horizon(const PreparedRun& run, const Options& recorded,
+                                std::int64_t horizon) {
+  const train::LearningRateConfig& rate = run.config.learning_rate;
+  if (train::learning_rate_at(rate, horizon, run.config.iterations) > 0.0)
+    return fmt::format("its learning rates stay as they were, and constant from update {} on",
+                       horizon);
+  const std::string_view option =
+      run.options.find("lr-horizon") != nullptr ? "lr-horizon" : "lr-horizon-epochs";
+  return fmt::format(
+      "its learning rates stay as they were: from update {} on the rate is 0 and the run learns "
+      "nothing; {}",
+      horizon + 1,
+      recorded.find(option) != nullptr
+          ? fmt::format("start a new run with a longer --{0}, or with none", option)
+          : fmt::format("without --{} the schedule is stretched to the new length", option));
+}
+
 /// What becomes of the learning rates of an extended run. `recorded` are the options before.
 std::string rates_of_extended(const PreparedRun& run, std::int64_t done, const Options& recorded) {
   const train::TrainConfig& config = run.config;
@@ -134,19 +152,22 @@ std::string rates_of_extended(const PreparedRun& run, std::int64_t done, const O
     return "its learning rates drop at the same epochs as before";
   const std::int64_t horizon = ends_of(run.options, config.iterations_per_epoch).horizon;
   if (horizon == ends_of(recorded, config.iterations_per_epoch).horizon)
-    return horizon < config.iterations
-               ? fmt::format("its learning rates stay as they were, and constant from update {} on",
-                             horizon)
-               : "its learning rates stay as they were";
-  const bool counted = recorded.find("iterations") != nullptr;
+    return horizon < config.iterations ? rates_after_horizon(run, recorded, horizon)
+                                       : "its learning rates stay as they were";
   const bool limited = run.options.find("max-iterations") != nullptr;
-  return fmt::format(
-      "its learning-rate schedule is stretched to {}, so that update {} has the rate {:.4g}; "
-      "--lr-horizon{} {} keeps the rates as they were",
+  std::string told = fmt::format(
+      "its learning-rate schedule is stretched to {}, so that update {} has the rate {:.4g}",
       limited ? fmt::format("--epochs {}", to_string(run.options.find("epochs")->value))
               : "the new length",
-      done + 1, train::learning_rate_at(rate, done, config.iterations), counted ? "" : "-epochs",
-      to_string(recorded.find(counted ? "iterations" : "epochs")->value));
+      done + 1, train::learning_rate_at(rate, done, config.iterations));
+  // A schedule that ends at 0 would leave nothing to learn with.
+  train::LearningRateConfig ended = rate;
+  ended.horizon = config.iterations;
+  if (train::learning_rate_at(ended, config.iterations, config.iterations) <= 0.0) return told;
+  const bool counted = recorded.find("iterations") != nullptr;
+  return told + fmt::format("; --lr-horizon{} {} keeps the rates as they were",
+                            counted ? "" : "-epochs",
+                            to_string(recorded.find(counted ? "iterations" : "epochs")->value));
 }
 
 /// Errors: Usage, naming the option that ends the run.

@@ -225,19 +225,22 @@ Options validated_options(const Options& given, const Options& recorded) {
 }
 
 void drop_replicas(Options& options, const Options& given, std::int64_t started) {
+  if (given.typed("replicas") != nullptr) return;
   const std::int64_t before = options.integer("replicas").value_or(1);
-  if (before <= 1 || given.typed("replicas") != nullptr) return;
   options.erase("replicas");
   const bool typed = given.typed("ranks") != nullptr;
   std::int64_t ranks = options.integer("ranks").value_or(0);
-  if (!typed && ranks > 0) {  // those of all replicas
+  if (!typed && ranks > 0 && before > 1) {  // those of all replicas
     options.erase("ranks");
     if (ranks % before == 0 || ranks < before)
       set_own(options, "ranks", std::max<std::int64_t>(ranks / before, 1));
   }
   if (!typed) ranks = started;
-  if (ranks > 0 && options.find("plan") == nullptr)
-    set_own(options, "replicas", ranks / std::gcd(ranks, devices_of(options)));
+  const std::int64_t devices = devices_of(options);
+  // Fewer processes than the devices of a single replica share these, or are refused.
+  const bool occupied = before > 1 ? ranks > 0 : ranks > devices;
+  if (occupied && options.find("plan") == nullptr)
+    set_own(options, "replicas", ranks / std::gcd(ranks, devices));
 }
 
 Options validated_options(Options options) {

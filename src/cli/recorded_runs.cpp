@@ -51,7 +51,7 @@ std::string listed(const std::vector<fs::path>& runs, std::size_t first) {
   for (std::size_t i = first; i < std::min(runs.size(), first + kMost); ++i)
     names.push_back(runs[i].string());
   const std::size_t left = runs.size() - first - names.size();
-  return join(names, ", ") + (left > 0 ? fmt::format(" and {} more", left) : "");
+  return join(names, ", ") + (left > 0 ? fmt::format(" and {} older ones", left) : "");
 }
 
 /// The run that a path means, if it is a folder of runs. `where` is how it was given.
@@ -61,11 +61,15 @@ std::optional<fs::path> meant_run(const fs::path& path, std::string_view where, 
   std::vector<fs::path> runs = runs_below(path, with);
   if (runs.empty()) return std::nullopt;
   if (runs.size() > 1 && !takes_newest)
-    fail(ErrorKind::Usage, "{} {}: holds {} runs: give one of them: {}", where, path.string(),
-         runs.size(), listed(runs, 0));
-  notices.push_back(fmt::format("{} {}: taking the {} run in it, {}{}", where, path.string(),
-                                runs.size() == 1 ? "only" : "newest", runs.front().string(),
-                                runs.size() == 1 ? "" : "; the others: " + listed(runs, 1)));
+    fail(ErrorKind::Usage,
+         "{} {}: holds {} runs: give the path of one of them, the newest first: {}", where,
+         path.string(), runs.size(), listed(runs, 0));
+  notices.push_back(fmt::format(
+      "{} {}: taking the {} run in it, {}{}", where, path.string(),
+      runs.size() == 1 ? "only" : "newest", runs.front().string(),
+      runs.size() == 1
+          ? ""
+          : "; to choose another, give its path, the newest first: " + listed(runs, 1)));
   return std::move(runs.front());
 }
 

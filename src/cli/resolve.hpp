@@ -112,8 +112,8 @@ struct Resolution {
 [[nodiscard]] Options validated_options(const Options& given, const Options& recorded);
 /// Leaves out the replicas of the training, and the ranks that only these need, unless `given` has
 /// replicas that were typed: a validation may run on a smaller machine. Where --ranks was typed, or
-/// a launcher started processes (`started`; 0: there is none), as many replicas stay as occupy
-/// these.
+/// a launcher started processes (`started`; 0: there is none), there are as many replicas as occupy
+/// these; a training of one replica gets more only for more processes than it has devices.
 void drop_replicas(Options& options, const Options& given, std::int64_t started);
 /// Options for forward passes alone: those of the backward pass and of the length are left out.
 [[nodiscard]] Options validated_options(Options options);

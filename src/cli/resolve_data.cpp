@@ -68,13 +68,15 @@ io::Augmentation augmentation_of(Reader& read) {
     constexpr double kMostFactor = 10.0;
     constexpr double kMostHue = 0.5;
     const auto accept = [](const std::vector<double>& n) {
-      return std::ranges::max(n) <= kMostFactor && (n.size() == 3 || n[3] <= kMostHue);
+      return std::ranges::max(n) <= kMostFactor && n.size() != 2 &&
+             (n.size() < 4 || n[3] <= kMostHue);
     };
-    const std::vector<double> numbers =
-        numbers_of(read, "color-jitter", 3, 4, accept,
-                   fmt::format("B,C,S or B,C,S,H: numbers from 0 to {:g}, for the hue to {:g}, for "
-                               "example 0.4,0.4,0.4,0.1",
+    std::vector<double> numbers =
+        numbers_of(read, "color-jitter", 1, 4, accept,
+                   fmt::format("X, B,C,S or B,C,S,H: numbers from 0 to {:g}, for the hue to {:g}, "
+                               "for example 0.4 or 0.4,0.4,0.4,0.1",
                                kMostFactor, kMostHue));
+    if (numbers.size() == 1) numbers.assign(3, numbers[0]);  // as timm reads it
     augmentation.brightness = numbers[0];
     augmentation.contrast = numbers[1];
     augmentation.saturation = numbers[2];

@@ -90,7 +90,8 @@ std::vector<int> device_numbers(Reader& read, const MachineFacts& machine,
 }
 
 /// First and last weight update of a trace.
-void resolve_traced_steps(const std::string& steps, TrainConfig& config) {
+void resolve_traced_steps(const Options& options, const std::string& steps, TrainConfig& config) {
+  const std::string spelled = options.spelling("profile-steps");
   const std::vector<std::string> pieces = split_list(steps);
   const auto number = [](const std::string& text) {
     return parse_number<std::int64_t>(text).value_or(0);
@@ -99,12 +100,11 @@ void resolve_traced_steps(const std::string& steps, TrainConfig& config) {
   config.trace_first = two ? number(pieces[0]) : 0;
   config.trace_last = two ? number(pieces[1]) : 0;
   if (config.trace_first > config.iterations)
-    fail(ErrorKind::Usage,
-         "--profile-steps: the run has {} weight updates, but the trace would start at {}",
-         config.iterations, config.trace_first);
+    fail(ErrorKind::Usage, "{}: the run has {} weight updates, but the trace would start at {}",
+         spelled, config.iterations, config.trace_first);
   if (config.trace_first < 1 || config.trace_last < config.trace_first)
     fail(ErrorKind::Usage,
-         "--profile-steps: '{}' is not the first and last weight update of a trace; example: 5,8",
+         "{}: '{}' is not the first and last weight update of a trace; example: 5,8", spelled,
          steps);
 }
 
@@ -125,6 +125,13 @@ const Profile* profile_of(const Options& options) {
   const std::string asked = options.text("gc-profile").value_or("NO_PROFILE");
   const auto* const found = std::ranges::find(kProfiles, asked, &Profile::name);
   return found == kProfiles.end() ? nullptr : found;
+}
+
+/// What asked for the profile. A hook of Habana's trainer stands for the value, too.
+std::string profile_words(const Options& options) {
+  const std::string spelled = options.spelling("gc-profile");
+  return spelled == "--gc-profile" ? fmt::format("{} {}", spelled, *options.text("gc-profile"))
+                                   : spelled;
 }
 
 void require_trace(const Options& options) {
@@ -160,13 +167,13 @@ void resolve_trace(const Options& options, TrainConfig& config, Notices& notices
   if (profile != nullptr) {
     config.trace_detail = profile->detail;
     config.trace_last = 1;
-    notices.push_back(fmt::format("--gc-profile {}: {} shows {}, for Perfetto", profile->name,
-                                  *file, profile->shows));
+    notices.push_back(fmt::format("{}: {} shows {}, for Perfetto", profile_words(options), *file,
+                                  profile->shows));
   }
   if (options.flag("trace-kernels")) config.trace_detail = train::TraceDetail::Kernels;
   check_kernels(config);
   if (const std::optional<std::string> steps = options.text("profile-steps"))
-    resolve_traced_steps(*steps, config);
+    resolve_traced_steps(options, *steps, config);
 }
 
 }  // namespace

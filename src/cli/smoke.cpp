@@ -143,7 +143,9 @@ void replace_data(Smaller& run, const std::string& dataset) {
   const bool here =
       dataset != kImageNet && directory && std::filesystem::exists(*directory, unknown);
   run.set("dataset", dataset);
-  if (!here && !run.options().flag("generated-data")) run.set("synthetic-data", true, {"data-dir"});
+  // Training on a single image diverges, so that is only for those who ask for it.
+  const bool single = run.options().flag("synthetic-data");
+  if (!here) run.set(single ? "synthetic-data" : "generated-data", true, {"data-dir"});
   // The network of a file reads images of one size.
   if (dataset != kImageNet || is_given_network(run.options())) return;
   Reader read(run.options());

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <span>
 
 #include "core/error.hpp"
@@ -37,6 +38,12 @@ std::vector<std::string_view> cells_of(std::string_view line) {
     if (comma == std::string_view::npos) return cells;
     line.remove_prefix(comma + 1);
   }
+}
+
+/// The mean of `count` values with this sum; NaN if there is none.
+double mean(double sum, double count) {
+  // Not 0/0, whose sign bit would be printed.
+  return count > 0.0 ? sum / count : std::numeric_limits<double>::quiet_NaN();
 }
 
 /// The columns of training.csv that are read back.
@@ -325,8 +332,8 @@ void MetricsLog::average(TrainRow& row) {
     row.loss_average += weight * each.loss;
     row.accuracy_average += weight * each.accuracy;
   }
-  row.loss_average /= weights;
-  row.accuracy_average /= weights;
+  row.loss_average = mean(row.loss_average, weights);
+  row.accuracy_average = mean(row.accuracy_average, weights);
 }
 
 TrainRow MetricsLog::report(std::int64_t iteration) {
@@ -336,11 +343,10 @@ TrainRow MetricsLog::report(std::int64_t iteration) {
   row.iteration = iteration;
   row.epoch = images(iteration) / static_cast<double>(train_size_);
   row.learning_rate = learning_rate_;
-  // NaN if no iteration had a finite loss.
   const std::int64_t counted = partial_.iterations - partial_.left_out;
-  row.loss = partial_.loss_sum / static_cast<double>(counted);
-  row.accuracy = 100.0 * static_cast<double>(partial_.correct) / images(counted);
-  row.top5 = 100.0 * static_cast<double>(partial_.correct_top5) / images(counted);
+  row.loss = mean(partial_.loss_sum, static_cast<double>(counted));
+  row.accuracy = 100.0 * mean(static_cast<double>(partial_.correct), images(counted));
+  row.top5 = 100.0 * mean(static_cast<double>(partial_.correct_top5), images(counted));
   average(row);
   row.seconds_per_iteration = timed_iterations_ > 0
                                   ? timed_seconds_ / static_cast<double>(timed_iterations_)

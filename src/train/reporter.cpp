@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <vector>
 
 #include "core/text.hpp"
@@ -187,6 +188,11 @@ void Reporter::report_scaling(const ScalingState& scaling) {
   important(fmt::format(
       "Skipped updates: {} of {} (gradients or batch statistics not finite), final loss scale {:g}",
       scaling.skipped, config_.iterations, scaling.scale));
+  if (scaling.skipped_in_row > 0 && !std::isfinite(progress_.loss))
+    important(
+        fmt::format("The loss of the last update was {}: the weights may be of no use; lower {} "
+                    "and start again",
+                    progress_.loss, config_.spelled.rate));
 }
 
 }  // namespace millrace::train

@@ -104,6 +104,36 @@ TEST(HabanaResNeXtLinesTest, ShortRunsOfLarsOnlyWarmUp) {
   EXPECT_NEAR(rate_at(resnext, 80'071), 9.5 * 80'071 / (8 * 40'036), 1e-6);
 }
 
+// Advice names what the user typed, or could have typed instead of a default of the trainer.
+TEST(DialectTest, AdviceSpeaksTheDialect) {
+  const auto spelled = [](std::string_view dialect, const char* line) {
+    const TrainConfig config = config_of(read_seed(dialect, line));
+    return config.spelled.rate + " " + config.spelled.warmup;
+  };
+  const std::string nvidia = "main.py --batch_size=8 --data_dir=/imagenet --num_iter=3 ";
+  EXPECT_EQ(spelled("nvidia", (nvidia + "--iter_unit=batch").c_str()),
+            "--lr_init --lr_warmup_epochs");
+  EXPECT_EQ(spelled("nvidia", (nvidia + "--iter_unit=epoch --lr_init 0.2").c_str()),
+            "--lr_init --lr_warmup_epochs");
+  EXPECT_EQ(spelled("habana", "imagenet_main.py -dd /imagenet --enable_lars"),
+            "--start_learning_rate --warmup_epochs");
+  EXPECT_EQ(spelled("habana", "demo_resnet_keras.py -dd /imagenet --lr_schedule polynomial"),
+            "--base_learning_rate --warmup_epochs");
+  const Read read = read_seed(
+      "habana", "imagenet_main.py -dd /imagenet --hooks ProfilerHook --profile_steps 2,4");
+  const std::vector<std::string> notices =
+      resolve(read.options, published_facts(read.options), read.machine).notices;
+  EXPECT_TRUE(std::ranges::any_of(notices, [](const std::string& notice) {
+    return notice.starts_with("--hooks: trace.json shows every action");
+  }));
+  EXPECT_TRUE(contains(failure_of([] {
+                         (void)config_of(read_seed("habana",
+                                                   "imagenet_main.py -dd /imagenet --hooks "
+                                                   "ProfilerHook --profile_steps 4,2"));
+                       }).text,
+                       "--profile_steps: '4,2' is not the first"));
+}
+
 TEST(HabanaResNeXtLinesTest, CheckpointsComeAsOftenAsAsked) {
   const char* const line = "imagenet_main.py -dd /imagenet --save_checkpoint_steps 500";
   EXPECT_EQ(config_of(read_seed("habana", line)).checkpoint_every, 500);

@@ -37,6 +37,11 @@ TEST(PredictionsTest, TableAndJsonLine) {
   EXPECT_EQ(table.lines(image),
             "a b.png        75.00 %      1  dog\\n\n"
             "               25.00 %      2\n");
+  // A name that is longer has a line of its own.
+  EXPECT_EQ(PredictionText(names, 5, false).lines(image),
+            "a b.png\n"
+            "           75.00 %      1  dog\\n\n"
+            "           25.00 %      2\n");
   const PredictionText json(names, 9, true);
   EXPECT_EQ(json.head(), "");
   EXPECT_EQ(json.lines(image),

@@ -309,6 +309,8 @@ TEST_F(PrepareTest, ValidationKeepsTheLayoutOfTheRun) {
       {"--replicas 16", "--ranks 4", {0}, {1, 4, 4}},
       {"--shards 3 --pipeline-splits auto --ranks 1", "", {0, 1, 2}, {3, 1, 1}},
       {"--shards 3 --pipeline-splits auto", "--ranks 1", {0, 1, 2}, {3, 1, 1}},
+      {"--shards 3 --pipeline-splits auto", "--ranks 6", {0, 1, 2}, {3, 2, 6}},
+      {"", "--ranks 2", {0}, {1, 2, 2}},
       {"--shards 3 --pipeline-splits auto", "--shards 2", {0, 1}, {2, 1, 2}},
       {"--shards 3 --pipeline-splits auto --ranks 1", "--replicas 3", {0, 1, 2}, {3, 3, 9}},
       {"--shards 2 --chunks 2 --pipeline-schedule Looped --pipeline-splits auto",
@@ -357,7 +359,15 @@ TEST_F(PrepareTest, ReplicasOfAValidationOccupyTheProcessesThatWereStarted) {
                         {"--replicas 2 --shards 3", 6, 2},
                         {"--replicas 2 --shards 4", 2, 1},
                         {"--replicas 2 --device-mapping 0 1 0", 4, 2},
-                        {"--replicas 2 --plan plan.json", 4, 1}};
+                        {"--replicas 2 --plan plan.json", 4, 1},
+                        {"", 0, 1},
+                        {"", 2, 2},
+                        {"--shards 2", 2, 1},
+                        {"--shards 2", 4, 2},
+                        {"--shards 2", 3, 3},
+                        {"--shards 3", 2, 1},
+                        {"--shards 2 --ranks 1", 0, 1},
+                        {"--plan plan.json", 4, 1}};
   for (const Case& c : cases) {
     Options options = train_options(c.recorded);
     drop_replicas(options, {}, c.started);

@@ -190,7 +190,7 @@ TEST(RecipesTest, RunSmall) {
     EXPECT_EQ(run.config.pipeline.ranks.replicas, 1);
     EXPECT_EQ(run.config.pipeline.ranks.ranks, 1);
     EXPECT_LE(run.config.iterations, 10);
-    EXPECT_EQ(run.config.data.source, train::ImageSource::Device);
+    EXPECT_EQ(run.config.data.source, train::ImageSource::Host);
     EXPECT_GT(rate_at(run.config, run.config.iterations - 1), 0.0);
     const bool said = std::any_of(run.notices.begin(), run.notices.end(), [](const std::string& n) {
       return n.starts_with("smoke: --iterations 6 instead of");
@@ -207,7 +207,7 @@ TEST(SmokeTest, KeepsTheStagesAndSaysEveryReduction) {
   EXPECT_EQ(
       run.notices,
       (std::vector<std::string>{
-          "smoke: --synthetic-data instead of the default",
+          "smoke: --generated-data instead of the default",
           "smoke: --image-size 64 instead of the default",
           "smoke: --pipeline-depth 8 instead of 128", "smoke: --replicas 1 instead of 4",
           "smoke: --ranks 1 instead of the default", "smoke: --iterations 6 instead of the default",
@@ -226,7 +226,7 @@ std::vector<std::string> reductions_of(const std::string& line) {
 TEST(SmokeTest, NamesWhatEachReductionReplaces) {
   using Lines = std::vector<std::string>;
   EXPECT_EQ(reductions_of("--config " + file_of("nvidia-resnet50-250epochs").string()),
-            (Lines{"smoke: --synthetic-data instead of the default",
+            (Lines{"smoke: --generated-data instead of the default",
                    "smoke: --image-size 64 instead of the default",
                    "smoke: --batch-size 16 instead of 256", "smoke: --replicas 1 instead of 8",
                    "smoke: --abs-learning-rate 0.016 instead of 2.048",

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -91,8 +93,22 @@ TEST_F(RecordedRunsTest, SeveralRunsAreListed) {
   const std::string middle = make_run("b", 3).string();
   const Failure failure = failure_of([&] { (void)meant_by("--restore-path " + root()); });
   EXPECT_EQ(failure.kind, ErrorKind::Usage);
-  EXPECT_EQ(failure.text, "--restore-path " + root() + ": holds 3 runs: give one of them: " +
+  EXPECT_EQ(failure.text, "--restore-path " + root() +
+                              ": holds 3 runs: give the path of one of them, the newest first: " +
                               newest + ", " + middle + ", " + old);
+}
+
+TEST_F(RecordedRunsTest, OfManyRunsTheNewestAreListed) {
+  std::vector<std::string> runs;
+  for (const int hours : {4, 7, 2, 6, 1, 3, 5}) {
+    const std::string name(1, static_cast<char>('h' - hours));
+    runs.push_back(make_run(name, hours).string());
+  }
+  std::ranges::sort(runs, std::greater<>());  // "g" is the newest
+  EXPECT_TRUE(failure_of([&] { (void)meant_by("--restore-path " + root()); })
+                  .text.ends_with("the newest first: " +
+                                  join(std::vector(runs.begin(), runs.begin() + 5), ", ") +
+                                  " and 2 older ones"));
 }
 
 // Every trainer evaluates with the directory that its training was given.
@@ -111,9 +127,9 @@ TEST_F(RecordedRunsTest, TheDirectoryOfATrainingMeansItsNewestRun) {
   for (const auto& [line, spelled] : lines) {
     const Meant meant = meant_by(line + root(), Command::Train);
     EXPECT_EQ(meant.path, newest) << line;
-    EXPECT_EQ(meant.said,
-              (std::vector<std::string>{spelled + " " + root() + ": taking the newest run in it, " +
-                                        newest + "; the others: " + old}));
+    EXPECT_EQ(meant.said, (std::vector<std::string>{
+                              spelled + " " + root() + ": taking the newest run in it, " + newest +
+                              "; to choose another, give its path, the newest first: " + old}));
   }
 }
 

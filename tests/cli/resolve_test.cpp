@@ -287,6 +287,20 @@ TEST(DataRequestTest, TellsWhereImagesComeFrom) {
               }).text.find("exclude each other") != std::string::npos);
 }
 
+TEST(DataRequestTest, ASingleColorJitterIsThatOfThreeProperties) {
+  const auto jitter = [](std::string_view numbers) {
+    const io::Augmentation found =
+        resolve_line("--dataset imagenet --data-dir /d --color-jitter " + std::string(numbers))
+            .config.data.augmentation;
+    return std::vector{found.brightness, found.contrast, found.saturation, found.hue};
+  };
+  EXPECT_EQ(jitter("0.4"), (std::vector{0.4, 0.4, 0.4, 0.0}));
+  EXPECT_EQ(jitter("0.1,0.2,0.3"), (std::vector{0.1, 0.2, 0.3, 0.0}));
+  EXPECT_EQ(jitter("0.1,0.2,0.3,0.4"), (std::vector{0.1, 0.2, 0.3, 0.4}));
+  EXPECT_TRUE(contains(failure_of([&] { (void)jitter("0.4,0.4"); }).text,
+                       "'0.4,0.4' is not X, B,C,S or B,C,S,H"));
+}
+
 TEST(DataRequestTest, PicturesForAGpuAreReadByItsShareOfTheCores) {
   const auto threads = [](std::string_view line, const MachineFacts& machine) {
     const Options options = train_options("--dataset imagenet " + std::string(line));

@@ -78,6 +78,25 @@ TEST(ExportTest, RefusesWhatItCannotDo) {
   EXPECT_FALSE(std::filesystem::exists(directory / "other"));
 }
 
+TEST(ExportTest, AnImportThatCannotBeWrittenLeavesNothing) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  expect_end(train(run, "--iterations 1 --no-validation"), 0);
+  const std::filesystem::path file = directory / "weights.safetensors";
+  expect_end(millrace({"export", run, "--output", file}), 0);
+  expect_end(millrace({"import", file, directory / "other", "--classes 4"}), 2,
+             {"--classes 4: " + file.string() + " has 10 classes: leave the option out; ",
+              "--init-path " + (directory / "other").string() + " --init-fresh fc1"});
+  std::filesystem::create_directory(directory / "mine");
+  for (const char* place : {"new/runs/x", "mine"}) {
+    const std::string import = "ulimit -f 100; exec " + std::string(MILLRACE_BINARY) + " import " +
+                               file.string() + " " + (directory / place).string();
+    expect_end(run_process("/bin/bash", {"-c", import}), 5, {"File too large"});
+    EXPECT_FALSE(std::filesystem::exists(directory / "new"));
+    EXPECT_TRUE(std::filesystem::is_empty(directory / "mine"));
+  }
+}
+
 /// A network that is trained for a moment, and what its export says.
 std::string exported(const Words& network, const Words& how = {}) {
   const TemporaryDirectory directory;

@@ -111,5 +111,13 @@ TEST(PlantRunTest, TwentyStepsInARowWithoutAnUpdateEndTheRun) {
   EXPECT_GE(newest_in(run)->iteration, 20);
 }
 
+TEST(PlantRunTest, ARunThatEndsWithoutALossSaysSo) {
+  const TemporaryDirectory directory;
+  Job job(training(directory / "run", "b1/0/conv1", kIterations),
+          poison(Way::Forward, (kIterations - 1) * kMicroBatches + 1));
+  expect_end(job.wait(), 0,
+             {"Update 4: the loss became nan", "The loss of the last update was nan"});
+}
+
 }  // namespace
 }  // namespace millrace::test

@@ -23,7 +23,7 @@ cd "$work" # nothing may depend on the current folder
 millrace=$prefix/bin/millrace
 
 echo "== the program is small and stands alone"
-for path in share/doc/millrace/LICENSE share/millrace/configs/resnet20-cifar10.toml \
+for path in share/doc/millrace/{LICENSE,README.md,docs/data.md,configs/README.md} share/millrace/configs/resnet20-cifar10.toml \
   share/man/man1/millrace.1 share/man/man1/millrace-data-convert.1 \
   share/bash-completion/completions/millrace lib/libmillrace.a \
   include/millrace/train/training.hpp lib/cmake/millrace/millrace-config.cmake; do
@@ -67,10 +67,13 @@ if command -v dpkg-shlibdeps >/dev/null; then
   grep -q 'libhdf5.*libstdc++6' depends.txt || failed "the package depends on $(cat depends.txt)"
   dpkg-deb -c packages/millrace_*.deb >program.txt
   dpkg-deb -c packages/libmillrace-dev_*.deb >development.txt
-  for path in bin/millrace share/millrace/configs/resnet20-cifar10.toml share/man/man1/millrace.1; do
+  for path in bin/millrace share/millrace/configs/resnet20-cifar10.toml \
+    share/man/man1/millrace.1.gz share/doc/millrace/copyright share/doc/millrace/docs/data.md; do
     grep -q " \./usr/$path\$" program.txt || failed "the package has no $path"
   done
+  if grep -E '/man1/.*\.1$|/doc/millrace/LICENSE$' program.txt; then failed "not as Debian has it"; fi
   grep -q '/libmillrace\.a$' development.txt || failed "the package has no library"
+  grep -q '/usr/share/doc/libmillrace-dev/copyright$' development.txt || failed "no copyright"
 else
   echo "skipped: dpkg-dev is not installed"
 fi

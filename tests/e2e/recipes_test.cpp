@@ -22,6 +22,12 @@ void expect_living_loss(const fs::path& run) {
   EXPECT_GT(std::set<double>(losses.begin(), losses.end()).size(), 1u);
 }
 
+/// Expects a training without warnings of its numbers, whose last weights give a finite loss.
+void expect_sound_end(const ProcessResult& result) {
+  EXPECT_EQ(result.output.find("the loss became"), std::string::npos) << result.output;
+  EXPECT_EQ(result.output.find("The loss of the last update"), std::string::npos) << result.output;
+}
+
 TEST(SmokeTest, RunsARecipeByItsName) {
   const TemporaryDirectory directory;
   const fs::path run = directory / "run";
@@ -80,8 +86,20 @@ TEST(SmokeTest, RunsEveryRecipe) {
     const ProcessResult result =
         millrace({"train --config", entry.path().string(), "--smoke --run-dir", run});
     EXPECT_EQ(result.code, 0) << result.output;
+    expect_sound_end(result);
     if (result.code == 0) expect_living_loss(run);
   }
+}
+
+// The first kernels must not grow until their products overflow.
+TEST(SmokeTest, StaysWithinTheRangeOfHalfPrecision) {
+  const TemporaryDirectory directory;
+  const fs::path run = directory / "run";
+  const ProcessResult result =
+      millrace({"train --config nvidia-resnet50-fp16-1gpu --smoke --run-dir", run});
+  ASSERT_EQ(result.code, 0) << result.output;
+  expect_sound_end(result);
+  expect_living_loss(run);
 }
 
 TEST(DialectTest, TrainsWithTheWordsOfAnotherTrainer) {

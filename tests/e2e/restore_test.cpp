@@ -102,6 +102,25 @@ TEST_P(EmaTest, TheAverageIsARunOfItsOwn) {
   EXPECT_EQ(digest_of(parts / "averages/ema-0.8"), digest_of(average));
 }
 
+// The rest of a schedule that has ended has its last rate, which may be none.
+TEST(ExtensionTest, ARateOfZeroIsSaid) {
+  const TemporaryDirectory directory;
+  const auto extended = [&](const std::string& name, const Words& schedule, const Words& more) {
+    const std::filesystem::path run = directory / name;
+    EXPECT_EQ(train(run, Words("--epochs 1 --no-validation") + schedule).code, 0);
+    return restore(run, Words("--epochs 2 --stop-after 1") + more).output;
+  };
+  const std::string zero = "from update 11 on the rate is 0 and the run learns nothing; ";
+  expect_in(extended("cosine", "--lr-schedule cosine", "--lr-horizon-epochs 1"),
+            {zero + "without --lr-horizon-epochs the schedule is stretched to the new length"});
+  expect_in(extended("recorded", "--lr-schedule cosine --lr-horizon-epochs 1", {}),
+            {zero + "start a new run with a longer --lr-horizon-epochs, or with none"});
+  expect_in(extended("stepped", "--lr-schedule stepped", "--lr-horizon-epochs 1"),
+            {"its learning rates stay as they were, and constant from update 10 on"});
+  expect_in(extended("stretched", "--lr-schedule stepped", {}),
+            {"--lr-horizon-epochs 1 keeps the rates as they were"});
+}
+
 // A longer run is the same whether it was interrupted or not, even before the first checkpoint that
 // knows of its length. Its learning rates are those of a run that began with that length.
 TEST(ExtensionTest, AnExtendedRunContinuesAcrossInterruptions) {
@@ -111,9 +130,11 @@ TEST(ExtensionTest, AnExtendedRunContinuesAcrossInterruptions) {
   ASSERT_EQ(train(whole, begin).code, 0);
   const std::filesystem::path parts = directory / "parts";
   std::filesystem::copy(whole, parts, std::filesystem::copy_options::recursive);
-  expect_end(restore(whole, "--epochs 3"), 0,
+  const ProcessResult extended = restore(whole, "--epochs 3");
+  expect_end(extended, 0,
              {"The run is extended from 1 to 3 epochs; its learning-rate schedule is stretched",
-              "--lr-horizon-epochs 1 keeps the rates as they were", "Finished: 30 of 30 updates"});
+              "Finished: 30 of 30 updates"});
+  EXPECT_EQ(extended.output.find("keeps the rates"), std::string::npos) << "a cosine ends at 0";
   expect_end(restore(parts, "--epochs 3 --stop-after 4"), 75);
   std::filesystem::remove_all(parts / "checkpoints/ckpt-14");  // killed before it was saved
   expect_end(restore(parts, "--stop-after 13"), 75, {"The run is extended from 1 to 3 epochs"});

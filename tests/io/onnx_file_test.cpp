@@ -171,6 +171,17 @@ TEST(OnnxFileTest, ShapesThatAreComputedAreFollowed) {
                  [&] { (void)read(grouped); });
 }
 
+TEST(OnnxFileTest, AValueThatIsReadTwiceIsCopied) {
+  const Graph graph = graph_of(around(
+      [](OnnxBytes& o) {
+        const std::string sum = o.plain("Add", "sum", {"x", "x"});
+        return o.plain("Flatten", "flat", {o.plain("Add", "sum/copy", {sum, sum})});
+      },
+      192));
+  EXPECT_EQ(ops_of(graph),
+            "sum/copy:ShortcutPad sum:Add sum/copy_2/copy:ShortcutPad sum/copy_2:Add fc:Dense");
+}
+
 /// Squeeze and excite whose scale becomes an image by `arrange`.
 OnnxBytes excited(const std::function<std::string(OnnxBytes&, const std::string&)>& arrange) {
   return around(

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <vector>
 
 #include "tests/io/fixtures.hpp"
@@ -22,6 +23,22 @@ TEST(SyntheticTest, RepeatsOneImageAndOneLabel) {
   EXPECT_EQ(dataset->label(0), dataset->label(1'281'166));
   EXPECT_EQ(image_of(*dataset, 0),
             image_of(*dataset, 99, {.seed = 1, .epoch = 2, .augment = true}));
+}
+
+TEST(SyntheticTest, SamplesMayDiffer) {
+  const SyntheticOptions options{
+      .image_shape = {32, 32, 3}, .classes = 1000, .size = 100, .images = SyntheticImages::Varied};
+  const auto dataset = make_synthetic(options);
+  std::set<std::vector<float>> images;
+  std::set<std::int32_t> labels;
+  for (std::int64_t i = 0; i < dataset->size(); ++i) {
+    images.insert(image_of(*dataset, i));
+    labels.insert(dataset->label(i));
+  }
+  EXPECT_EQ(images.size(), 100u);
+  EXPECT_GT(labels.size(), 80u);
+  EXPECT_EQ(image_of(*dataset, 7), image_of(*make_synthetic(options), 7));
+  EXPECT_EQ(image_of(*dataset, 0), image_of(*make_synthetic({.size = 1}), 0));
 }
 
 TEST(SyntheticTest, PixelsAreATruncatedNormal) {

@@ -149,6 +149,19 @@ TEST(WeightsTest, ResNeXtHasTheNamesOfResNet) {
   EXPECT_EQ(import_torch(file, graph).size(), graph.parameters.size());
 }
 
+TEST(WeightsTest, OnlyKerasHasVersion2) {
+  ModelOptions options;
+  options.task = models::Task::ImageNet;
+  options.size = "50";
+  options.image = {32, 32, 3};
+  options.shortcut = 'B';
+  options.residual.version = models::ResNetVersion::V2;
+  const Graph graph = build_model(options);
+  for (const WeightStyle style : {WeightStyle::Torchvision, WeightStyle::Timm})
+    EXPECT_NE(foreign_parameters(graph, style).misfit.find("it has version 2"), std::string::npos);
+  EXPECT_EQ(foreign_parameters(graph, WeightStyle::Keras).misfit, "");
+}
+
 TEST(WeightsTest, OtherNetworksHaveNone) {
   GraphBuilder builder("tiny", {4, 4, 3}, 2);
   builder.begin_layer("features");

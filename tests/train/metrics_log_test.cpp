@@ -21,6 +21,7 @@
 #include "tests/support/expect_error.hpp"
 #include "tests/support/file_bytes.hpp"
 #include "tests/support/temporary_directory.hpp"
+#include "train/progress.hpp"
 
 namespace millrace::train {
 namespace {
@@ -111,6 +112,9 @@ TEST_F(MetricsLogTest, IterationsWithoutALossCountNowhere) {
     const TrainRow none = log.report(3);
     EXPECT_TRUE(std::isnan(none.loss));
     EXPECT_EQ(none.loss_average, 1.0);
+    EXPECT_EQ(format_line(none).find("-nan"), std::string::npos) << format_line(none);
+    EXPECT_EQ(test::read_text(config.run_directory / "training.csv").find("-nan"),
+              std::string::npos);
     log.add({.loss = kNone});
     EXPECT_EQ(parse_partial_row(to_json(log.partial()), 4), log.partial());
     EXPECT_EQ(log.partial().left_out, 1);

@@ -64,6 +64,16 @@ TEST_F(ImageFolderTest, ClassesAreSortedFoldersAndImagesAreRecognizedByContent) 
   EXPECT_NE(source->notices()[0].find("n01/notes.txt"), std::string::npos);
 }
 
+TEST_F(ImageFolderTest, AnImageIsTheExampleOfWhatIsLeftOut) {
+  write_folders(root.path());
+  store(root / "train/n01/Thumbs.db", std::string_view("no image"));
+  store(root / "train/n03/tabby.WEBP", std::string_view("another"));
+  const auto source = opened();
+  ASSERT_EQ(source->notices().size(), 1u);
+  EXPECT_NE(source->notices()[0].find("3 files are neither JPEG nor PNG"), std::string::npos);
+  EXPECT_NE(source->notices()[0].find("n03/tabby.WEBP"), std::string::npos);
+}
+
 TEST_F(ImageFolderTest, ValidationUsesTheClassNumbersOfTraining) {
   write_folders(root.path());
   const auto source = open_image_dataset(root.path(), Split::Validation, {});
