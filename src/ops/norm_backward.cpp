@@ -166,6 +166,50 @@ struct Coefficients {
   }
 };
 
+/// Stores the sums of one (instance, channel) in the first two of the three arrays of coefficients.
+struct StoreSums {
+  ChunkSums chunks;
+  std::int64_t all;  ///< instances x channels
+  float* coefficients;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const GradientSums sums = sums_of(chunks, i);
+    coefficients[i] = static_cast<float>(sums.dz);
+    coefficients[all + i] = static_cast<float>(sums.product);
+  }
+};
+
+/// The gradients of a channel's parameters for the micro-batch: sums over instances in ascending
+/// order.
+struct ParameterGradients {
+  std::int64_t channels;
+  std::int64_t all;           ///< instances x channels
+  const float* coefficients;  ///< as StoreSums leaves them
+  float* dgamma;
+  float* dbeta;
+  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
+    float beta = 0.0f;
+    float gamma = 0.0f;
+    for (std::int64_t i = c; i < all; i += channels) {
+      beta += coefficients[i];
+      gamma += coefficients[all + i];
+    }
+    dbeta[c] = beta;
+    dgamma[c] = gamma;
+  }
+};
+
+/// All of these for a channel of batch norm, which is a set of its own.
+struct OfChannel {
+  StoreSums sums;
+  ParameterGradients gradients;
+  Coefficients coefficients;
+  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
+    sums(c);
+    gradients(c);
+    coefficients(c);
+  }
+};
+
 template <class T, Activation kFn>
 struct BackwardApply {
   Tiling t;
@@ -242,31 +286,18 @@ template <class T>
 void norm_backward_reduce(const ExecutionSpace& space, const NormShape& shape,
                           const NormBackwardReduce<T>& args) {
   const ChunkSums chunks = sums_of_chunks(space, shape, args);
-  float* const coefficients = args.coefficients;
-  float* const dgamma = args.dgamma;
-  float* const dbeta = args.dbeta;
   const std::int64_t all = shape.instances() * shape.channels;
-  // Writes to the first two of the three coefficient arrays.
-  const auto combine = KOKKOS_LAMBDA(std::int64_t i) {
-    const GradientSums sums = sums_of(chunks, i);
-    coefficients[i] = static_cast<float>(sums.dz);
-    coefficients[all + i] = static_cast<float>(sums.product);
-  };
-  parallel("norm sums", space, all, combine);
-  // Of the micro-batch, summed over instances in ascending order.
-  const auto parameter_gradients = KOKKOS_LAMBDA(std::int64_t c) {
-    float beta = 0.0f;
-    float gamma = 0.0f;
-    for (std::int64_t i = c; i < all; i += shape.channels) {
-      beta += coefficients[i];
-      gamma += coefficients[all + i];
-    }
-    dbeta[c] = beta;
-    dgamma[c] = gamma;
-  };
-  parallel("norm dparam", space, shape.channels, parameter_gradients);
-  parallel("norm coeff", space, shape.instances() * shape.groups,
-           Coefficients{shape, 1, args.statistics, args.gamma, coefficients});
+  const StoreSums sums{chunks, all, args.coefficients};
+  const ParameterGradients gradients{shape.channels, all, args.coefficients, args.dgamma,
+                                     args.dbeta};
+  const Coefficients coefficients{shape, 1, args.statistics, args.gamma, args.coefficients};
+  if (shape.instances() == 1 && shape.groups == shape.channels) {
+    parallel("norm coeff", space, shape.channels, OfChannel{sums, gradients, coefficients});
+    return;
+  }
+  parallel("norm sums", space, all, sums);
+  parallel("norm dparam", space, shape.channels, gradients);
+  parallel("norm coeff", space, shape.instances() * shape.groups, coefficients);
 }
 
 template <class T>
