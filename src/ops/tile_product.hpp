@@ -14,8 +14,9 @@
 // On cores one thread computes the whole tile, row by row, with vectors along the columns. Each sum
 // adds its products in ascending order of k, whatever the device.
 //
-// An operand gives keys for its two indices and the value for a pair of keys, so that divisions are
-// done once for a row or column and not for each element.
+// An operand gives keys for its two indices and the place for a pair of keys, so that divisions are
+// done once for a row or column and not for each element. Along one of its indices, the dense one,
+// neighbors lie next to each other for a while (a run); on cores a run is copied with vectors.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +26,10 @@
 
 namespace millrace::ops {
 
-/// Sizes of a tile.
-template <int kRowsOfTile, int kColumnsOfTile>
+/// Sizes of a tile. On cores it is `kTaller` times as tall, so that copies of B are used longer.
+template <int kRowsOfTile, int kColumnsOfTile, int kTaller = 1>
 struct TileSizes {
-  static constexpr int kRows = kRowsOfTile;
+  static constexpr int kRows = kRowsOfTile * (MILLRACE_ON_HOST == 1 ? kTaller : 1);
   static constexpr int kColumns = kColumnsOfTile;
   static constexpr bool kOneThread = MILLRACE_ON_HOST == 1;
   static constexpr int kDepth = kOneThread ? 64 : 16;
@@ -47,8 +48,13 @@ struct ProductShape {
 };
 
 /// `A` and `B` have types Outer (the key of a row of A or a column of B) and Inner (the key of k),
-/// and functions outer(batch, index), inner(batch, k) and value(outer, inner). `Store` is called as
-/// store(batch, part, m, n, sum).
+/// and functions outer(batch, index), inner(batch, k), and for a pair of keys:
+///
+///   pointer(outer, inner)  the element, or null for a zero
+///   run(outer, inner)      how many elements from it on lie next to each other along the dense
+///                          index, which is k if kInnerIsDense
+///
+/// `Store` is called as store(batch, part, m, n, sum).
 template <class Sizes, class A, class B, class Store>
 struct TileProduct {
   static constexpr int kRows = Sizes::kRows;
@@ -59,8 +65,8 @@ struct TileProduct {
   /// What a team shares. Keys of indices past the end are those of the last one; what is computed
   /// from them is not stored.
   struct Shared {
-    alignas(64) float a[kRows][kDepth];
-    alignas(64) float b[kDepth][kColumns];
+    alignas(64) float a[kRows * kDepth];     ///< the dense index last
+    alignas(64) float b[kDepth * kColumns];  ///< [k][column]
     typename A::Outer rows[kRows];
     typename B::Outer columns[kColumns];
     typename A::Inner a_inner[kDepth];
@@ -108,6 +114,10 @@ struct TileProduct {
       shared.columns[n] = right.outer(t.batch, smaller(t.column + n, shape.columns - 1));
   }
 
+  /// Strides of the copies.
+  static constexpr int kRowStride = A::kInnerIsDense ? kDepth : 1;
+  static constexpr int kRowDepthStride = A::kInnerIsDense ? 1 : kRows;
+
   /// Copies the slice [k, k + depth) of both operands; zeros up to kDepth.
   KOKKOS_INLINE_FUNCTION void copy_slices(const device::Team& team, Shared& shared, const Tile& t,
                                           std::int64_t k, int depth) const {
@@ -116,35 +126,89 @@ struct TileProduct {
       shared.b_inner[d] = right.inner(t.batch, k + d);
     }
     team.wait();
-    for (int i = team.rank(); i < kRows * kDepth; i += team.size()) {
-      const int m = A::kInnerIsDense ? i / kDepth : i % kRows;
-      const int d = A::kInnerIsDense ? i % kDepth : i / kRows;
-      shared.a[m][d] = d < depth ? left.value(shared.rows[m], shared.a_inner[d]) : 0.0f;
-    }
-    for (int i = team.rank(); i < kColumns * kDepth; i += team.size()) {
-      const int n = B::kInnerIsDense ? i / kDepth : i % kColumns;
-      const int d = B::kInnerIsDense ? i % kDepth : i / kColumns;
-      shared.b[d][n] = d < depth ? right.value(shared.columns[n], shared.b_inner[d]) : 0.0f;
-    }
+    const int rows = static_cast<int>(smaller(kRows, shape.rows - t.row));
+    const int columns = static_cast<int>(smaller(kColumns, shape.columns - t.column));
+    copy<kRows>(team, left, shared.rows, rows, shared.a_inner, depth, shared.a, kRowStride,
+                kRowDepthStride);
+    copy<kColumns>(team, right, shared.columns, columns, shared.b_inner, depth, shared.b, 1,
+                   kColumns);
     team.wait();
+  }
+
+  /// Copies [0, count) x [0, depth) of an operand; zeros up to kCount and kDepth.
+  template <int kCount, class Operand>
+  KOKKOS_INLINE_FUNCTION static void copy(const device::Team& team, const Operand& operand,
+                                          const typename Operand::Outer* outer, int count,
+                                          const typename Operand::Inner* inner, int depth,
+                                          float* to, int outer_stride, int depth_stride) {
+    constexpr bool kInner = Operand::kInnerIsDense;
+    if constexpr (Sizes::kOneThread) {
+      // A short slice or tile leaves what was there before.
+      if (count < kCount || depth < depth_of_products(depth))
+        for (int i = 0; i < kCount * kDepth; ++i) to[i] = 0.0f;
+      const int lines = kInner ? count : depth;
+      const int length = kInner ? depth : count;
+      const int line_stride = kInner ? outer_stride : depth_stride;
+      const int stride = kInner ? depth_stride : outer_stride;
+      for (int line = 0; line < lines; ++line)
+        for (int i = 0; i < length;) {
+          const auto& u = outer[kInner ? line : i];
+          const auto& v = inner[kInner ? i : line];
+          const int run = static_cast<int>(smaller(operand.run(u, v), length - i));
+          copy_run(operand.pointer(u, v), run, to + line * line_stride + i * stride, stride);
+          i += run;
+        }
+    } else {
+      for (int i = team.rank(); i < kCount * kDepth; i += team.size()) {
+        const int u = kInner ? i / kDepth : i % kCount;
+        const int d = kInner ? i % kDepth : i / kCount;
+        const auto* const from =
+            u < count && d < depth ? operand.pointer(outer[u], inner[d]) : nullptr;
+        to[u * outer_stride + d * depth_stride] = from != nullptr ? to_float(*from) : 0.0f;
+      }
+    }
+  }
+
+  template <class T>
+  KOKKOS_INLINE_FUNCTION static void copy_run(const T* from, int count, float* to, int stride) {
+    if (from == nullptr) {
+      for (int j = 0; j < count; ++j) to[j * stride] = 0.0f;
+    } else if (stride == 1) {
+      MILLRACE_SIMD
+      for (int j = 0; j < count; ++j) to[j] = to_float(from[j]);
+    } else {
+      for (int j = 0; j < count; ++j) to[j * stride] = to_float(from[j]);
+    }
+  }
+
+  /// Products that are added while a sum stays in a register.
+  static constexpr int kAtOnce = 4;
+  static_assert(kDepth % kAtOnce == 0);
+  /// How many products a slice of this depth needs; the rest of them are zeros.
+  KOKKOS_INLINE_FUNCTION static int depth_of_products(int depth) {
+    return Sizes::kOneThread ? (depth + kAtOnce - 1) / kAtOnce * kAtOnce : kDepth;
   }
 
   /// Adds the products of a slice to the sums of this thread.
   template <int kOwnRows, int kOwnColumns>
   KOKKOS_INLINE_FUNCTION static void multiply(float (&sums)[kOwnRows][kOwnColumns],
-                                              const Shared& shared, int row, int column) {
-    constexpr int kAtOnce = 4;  // sums stay in registers meanwhile
-    static_assert(kDepth % kAtOnce == 0);
-    for (int m = 0; m < kOwnRows; ++m) {
-      for (int d = 0; d < kDepth; d += kAtOnce) {
-        const float* const a = &shared.a[row + m][d];
+                                              const Shared& shared, int row, int column,
+                                              int depth) {
+    for (int d = 0; d < depth_of_products(depth); d += kAtOnce) {
+      const float* const b = &shared.b[d * kColumns + column];
+      for (int m = 0; m < kOwnRows; ++m) {
+        const float* const a = &shared.a[(row + m) * kRowStride + d * kRowDepthStride];
+        const float a0 = a[0];
+        const float a1 = a[kRowDepthStride];
+        const float a2 = a[2 * kRowDepthStride];
+        const float a3 = a[3 * kRowDepthStride];
         MILLRACE_SIMD
         for (int n = 0; n < kOwnColumns; ++n) {
           float sum = sums[m][n];
-          sum += a[0] * shared.b[d][column + n];
-          sum += a[1] * shared.b[d + 1][column + n];
-          sum += a[2] * shared.b[d + 2][column + n];
-          sum += a[3] * shared.b[d + 3][column + n];
+          sum += a0 * b[n];
+          sum += a1 * b[kColumns + n];
+          sum += a2 * b[2 * kColumns + n];
+          sum += a3 * b[3 * kColumns + n];
           sums[m][n] = sum;
         }
       }
@@ -160,8 +224,9 @@ struct TileProduct {
     const int column = team.rank() % kAcross * Sizes::kThreadColumns;
     float sums[Sizes::kThreadRows][Sizes::kThreadColumns] = {};
     for (std::int64_t k = t.first; k < t.last; k += kDepth) {
-      copy_slices(team, shared, t, k, static_cast<int>(smaller(kDepth, t.last - k)));
-      multiply(sums, shared, row, column);
+      const auto depth = static_cast<int>(smaller(kDepth, t.last - k));
+      copy_slices(team, shared, t, k, depth);
+      multiply(sums, shared, row, column, depth);
       team.wait();
     }
     for (int m = 0; m < Sizes::kThreadRows; ++m)

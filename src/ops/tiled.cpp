@@ -29,9 +29,12 @@ struct Position {
 /// A tap of a window and a channel of the image.
 struct Tap {
   std::int64_t channel;
+  std::int64_t left;  ///< channels of the group from it on
   std::int32_t h;
   std::int32_t w;
 };
+/// A run without an end.
+constexpr std::int64_t kEndless = std::int64_t{1} << 30;
 
 /// The elements of an image under windows, zero outside.
 template <class T>
@@ -56,23 +59,24 @@ struct Windows {
   [[nodiscard]] KOKKOS_INLINE_FUNCTION Tap tap(std::int64_t group, std::int64_t k) const {
     const Quotient channel = divide(k, per_group);
     const Quotient row = divide(channel.quotient, kernel_w);
-    return {group * per_group + channel.remainder, static_cast<std::int32_t>(row.quotient) * tap_h,
+    return {group * per_group + channel.remainder, per_group - channel.remainder,
+            static_cast<std::int32_t>(row.quotient) * tap_h,
             static_cast<std::int32_t>(row.remainder) * tap_w};
   }
-  [[nodiscard]] KOKKOS_INLINE_FUNCTION float at(const Position& p, const Tap& t) const {
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION const T* at(const Position& p, const Tap& t) const {
     std::int32_t h = p.h + t.h;
     std::int32_t w = p.w + t.w;
-    if (h < 0 || w < 0) return 0.0f;
+    if (h < 0 || w < 0) return nullptr;
     if (divide_h > 1) {
-      if (h % divide_h != 0) return 0.0f;
+      if (h % divide_h != 0) return nullptr;
       h /= divide_h;
     }
     if (divide_w > 1) {
-      if (w % divide_w != 0) return 0.0f;
+      if (w % divide_w != 0) return nullptr;
       w /= divide_w;
     }
-    if (h >= image.h || w >= image.w) return 0.0f;
-    return to_float(data[p.image + (h * image.w + w) * image.c + t.channel]);
+    if (h >= image.h || w >= image.w) return nullptr;
+    return data + p.image + (h * image.w + w) * image.c + t.channel;
   }
 };
 
@@ -89,8 +93,11 @@ struct WindowRows {
   [[nodiscard]] KOKKOS_INLINE_FUNCTION Tap inner(std::int64_t group, std::int64_t k) const {
     return windows.tap(group, k);
   }
-  [[nodiscard]] KOKKOS_INLINE_FUNCTION float value(const Position& p, const Tap& t) const {
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION const T* pointer(const Position& p, const Tap& t) const {
     return windows.at(p, t);
+  }
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t run(const Position&, const Tap& t) const {
+    return t.left;
   }
 };
 
@@ -107,8 +114,11 @@ struct TapColumns {
   [[nodiscard]] KOKKOS_INLINE_FUNCTION Position inner(std::int64_t, std::int64_t k) const {
     return windows.position(k);
   }
-  [[nodiscard]] KOKKOS_INLINE_FUNCTION float value(const Tap& t, const Position& p) const {
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION const T* pointer(const Tap& t, const Position& p) const {
     return windows.at(p, t);
+  }
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t run(const Tap& t, const Position&) const {
+    return t.left;
   }
 };
 
@@ -119,8 +129,12 @@ struct Stored {
   using Inner = std::int64_t;
   static constexpr bool kInnerIsDense = kInner;
   const T* data;
-  [[nodiscard]] KOKKOS_INLINE_FUNCTION float value(std::int64_t outer, std::int64_t inner) const {
-    return to_float(data[outer + inner]);
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION const T* pointer(std::int64_t outer,
+                                                        std::int64_t inner) const {
+    return data + outer + inner;
+  }
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION static std::int64_t run(std::int64_t, std::int64_t) {
+    return kEndless;
   }
 };
 
@@ -219,6 +233,8 @@ constexpr std::int64_t kBiasParts = device::kOnCores ? 8 : 256;
 /// Tiles with fewer rows or columns for narrow groups.
 constexpr int kWide = 64;
 constexpr int kNarrow = 16;
+/// Tiles of activations are as much taller on cores.
+constexpr int kTaller = 2;
 
 /// Parts of the sum over pixels: enough teams, but each with some slices of its own.
 std::int64_t parts_of(const ConvShape& s) {
@@ -258,9 +274,9 @@ class TiledConvolution final : public LinearOp {
                                    s_.bias ? memory_.bias : nullptr};
     const ProductShape product{s_.groups, pixels_out(), outputs_, depth};
     if (outputs_ <= kNarrow)
-      run<TileSizes<kWide, kNarrow>>("conv", space, product, left, right, store);
+      run<TileSizes<kWide, kNarrow, kTaller>>("conv", space, product, left, right, store);
     else
-      run<TileSizes<kWide, kWide>>("conv", space, product, left, right, store);
+      run<TileSizes<kWide, kWide, kTaller>>("conv", space, product, left, right, store);
   }
 
   void backward_input(const ExecutionSpace& space, std::byte* dx, const std::byte* dy) override {
@@ -270,9 +286,9 @@ class TiledConvolution final : public LinearOp {
     const StoreActivation<T> store{as(dx), s_.window.in.c, inputs_, nullptr};
     const ProductShape product{s_.groups, s_.window.batch * s_.window.in.pixels(), inputs_, depth};
     if (inputs_ <= kNarrow)
-      run<TileSizes<kWide, kNarrow>>("conv dx", space, product, left, right, store);
+      run<TileSizes<kWide, kNarrow, kTaller>>("conv dx", space, product, left, right, store);
     else
-      run<TileSizes<kWide, kWide>>("conv dx", space, product, left, right, store);
+      run<TileSizes<kWide, kWide, kTaller>>("conv dx", space, product, left, right, store);
   }
 
   void backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
