@@ -11,6 +11,7 @@
 #include "device/environment.hpp"
 #include "millrace_version.hpp"
 #include "ops/backend.hpp"
+#include "pipeline/device_memory.hpp"
 #include "train/memory.hpp"
 
 namespace millrace::cli {
@@ -34,6 +35,9 @@ int doctor(const Invocation& invocation, const comm::World& world) {
              ops::describe_products(DType::F16));
   fmt::print("MPI        {}\n", comm::library_version());
   fmt::print("launcher   {}\n", launch_command(1, {}, {}).front());
+  fmt::print("messages   {}\n", pipeline::device_memory().is_staged()
+                                    ? "from device to device through page-locked host memory"
+                                    : "from device to device by MPI");
   fmt::print("cores      {}\n", machine.cores);
   fmt::print("memory     {} free\n", human_bytes(train::available_bytes()));
   for (std::size_t r = 0; r < map.size(); ++r) fmt::print("rank {:<5} {}\n", r, map[r]);

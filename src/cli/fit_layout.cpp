@@ -31,7 +31,10 @@ struct Tried {
   Resolution resolution;
   DeviceUse use;
   double seconds = 0.0;  ///< of a step, estimated
-  [[nodiscard]] bool fits() const { return use.need <= resolution.config.device_memory; }
+  /// Also if the process has grown by the search when the training is measured.
+  [[nodiscard]] bool fits() const {
+    return use.need + train::kBaseVaries <= resolution.config.device_memory;
+  }
 };
 
 /// What fits is better than what does not; then what is faster, or what needs less.

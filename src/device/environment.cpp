@@ -242,7 +242,8 @@ std::string describe_kernels() {
   if (kFakeDevice) text += "; on the fake device, which is for tests and slow";
 #ifndef MILLRACE_ONEDNN
   if (computes_on_cores())
-    text += "; built without oneDNN: convolutions run on our own kernels and are several times slower";
+    text +=
+        "; built without oneDNN: convolutions run on our own kernels and are several times slower";
 #endif
   return text;
 }

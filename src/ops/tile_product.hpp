@@ -62,11 +62,14 @@ struct TileProduct {
   static constexpr int kDepth = Sizes::kDepth;
   static constexpr int kThreads = Sizes::kThreads;
 
+  /// That of shared memory: device/teams.hpp.
+  static constexpr std::size_t kAlignment = Sizes::kOneThread ? 64 : 16;
+
   /// What a team shares. Keys of indices past the end are those of the last one; what is computed
   /// from them is not stored.
   struct Shared {
-    alignas(64) float a[kRows * kDepth];     ///< the dense index last
-    alignas(64) float b[kDepth * kColumns];  ///< [k][column]
+    alignas(kAlignment) float a[kRows * kDepth];     ///< the dense index last
+    alignas(kAlignment) float b[kDepth * kColumns];  ///< [k][column]
     typename A::Outer rows[kRows];
     typename B::Outer columns[kColumns];
     typename A::Inner a_inner[kDepth];
