@@ -184,7 +184,7 @@ class StagedMessages {
       message.host = memory_.host_buffer(static_cast<std::size_t>(message.bytes));
     return messages_.emplace_back(std::move(message)).host.get();
   }
-  void deliver(Message& message) {
+  void deliver(Message& message) const {
     if (message.host && message.arrives)
       memory_.copy_to_device(message.to, message.host.get(), message.bytes);
     message.arrives = false;

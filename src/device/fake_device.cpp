@@ -38,6 +38,7 @@ class Memory {
     void* const base =
         mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED) return nullptr;
+    (void)madvise(base, bytes, MADV_HUGEPAGE);  // mprotect takes time for each page
     blocks_.push_back({base, bytes});
     if (key_ >= 0)
       MILLRACE_ASSERT(pkey_mprotect(base, bytes, PROT_READ | PROT_WRITE, key_) == 0);

@@ -14,6 +14,7 @@
 #include <memory>
 
 #include "device/arena.hpp"
+#include "tests/support/device_floats.hpp"
 #include "tests/support/expect_error.hpp"
 #include "tests/support/temporary_directory.hpp"
 #include "tests/train/small_run.hpp"
@@ -178,8 +179,10 @@ TEST(Exceptions, NameABatchStatisticThatIsNot) {
   const pipeline::Parameters& parameters = training.session().units().front().state->parameters();
   const models::ParameterId stem = parameters.ids().front();
   const models::Graph& graph = training.session().graph();
-  float* const kernel = parameters.value(stem);
-  for (std::int64_t i = 0; i < graph.parameter(stem).elements(); ++i) kernel[i] *= 1e22f;
+  std::vector<float> kernel =
+      test::read_floats(parameters.value(stem), graph.parameter(stem).elements());
+  for (float& x : kernel) x *= 1e22f;
+  test::write_floats(parameters.value(stem), kernel);
   parameters.refresh_copies(device::ExecutionSpace{});
   expect_error(ErrorKind::Numeric,
                {"the running sum of b0/norm/moving_variance of kernel NormStatistics"},
