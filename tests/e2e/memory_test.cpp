@@ -350,6 +350,14 @@ TEST(DeviceMemoryTest, NamesRecomputationThatFits) {
   EXPECT_LE(peaks_in(run.output).at(0), 180'000'000);
 }
 
+/// Whether messages between ranks need buffers of the host, as on devices that MPI cannot reach:
+/// limits that two stages just keep are too low then.
+#ifdef MILLRACE_FAKE_DEVICE
+constexpr bool kStaged = true;
+#else
+constexpr bool kStaged = false;
+#endif
+
 TEST(DeviceMemoryTest, NamesABatchThatFits) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory counts";
   const std::string line = refusal(kLarge + "--device-memory 90MB --recompute segments");
@@ -363,6 +371,7 @@ TEST(DeviceMemoryTest, NamesABatchThatFits) {
 }
 
 TEST(DeviceMemoryTest, NamesCutsThatFit) {
+  if (kStaged) GTEST_SKIP() << "the limit is for messages without buffers";
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory counts";
   const std::string line = refusal(
       kLarge + "--shards 2 --pipeline-depth 4 --pipeline-splits b3/2 --device-memory 330MB");
@@ -378,6 +387,7 @@ TEST(DeviceMemoryTest, NamesCutsThatFit) {
 
 // Automatic cuts stay within it, whole processes included.
 TEST(DeviceMemoryTest, IsKeptByAutomaticCuts) {
+  if (kStaged) GTEST_SKIP() << "the limit is for messages without buffers";
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory counts";
   const Words pipeline = kLarge + "--shards 2 --pipeline-depth 4 --pipeline-splits auto";
   const ProcessResult run =
