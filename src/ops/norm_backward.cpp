@@ -5,6 +5,7 @@
 #include "ops/instantiate.hpp"
 #include "ops/lanes.hpp"
 #include "ops/norm.hpp"
+#include "ops/norm_chunks.hpp"
 #include "ops/norm_lanes.hpp"
 
 namespace millrace::ops {
@@ -82,28 +83,20 @@ struct GradientSums {
   double product;
 };
 
-/// The first of two levels: adds the sums of `fan` neighboring chunks, lane by lane.
-struct JoinChunks {
-  Tiling fine;
-  Tiling coarse;
-  std::int64_t fan;
-  float* joined;         // [instance][coarse chunk][2][width]
-  const float* partial;  // [instance][chunk][2][width]
+/// Adds the sums of a group of chunks, lane by lane.
+struct JoinSums {
+  ChunkJoin join;
 
   [[nodiscard]] std::int64_t work_items() const {
-    return coarse.instances * coarse.chunks * 2 * coarse.width;
+    return join.coarse.instances * join.coarse.chunks * 2 * join.coarse.width;
   }
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const Quotient of_width = divide(i, 2 * fine.width);
-    const Quotient of_chunks = divide(of_width.quotient, coarse.chunks);
-    const std::int64_t first = of_chunks.remainder * fan;
-    const std::int64_t last = first + fan < fine.chunks ? first + fan : fine.chunks;
-    const float* const own =
-        partial + of_chunks.quotient * fine.chunks * 2 * fine.width + of_width.remainder;
+    const std::int64_t step = 2 * join.fine.width;
+    const ChunkGroup group = group_at(join, step, i);
     double sum = 0.0;
-    for (std::int64_t chunk = first; chunk < last; ++chunk)
-      sum += static_cast<double>(own[2 * chunk * fine.width]);
-    joined[i] = static_cast<float>(sum);
+    for (std::int64_t chunk = group.first; chunk < group.last; ++chunk)
+      sum += static_cast<double>(group.values[chunk * step]);
+    *group.out = static_cast<float>(sum);
   }
 };
 
@@ -273,10 +266,10 @@ ChunkSums sums_of_chunks(const ExecutionSpace& space, const NormShape& shape,
     if (!args.skip_used && two) run.template operator()<false, true>();
     if (!args.skip_used && !two) run.template operator()<false, false>();
   });
-  const JoinChunks join{t, joined(t), joined_chunks(t), args.scratch + shape.chunk_floats(),
-                        args.scratch};
+  const JoinSums sums{join_of_chunks(shape, args.scratch)};
+  const ChunkJoin& join = sums.join;
   if (join.fan == 1) return {t, args.scratch};
-  parallel("norm join", space, join.work_items(), join);
+  parallel("norm join", space, sums.work_items(), sums);
   return {join.coarse, join.joined};
 }
 

@@ -4,6 +4,7 @@
 #include "ops/instantiate.hpp"
 #include "ops/lanes.hpp"
 #include "ops/norm.hpp"
+#include "ops/norm_chunks.hpp"
 
 namespace millrace::ops {
 namespace {
@@ -61,45 +62,35 @@ struct Moments {
   double squares;
 };
 
-/// The first of two levels: joins the moments of `fan` neighboring chunks, lane by lane, as in
-/// JoinedChunks.
-struct JoinChunks {
-  Tiling fine;
-  Tiling coarse;
-  std::int64_t fan;
-  float* joined;         // [instance][coarse chunk][2][width]
-  const float* partial;  // [instance][chunk][2][width]
+/// Joins the moments of a group of chunks, lane by lane, as in JoinedChunks.
+struct JoinMoments {
+  ChunkJoin join;
 
   [[nodiscard]] std::int64_t work_items() const {
-    return coarse.instances * coarse.chunks * coarse.width;
+    return join.coarse.instances * join.coarse.chunks * join.coarse.width;
   }
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const Quotient of_width = divide(i, fine.width);
-    const Quotient of_chunks = divide(of_width.quotient, coarse.chunks);
-    const std::int64_t lane = of_width.remainder;
-    const std::int64_t first = of_chunks.remainder * fan;
-    const std::int64_t last = first + fan < fine.chunks ? first + fan : fine.chunks;
-    const float* const own = partial + of_chunks.quotient * fine.chunks * 2 * fine.width + lane;
+    const Tiling& fine = join.fine;
+    const ChunkGroup group = group_at(join, fine.width, i);
     const auto rows = [&](std::int64_t chunk) {
       const std::int64_t left = fine.tile_rows - chunk * fine.chunk_tile_rows;
       return static_cast<double>(left < fine.chunk_tile_rows ? left : fine.chunk_tile_rows);
     };
     double mean = 0.0;
     double count = 0.0;
-    for (std::int64_t chunk = first; chunk < last; ++chunk) {
-      mean += rows(chunk) * static_cast<double>(own[2 * chunk * fine.width]);
+    for (std::int64_t chunk = group.first; chunk < group.last; ++chunk) {
+      mean += rows(chunk) * static_cast<double>(group.values[2 * chunk * fine.width]);
       count += rows(chunk);
     }
     mean /= count;
     double squares = 0.0;
-    for (std::int64_t chunk = first; chunk < last; ++chunk) {
-      const double apart = static_cast<double>(own[2 * chunk * fine.width]) - mean;
-      squares +=
-          static_cast<double>(own[(2 * chunk + 1) * fine.width]) + rows(chunk) * apart * apart;
+    for (std::int64_t chunk = group.first; chunk < group.last; ++chunk) {
+      const double apart = static_cast<double>(group.values[2 * chunk * fine.width]) - mean;
+      squares += static_cast<double>(group.values[(2 * chunk + 1) * fine.width]) +
+                 rows(chunk) * apart * apart;
     }
-    float* const out = joined + of_width.quotient * 2 * fine.width + lane;
-    out[0] = static_cast<float>(mean);
-    out[fine.width] = static_cast<float>(squares);
+    group.out[0] = static_cast<float>(mean);
+    group.out[fine.width] = static_cast<float>(squares);
   }
 };
 
@@ -171,9 +162,10 @@ JoinedChunks moments_of_chunks(const ExecutionSpace& space, const NormShape& sha
                                const T* x) {
   const Tiling& t = shape.tiling;
   parallel("norm moments", space, t.work_items(), ChunkMoments<T>{t, x, scratch});
-  const JoinChunks join{t, joined(t), joined_chunks(t), scratch + shape.chunk_floats(), scratch};
+  const JoinMoments moments{join_of_chunks(shape, scratch)};
+  const ChunkJoin& join = moments.join;
   if (join.fan == 1) return {shape, t, scratch};
-  parallel("norm join", space, join.work_items(), join);
+  parallel("norm join", space, moments.work_items(), moments);
   return {shape, join.coarse, join.joined};
 }
 
