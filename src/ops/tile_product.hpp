@@ -82,8 +82,10 @@ struct TileProduct {
   B right;
   Store store;
 
-  [[nodiscard]] std::int64_t row_tiles() const { return (shape.rows + kRows - 1) / kRows; }
-  [[nodiscard]] std::int64_t column_tiles() const {
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t row_tiles() const {
+    return (shape.rows + kRows - 1) / kRows;
+  }
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t column_tiles() const {
     return (shape.columns + kColumns - 1) / kColumns;
   }
   [[nodiscard]] std::int64_t teams() const {
@@ -96,8 +98,8 @@ struct TileProduct {
     std::int64_t first, last;               ///< of k
   };
   [[nodiscard]] KOKKOS_INLINE_FUNCTION Tile tile_at(std::int64_t i) const {
-    const Quotient column = divide(i, (shape.columns + kColumns - 1) / kColumns);
-    const Quotient row = divide(column.quotient, (shape.rows + kRows - 1) / kRows);
+    const Quotient column = divide(i, column_tiles());
+    const Quotient row = divide(column.quotient, row_tiles());
     const Quotient part = divide(row.quotient, shape.parts);
     Tile t;
     t.batch = part.quotient;

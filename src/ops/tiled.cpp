@@ -45,9 +45,11 @@ struct Windows {
   std::int64_t per_group;
   std::int64_t kernel_w;
   /// Row of a window's first element: grid row x step_h + first_h; the tap r is r x tap_h below.
-  std::int32_t step_h, step_w, first_h, first_w, tap_h, tap_w;
+  std::int32_t step_h = 1, step_w = 1;
+  std::int32_t first_h = 0, first_w = 0;
+  std::int32_t tap_h = 1, tap_w = 1;
   /// Only every divide_h-th row is in the image, which holds no others.
-  std::int32_t divide_h, divide_w;
+  std::int32_t divide_h = 1, divide_w = 1;
 
   [[nodiscard]] KOKKOS_INLINE_FUNCTION Position position(std::int64_t pixel) const {
     const Quotient column = divide(pixel, pixels.w);
@@ -273,10 +275,7 @@ class TiledConvolution final : public LinearOp {
     const StoreActivation<T> store{as(y), s_.window.out.c, outputs_,
                                    s_.bias ? memory_.bias : nullptr};
     const ProductShape product{s_.groups, pixels_out(), outputs_, depth};
-    if (outputs_ <= kNarrow)
-      run<TileSizes<kWide, kNarrow, kTaller>>("conv", space, product, left, right, store);
-    else
-      run<TileSizes<kWide, kWide, kTaller>>("conv", space, product, left, right, store);
+    run_activation("conv", space, product, left, right, store);
   }
 
   void backward_input(const ExecutionSpace& space, std::byte* dx, const std::byte* dy) override {
@@ -285,10 +284,7 @@ class TiledConvolution final : public LinearOp {
     const KernelByInput<T> right{{kernel()}, outputs_, taps_, inputs_};
     const StoreActivation<T> store{as(dx), s_.window.in.c, inputs_, nullptr};
     const ProductShape product{s_.groups, s_.window.batch * s_.window.in.pixels(), inputs_, depth};
-    if (inputs_ <= kNarrow)
-      run<TileSizes<kWide, kNarrow, kTaller>>("conv dx", space, product, left, right, store);
-    else
-      run<TileSizes<kWide, kWide, kTaller>>("conv dx", space, product, left, right, store);
+    run_activation("conv dx", space, product, left, right, store);
   }
 
   void backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
@@ -326,40 +322,47 @@ class TiledConvolution final : public LinearOp {
     device::parallel_teams(label, space, product.teams(), product);
   }
 
+  /// A product whose rows are pixels and whose columns are the channels of a group.
+  template <std::size_t kLabelSize, class A, class B>
+  static void run_activation(const char (&label)[kLabelSize], const ExecutionSpace& space,
+                             const ProductShape& shape, const A& a, const B& b,
+                             const StoreActivation<T>& store) {
+    if (shape.columns <= kNarrow)
+      run<TileSizes<kWide, kNarrow, kTaller>>(label, space, shape, a, b, store);
+    else
+      run<TileSizes<kWide, kWide, kTaller>>(label, space, shape, a, b, store);
+  }
+
   static std::int32_t small(std::int64_t n) { return static_cast<std::int32_t>(n); }
   /// The windows of x, one for each output pixel.
   [[nodiscard]] Windows<T> windows(const std::byte* x) const {
     const WindowShape& w = s_.window;
-    return {as(x),
-            w.in,
-            w.out,
-            inputs_,
-            w.kernel_w,
-            small(w.stride_h),
-            small(w.stride_w),
-            small(-w.pad_top),
-            small(-w.pad_left),
-            small(s_.dilation_h),
-            small(s_.dilation_w),
-            1,
-            1};
+    return {.data = as(x),
+            .image = w.in,
+            .pixels = w.out,
+            .per_group = inputs_,
+            .kernel_w = w.kernel_w,
+            .step_h = small(w.stride_h),
+            .step_w = small(w.stride_w),
+            .first_h = small(-w.pad_top),
+            .first_w = small(-w.pad_left),
+            .tap_h = small(s_.dilation_h),
+            .tap_w = small(s_.dilation_w)};
   }
   /// The windows of dy, one for each input pixel: the taps that an input pixel was multiplied by.
   [[nodiscard]] Windows<T> turned_windows(const std::byte* dy) const {
     const WindowShape& w = s_.window;
-    return {as(dy),
-            w.out,
-            w.in,
-            outputs_,
-            w.kernel_w,
-            1,
-            1,
-            small(w.pad_top),
-            small(w.pad_left),
-            small(-s_.dilation_h),
-            small(-s_.dilation_w),
-            small(w.stride_h),
-            small(w.stride_w)};
+    return {.data = as(dy),
+            .image = w.out,
+            .pixels = w.in,
+            .per_group = outputs_,
+            .kernel_w = w.kernel_w,
+            .first_h = small(w.pad_top),
+            .first_w = small(w.pad_left),
+            .tap_h = small(-s_.dilation_h),
+            .tap_w = small(-s_.dilation_w),
+            .divide_h = small(w.stride_h),
+            .divide_w = small(w.stride_w)};
   }
 
   ConvShape s_;
