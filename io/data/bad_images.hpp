@@ -16,8 +16,8 @@ using ReportBad = std::function<void(const std::string&)>;
 
 /// `problem` without its location, so that a message does not name it twice: "cut" of "a.JPEG:
 /// cut", "cannot open: no such file" of "cannot open a.JPEG: no such file". The location is all of
-/// `place`
-/// ("a.JPEG"), or only the file of "shard, record 41 at offset 65525", which begins the problem.
+/// `place` ("a.JPEG"), or only the file of "shard, record 41 at offset 65525", which begins the
+/// problem.
 [[nodiscard]] std::string without_place(std::string_view problem, std::string_view place);
 
 /// "place: problem" in one line. `problem` may already begin with the place.

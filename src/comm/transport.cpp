@@ -138,11 +138,11 @@ class MpiMessages {
   std::deque<MPI_Request> requests_;
 };
 
-/// Messages between ranks whose memory MPI cannot reach. A send is copied to the host when it
-/// starts. A receive is copied to the device when somebody finds it done.
-class StagedMessages {
+/// Messages between ranks. Where MPI cannot reach device memory, a send is copied to the host when
+/// it starts, and a receive to the device when somebody finds it done.
+class RankMessages {
  public:
-  explicit StagedMessages(const DeviceMemory& memory) : memory_(memory) {}
+  explicit RankMessages(const DeviceMemory& memory) : memory_(memory) {}
 
   int add_send(const std::byte* data, std::int64_t bytes, int rank, int tag) {
     std::byte* const host = add({.from = data, .bytes = bytes});
@@ -202,7 +202,7 @@ class RoutingTransport final : public Transport {
  public:
   RoutingTransport(const World& world, int rank, bool alone, const DeviceMemory& memory)
       : world_(&world), rank_(rank), local_(memory.copy_within) {
-    if (world.size() > 1 && !alone) remote_ = std::make_unique<StagedMessages>(memory);
+    if (world.size() > 1 && !alone) remote_ = std::make_unique<RankMessages>(memory);
   }
 
   int prepare_send(const std::byte* data, std::int64_t bytes, int rank, int tag) override {
@@ -244,7 +244,7 @@ class RoutingTransport final : public Transport {
   const World* world_;
   int rank_;
   LocalMessages local_;
-  std::unique_ptr<StagedMessages> remote_;
+  std::unique_ptr<RankMessages> remote_;
 };
 
 }  // namespace
