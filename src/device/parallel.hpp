@@ -74,11 +74,12 @@ template <std::size_t kLabelSize, class Functor>
 void parallel(const char (&label)[kLabelSize], const ExecutionSpace& space, std::int64_t n,
               const Functor& functor) {
   static_assert(kLabelSize <= 16, "a longer label allocates on every launch");
+  if (n <= 0) return;
+#if MILLRACE_ON_HOST
+  // Not with nvcc, whose lambdas are wrapped in a class with a copy constructor of its own.
   static_assert(
       std::is_trivially_copyable_v<Functor> && alignof(Functor) <= alignof(std::max_align_t),
       "devices get a copy of the functor's bytes");
-  if (n <= 0) return;
-#if MILLRACE_ON_HOST
   const RangeFunction run = [](const void* body, std::int64_t first, std::int64_t last) {
     at_level([=] {
       const Functor& call = *static_cast<const Functor*>(body);

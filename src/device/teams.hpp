@@ -57,8 +57,10 @@ template <class Functor>
 struct OnTeam {
   Functor functor;
   KOKKOS_FUNCTION void operator()(const Team::Member& member) const {
-    auto* const shared = static_cast<std::byte*>(
-        member.team_scratch(0).get_shmem_aligned(Functor::kSharedBytes, 16));
+    constexpr std::ptrdiff_t kBytes =
+        Functor::kSharedBytes;  // a reference to it is not for devices
+    auto* const shared =
+        static_cast<std::byte*>(member.team_scratch(0).get_shmem_aligned(kBytes, 16));
     functor(Team(member, shared), static_cast<std::int64_t>(member.league_rank()));
   }
 };
