@@ -85,15 +85,16 @@ struct AddForward {
   }
 };
 
+template <class T>
 struct Accumulate {
   float* total;
-  const float* part;
+  const T* part;
   template <int W>
   KOKKOS_INLINE_FUNCTION void run(std::int64_t i) const {
     const LanesIn<W, float> before(total + i);
-    const LanesIn<W, float> added(part + i);
+    const LanesIn<W, T> added(part + i);
     LanesOut<W, float> out(total + i);
-    for (int j = 0; j < W; ++j) out.set(j, before[j] + added[j]);
+    for (int j = 0; j < W; ++j) out.set(j, before[j] + to_float(added[j]));
   }
 };
 
@@ -142,10 +143,11 @@ void add_gradients(const ExecutionSpace& space, T* sum, const T* a, const T* b, 
                AddForward<T, Activation::None>{sum, a, b});
 }
 
-void accumulate(const ExecutionSpace& space, float* total, const float* part, std::int64_t n,
+template <class T>
+void accumulate(const ExecutionSpace& space, float* total, const T* part, std::int64_t n,
                 bool first) {
-  if (first) return convert(space, total, part, n);
-  for_elements("accumulate", space, n, are_aligned(total, part), Accumulate{total, part});
+  if (first) return widen(space, total, part, n);
+  for_elements("accumulate", space, n, are_aligned(total, part), Accumulate<T>{total, part});
 }
 
 template <class T>
@@ -162,6 +164,7 @@ MILLRACE_INSTANTIATE(activation_forward)
 MILLRACE_INSTANTIATE(activation_backward)
 MILLRACE_INSTANTIATE(add_forward)
 MILLRACE_INSTANTIATE(add_gradients)
+MILLRACE_INSTANTIATE(accumulate)
 MILLRACE_INSTANTIATE(convert)
 MILLRACE_INSTANTIATE(widen)
 

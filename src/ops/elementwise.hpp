@@ -28,10 +28,10 @@ template <class T>
 void add_gradients(const device::ExecutionSpace& space, T* sum, const T* a, const T* b,
                    std::int64_t n);
 
-/// total = part if `first`, else total + part. Accumulates gradients of small parameters over
-/// micro-batches.
-void accumulate(const device::ExecutionSpace& space, float* total, const float* part,
-                std::int64_t n, bool first);
+/// total = part if `first`, else total + part. Accumulates gradients over micro-batches.
+template <class T>
+void accumulate(const device::ExecutionSpace& space, float* total, const T* part, std::int64_t n,
+                bool first);
 
 /// y = x rounded to T.
 template <class T>

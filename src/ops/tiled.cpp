@@ -11,6 +11,7 @@
 // with taps (r, q) of the window in row-major order.
 #include <algorithm>
 
+#include "ops/joined_sums.hpp"
 #include "ops/linear_ops.hpp"
 #include "ops/tile_product.hpp"
 
@@ -200,38 +201,8 @@ struct StoreParts {
   }
 };
 
-/// Adds up parts in ascending order.
-struct JoinParts {
-  float* total;
-  const float* parts;
-  std::int64_t elements, count;
-  bool first;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    float sum = 0.0f;
-    for (std::int64_t p = 0; p < count; ++p) sum += parts[p * elements + i];
-    total[i] = first ? sum : total[i] + sum;
-  }
-};
-
-/// Sums of the channels of dy over a part of its rows.
-template <class T>
-struct ChannelSums {
-  float* parts;  // [part][channel]
-  const T* dy;
-  std::int64_t rows, channels, count;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const Quotient place = divide(i, channels);
-    const std::int64_t last = rows * (place.quotient + 1) / count;
-    float sum = 0.0f;
-    for (std::int64_t r = rows * place.quotient / count; r < last; ++r)
-      sum += to_float(dy[r * channels + place.remainder]);
-    parts[i] = sum;
-  }
-};
-
 /// Teams that keep a device busy. Fixed, because the cut of a sum must not depend on the machine.
 constexpr std::int64_t kEnoughTeams = device::kOnCores ? 32 : 512;
-constexpr std::int64_t kBiasParts = device::kOnCores ? 8 : 256;
 /// Tiles with fewer rows or columns for narrow groups.
 constexpr int kWide = 64;
 constexpr int kNarrow = 16;
@@ -261,9 +232,9 @@ class TiledConvolution final : public LinearOp {
         parts_(parts_of(shape)) {}
 
   [[nodiscard]] LinearBytes bytes() const override {
-    const std::int64_t bias = s_.bias ? kBiasParts * s_.window.out.c : 0;
     const auto bytes = static_cast<std::int64_t>(sizeof(float));
-    return {.scratch = std::max(parts_ * s_.kernel_elements(), bias) * bytes, .reads_kernel = true};
+    const std::int64_t bias = s_.bias ? channel_sums_bytes(s_.window.out.c) : 0;
+    return {.scratch = std::max(parts_ * s_.kernel_elements() * bytes, bias), .reads_kernel = true};
   }
   void bind(const LinearMemory& memory) override { memory_ = memory; }
   void pack(const ExecutionSpace&, bool) override {}
@@ -301,12 +272,8 @@ class TiledConvolution final : public LinearOp {
       run<TileSizes<kWide, kWide>>("conv dw", space, product, left, right, store);
     parallel("conv dw sum", space, s_.kernel_elements(),
              JoinParts{memory_.dkernel, parts, s_.kernel_elements(), parts_, first});
-    if (!s_.bias) return;
-    const std::int64_t channels = s_.window.out.c;
-    parallel("conv dbias", space, kBiasParts * channels,
-             ChannelSums<T>{parts, as(dy), pixels_out(), channels, kBiasParts});
-    parallel("conv dbias sum", space, channels,
-             JoinParts{memory_.dbias, parts, channels, kBiasParts, first});
+    if (s_.bias)
+      add_channel_sums(space, memory_.dbias, parts, as(dy), pixels_out(), s_.window.out.c, first);
   }
 
  private:
