@@ -11,9 +11,9 @@
 // vendor_scope  marks calls into libraries that allocate memory themselves
 //
 // Kernels take an execution-space instance and device pointers, never host pointers, and never loop
-// over device data on the host. The same source compiles for CUDA if Kokkos is built for CUDA. This
-// file hides the differences between Kokkos 3.4 and 5.x; only code that creates an execution space
-// or allocates memory includes it.
+// over device data on the host. The same source compiles for every accelerator that Kokkos is built
+// for. This file hides the differences between Kokkos 3.4 and 5.x; only code that creates an
+// execution space or allocates memory includes it.
 #pragma once
 
 #include <Kokkos_Core.hpp>
@@ -24,9 +24,10 @@ namespace millrace::device {
 
 using MemorySpace = ExecutionSpace::memory_space;
 
-/// Host memory that a GPU can copy from directly, without a staging copy.
-#if defined(KOKKOS_ENABLE_CUDA)
-using FeedingSpace = Kokkos::CudaHostPinnedSpace;
+/// Host memory that an accelerator can copy from directly, without a staging copy. Kokkos names it
+/// since 4.0; on cores it is plain memory.
+#if defined(KOKKOS_HAS_SHARED_HOST_PINNED_SPACE) && MILLRACE_ON_HOST == 0
+using FeedingSpace = Kokkos::SharedHostPinnedSpace;
 #else
 using FeedingSpace = Kokkos::HostSpace;
 #endif
