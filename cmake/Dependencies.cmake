@@ -114,6 +114,40 @@ if(MILLRACE_ONEDNN)
   target_compile_definitions(onednn INTERFACE MILLRACE_ONEDNN)
 endif()
 
+# cuDNN computes what oneDNN does on cores. Its plans need no GPU, so that tests look at them where
+# the library is, in builds for CPUs, too.
+find_package(CUDAToolkit QUIET)
+find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+find_library(CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
+set(millrace_cudnn_found OFF)
+if(CUDNN_INCLUDE_DIR AND CUDNN_LIBRARY AND CUDAToolkit_FOUND)
+  file(STRINGS ${CUDNN_INCLUDE_DIR}/cudnn_version.h millrace_cudnn_version
+    REGEX "define CUDNN_(MAJOR|MINOR|PATCHLEVEL) ")
+  string(REGEX REPLACE "[^0-9;]" "" CUDNN_VERSION "${millrace_cudnn_version}")
+  list(JOIN CUDNN_VERSION "." CUDNN_VERSION)
+  # The first with descriptions of devices that are not there.
+  if(CUDNN_VERSION VERSION_GREATER_EQUAL 9.8)
+    set(millrace_cudnn_found ON)
+  endif()
+endif()
+set(millrace_use_cudnn OFF)
+if(Kokkos_DEVICES MATCHES "CUDA" AND millrace_cudnn_found)
+  set(millrace_use_cudnn ON)
+endif()
+option(MILLRACE_CUDNN "Convolution and dense by cuDNN (NVIDIA GPUs only)" ${millrace_use_cudnn})
+if(MILLRACE_CUDNN AND NOT Kokkos_DEVICES MATCHES "CUDA")
+  message(FATAL_ERROR "MILLRACE_CUDNN is ON, but Kokkos in ${Kokkos_DIR} computes on "
+    "${Kokkos_DEVICES}: set MILLRACE_CUDNN=OFF, or Kokkos_ROOT to a Kokkos for CUDA")
+elseif(MILLRACE_CUDNN AND NOT millrace_cudnn_found)
+  message(FATAL_ERROR "cuDNN 9.8 or newer was not found: set CUDNN_INCLUDE_DIR and CUDNN_LIBRARY, "
+    "or MILLRACE_CUDNN=OFF")
+endif()
+if(millrace_cudnn_found)
+  add_library(cudnn INTERFACE)
+  target_include_directories(cudnn SYSTEM INTERFACE ${CUDNN_INCLUDE_DIR} ${CUDAToolkit_INCLUDE_DIRS})
+  target_link_libraries(cudnn INTERFACE ${CUDNN_LIBRARY})
+endif()
+
 # protobuf 3.12 .. 21: CMake's own module. Later versions: their package, which also finds abseil.
 find_package(Protobuf CONFIG QUIET)
 if(NOT Protobuf_FOUND)

@@ -16,6 +16,12 @@ function(millrace_summary)
   if(MILLRACE_ONEDNN)
     set(onednn "${ONEDNN_VERSION} in ${ONEDNN_LIBRARY}")
   endif()
+  set(gpu "")
+  if(MILLRACE_CUDNN)
+    set(gpu "\n     cuDNN       ${CUDNN_VERSION} in ${CUDNN_LIBRARY}")
+  elseif(Kokkos_DEVICES MATCHES "CUDA")
+    set(gpu "\n     cuDNN       none: own kernels only")
+  endif()
   string(REGEX MATCH "^[^,\n]+" mpi "${MPI_CXX_LIBRARY_VERSION_STRING}")
   string(REGEX REPLACE "[ \t]*Version:[ \t]*" " " mpi "${mpi}")  # format of MPICH
   list(JOIN Kokkos_DEVICES ", " devices)
@@ -24,7 +30,7 @@ function(millrace_summary)
      compiler    ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, ${CMAKE_BUILD_TYPE}, \
 native processor ${MILLRACE_NATIVE}, warnings as errors ${MILLRACE_WERROR}, sanitizers ${sanitizers}
      Kokkos      ${Kokkos_VERSION} (${devices}) in ${Kokkos_DIR}
-     oneDNN      ${onednn}
+     oneDNN      ${onednn}${gpu}
      MPI         ${mpi} (standard ${MPI_CXX_VERSION})
      HDF5        ${HDF5_VERSION}
      libraries   fmt ${fmt_VERSION}, toml11 ${toml11_VERSION}, \

@@ -133,6 +133,9 @@ std::string library_name() {
 }
 
 std::string vendor_library() { return fmt::format("{}; {}", instruction_set(), library_name()); }
+#elif defined(MILLRACE_CUDNN)
+std::string library_name() { return "cuDNN " MILLRACE_CUDNN; }
+std::string vendor_library() { return library_name(); }
 #else
 std::string vendor_library() { return "own kernels only"; }
 #endif
@@ -228,9 +231,13 @@ std::vector<int> core_numbers() {
 
 std::string describe_arithmetic() {
   cap_vendor_library();
-  const std::string own = fmt::format("own loops {}", describe_instruction_level());
-#ifdef MILLRACE_ONEDNN
+  const std::string own = computes_on_cores()
+                              ? fmt::format("own loops {}", describe_instruction_level())
+                              : "own kernels";
+#if defined(MILLRACE_ONEDNN)
   return fmt::format("{}; {} up to {}", own, library_name(), instruction_set());
+#elif defined(MILLRACE_CUDNN)
+  return fmt::format("{}; {}", own, library_name());
 #else
   return own;
 #endif
@@ -240,10 +247,10 @@ std::string describe_kernels() {
   std::string text = describe_arithmetic();
   if (!vendor_cap().empty()) text += fmt::format("; capped by {}", vendor_cap());
   if (kFakeDevice) text += "; on the fake device, which is for tests and slow";
-#ifndef MILLRACE_ONEDNN
-  if (computes_on_cores())
-    text +=
-        "; built without oneDNN: convolutions run on our own kernels and are several times slower";
+#if !defined(MILLRACE_ONEDNN) && !defined(MILLRACE_CUDNN)
+  text += fmt::format(
+      "; built without {}: convolutions run on our own kernels and are several times slower",
+      computes_on_cores() ? "oneDNN" : "cuDNN");
 #endif
   return text;
 }

@@ -9,12 +9,17 @@
 #include "device/environment.hpp"
 #include "ops/kernel_choice.hpp"
 #include "ops/linear_ops.hpp"
-#ifdef MILLRACE_ONEDNN
+#if defined(MILLRACE_ONEDNN)
 #include "ops/onednn/vendor.hpp"
+#elif defined(MILLRACE_CUDNN)
+#include "ops/cudnn/vendor.hpp"
 #endif
 
 namespace millrace::ops {
 namespace {
+
+/// Whether the vendor of this build computes on cores.
+constexpr bool kVendorOnCores = MILLRACE_ON_HOST == 1;
 
 /// The op on our own kernels.
 std::unique_ptr<LinearOp> make_own(const ConvShape& s, DType type) {
@@ -63,8 +68,8 @@ std::unique_ptr<LinearOp> Backend::turned(const ConvShape& s, DType type, Passes
   return make_by_pass(rest, complete(s, type, rest, cap), std::move(turned));
 }
 
-/// For each pass, uses the vendor's kernel for the type if there is one, else its float32 kernel
-/// between conversions, else our own.
+/// For each pass, uses the vendor's kernel for the type if there is one, else, on cores, its
+/// float32 kernel between conversions, else our own.
 template <class Shape>
 std::unique_ptr<LinearOp> Backend::complete(const Shape& shape, DType type, Passes passes,
                                             std::int64_t cap) const {
@@ -74,8 +79,9 @@ std::unique_ptr<LinearOp> Backend::complete(const Shape& shape, DType type, Pass
   const Passes rest{passes.backward_input && !claim.passes.backward_input,
                     passes.backward_weight && !claim.passes.backward_weight,
                     passes.forward && !claim.passes.forward};
-  std::unique_ptr<LinearOp> others =
-      type == DType::F32 ? make_own(shape, type) : widened(shape, type, rest, cap);
+  std::unique_ptr<LinearOp> others = type == DType::F32 || !kVendorOnCores
+                                         ? make_own(shape, type)
+                                         : widened(shape, type, rest, cap);
   if (rest == passes) return others;
   return make_by_pass(claim.passes, std::move(claim.op), std::move(others));
 }
@@ -99,8 +105,10 @@ std::unique_ptr<LinearOp> Backend::widened(const DenseShape& s, DType type, Pass
 }
 
 std::unique_ptr<Vendor> make_vendor() {
-#ifdef MILLRACE_ONEDNN
+#if defined(MILLRACE_ONEDNN)
   return make_onednn_vendor();
+#elif defined(MILLRACE_CUDNN)
+  return make_cudnn_vendor();
 #else
   return nullptr;
 #endif

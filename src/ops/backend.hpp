@@ -31,7 +31,7 @@ class Backend {
                    Choice choice = Choice::Fastest)
       : vendor_(std::move(vendor)), caps_(caps), choice_(choice) {}
 
-  /// "onednn", or "kokkos" without a vendor.
+  /// "onednn", "cudnn", or "kokkos" without a vendor.
   [[nodiscard]] const char* name() const { return vendor_ ? vendor_->name() : "kokkos"; }
   /// These are as in Vendor.
   [[nodiscard]] bool multiplies(DType type) const { return vendor_ && vendor_->multiplies(type); }
@@ -72,7 +72,8 @@ class Backend {
   Choice choice_;
 };
 
-/// The vendor of this build: oneDNN in CPU builds that have it (MILLRACE_ONEDNN), otherwise none.
+/// The vendor of this build: oneDNN on cores (MILLRACE_ONEDNN), cuDNN on NVIDIA's GPUs
+/// (MILLRACE_CUDNN), otherwise none.
 [[nodiscard]] std::unique_ptr<Vendor> make_vendor();
 /// The fastest backend of this build.
 [[nodiscard]] std::unique_ptr<Backend> make_default_backend(const ScratchCaps& caps = {});

@@ -12,14 +12,21 @@
 
 namespace millrace::ops {
 
+/// Whether the vendor is cuDNN.
+#ifdef MILLRACE_CUDNN
+inline constexpr bool kCudnn = true;
+#else
+inline constexpr bool kCudnn = false;
+#endif
+
 /// Frugal: oneDNN's kernels with the least scratch. Kokkos: no vendor. Own: our replacements for
 /// slow vendor kernels, used for all shapes that they support, and plain loops.
-enum class BackendKind { OneDnn, Frugal, Kokkos, Own };
+enum class BackendKind { Vendor, Frugal, Kokkos, Own };
 
 [[nodiscard]] inline const char* name_of(BackendKind kind) {
   switch (kind) {
-    case BackendKind::OneDnn:
-      return "oneDNN";
+    case BackendKind::Vendor:
+      return kCudnn ? "cuDNN" : "oneDNN";
     case BackendKind::Frugal:
       return "Frugal";
     case BackendKind::Kokkos:
@@ -54,8 +61,8 @@ class OwnVendor final : public Vendor {
 };
 
 [[nodiscard]] inline std::vector<BackendKind> backend_kinds() {
-#ifdef MILLRACE_ONEDNN
-  return {BackendKind::OneDnn, BackendKind::Frugal, BackendKind::Kokkos, BackendKind::Own};
+#if defined(MILLRACE_ONEDNN) || defined(MILLRACE_CUDNN)
+  return {BackendKind::Vendor, BackendKind::Frugal, BackendKind::Kokkos, BackendKind::Own};
 #else
   return {BackendKind::Kokkos, BackendKind::Own};
 #endif
@@ -63,7 +70,7 @@ class OwnVendor final : public Vendor {
 
 [[nodiscard]] inline std::unique_ptr<Backend> make_backend(BackendKind kind) {
   switch (kind) {
-    case BackendKind::OneDnn:
+    case BackendKind::Vendor:
       return make_default_backend();
     case BackendKind::Frugal:
       return make_default_backend({.convolution = 0, .dense = 0});

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cudnn/linear_op.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "device/arena.hpp"
+#include "device/compat.hpp"
+#include "device/vendor_scope.hpp"
+#include "ops/elementwise.hpp"
+#include "ops/joined_sums.hpp"
+
+namespace millrace::ops::cudnn {
+namespace {
+
+using device::ExecutionSpace;
+
+void* address(const void* p) {
+  return const_cast<void*>(p);
+}  // the library takes no const pointers
+
+std::int64_t scratch_of(const std::optional<Plan>& plan) { return plan ? plan->scratch : 0; }
+
+}  // namespace
+
+Context::Context() : device_(properties_of_device(ExecutionSpace().cuda_device())) {
+  cudnnHandle_t handle = nullptr;
+  check(cudnnCreate(&handle), "to start");
+  handle_.reset(handle);
+}
+
+void Context::run(const ExecutionSpace& space, const Plan& plan,
+                  std::span<const std::int64_t> numbers, std::span<void* const> tensors,
+                  std::byte* scratch) const {
+  const device::VendorScope vendor;
+  Descriptor call(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+  call.set_all(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, numbers)
+      .set_all(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, tensors)
+      .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, address(scratch))
+      .finish();
+  check(cudnnSetStream(handle_.get(), space.cuda_stream()), "a stream");
+  check(cudnnBackendExecute(handle_.get(), plan.plan.get(), call.get()), "to run a plan");
+}
+
+CudnnOp::CudnnOp(std::shared_ptr<const Context> context, const ConvShape& shape, DType type,
+                 PassPlans plans)
+    : context_(std::move(context)), shape_(shape), type_(type), plans_(std::move(plans)) {}
+
+std::int64_t CudnnOp::gradient_bytes() const {
+  return device::aligned(shape_.kernel_elements() * size_of(type_));
+}
+
+/// Scratch of the weight gradient: the gradient of the micro-batch, then the library's own. The
+/// sums of the bias' gradient come after both are done.
+LinearBytes CudnnOp::bytes() const {
+  std::int64_t weight = 0;
+  if (plans_.backward_weight) {
+    weight = gradient_bytes() + plans_.backward_weight->scratch;
+    if (shape_.bias) weight = std::max(weight, channel_sums_bytes(shape_.window.out.c));
+  }
+  return {
+      .scratch = std::max({scratch_of(plans_.forward), scratch_of(plans_.backward_input), weight}),
+      .reads_kernel = true};
+}
+
+void CudnnOp::forward(const ExecutionSpace& space, std::byte* y, const std::byte* x) {
+  const std::array<std::int64_t, 4> numbers = {kInput, kKernel, kOutput, kBias};
+  const std::array<void*, 4> tensors = {address(x), address(memory_.kernel), y,
+                                        address(memory_.bias)};
+  const std::size_t count = shape_.bias ? 4 : 3;
+  context_->run(space, *plans_.forward, std::span(numbers).first(count),
+                std::span(tensors).first(count), memory_.scratch);
+}
+
+void CudnnOp::backward_input(const ExecutionSpace& space, std::byte* dx, const std::byte* dy) {
+  const std::array<std::int64_t, 3> numbers = {kInput, kKernel, kOutput};
+  const std::array<void*, 3> tensors = {dx, address(memory_.kernel), address(dy)};
+  context_->run(space, *plans_.backward_input, numbers, tensors, memory_.scratch);
+}
+
+void CudnnOp::backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
+                              bool first) {
+  std::byte* const part = memory_.scratch;
+  const std::array<std::int64_t, 3> numbers = {kInput, kKernel, kOutput};
+  const std::array<void*, 3> tensors = {address(x), part, address(dy)};
+  context_->run(space, *plans_.backward_weight, numbers, tensors, part + gradient_bytes());
+  device::dispatch(type_, [&]<class T>() {
+    accumulate(space, memory_.dkernel, reinterpret_cast<const T*>(part), shape_.kernel_elements(),
+               first);
+    if (shape_.bias)
+      add_channel_sums(
+          space, memory_.dbias, reinterpret_cast<float*>(part), reinterpret_cast<const T*>(dy),
+          shape_.window.batch * shape_.window.out.pixels(), shape_.window.out.c, first);
+  });
+}
+
+}  // namespace millrace::ops::cudnn

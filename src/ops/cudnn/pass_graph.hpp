@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+
+#include "core/dtype.hpp"
+#include "ops/cudnn/descriptor.hpp"
+#include "ops/linear.hpp"
+
+namespace millrace::ops::cudnn {
+
+enum class Pass { Forward, BackwardInput, BackwardWeight };
+
+/// Numbers of the tensors of a graph. Gradients have those of what they are the gradients of.
+enum Tensor : std::int64_t { kInput = 1, kKernel, kBias, kOutput };
+
+/// A graph and all objects that it consists of.
+struct PassGraph {
+  std::deque<Descriptor> parts;
+  Descriptor graph;
+};
+
+/// One pass of a convolution over NHWC images with a kernel in canonical order, which is the
+/// library's own (KRSC). Storage in `type`, products and sums in float32. Forward adds the bias in
+/// float32 before the result is rounded. Backward weight gives the kernel's gradient rounded to
+/// `type`: the library has no float32 result for 16-bit inputs.
+[[nodiscard]] PassGraph make_pass_graph(const ConvShape& shape, DType type, Pass pass);
+
+}  // namespace millrace::ops::cudnn

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+#include "ops/cudnn/pass_graph.hpp"
+
+namespace millrace::ops::cudnn {
+
+/// What kernels must keep to.
+struct PlanRules {
+  /// Bytes of scratch. If no kernel keeps to it, the one with the smallest scratch is taken.
+  std::int64_t cap = std::numeric_limits<std::int64_t>::max();
+  /// Kernels whose sums may have another order from run to run: faster, and against law 1.
+  bool allow_nondeterministic = false;
+};
+
+/// The kernels of one pass, ready to run.
+struct Plan {
+  Descriptor plan;
+  std::int64_t scratch = 0;  ///< bytes
+  std::int64_t engine = 0;   ///< the library's number of the family of kernels
+  bool deterministic = true;
+  bool tensor_cores = false;
+};
+
+/// The library's first choice for a device among the kernels that keep to the rules. Products of
+/// float32 are exact: kernels that round operands (TF32) are not considered. Empty, if there is
+/// none.
+[[nodiscard]] std::optional<Plan> find_plan(const Descriptor& device, const ConvShape& shape,
+                                            DType type, Pass pass, const PlanRules& rules);
+
+}  // namespace millrace::ops::cudnn

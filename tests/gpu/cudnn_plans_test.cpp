@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels that cuDNN has on an H200 for every convolution and dense op of every recipe, for all
+// three types and passes. Needs no GPU: the library plans for a device that it is told of.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "../cli/seed_lines.hpp"
+#include "../support/expect_error.hpp"
+#include "devices.hpp"
+#include "ops/cudnn/plan.hpp"
+#include "ops/linear_ops.hpp"
+#include "pipeline/stage.hpp"
+#include "train/setup.hpp"
+
+namespace millrace::ops::cudnn {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The cap of ops/cudnn/vendor.cpp.
+constexpr std::int64_t kCap = std::int64_t{256} << 20;
+
+/// A shape as text, by which shapes are told apart.
+std::string words(const ConvShape& s) {
+  const WindowShape& w = s.window;
+  return fmt::format("{}x{} to {}, {}x{} by {}x{}, padding {} {} {} {}, {} groups{}", w.batch, w.in,
+                     w.out, w.kernel_h, w.kernel_w, w.stride_h, w.stride_w, w.pad_top, w.pad_left,
+                     s.pad_bottom, s.pad_right, s.groups, s.bias ? ", bias" : "");
+}
+
+using Shapes = std::map<std::string, ConvShape>;
+
+/// Takes down what it is asked for and claims nothing.
+class Recorder final : public Vendor {
+ public:
+  explicit Recorder(Shapes& shapes) : shapes_(shapes) {}
+  [[nodiscard]] const char* name() const override { return "recorder"; }
+  [[nodiscard]] bool multiplies(DType) const override { return true; }
+  [[nodiscard]] LinearClaim claim(const ConvShape& s, DType, Passes, std::int64_t) const override {
+    shapes_.emplace(words(s), s);
+    return {};
+  }
+  [[nodiscard]] LinearClaim claim(const DenseShape& s, DType type, Passes passes,
+                                  std::int64_t cap) const override {
+    return claim(as_convolution(s), type, passes, cap);
+  }
+  using Vendor::claim;
+
+ private:
+  Shapes& shapes_;
+};
+
+/// The shapes of the linear ops of a recipe, with the micro-batch of a device.
+void add_shapes(const fs::path& recipe, Shapes& shapes) {
+  const bool cifar = recipe.string().find("cifar") != std::string::npos;
+  train::TrainConfig config =
+      cli::testing::resolve_line("--config " + recipe.string() + " --data-dir /data/" +
+                                 (cifar ? "cifar-10" : "imagenet"))
+          .config;
+  const models::Graph graph = train::network_of(config);
+  config.precision = {DType::F32, DType::F32};  // other types would ask for blocks of a batch, too
+  const pipeline::StageOptions options = train::stage_options(config, train::Use::Training);
+  Backend backend(std::make_unique<Recorder>(shapes), {}, Choice::VendorOnly);
+  (void)pipeline::Stage(graph, pipeline::whole(graph), options, backend);
+}
+
+const Shapes& shapes_of_recipes() {
+  static const Shapes all = [] {
+    Shapes shapes;
+    for (const auto& entry : fs::directory_iterator(fs::path(MILLRACE_SOURCE_DIR) / "configs")) {
+      const std::string name = entry.path().stem().string();
+      if (entry.path().extension() == ".toml" && !name.ends_with("-eval"))
+        add_shapes(entry.path(), shapes);
+    }
+    return shapes;
+  }();
+  return all;
+}
+
+constexpr std::array kTypes = {DType::F32, DType::BF16, DType::F16};
+constexpr std::array kPasses = {Pass::Forward, Pass::BackwardInput, Pass::BackwardWeight};
+constexpr std::array<std::string_view, 3> kPassNames = {"forward", "input", "weight"};
+
+/// One row of the table of plans.
+struct Row {
+  const ConvShape* shape;
+  DType type;
+  Pass pass;
+  std::optional<Plan> plan;
+};
+
+std::string words(const Row& row) {
+  return fmt::format("{} {} of {}", name_of(row.type),
+                     kPassNames.at(static_cast<std::size_t>(row.pass)), words(*row.shape));
+}
+
+/// Additions to 16-bit results are compiled when they are planned, and only a driver loads the
+/// code.
+bool needs_driver(const Row& row) {
+  return row.shape->bias && row.pass == Pass::Forward && row.type != DType::F32;
+}
+
+std::vector<Row> plans_of_recipes(const PlanRules& rules) {
+  const Descriptor device = properties_from_text(testing::kH200);
+  std::vector<Row> rows;
+  for (const auto& [text, shape] : shapes_of_recipes()) {
+    if (is_depthwise(shape)) continue;  // on our own kernels
+    for (const DType type : kTypes) {
+      for (const Pass pass : kPasses) {
+        Row row{&shape, type, pass, {}};
+        if (needs_driver(row)) continue;
+        row.plan = find_plan(device, shape, type, pass, rules);
+        rows.push_back(std::move(row));
+      }
+    }
+  }
+  return rows;
+}
+
+/// Enough channels and pixels that only tensor cores will do.
+bool is_wide(const ConvShape& s) {
+  const WindowShape& w = s.window;
+  return std::min(w.in.c, w.out.c) / s.groups >= 64 && w.batch * w.out.pixels() >= 4096;
+}
+
+/// Writes the table where MILLRACE_PLANS says.
+void write_table(const std::vector<Row>& rows) {
+  const char* const path = std::getenv("MILLRACE_PLANS");
+  if (path == nullptr) return;
+  std::ofstream out(path);
+  out << "type,pass,shape,engine,scratch_bytes,tensor_cores\n";
+  for (const Row& row : rows)
+    out << fmt::format("{},{},\"{}\",{},{},{}\n", name_of(row.type),
+                       kPassNames.at(static_cast<std::size_t>(row.pass)), words(*row.shape),
+                       row.plan ? row.plan->engine : -1, row.plan ? row.plan->scratch : 0,
+                       row.plan && row.plan->tensor_cores);
+}
+
+TEST(CudnnPlansTest, ExistForEveryShapeOfEveryRecipe) {
+  const std::vector<Row> rows = plans_of_recipes({.cap = kCap});
+  write_table(rows);
+  EXPECT_GT(shapes_of_recipes().size(), 100u);
+  std::map<DType, std::int64_t> largest;
+  for (const Row& row : rows) {
+    if (!row.plan) {
+      ADD_FAILURE() << "no plan for " << words(row);
+      continue;
+    }
+    EXPECT_TRUE(row.plan->deterministic) << words(row);
+    EXPECT_LE(row.plan->scratch, kCap) << words(row);
+    largest[row.type] = std::max(largest[row.type], row.plan->scratch);
+    // Float32 is exact, 16-bit types are fast.
+    if (row.type == DType::F32 || is_wide(*row.shape)) {
+      EXPECT_EQ(row.plan->tensor_cores, row.type != DType::F32) << words(row);
+    }
+  }
+  for (const auto& [type, bytes] : largest)
+    fmt::print("{}: at most {:.1f} MB of scratch\n", name_of(type),
+               1e-6 * static_cast<double>(bytes));
+}
+
+/// A convolution of ResNet-50, 3x3 by 2.
+ConvShape strided() {
+  ConvShape s;
+  s.window = {.batch = 256,
+              .in = {56, 56, 128},
+              .out = {28, 28, 128},
+              .kernel_h = 3,
+              .kernel_w = 3,
+              .stride_h = 2,
+              .stride_w = 2,
+              .pad_top = 1,
+              .pad_left = 1};
+  return s;
+}
+
+// Law 1 rests on it: every process finds the same kernels.
+TEST(CudnnPlansTest, AreTheSameEveryTime) {
+  for (const DType type : kTypes) {
+    for (const Pass pass : kPasses) {
+      const auto plan = [&] {
+        return find_plan(properties_from_text(testing::kH200), strided(), type, pass, {});
+      };
+      const std::optional<Plan> first = plan();
+      const std::optional<Plan> second = plan();
+      ASSERT_TRUE(first && second);
+      EXPECT_EQ(first->engine, second->engine);
+      EXPECT_EQ(first->scratch, second->scratch);
+    }
+  }
+}
+
+TEST(CudnnPlansTest, KeepToACapOfScratch) {
+  const Descriptor device = properties_from_text(testing::kH200);
+  const std::optional<Plan> fast = find_plan(device, strided(), DType::F32, Pass::Forward, {});
+  const std::optional<Plan> small =
+      find_plan(device, strided(), DType::F32, Pass::Forward, {.cap = 0});
+  ASSERT_TRUE(fast && small);
+  EXPECT_GT(fast->scratch, kCap) << "the test needs a shape whose fastest kernel takes more";
+  EXPECT_EQ(small->scratch, 0);
+}
+
+TEST(CudnnPlansTest, RefuseWhatTheLibraryRefuses) {
+  ConvShape wrong = strided();
+  wrong.window.out = {1, 1, 128};
+  const auto refused = [](const auto& action) {
+    const std::string message = message_of(ErrorKind::Internal, action);
+    EXPECT_TRUE(message.starts_with("cuDNN refuses")) << message;
+  };
+  refused([] { (void)properties_from_text("no JSON"); });
+  refused([&] {
+    const Descriptor device = properties_from_text(testing::kH200);
+    (void)find_plan(device, wrong, DType::BF16, Pass::Forward, {});
+  });
+}
+
+}  // namespace
+}  // namespace millrace::ops::cudnn
