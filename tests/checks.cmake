@@ -37,9 +37,13 @@ if(SHELLCHECK)
   add_test(NAME shellcheck COMMAND ${SHELLCHECK} scripts/setup scripts/demo scripts/test scripts/check-cuda .ci/run
     ${layering} tests/support/format.sh tests/support/tidy.sh tests/support/pack_corpus.sh
     tests/support/hardened.sh tests/e2e/two_hosts.sh tests/e2e/supervise.sh tests/e2e/soak.sh
-    tests/e2e/install.sh tests/e2e/launch.sh configs/launch/supervise.sh configs/launch/slurm.sh
+    tests/gpu/run.sh tests/e2e/install.sh tests/e2e/launch.sh configs/launch/supervise.sh configs/launch/slurm.sh
     configs/launch/mpirun.sh configs/launch/tf-config.sh WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 endif()
+
+# The script for a machine with a GPU: its steps, within eight minutes.
+add_test(NAME gpu_dry_run COMMAND ${BASH} tests/gpu/run.sh --dry-run
+  WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 
 # What the compiler and the linker were told is in the program.
 find_program(READELF readelf)
@@ -50,7 +54,7 @@ if(READELF AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT MILLRACE_SANITIZE
   set_tests_properties(hardened PROPERTIES LABELS e2e)
 endif()
 
-foreach(check layering layering_finds format shellcheck)
+foreach(check layering layering_finds format shellcheck gpu_dry_run)
   if(TEST ${check})
     set_tests_properties(${check} PROPERTIES LABELS fast)
   endif()

@@ -106,16 +106,17 @@ void print() {
   check(cudaDriverGetVersion(&driver));
   cublasHandle_t library = nullptr;
   check(cublasCreate(&library));
-  fmt::print("{{\"device\": \"{}\", \"compute_capability\": \"{}.{}\", \"multiprocessors\": {}, "
-             "\"memory_bytes\": {}, \"driver\": {},\n",
-             device.name, device.major, device.minor, device.multiProcessorCount,
-             device.totalGlobalMem, driver);
-  fmt::print(" \"copy_gb_per_second\": {:.0f}, \"bfloat16_tflop_per_second\": {:.0f}, "
-             "\"float16_tflop_per_second\": {:.0f}, \"float32_tflop_per_second\": {:.1f},\n",
-             1e-9 * copied_bytes_per_second(),
-             1e-12 * operations_per_second(library, CUDA_R_16BF, 8192),
-             1e-12 * operations_per_second(library, CUDA_R_16F, 8192),
-             1e-12 * operations_per_second(library, CUDA_R_32F, 4096));
+  fmt::print(
+      "{{\"device\": \"{}\", \"compute_capability\": \"{}.{}\", \"multiprocessors\": {}, "
+      "\"memory_bytes\": {}, \"driver\": {},\n",
+      device.name, device.major, device.minor, device.multiProcessorCount, device.totalGlobalMem,
+      driver);
+  fmt::print(
+      " \"copy_gb_per_second\": {:.0f}, \"bfloat16_tflop_per_second\": {:.0f}, "
+      "\"float16_tflop_per_second\": {:.0f}, \"float32_tflop_per_second\": {:.1f},\n",
+      1e-9 * copied_bytes_per_second(), 1e-12 * operations_per_second(library, CUDA_R_16BF, 8192),
+      1e-12 * operations_per_second(library, CUDA_R_16F, 8192),
+      1e-12 * operations_per_second(library, CUDA_R_32F, 4096));
   cublasDestroy(library);
   fmt::print(" \"cudnn\": {}}}\n",
              millrace::ops::cudnn::properties_text(millrace::ops::cudnn::properties_of_device(0)));

@@ -1,0 +1,219 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Proves kernels, messages and laws on the GPU of this machine and measures them beside PyTorch, in at
+# most eight minutes. Every step has its own limit, so that one that hangs does not cost the others.
+# The table comes last.
+# shellcheck disable=SC2317  # functions that another shell calls
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+usage() {
+  cat <<'TEXT'
+Usage: tests/gpu/run.sh [--dry-run] [--build DIR] [--cpu DIR] [--data DIR] [--out DIR] [STEP..]
+       tests/gpu/run.sh --pack DIR [--build DIR]
+  --dry-run    prints every step and its limit, runs nothing
+  --build DIR  programs of the preset cuda (build/cuda)
+  --cpu DIR    millrace for cores, for runs that move there and back (build/default)
+  --data DIR   CIFAR-10 as binary files; without it, images are drawn
+  --out DIR    where outputs and table.txt go (a temporary folder)
+  --pack DIR   copies the programs, stripped, and the libraries that a machine with CUDA does not have
+               to DIR: with --build DIR it runs there without anything being built
+  STEP..       only these
+Exit code 1: a step failed or ran over its limit. 77: no NVIDIA driver here.
+TEXT
+}
+
+# The libraries of a program that do not come with the system or with CUDA.
+libraries_of() {
+  ldd "$@" | awk '/=> \//{print $3}' | sort -u |
+    grep -vE '/(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+)\.so|/lib(cudnn|cublas|cudart|cuda|nvrtc)'
+}
+
+# pack DIR: what a machine with the same CUDA needs to run this script.
+pack() {
+  local to=$1 program
+  mkdir -p "$to/lib"
+  for program in millrace ops_test device_test stage_test numerics_test gpu_ceilings; do
+    [[ -x $build/$program ]] || { echo "$build/$program is missing: build it first" >&2; exit 2; }
+    strip -o "$to/$program" "$build/$program"
+  done
+  local openmpi=/usr/lib/x86_64-linux-gnu/openmpi
+  cp -rL "$openmpi" "$to/lib/"
+  mkdir -p "$to/bin" "$to/share"
+  cp -L "$(command -v mpirun)" "$to/bin/mpirun"
+  cp -L "$(command -v orted)" "$to/bin/orted"
+  cp -rL /usr/share/openmpi "$to/share/"
+  # shellcheck disable=SC2046  # paths without spaces
+  cp -Lu $(libraries_of "$to"/[a-z]*_test "$to/millrace" "$to/bin/mpirun" "$openmpi"/lib/openmpi*/*.so) "$to/lib/"
+  printf 'packed %s into %s\n' "$(du -sh "$to" | cut -f 1)" "$to"
+}
+
+dry=
+build=build/cuda
+cpu=build/default
+data=
+out=
+packed=
+only=()
+while (($#)); do
+  case $1 in
+    --dry-run) dry=1 ;;
+    --build) build=$2 && shift ;;
+    --cpu) cpu=$2 && shift ;;
+    --data) data=$2 && shift ;;
+    --out) out=$2 && shift ;;
+    --pack) packed=$2 && shift ;;
+    -h | --help) usage && exit 0 ;;
+    -*) usage >&2 && exit 2 ;;
+    *) only+=("$1") ;;
+  esac
+  shift
+done
+if [[ -n $packed ]]; then
+  pack "$packed"
+  exit 0
+fi
+if [[ -z $dry ]] && ! nvidia-smi >/dev/null 2>&1; then
+  echo 'skipped: no NVIDIA driver here (--dry-run prints the steps)'
+  exit 77
+fi
+
+# A packed build brings its libraries and mpirun. cuDNN may come from PyTorch's packages.
+if [[ -d $build/lib/openmpi ]]; then
+  export OPAL_PREFIX=$PWD/$build PATH=$PWD/$build/bin:$PATH
+  export LD_LIBRARY_PATH=$PWD/$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+fi
+torch_libraries=$(python3 -c 'import nvidia, os
+for root in nvidia.__path__:
+    print(*(os.path.join(root, n, "lib") for n in ("cudnn", "cublas", "cu13")), sep=":")' 2>/dev/null || true)
+export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}${torch_libraries:+:$torch_libraries}
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+if [[ -n $dry ]]; then
+  out=${out:-OUT}
+else
+  out=${out:-$(mktemp -d)}
+  mkdir -p "$out/runs"
+  out=$(realpath "$out")
+fi
+millrace=$build/millrace
+table=$out/table.txt
+[[ -n $dry ]] || : >"$table"
+failed=0
+limits=0
+
+# step NAME LIMIT COMMAND...: runs the command for at most LIMIT seconds. Its output is in $out/NAME.
+step() {
+  local name=$1 limit=$2 begin=$SECONDS rc=0
+  shift 2
+  ((${#only[@]} == 0)) || [[ " ${only[*]} " == *" $name "* ]] || return 0
+  limits=$((limits + limit))
+  if [[ -n $dry ]]; then
+    printf '%-18s %4s s  %s\n' "$name" "$limit" "$*"
+    return
+  fi
+  timeout --kill-after=5 "$limit" "$@" >"$out/$name" 2>&1 || rc=$?
+  local result=passed
+  case $rc in
+    0) ;;
+    77) result=skipped ;;
+    124 | 137) result='over its limit' ;;
+    *) result="failed ($rc)" ;;
+  esac
+  ((rc == 0 || rc == 77)) || failed=1
+  printf '%-18s %-15s %4d s  %s\n' "$name" "$result" $((SECONDS - begin)) \
+    "$(grep -v '^$' "$out/$name" | tail -n 1 | cut -c 1-110)" | tee -a "$table"
+}
+
+# The functions below run in a shell of their own, under a limit.
+
+# digests_agree RUN..: that the newest checkpoints of all runs have one digest.
+digests_agree() {
+  local first='' digest run
+  for run in "$@"; do
+    digest=$("$millrace" inspect "$run" --digest)
+    [[ -n $first ]] || first=$digest
+    [[ $digest == "$first" ]] || { echo "$run has another digest than $1: $digest, $first"; return 1; }
+  done
+  echo "$# layouts, one digest: $first"
+}
+
+# layouts NAME OPTIONS..: trains in several layouts, as ranks on one GPU, and compares.
+layouts() {
+  local name=$1 runs=() run stages schedule
+  shift
+  run=$out/runs/$name-1
+  "$millrace" train "$@" --gradients-to-accumulate 8 --run-dir "$run"
+  runs+=("$run")
+  for stages in 2 4; do
+    for schedule in Grouped Interleaved Sequential ZB-H1; do
+      run=$out/runs/$name-$stages-$schedule
+      "$millrace" train "$@" --shards "$stages" --pipeline-depth 8 --pipeline-splits auto \
+        --pipeline-schedule "$schedule" --ranks "$stages" --run-dir "$run"
+      runs+=("$run")
+    done
+  done
+  digests_agree "${runs[@]}"
+}
+
+# moved OPTIONS..: a run of cores goes on here, and back there.
+moved() {
+  local run=$out/runs/moved
+  [[ -x $cpu/millrace ]] || { echo "skipped: $cpu/millrace is missing (--cpu names another folder)"; return 77; }
+  "$cpu/millrace" train "$@" --iterations 6 --stop-after 2 --run-dir "$run" || (($? == 75))
+  "$millrace" restore --restore-path "$run" --stop-after 2 || (($? == 75))
+  "$cpu/millrace" restore --restore-path "$run"
+  "$cpu/millrace" validate --restore-path "$run"
+}
+
+# cifar: ResNet-20 in ten epochs, to the band of its recipe.
+cifar() {
+  [[ -n $data ]] || { echo 'skipped: --data names no CIFAR-10'; return 77; }
+  "$millrace" train --config resnet20-cifar10-10epochs --data-dir "$data" --batch-size 128 \
+    --run-dir "$out/runs/cifar"
+  "$millrace" validate --restore-path "$out/runs/cifar" --json | tail -n 1 >"$out/cifar.json"
+  awk 'match($0, /"top1": *[0-9.]+/) {
+    top1 = substr($0, RSTART + 7, RLENGTH - 7); sub(/^[: ]+/, "", top1)
+    printf "top-1 %.4f, band 0.87 to 0.92\n", top1; exit !(top1 >= 0.87 && top1 <= 0.92) }' "$out/cifar.json"
+}
+
+# in_shell COMMAND..: the command line for one of the functions above.
+in_shell() { printf 'set -euo pipefail; %s' "$*"; }
+# compare NETWORK BATCH OPTIONS..: the command line for compare.py.
+compare() {
+  local network=$1 batch=$2
+  shift 2
+  printf '%s\n' python3 tests/gpu/compare.py "$network" --batch "$batch" --millrace "$millrace" \
+    --ceilings "$out/ceilings" "$@"
+}
+export -f digests_agree layouts moved cifar
+export millrace cpu out data
+
+small='--dataset cifar-10 --generated-data --model-size 8 --batch-size 8 --iterations 3 --seed 3 --no-validation --threads-per-device 1'
+step driver 5 nvidia-smi -q
+step doctor 10 "$millrace" doctor
+step ceilings 15 "$build/gpu_ceilings"
+step device 10 "$build/device_test"
+step ops 45 "$build/ops_test" --gtest_filter='-*Frugal*:*Own*:ThreadCount*'
+step stages 20 "$build/stage_test"
+step two-ranks 10 env MILLRACE_TEST_RANKS=2 mpirun -np 2 "$build/numerics_test" --gtest_filter=TwoRanks.*
+step layouts-32 25 bash -c "$(in_shell "layouts f32 $small --precision 32.32")"
+step layouts-16 25 bash -c "$(in_shell "layouts b16 $small --precision 16.32")"
+step scaled 10 "$millrace" train --dataset cifar-10 --generated-data --model-size 8 --batch-size 32 \
+  --iterations 30 --precision 16.16 --half fp16 --loss-scaling 128 --no-validation --threads-per-device 1 --run-dir "$out/runs/scaled"
+step moved 20 bash -c "$(in_shell "moved $small")"
+step cifar 45 bash -c "$(in_shell cifar)"
+step sanitizer 25 compute-sanitizer --error-exitcode 1 "$build/ops_test" --gtest_filter='*Norm*:*Pool*:*Softmax*'
+mapfile -t line < <(compare resnet50 256) && step resnet50-256 60 "${line[@]}"
+mapfile -t line < <(compare resnet50 32 --steps 50) && step resnet50-32 45 "${line[@]}"
+mapfile -t line < <(compare resnext101 128 --modes eager,graph) && step resnext101-128 45 "${line[@]}"
+mapfile -t line < <(compare efficientnet-b0 128 --modes eager,graph) && step efficientnet-128 35 "${line[@]}"
+mapfile -t line < <(compare resnet20 128 --modes eager,graph --steps 100) && step resnet20-128 25 "${line[@]}"
+
+if [[ -n $dry ]]; then
+  printf '%d s at most\n' "$limits"
+  ((limits <= 480)) || failed=1
+else
+  printf '\n%s\n' "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader)"
+  cat "$table"
+fi
+exit "$failed"
