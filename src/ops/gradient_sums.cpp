@@ -8,20 +8,23 @@
 #include "ops/instantiate.hpp"
 #include "ops/optimiser.hpp"
 #include "ops/sum_of_squares.hpp"
+#include "ops/team_sums.hpp"
 #include "ops/tiling.hpp"
+#include "ops/update_pieces.hpp"
 
 namespace millrace::ops {
 namespace {
 
 /// Adds the parts of one block of elements, in order.
 struct AddParts {
-  static constexpr std::int64_t kBlock = 1024;
+  static constexpr std::int64_t kBlock = device::kOnCores ? 1024 : kPiece;
   std::int64_t n;
   float* out;
   const float* others;
   std::int64_t stride;
   int own;
   int parts;
+  bool packs;  ///< whether accelerators may access a block at once
 
   KOKKOS_FUNCTION const float* part(int p) const {
     return p == own ? out : others + (p < own ? p : p - 1) * stride;
@@ -30,6 +33,12 @@ struct AddParts {
   KOKKOS_FUNCTION void operator()(std::int64_t block) const {
     const std::int64_t begin = block * kBlock;
     const std::int64_t length = n - begin < kBlock ? n - begin : kBlock;
+    if constexpr (device::kOnCores) return add_row(begin, length);
+    if (packs && length == kBlock) return add<kPiece>(begin);
+    for (std::int64_t i = begin; i < begin + length; ++i) add<1>(i);
+  }
+
+  KOKKOS_INLINE_FUNCTION void add_row(std::int64_t begin, std::int64_t length) const {
     float sum[kBlock];
     const float* first = part(0) + begin;
     MILLRACE_SIMD
@@ -41,6 +50,17 @@ struct AddParts {
     }
     MILLRACE_SIMD
     for (std::int64_t i = 0; i < length; ++i) out[begin + i] = sum[i];
+  }
+
+  template <int W>
+  KOKKOS_INLINE_FUNCTION void add(std::int64_t i) const {
+    float sum[W];
+    load_piece(sum, part(0) + i);
+    for (int p = 1; p < parts; ++p) {
+      const LanesIn<W, float> next(part(p) + i);
+      for (int j = 0; j < W; ++j) sum[j] += next[j];
+    }
+    store_piece(out + i, sum);
   }
 };
 
@@ -55,38 +75,92 @@ KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bits_of(bfloat16 x) {
 }
 KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bits_of(float16 x) { return bits_of(to_float(x)); }
 
+/// On cores: the sum of squares of the gradients of a span.
+struct GradientSquares {
+  const ParameterSpan* spans;
+  const float* gradients;
+  double* squares;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const float* const from = gradients + spans[i].offset;
+    squares[i] = sum_of_squares(spans[i].elements, [=](std::int64_t k) { return from[k]; });
+  }
+};
+
+/// On accelerators: the same by a team.
+struct GradientSquaresByTeam {
+  static constexpr int kThreads = kTeamThreads;
+  static constexpr std::size_t kSharedBytes = kTeamLanes * sizeof(double);
+  const ParameterSpan* spans;
+  const float* gradients;
+  double* squares;
+
+  struct Values {
+    const float* values;
+    KOKKOS_INLINE_FUNCTION float operator()(std::int64_t k) const { return values[k]; }
+  };
+
+  KOKKOS_FUNCTION void operator()(const device::Team& team, std::int64_t i) const {
+    const ParameterSpan span = spans[i];
+    const double sum = team_sum_of_squares(team, reinterpret_cast<double*>(team.shared()),
+                                           span.elements, Values{gradients + span.offset});
+    if (team.rank() == 0) squares[i] = sum;
+  }
+};
+
+/// Adding one to the exponent carries into the sign bit if the exponent has its maximum value.
+template <class T>
+struct FlagNonFinite {
+  static constexpr std::int64_t kBlock = device::kOnCores ? 16384 : kPiece;
+  std::int64_t n;
+  const T* x;
+  std::uint32_t* flag;
+  bool packs;  ///< whether accelerators may access a block at once
+
+  KOKKOS_INLINE_FUNCTION static std::uint32_t carry(T value) {
+    return (bits_of(value) & 0x7fffffffu) + 0x00800000u;
+  }
+
+  KOKKOS_FUNCTION void operator()(std::int64_t block) const {
+    const std::int64_t begin = block * kBlock;
+    const std::int64_t length = n - begin < kBlock ? n - begin : kBlock;
+    const T* const from = x + begin;
+    std::uint32_t carries = 0;
+    if (!device::kOnCores && packs && length == kBlock) {
+      const LanesIn<kPiece, T> in(from);
+      for (int j = 0; j < kPiece; ++j) carries |= carry(in[j]);
+    } else {
+      for (std::int64_t i = 0; i < length; ++i) carries |= carry(from[i]);
+    }
+    if ((carries & 0x80000000u) != 0) (void)Kokkos::atomic_fetch_or(flag, 1u);
+  }
+};
+
 }  // namespace
 
 void square_gradients(const device::ExecutionSpace& space, const ParameterSpan* spans,
                       std::int64_t num_spans, const float* gradients, double* squares) {
-  const auto span = KOKKOS_LAMBDA(std::int64_t i) {
-    const float* const from = gradients + spans[i].offset;
-    squares[i] = sum_of_squares(spans[i].elements, [=](std::int64_t k) { return from[k]; });
-  };
-  device::parallel("grad_squares", space, num_spans, span);
+  if constexpr (device::kOnCores) {
+    device::parallel("grad_squares", space, num_spans, GradientSquares{spans, gradients, squares});
+  } else {
+    device::parallel_teams("grad_squares", space, num_spans,
+                           GradientSquaresByTeam{spans, gradients, squares});
+  }
 }
 
 void add_parts(const device::ExecutionSpace& space, std::int64_t n, float* out, const float* others,
                std::int64_t stride, int own, int parts) {
-  const AddParts add{n, out, others, stride, own, parts};
+  const bool packs = holds_packs(out, others, others + stride);
+  const AddParts add{n, out, others, stride, own, parts, packs};
   device::parallel("add_parts", space, (n + AddParts::kBlock - 1) / AddParts::kBlock, add);
 }
 
-/// Adding one to the exponent carries into the sign bit if the exponent has its maximum value.
 template <class T>
 void flag_non_finite(const device::ExecutionSpace& space, std::int64_t n, const T* x,
                      std::uint32_t* flag) {
-  constexpr std::int64_t kBlock = 16384;
-  const auto check = KOKKOS_LAMBDA(std::int64_t block) {
-    const std::int64_t begin = block * kBlock;
-    const std::int64_t length = n - begin < kBlock ? n - begin : kBlock;
-    const T* from = x + begin;
-    std::uint32_t carries = 0;
-    for (std::int64_t i = 0; i < length; ++i)
-      carries |= (bits_of(from[i]) & 0x7fffffffu) + 0x00800000u;
-    if ((carries & 0x80000000u) != 0) (void)Kokkos::atomic_fetch_or(flag, 1u);
-  };
-  device::parallel("flag_non_finite", space, (n + kBlock - 1) / kBlock, check);
+  using Flag = FlagNonFinite<T>;
+  device::parallel("flag_non_finite", space, (n + Flag::kBlock - 1) / Flag::kBlock,
+                   Flag{n, x, flag, holds_packs(x)});
 }
 
 MILLRACE_INSTANTIATE(flag_non_finite)

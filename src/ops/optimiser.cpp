@@ -1,184 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/optimiser.hpp"
 
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <type_traits>
 
-#include "core/random_sequence.hpp"
 #include "device/compat.hpp"
 #include "ops/instantiate.hpp"
 #include "ops/sum_of_squares.hpp"
-#include "ops/tiling.hpp"
+#include "ops/team_sums.hpp"
+#include "ops/update_pieces.hpp"
 #include "ops/update_rules/adam.hpp"
 #include "ops/update_rules/momentum.hpp"
 #include "ops/update_rules/rmsprop.hpp"
+#include "ops/update_spans.hpp"
 
 namespace millrace::ops {
 namespace {
 
-// Each precision has a storage class, which determines how float32 results are rounded and stored.
-
-/// Kinds of stored values of an element; each has its own random numbers.
-constexpr int kWeight = 0;
-constexpr int kVelocity = 1;
-constexpr int kMeanSquare = 2;
-constexpr int kStoredValues = 3;
-
-/// Random numbers for a span, kElements at a time. Random blocks cost more than the update itself,
-/// so they only seed kSequences sequences for each kind of stored value. In every 2 * kSequences
-/// neighboring elements, the two halves of a number of sequence q go to elements 2 q and 2 q + 1.
-struct Draws {
-  static constexpr int kSequences = 16;
-  static constexpr std::int64_t kElements = 512;
-  std::uint32_t state[kStoredValues][4][kSequences];
-  std::uint16_t noise[kStoredValues][kElements];
-
-  KOKKOS_FORCEINLINE_FUNCTION void start(int stored, const ParameterSpan& span,
-                                         std::uint64_t step) {
-    auto& s = state[stored];
-    const auto first = static_cast<std::uint64_t>(span.first / kSpanElements * kSequences);
-    const RandomStream stream = span.rounding;
-    MILLRACE_SIMD
-    for (int q = 0; q < kSequences; ++q) {
-      const std::uint64_t counter =
-          (first + static_cast<std::uint64_t>(q)) * 4 + static_cast<std::uint64_t>(stored);
-      const RandomBlock x = stream.block(step, counter);
-      s[0][q] = x[0];
-      s[1][q] = x[1];
-      s[2][q] = x[2];
-      s[3][q] = x[3];
-    }
-  }
-
-  /// Generates random numbers for the next `elements` elements: kElements of them, except at the
-  /// end of the span.
-  KOKKOS_FORCEINLINE_FUNCTION void draw(int stored, std::int64_t elements) {
-    auto& s = state[stored];
-    for (std::int64_t k = 0; k < elements; k += 2 * kSequences) {
-      std::uint16_t* const to = noise[stored] + k;
-      MILLRACE_SIMD
-      for (int q = 0; q < kSequences; ++q) {
-        const std::uint32_t number = next_in_sequence(s[0][q], s[1][q], s[2][q], s[3][q]);
-        memcpy(to + 2 * q, &number, sizeof number);
-      }
-    }
-  }
-};
-static_assert(kSpanElements % Draws::kElements == 0);
-static_assert(Draws::kElements % (2 * Draws::kSequences) == 0);
-static_assert(std::endian::native == std::endian::little,
-              "the lower half of a number must come first in memory");
-
-/// Stores values rounded to nearest even; float32 is stored unchanged.
-template <class M>
-struct Nearest {
-  using Master = M;
-  static constexpr std::int64_t kStretch = kSpanElements;
-  KOKKOS_FORCEINLINE_FUNCTION void start(int, const ParameterSpan&, std::uint64_t) {}
-  KOKKOS_FORCEINLINE_FUNCTION void draw(int, std::int64_t) {}
-  KOKKOS_FORCEINLINE_FUNCTION M store(int, std::int64_t, float x) const { return store_as<M>(x); }
-};
-
-template <class M>
-struct Stochastic {
-  using Master = M;
-  static constexpr std::int64_t kStretch = Draws::kElements;
-  Draws draws;
-  KOKKOS_FORCEINLINE_FUNCTION void start(int stored, const ParameterSpan& span,
-                                         std::uint64_t step) {
-    draws.start(stored, span, step);
-  }
-  KOKKOS_FORCEINLINE_FUNCTION void draw(int stored, std::int64_t elements) {
-    draws.draw(stored, elements);
-  }
-  KOKKOS_FORCEINLINE_FUNCTION M store(int stored, std::int64_t k, float x) const {
-    return store_stochastic<M>(x, draws.noise[stored][k]);
-  }
-};
-
-/// Writes the float32 copy of 16-bit weights that kernels read as float32.
-template <class M>
-KOKKOS_FORCEINLINE_FUNCTION void widen_vector(const UpdateArrays<M>& a, const ParameterSpan& span) {
-  if (std::is_same_v<M, float> || span.vector < 0) return;
-  const M* from = a.weights + span.offset;
-  float* to = a.vectors + span.vector;
-  MILLRACE_SIMD
-  for (std::int64_t k = 0; k < span.elements; ++k) to[k] = to_float(from[k]);
-}
-
-/// Updates one span. Copy is the type of the weights' copy; float means no copy.
-template <class Rule, class Storage, class Copy = float>
-struct UpdateSpan {
-  using M = typename Storage::Master;
-  Update update;
-  UpdateArrays<M> arrays;
-
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const ParameterSpan span = arrays.spans[i];
-    const float ratio = Rule::kAdapts && span.adapts ? arrays.ratios[span.tensor] : 1.0f;
-    Storage storage;
-    for (int stored = 0; stored <= Rule::kSlots; ++stored) storage.start(stored, span, update.step);
-    for (std::int64_t begin = 0; begin < span.elements; begin += Storage::kStretch) {
-      const std::int64_t left = span.elements - begin;
-      const std::int64_t elements = left < Storage::kStretch ? left : Storage::kStretch;
-      for (int stored = 0; stored <= Rule::kSlots; ++stored) storage.draw(stored, elements);
-      stretch(storage, span, begin, elements, ratio);
-    }
-    widen_vector(arrays, span);
-  }
-
-  KOKKOS_FORCEINLINE_FUNCTION void stretch(const Storage& storage, const ParameterSpan& span,
-                                           std::int64_t begin, std::int64_t elements,
-                                           float ratio) const {
-    const Update u = update;  // a local copy, so that stores to the arrays cannot alias it
-    const float decay = span.decays ? u.weight_decay : 0.0f;
-    const std::int64_t first = span.offset + begin;
-    M* const weights = arrays.weights + first;
-    M* const velocity = Rule::kSlots > 0 ? arrays.velocity + (first - arrays.first_slot) : nullptr;
-    M* const mean_square =
-        Rule::kSlots > 1 ? arrays.mean_square + (first - arrays.first_slot) : nullptr;
-    const float* const gradients = arrays.gradients + first;
-    constexpr bool kCopies = !std::is_same_v<Copy, float>;
-    Copy* const copy = kCopies ? reinterpret_cast<Copy*>(arrays.copy) + first : nullptr;
-    MILLRACE_SIMD
-    for (std::int64_t k = 0; k < elements; ++k) {
-      const float w = to_float(weights[k]);
-      const float rounded = rounded_as<M>(gradients[k] * u.gradient_scale);
-      const float g = Rule::kDecouplesDecay ? rounded : rounded + decay * w;
-      SlotValues slots;
-      if constexpr (Rule::kSlots > 0) slots.velocity = to_float(velocity[k]);
-      if constexpr (Rule::kSlots > 1) slots.mean_square = to_float(mean_square[k]);
-      float change = Rule::step(u, slots, g, ratio);
-      if constexpr (Rule::kDecouplesDecay) change += u.rate * decay * w;
-      const float updated = w - change;
-      weights[k] = storage.store(kWeight, k, updated);
-      if constexpr (Rule::kSlots > 0) velocity[k] = storage.store(kVelocity, k, slots.velocity);
-      if constexpr (Rule::kSlots > 1)
-        mean_square[k] = storage.store(kMeanSquare, k, slots.mean_square);
-      if constexpr (kCopies) copy[k] = store_as<Copy>(updated);
-    }
-  }
-};
-
-/// Updates the copies of a span's weights.
-template <class M, class Copy>
-struct RefreshSpan {
-  UpdateArrays<M> a;
-
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const ParameterSpan span = a.spans[i];
-    widen_vector(a, span);
-    if (a.copy == nullptr) return;
-    const M* from = a.weights + span.offset;
-    Copy* to = reinterpret_cast<Copy*>(a.copy) + span.offset;
-    MILLRACE_SIMD
-    for (std::int64_t k = 0; k < span.elements; ++k) to[k] = store_as<Copy>(to_float(from[k]));
-  }
-};
-
-/// Sums of squares of a span's weights and gradients, for LARS.
+/// On cores: sums of squares of a span's weights and gradients, for LARS.
 template <class M>
 struct SquaresOfSpan {
   float scale;
@@ -197,23 +36,62 @@ struct SquaresOfSpan {
   }
 };
 
-/// Computes a tensor's ratio from the sums of its spans, which are added in place as a tree.
+/// On accelerators: the same by a team.
+template <class M>
+struct SquaresByTeam {
+  static constexpr int kThreads = kTeamThreads;
+  static constexpr std::size_t kSharedBytes = 2 * kTeamLanes * sizeof(double);
+  float scale;
+  UpdateArrays<M> a;
+
+  struct Weights {
+    const M* values;
+    KOKKOS_INLINE_FUNCTION float operator()(std::int64_t k) const { return to_float(values[k]); }
+  };
+  struct Gradients {
+    const float* values;
+    float scale;
+    KOKKOS_INLINE_FUNCTION float operator()(std::int64_t k) const {
+      return rounded_as<M>(values[k] * scale);
+    }
+  };
+
+  KOKKOS_FUNCTION void operator()(const device::Team& team, std::int64_t i) const {
+    const ParameterSpan span = a.spans[i];
+    if (!span.adapts) return;
+    auto* const lanes = reinterpret_cast<double*>(team.shared());
+    const double weights =
+        team_sum_of_squares(team, lanes, span.elements, Weights{a.weights + span.offset});
+    const double gradients = team_sum_of_squares(team, lanes + kTeamLanes, span.elements,
+                                                 Gradients{a.gradients + span.offset, scale});
+    if (team.rank() != 0) return;
+    a.squares[2 * i] = weights;
+    a.squares[2 * i + 1] = gradients;
+  }
+};
+
+/// Computes a tensor's ratio from the sums of its spans, which a team adds in place as a tree.
 template <class M>
 struct LarsRatio {
+  static constexpr int kThreads = kTeamThreads;
+  static constexpr std::size_t kSharedBytes = sizeof(double);  // not used
   Update u;
   UpdateArrays<M> a;
 
-  KOKKOS_FUNCTION void operator()(std::int64_t t) const {
+  KOKKOS_FUNCTION void operator()(const device::Team& team, std::int64_t t) const {
     const TensorSpans tensor = a.tensors[t];
     if (!a.spans[tensor.first].adapts) return;
     double* const sums = a.squares + 2 * tensor.first;
     for (std::int64_t step = 1; step < tensor.spans; step *= 2) {
-      for (std::int64_t i = 0; i + step < tensor.spans; i += 2 * step) {
+      for (std::int64_t i = 2 * step * team.rank(); i + step < tensor.spans;
+           i += 2 * step * team.size()) {
         sums[2 * i] += sums[2 * (i + step)];
         sums[2 * i + 1] += sums[2 * (i + step) + 1];
       }
+      team.wait();
     }
-    a.ratios[t] = ratio(sqrt(sums[0]), sqrt(sums[1]), a.spans[tensor.first].decays);
+    if (team.rank() == 0)
+      a.ratios[t] = ratio(sqrt(sums[0]), sqrt(sums[1]), a.spans[tensor.first].decays);
   }
 
   KOKKOS_FUNCTION float ratio(double weights, double gradients, bool decays) const {
@@ -224,23 +102,52 @@ struct LarsRatio {
   }
 };
 
+template <class M>
+void lars_ratios(const device::ExecutionSpace& space, const Update& u, const UpdateArrays<M>& a) {
+  if constexpr (device::kOnCores) {
+    device::parallel("lars_squares", space, a.num_spans, SquaresOfSpan<M>{u.gradient_scale, a});
+  } else {
+    device::parallel_teams("lars_squares", space, a.num_spans,
+                           SquaresByTeam<M>{u.gradient_scale, a});
+  }
+  device::parallel_teams("lars_ratio", space, a.num_tensors, LarsRatio<M>{u, a});
+}
+
+template <class Rule, bool kStochastic, class Copy, std::size_t kLabelSize, class M>
+void update(const char (&label)[kLabelSize], const device::ExecutionSpace& space, const Update& u,
+            const UpdateArrays<M>& a) {
+  if constexpr (device::kOnCores) {
+    using Storage = std::conditional_t<kStochastic, Stochastic<M>, Nearest<M>>;
+    device::parallel(label, space, a.num_spans, UpdateSpan<Rule, Storage, Copy>{u, a});
+  } else {
+    using Piece = UpdatePiece<Rule, M, kStochastic, Copy>;
+    device::parallel(label, space, a.num_spans * kPiecesOfSpan,
+                     Pieces<Piece>{{u, a}, a.spans, holds_packs(a)});
+  }
+}
+
 /// A rule without a row in the table, or with other slots than its row, does not compile.
 template <UpdateRule kRule, class Rule, std::size_t kLabelSize, class M>
 void launch(const char (&label)[kLabelSize], const device::ExecutionSpace& space, const Update& u,
             const UpdateArrays<M>& a) {
   static_assert(row_of(kRule).slots.size() == Rule::kSlots);
   if constexpr (std::is_same_v<M, float>) {
-    if (a.copy != nullptr && a.copy_type == DType::F16)
-      return device::parallel(label, space, a.num_spans,
-                              UpdateSpan<Rule, Nearest<M>, float16>{u, a});
-    if (a.copy != nullptr)
-      return device::parallel(label, space, a.num_spans,
-                              UpdateSpan<Rule, Nearest<M>, bfloat16>{u, a});
-    device::parallel(label, space, a.num_spans, UpdateSpan<Rule, Nearest<M>>{u, a});
+    if (a.copy == nullptr) return update<Rule, false, float>(label, space, u, a);
+    if (a.copy_type == DType::F16) return update<Rule, false, float16>(label, space, u, a);
+    update<Rule, false, bfloat16>(label, space, u, a);
   } else {
-    if (a.stochastic)
-      return device::parallel(label, space, a.num_spans, UpdateSpan<Rule, Stochastic<M>>{u, a});
-    device::parallel(label, space, a.num_spans, UpdateSpan<Rule, Nearest<M>>{u, a});
+    if (a.stochastic) return update<Rule, true, float>(label, space, u, a);
+    update<Rule, false, float>(label, space, u, a);
+  }
+}
+
+template <class Copy, class M>
+void refresh(const device::ExecutionSpace& space, const UpdateArrays<M>& a) {
+  if constexpr (device::kOnCores) {
+    device::parallel("refresh_copies", space, a.num_spans, RefreshSpan<M, Copy>{a});
+  } else {
+    device::parallel("refresh_copies", space, a.num_spans * kPiecesOfSpan,
+                     Pieces<RefreshPiece<M, Copy>>{{a}, a.spans, holds_packs(a)});
   }
 }
 
@@ -261,8 +168,7 @@ void update_weights(const device::ExecutionSpace& space, UpdateRule rule, const 
     case UpdateRule::RmsProp:
       return launch<UpdateRule::RmsProp, RmsProp>("rmsprop", space, u, a);
     case UpdateRule::Lars:
-      device::parallel("lars_squares", space, a.num_spans, SquaresOfSpan<M>{u.gradient_scale, a});
-      device::parallel("lars_ratio", space, a.num_tensors, LarsRatio<M>{u, a});
+      lars_ratios(space, u, a);
       return launch<UpdateRule::Lars, RateInside<true>>("lars", space, u, a);
     case UpdateRule::Adam:
       return launch<UpdateRule::Adam, AdamRule<false>>("adam", space, u, a);
@@ -274,10 +180,8 @@ void update_weights(const device::ExecutionSpace& space, UpdateRule rule, const 
 template <class M>
 void refresh_copies(const device::ExecutionSpace& space, const UpdateArrays<M>& a) {
   if (a.copy == nullptr && a.vectors == nullptr) return;
-  if (a.copy_type == DType::F16)
-    device::parallel("refresh_copies", space, a.num_spans, RefreshSpan<M, float16>{a});
-  else
-    device::parallel("refresh_copies", space, a.num_spans, RefreshSpan<M, bfloat16>{a});
+  if (a.copy_type == DType::F16) return refresh<float16>(space, a);
+  refresh<bfloat16>(space, a);
 }
 
 MILLRACE_INSTANTIATE(update_weights)

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "tests/ops/device_values.hpp"
 
@@ -546,39 +545,6 @@ void expect_rounded_copies(UpdateRule rule) {
 TEST_P(UpdateRuleTest, StoresTheCopyAsItGoes) {
   expect_rounded_copies<bfloat16>(GetParam());
   expect_rounded_copies<float16>(GetParam());
-}
-
-// ---- check for non-finite values ----------------------------------------------------------------
-
-template <class T>
-bool flagged(Values values) {
-  values.push_back(std::numeric_limits<double>::infinity());  // past the end
-  DeviceValues<T> device(values);
-  DeviceValues<float> flag(Values(1, 0.0));
-  const device::ExecutionSpace space;
-  auto* word = reinterpret_cast<std::uint32_t*>(flag.raw());
-  flag_non_finite(space, std::ssize(values) - 1, device.data(), word);
-  const std::vector<std::byte> bits = flag.bits();
-  return std::any_of(bits.begin(), bits.end(), [](std::byte b) { return b != std::byte{0}; });
-}
-
-TEST(FlagNonFinite, FindsOneAnywhere) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  constexpr std::size_t kSize = 40'000;
-  Values values(kSize, 1.0);
-  values[1] = wide(std::numeric_limits<float>::denorm_min());
-  values[2] = -3.0e38;
-  EXPECT_FALSE(flagged<float>(values));
-  EXPECT_FALSE(flagged<bfloat16>(values));
-  EXPECT_FALSE(flagged<float>({}));
-  for (const double bad : {kInfinity, -kInfinity, std::nan("")}) {
-    for (const std::size_t place : {std::size_t{0}, std::size_t{16383}, kSize - 1}) {
-      Values broken = values;
-      broken[place] = bad;
-      EXPECT_TRUE(flagged<float>(broken)) << bad << " at " << place;
-      EXPECT_TRUE(flagged<bfloat16>(broken)) << bad << " at " << place;
-    }
-  }
 }
 
 }  // namespace
