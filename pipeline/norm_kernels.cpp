@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/elementwise.hpp"
+#include "ops/norm.hpp"
 #include "pipeline/kernels.hpp"
 #include "pipeline/op_shapes.hpp"
 
@@ -67,11 +67,8 @@ auto reduce_arguments(const Binding& b, const ops::NormShape& shape) {
 Kernel backward_weight(const Binding& b, std::int64_t channels) {
   float* dgamma = b.parameters.gradient(parameter(b, ParameterRole::Gamma));
   float* dbeta = b.parameters.gradient(parameter(b, ParameterRole::Beta));
-  const auto sums = b.operand<float>(Role::Sums);
-  return [=](const device::ExecutionSpace& space, const RunContext& c) {
-    ops::accumulate(space, dgamma, sums(c), channels, c.first);
-    ops::accumulate(space, dbeta, sums(c) + channels, channels, c.first);
-  };
+  return calling(ops::add_parameter_gradients, channels, dgamma, dbeta,
+                 b.operand<float>(Role::Sums), [](const RunContext& c) { return c.first; });
 }
 
 template <class T>

@@ -143,7 +143,7 @@ void Parameters::add_parameter(std::size_t at, bool own) {
   std::int64_t& end = parameter.trainable() ? trainable_elements_ : state_elements_;
   offsets_[at] = end;
   end += padded(parameter.elements());
-  if (!parameter.trainable()) return;
+  if (!parameter.trainable()) return add_running_spans(parameter, offsets_[at]);
   if (narrow() && parameter.role != models::ParameterRole::Kernel) {
     vectors_at_[at] = vector_elements_;
     vector_elements_ += padded(parameter.elements());
@@ -155,6 +155,15 @@ void Parameters::add_parameter(std::size_t at, bool own) {
     ops::ParameterSpan& span = spans_[static_cast<std::size_t>(s)];
     span.vector = vectors_at_[at] + span.first;
   }
+}
+
+void Parameters::add_running_spans(const Parameter& parameter, std::int64_t offset) {
+  const auto& norm = std::get<models::BatchNorm>(graph_->op(parameter.op).kind);
+  for (std::int64_t at = 0; at < parameter.elements(); at += ops::kRunningElements)
+    running_spans_.push_back({.offset = offset + at,
+                              .elements = static_cast<std::int32_t>(
+                                  std::min(ops::kRunningElements, parameter.elements() - at)),
+                              .decay = static_cast<float>(norm.decay)});
 }
 
 void Parameters::add_frozen(std::size_t at) {
@@ -213,6 +222,7 @@ std::int64_t Parameters::lay_out(std::byte* memory) {
     rounded_averages_ = taker.take_bytes(learning_elements_ * master);
   flag_ = taker.take<std::uint32_t>(2);
   device_spans_ = taker.copy(spans_);
+  device_running_spans_ = taker.copy(running_spans_);
   if (options_.clips || options_.rule == UpdateRule::Lars)
     squares_ = taker.take<double>(2 * own_spans_);
   if (options_.rule == UpdateRule::Lars) {
@@ -364,13 +374,8 @@ void Parameters::update(const device::ExecutionSpace& space, const ops::Update& 
   device::dispatch(options_.precision.master, [&]<class M>() {
     ops::update_weights(space, options_.rule, update, arrays<M>(Which::Own));
   });
-  for (const ParameterId id : ids_) {
-    const Parameter& parameter = graph_->parameter(id);
-    if (parameter.trainable()) continue;
-    const auto& norm = std::get<models::BatchNorm>(graph_->op(parameter.op).kind);
-    ops::update_running(space, parameter.elements(), value(id), running_sum(id),
-                        static_cast<float>(norm.decay), micro_batches);
-  }
+  ops::update_running(space, device_running_spans_, std::ssize(running_spans_), state_, sums_,
+                      micro_batches);
 }
 
 }  // namespace millrace::pipeline

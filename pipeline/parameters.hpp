@@ -12,6 +12,7 @@
 #include "core/update_rule.hpp"
 #include "device/arena.hpp"
 #include "models/graph.hpp"
+#include "ops/norm.hpp"
 #include "ops/optimiser.hpp"
 #include "pipeline/program.hpp"
 
@@ -150,6 +151,7 @@ class Parameters {
   void add_parameter(std::size_t at, bool own);
   void add_frozen(std::size_t at);
   void add_spans(const models::Parameter& parameter, std::int64_t offset, bool own);
+  void add_running_spans(const models::Parameter& parameter, std::int64_t offset);
   std::int64_t lay_out(std::byte* memory);
   void copy_masters(const device::ExecutionSpace& space) const;
   void round_averages(const device::ExecutionSpace& space) const;
@@ -172,7 +174,8 @@ class Parameters {
   std::vector<ops::ParameterSpan> spans_;
   std::vector<ops::TensorSpans> tensors_;  ///< owned tensors, in spans from the first own span
   std::vector<models::ParameterId> own_;   ///< by owned tensor
-  std::vector<double> span_squares_;       ///< host copy of squares_, where gradients are clipped
+  std::vector<ops::RunningSpan> running_spans_;
+  std::vector<double> span_squares_;  ///< host copy of squares_, where gradients are clipped
   std::int64_t first_own_span_ = 0;
   std::int64_t own_spans_ = 0;
   // Padded:
@@ -197,6 +200,7 @@ class Parameters {
   std::uint32_t* flag_ = nullptr;
   const ops::ParameterSpan* device_spans_ = nullptr;
   const ops::TensorSpans* device_tensors_ = nullptr;
+  const ops::RunningSpan* device_running_spans_ = nullptr;
   double* squares_ = nullptr;
   float* ratios_ = nullptr;
 };

@@ -142,8 +142,24 @@ void norm_backward_apply(const device::ExecutionSpace& space, const NormShape& s
                          const float* statistics, const float* gamma, const float* beta,
                          Activation fn);
 
-/// moving = decay * moving + (1 - decay) * sums / micro_batches. For both mean and variance.
-void update_running(const device::ExecutionSpace& space, std::int64_t channels, float* moving,
-                    const float* sums, float decay, std::int64_t micro_batches);
+/// dgamma and dbeta += the gradients of one micro-batch, which lie one after the other in `sums`;
+/// or they are set to them if `first`. In one launch.
+void add_parameter_gradients(const device::ExecutionSpace& space, std::int64_t channels,
+                             float* dgamma, float* dbeta, const float* sums, bool first);
+
+/// A range of the flat array of running statistics with the same decay.
+struct RunningSpan {
+  std::int64_t offset = 0;  ///< in elements
+  std::int32_t elements = 0;
+  float decay = 0.0f;
+};
+/// Maximum number of elements of a RunningSpan.
+inline constexpr std::int64_t kRunningElements = 256;
+
+/// moving = decay * moving + (1 - decay) * sums / micro_batches in all spans of the flat arrays, in
+/// one launch. For means and variances.
+void update_running(const device::ExecutionSpace& space, const RunningSpan* spans,
+                    std::int64_t num_spans, float* moving, const float* sums,
+                    std::int64_t micro_batches);
 
 }  // namespace millrace::ops

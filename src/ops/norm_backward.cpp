@@ -203,6 +203,19 @@ struct OfChannel {
   }
 };
 
+/// Adds the gradients of a micro-batch to those of the step.
+struct AddParameterGradients {
+  std::int64_t channels;
+  float* dgamma;
+  float* dbeta;
+  const float* sums;  ///< of gamma, then of beta
+  bool first;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    float* const total = i < channels ? dgamma + i : dbeta + (i - channels);
+    *total = first ? sums[i] : *total + sums[i];
+  }
+};
+
 template <class T, Activation kFn>
 struct BackwardApply {
   Tiling t;
@@ -335,6 +348,12 @@ void norm_backward_apply(const ExecutionSpace& space, const NormShape& shape, T*
              BackwardApply<T, kFn>{shape.tiling, dx, dz_or_dy, x, coefficients, statistics, gamma,
                                    beta});
   });
+}
+
+void add_parameter_gradients(const ExecutionSpace& space, std::int64_t channels, float* dgamma,
+                             float* dbeta, const float* sums, bool first) {
+  parallel("norm dw", space, 2 * channels,
+           AddParameterGradients{channels, dgamma, dbeta, sums, first});
 }
 
 MILLRACE_INSTANTIATE(norm_backward_reduce)

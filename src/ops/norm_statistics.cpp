@@ -169,6 +169,30 @@ JoinedChunks moments_of_chunks(const ExecutionSpace& space, const NormShape& sha
   return {shape, join.coarse, join.joined};
 }
 
+/// A work item is a span on cores and an element on accelerators, where those past a span's end do
+/// nothing.
+struct UpdateRunning {
+  const RunningSpan* spans;
+  float* moving;
+  const float* sums;
+  float micro_batches;
+
+  KOKKOS_INLINE_FUNCTION void element(const RunningSpan& span, std::int64_t k) const {
+    const float weight = (1.0f - span.decay) / micro_batches;
+    const std::int64_t i = span.offset + k;
+    moving[i] = span.decay * moving[i] + weight * sums[i];
+  }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    if constexpr (device::kOnCores) {
+      const RunningSpan span = spans[i];
+      for (std::int64_t k = 0; k < span.elements; ++k) element(span, k);
+    } else {
+      const RunningSpan span = spans[i / kRunningElements];
+      if (i % kRunningElements < span.elements) element(span, i % kRunningElements);
+    }
+  }
+};
+
 }  // namespace
 
 NormShape batch_norm_shape(std::int64_t rows, std::int64_t channels) {
@@ -246,13 +270,10 @@ void norm_statistics_from_running(const ExecutionSpace& space, std::int64_t chan
   parallel("norm running", space, channels, channel);
 }
 
-void update_running(const ExecutionSpace& space, std::int64_t channels, float* moving,
-                    const float* sums, float decay, std::int64_t micro_batches) {
-  const float weight = (1.0f - decay) / static_cast<float>(micro_batches);
-  const auto channel = KOKKOS_LAMBDA(std::int64_t c) {
-    moving[c] = decay * moving[c] + weight * sums[c];
-  };
-  parallel("norm update", space, channels, channel);
+void update_running(const ExecutionSpace& space, const RunningSpan* spans, std::int64_t num_spans,
+                    float* moving, const float* sums, std::int64_t micro_batches) {
+  const UpdateRunning update{spans, moving, sums, static_cast<float>(micro_batches)};
+  parallel("norm update", space, num_spans * (device::kOnCores ? 1 : kRunningElements), update);
 }
 
 MILLRACE_INSTANTIATE(norm_statistics)

@@ -243,14 +243,51 @@ TEST(RunningStatistics, SumsOfMicroBatches) {
   }
   EXPECT_TRUE(close_to(mean.values(), mean_expected, 1e-6));
   EXPECT_TRUE(close_to(variance.values(), variance_expected, 1e-6));
+}
 
-  DeviceValues<float> moving(Values{1, 2, 3, 4, 5});
-  update_running(space, s.channels, moving.data(), mean.data(), 0.9f, 3);
-  Values expected;
-  for (std::size_t c = 0; c < 5; ++c) {
-    expected.push_back(0.9 * static_cast<double>(c + 1) + 0.1 * mean_expected[c] / 3.0);
+// Two tensors of different decay; the second has more than one span. What lies between them stays.
+TEST(RunningStatistics, MoveBySpan) {
+  constexpr std::int64_t kFirst = 5;
+  constexpr std::int64_t kSecond = 8;  // offset of the second
+  constexpr std::int64_t kElements = kSecond + kRunningElements + 3;
+  const std::vector<RunningSpan> spans = {
+      {.offset = 0, .elements = kFirst, .decay = 0.9f},
+      {.offset = kSecond, .elements = kRunningElements, .decay = 0.5f},
+      {.offset = kSecond + kRunningElements, .elements = 3, .decay = 0.5f}};
+  const Values before = random_as<float>(kElements, 1);
+  const Values sums = random_as<float>(kElements, 2);
+  DeviceValues<float> moving(before), sums_device(sums);
+  const DeviceRecords<RunningSpan> records(spans);
+  const device::ExecutionSpace space;
+  update_running(space, records.data(), std::ssize(spans), moving.data(), sums_device.data(), 3);
+  device::fence(space);
+  Values expected = before;
+  for (std::int64_t i = 0; i < kElements; ++i) {
+    if (i >= kFirst && i < kSecond) continue;
+    const float decay = i < kFirst ? 0.9f : 0.5f;
+    const float weight = (1.0f - decay) / 3.0f;
+    const auto k = static_cast<std::size_t>(i);
+    expected[k] = static_cast<double>(decay * static_cast<float>(before[k]) +
+                                      weight * static_cast<float>(sums[k]));
   }
-  EXPECT_TRUE(close_to(moving.values(), expected, 1e-6));
+  EXPECT_EQ(moving.values(), expected);
+}
+
+TEST(NormParameterGradients, AreAddedInOrder) {
+  constexpr std::int64_t kChannels = 5;
+  const Values first = random_as<float>(2 * kChannels, 1);
+  const Values second = random_as<float>(2 * kChannels, 2);
+  DeviceValues<float> dgamma(kChannels), dbeta(kChannels), sums(first), more(second);
+  const device::ExecutionSpace space;
+  add_parameter_gradients(space, kChannels, dgamma.data(), dbeta.data(), sums.data(), true);
+  add_parameter_gradients(space, kChannels, dgamma.data(), dbeta.data(), more.data(), false);
+  device::fence(space);
+  Values total = dgamma.values();
+  const Values beta = dbeta.values();
+  total.insert(total.end(), beta.begin(), beta.end());
+  for (std::size_t i = 0; i < total.size(); ++i)
+    EXPECT_EQ(total[i],
+              static_cast<double>(static_cast<float>(first[i]) + static_cast<float>(second[i])));
 }
 
 TEST(RunningStatistics, OfOneRowHasNoDivisionByZero) {

@@ -312,8 +312,10 @@ void set_running(Call& call, std::size_t input, DeviceValues<float>& sums, doubl
   sums.assign(corrected);
   const OnnxTensor& old = call.input(input);
   DeviceValues<float> moving(old.values);
-  update_running(call.space, product(old.dims), moving.data(), sums.data(),
-                 call.node.attribute<float>("momentum", 0.9f), 1);
+  const DeviceRecords<RunningSpan> span({{.offset = 0,
+                                          .elements = static_cast<std::int32_t>(product(old.dims)),
+                                          .decay = call.node.attribute<float>("momentum", 0.9f)}});
+  update_running(call.space, span.data(), 1, moving.data(), sums.data(), 1);
   device::fence(call.space);
   call.set_output(input - 2, {old.dims, moving.values()});
 }

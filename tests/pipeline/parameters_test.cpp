@@ -118,10 +118,14 @@ TEST(Parameters, SixteenBitsTakeExactlyTheirBytes) {
   const std::int64_t state =
       padded_elements(graph, 32, [](const models::Parameter& p) { return !p.trainable(); });
   std::int64_t spans = 0;
-  for (const models::Parameter& p : graph.parameters)
+  std::int64_t running_spans = 0;  // all statistics of this network have one
+  for (const models::Parameter& p : graph.parameters) {
     if (p.trainable()) spans += (p.elements() + ops::kSpanElements - 1) / ops::kSpanElements;
+    if (!p.trainable()) ++running_spans;
+  }
   const std::int64_t tables =
-      device::aligned(spans * static_cast<std::int64_t>(sizeof(ops::ParameterSpan))) + 64;
+      device::aligned(spans * static_cast<std::int64_t>(sizeof(ops::ParameterSpan))) +
+      device::aligned(running_spans * static_cast<std::int64_t>(sizeof(ops::RunningSpan))) + 64;
   for (const std::int64_t slots : {0, 1, 2}) {
     const UpdateRule rule = slots == 0   ? UpdateRule::Sgd
                             : slots == 1 ? UpdateRule::Momentum
