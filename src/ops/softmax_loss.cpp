@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/softmax_loss.hpp"
 
-#include "ops/instantiate.hpp"
-
 #include <cmath>
+
+#include "ops/instantiate.hpp"
+#include "ops/team_sums.hpp"
 
 namespace millrace::ops {
 namespace {
 
 using device::ExecutionSpace;
 using device::parallel;
+using device::parallel_teams;
 
 /// The labels of a sample's target with their weights, which sum to 1.
 struct Sources {
@@ -39,6 +41,68 @@ KOKKOS_INLINE_FUNCTION Sources sources_of(std::int64_t n, const std::int32_t* la
   return s;
 }
 
+/// The targets of a shape.
+struct Targets {
+  float on;
+  float off;
+};
+
+template <class T>
+struct LossArrays {
+  float* loss;
+  std::int32_t* rank;
+  const T* logits;
+  const std::int32_t* labels;
+  const ImageMixing* mixing;
+  std::int64_t classes;
+  Targets targets;
+
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION bool is_ahead(std::int64_t k, float z, std::int32_t label,
+                                                     float own) const {
+    return z > own || (!(z < own) && k < label);
+  }
+  KOKKOS_INLINE_FUNCTION void store_padding(std::int64_t n) const {
+    loss[n] = 0.0f;
+    rank[n] = static_cast<std::int32_t>(classes);
+  }
+  /// From the sums over the classes of exp(z - top) and of z - top.
+  KOKKOS_INLINE_FUNCTION void store(std::int64_t n, float top, float total, float sum,
+                                    std::int32_t ahead) const {
+    const T* const row = logits + n * classes;
+    const float log_total = std::log(total);
+    const Sources sources = sources_of(n, labels, mixing);
+    float log_labels = 0.0f;  // weighted mean over the sources
+    for (int i = 0; i < sources.count; ++i)
+      log_labels += sources.weight[i] * (to_float(row[sources.label[i]]) - top - log_total);
+    const float log_all = sum - static_cast<float>(classes) * log_total;
+    loss[n] = -(targets.on * log_labels + targets.off * (log_all - log_labels));
+    rank[n] = ahead;
+  }
+};
+
+template <class T>
+struct GradientArrays {
+  T* dlogits;
+  const T* logits;
+  const std::int32_t* labels;
+  const ImageMixing* mixing;
+  std::int64_t classes;
+  Targets targets;
+  float scale;
+
+  KOKKOS_INLINE_FUNCTION void store(const Sources& sources, std::int64_t n, std::int64_t k,
+                                    float top, float total) const {
+    const float p = std::exp(to_float(logits[n * classes + k]) - top) / total;
+    float share = 0.0f;  // total weight of the labels of this class
+    for (int i = 0; i < sources.count; ++i)
+      share += sources.label[i] == k ? sources.weight[i] : 0.0f;
+    const float target = share * targets.on + (1.0f - share) * targets.off;
+    dlogits[n * classes + k] = store_as<T>((p - target) * scale);
+  }
+};
+
+// ---- on cores: a work item is a row
+
 template <class T>
 KOKKOS_INLINE_FUNCTION float largest(const T* row, std::int64_t classes) {
   float top = to_float(row[0]);
@@ -48,6 +112,151 @@ KOKKOS_INLINE_FUNCTION float largest(const T* row, std::int64_t classes) {
   }
   return top;
 }
+
+template <class T>
+struct LossOfRow {
+  LossArrays<T> a;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t n) const {
+    const T* const row = a.logits + n * a.classes;
+    const std::int32_t label = a.labels[n];
+    if (label < 0) return a.store_padding(n);
+    const float top = largest(row, a.classes);
+    const float own = to_float(row[label]);
+    float total = 0.0f;
+    float sum = 0.0f;
+    std::int32_t ahead = 0;
+    for (std::int64_t k = 0; k < a.classes; ++k) {
+      const float z = to_float(row[k]);
+      total += std::exp(z - top);
+      sum += z - top;
+      ahead += a.is_ahead(k, z, label, own) ? 1 : 0;
+    }
+    a.store(n, top, total, sum, ahead);
+  }
+};
+
+template <class T>
+struct GradientOfRow {
+  GradientArrays<T> a;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t n) const {
+    const T* const row = a.logits + n * a.classes;
+    if (a.labels[n] < 0) {
+      T* const out = a.dlogits + n * a.classes;
+      for (std::int64_t k = 0; k < a.classes; ++k) out[k] = store_as<T>(0.0f);
+      return;
+    }
+    const float top = largest(row, a.classes);
+    float total = 0.0f;
+    for (std::int64_t k = 0; k < a.classes; ++k) total += std::exp(to_float(row[k]) - top);
+    const Sources sources = sources_of(n, a.labels, a.mixing);
+    for (std::int64_t k = 0; k < a.classes; ++k) a.store(sources, n, k, top, total);
+  }
+};
+
+// ---- on accelerators: a team has a row
+
+/// The larger; NaN only if `a` is, as in largest().
+struct Larger {
+  KOKKOS_INLINE_FUNCTION static float join(float a, float b) { return b > a ? b : a; }
+};
+
+/// What is summed over a row.
+struct RowSums {
+  float exponentials;
+  float differences;
+  std::int32_t ahead;
+};
+struct AddRowSums {
+  KOKKOS_INLINE_FUNCTION static RowSums join(const RowSums& a, const RowSums& b) {
+    return {a.exponentials + b.exponentials, a.differences + b.differences, a.ahead + b.ahead};
+  }
+};
+
+/// The largest logit, for every thread; lanes without a class repeat the first logit.
+template <class T>
+KOKKOS_INLINE_FUNCTION float largest_by_team(const device::Team& team, float* lanes, const T* row,
+                                             std::int64_t classes) {
+  for (int lane = team.rank(); lane < kTeamLanes; lane += team.size()) {
+    float top = to_float(row[0]);
+    for (std::int64_t k = lane; k < classes; k += kTeamLanes)
+      top = Larger::join(top, to_float(row[k]));
+    lanes[lane] = top;
+  }
+  join_lanes<Larger>(team, lanes);
+  return lanes[0];
+}
+
+template <class T>
+struct LossByTeam {
+  static constexpr int kThreads = kTeamThreads;
+  struct Shared {
+    float tops[kTeamLanes];
+    RowSums sums[kTeamLanes];
+  };
+  static constexpr std::size_t kSharedBytes = sizeof(Shared);
+  LossArrays<T> a;
+
+  KOKKOS_FUNCTION void operator()(const device::Team& team, std::int64_t n) const {
+    Shared& shared = *reinterpret_cast<Shared*>(team.shared());
+    const T* const row = a.logits + n * a.classes;
+    const std::int32_t label = a.labels[n];
+    if (label < 0) {
+      if (team.rank() == 0) a.store_padding(n);
+      return;
+    }
+    const float top = largest_by_team(team, shared.tops, row, a.classes);
+    const float own = to_float(row[label]);
+    for (int lane = team.rank(); lane < kTeamLanes; lane += team.size()) {
+      RowSums sums = {0.0f, 0.0f, 0};
+      for (std::int64_t k = lane; k < a.classes; k += kTeamLanes) {
+        const float z = to_float(row[k]);
+        sums.exponentials += std::exp(z - top);
+        sums.differences += z - top;
+        sums.ahead += a.is_ahead(k, z, label, own) ? 1 : 0;
+      }
+      shared.sums[lane] = sums;
+    }
+    join_lanes<AddRowSums>(team, shared.sums);
+    const RowSums& all = shared.sums[0];
+    if (team.rank() == 0) a.store(n, top, all.exponentials, all.differences, all.ahead);
+  }
+};
+
+template <class T>
+struct GradientByTeam {
+  static constexpr int kThreads = kTeamThreads;
+  struct Shared {
+    float tops[kTeamLanes];
+    float sums[kTeamLanes];
+  };
+  static constexpr std::size_t kSharedBytes = sizeof(Shared);
+  GradientArrays<T> a;
+
+  KOKKOS_FUNCTION void operator()(const device::Team& team, std::int64_t n) const {
+    Shared& shared = *reinterpret_cast<Shared*>(team.shared());
+    const T* const row = a.logits + n * a.classes;
+    if (a.labels[n] < 0) {
+      T* const out = a.dlogits + n * a.classes;
+      for (std::int64_t k = team.rank(); k < a.classes; k += team.size())
+        out[k] = store_as<T>(0.0f);
+      return;
+    }
+    const float top = largest_by_team(team, shared.tops, row, a.classes);
+    for (int lane = team.rank(); lane < kTeamLanes; lane += team.size()) {
+      float sum = 0.0f;
+      for (std::int64_t k = lane; k < a.classes; k += kTeamLanes)
+        sum += std::exp(to_float(row[k]) - top);
+      shared.sums[lane] = sum;
+    }
+    join_lanes<Plus>(team, shared.sums);
+    const float total = shared.sums[0];
+    const Sources sources = sources_of(n, a.labels, a.mixing);
+    for (std::int64_t k = team.rank(); k < a.classes; k += team.size())
+      a.store(sources, n, k, top, total);
+  }
+};
 
 }  // namespace
 
@@ -65,66 +274,24 @@ template <class T>
 void softmax_loss_forward(const ExecutionSpace& space, const SoftmaxLossShape& s, float* loss,
                           std::int32_t* rank, const T* logits, const std::int32_t* labels,
                           const ImageMixing* mixing) {
-  const float on = s.on();
-  const float off = s.off();
-  const auto sample = KOKKOS_LAMBDA(std::int64_t n) {
-    const T* row = logits + n * s.classes;
-    const std::int32_t label = labels[n];
-    if (label < 0) {
-      loss[n] = 0.0f;
-      rank[n] = static_cast<std::int32_t>(s.classes);
-      return;
-    }
-    const float top = largest(row, s.classes);
-    const float own = to_float(row[label]);
-    float total = 0.0f;
-    float sum = 0.0f;
-    std::int32_t ahead = 0;
-    for (std::int64_t k = 0; k < s.classes; ++k) {
-      const float z = to_float(row[k]);
-      total += std::exp(z - top);
-      sum += z - top;
-      ahead += z > own || (!(z < own) && k < label) ? 1 : 0;
-    }
-    const float log_total = std::log(total);
-    const Sources sources = sources_of(n, labels, mixing);
-    float log_labels = 0.0f;  // weighted mean over the sources
-    for (int i = 0; i < sources.count; ++i)
-      log_labels += sources.weight[i] * (to_float(row[sources.label[i]]) - top - log_total);
-    const float log_all = sum - static_cast<float>(s.classes) * log_total;
-    loss[n] = -(on * log_labels + off * (log_all - log_labels));
-    rank[n] = ahead;
-  };
-  parallel("softmax loss", space, s.batch, sample);
+  const LossArrays<T> a{loss, rank, logits, labels, mixing, s.classes, {s.on(), s.off()}};
+  if constexpr (device::kOnCores) {
+    parallel("softmax loss", space, s.batch, LossOfRow<T>{a});
+  } else {
+    parallel_teams("softmax loss", space, s.batch, LossByTeam<T>{a});
+  }
 }
 
 template <class T>
 void softmax_loss_backward(const ExecutionSpace& space, const SoftmaxLossShape& s, T* dlogits,
                            const T* logits, const std::int32_t* labels, float scale,
                            const ImageMixing* mixing) {
-  const float on = s.on();
-  const float off = s.off();
-  const auto sample = KOKKOS_LAMBDA(std::int64_t n) {
-    const T* row = logits + n * s.classes;
-    T* out = dlogits + n * s.classes;
-    if (labels[n] < 0) {
-      for (std::int64_t k = 0; k < s.classes; ++k) out[k] = store_as<T>(0.0f);
-      return;
-    }
-    const float top = largest(row, s.classes);
-    float total = 0.0f;
-    for (std::int64_t k = 0; k < s.classes; ++k) total += std::exp(to_float(row[k]) - top);
-    const Sources sources = sources_of(n, labels, mixing);
-    for (std::int64_t k = 0; k < s.classes; ++k) {
-      const float p = std::exp(to_float(row[k]) - top) / total;
-      float share = 0.0f;  // total weight of the labels of this class
-      for (int i = 0; i < sources.count; ++i)
-        share += sources.label[i] == k ? sources.weight[i] : 0.0f;
-      const float target = share * on + (1.0f - share) * off;
-      out[k] = store_as<T>((p - target) * scale);
-    }
-  };
-  parallel("softmax dx", space, s.batch, sample);
+  const GradientArrays<T> a{dlogits, logits, labels, mixing, s.classes, {s.on(), s.off()}, scale};
+  if constexpr (device::kOnCores) {
+    parallel("softmax dx", space, s.batch, GradientOfRow<T>{a});
+  } else {
+    parallel_teams("softmax dx", space, s.batch, GradientByTeam<T>{a});
+  }
 }
 
 MILLRACE_INSTANTIATE(softmax_loss_forward)

@@ -161,6 +161,32 @@ TYPED_TEST(SoftmaxLoss, RankCountsTheClassesAhead) {
   EXPECT_EQ(this->run(s, logits, {0, 0, 1, 0}, 1.0f).rank, (Values{0, 0, 0, 3}));
 }
 
+// One sum of 40,000 equal terms would be off by a thousandth.
+TYPED_TEST(SoftmaxLoss, RowsAreSummedInTwoLevelsOnAccelerators) {
+  if (device::kOnCores) GTEST_SKIP() << "cores sum a row in one level";
+  constexpr std::int64_t kClasses = 40'000;
+  Values logits(kClasses, -1.125);
+  logits[0] = 0.0;
+  const auto result = this->run({1, kClasses, 0.0f}, logits, {0}, 1.0f);
+  const double total = 1.0 + static_cast<double>(kClasses - 1) * std::exp(-1.125);
+  EXPECT_NEAR(result.loss[0], std::log(total), 3e-5);
+  EXPECT_NEAR(result.dlogits[0], 1.0 / total - 1.0, kUnit<TypeParam>);
+}
+
+// Fewer classes than lanes, as many, and one more.
+TYPED_TEST(SoftmaxLoss, AnyNumberOfClassesHasAProbabilityOfOne) {
+  for (const std::int64_t classes : {1, 3, 128, 129}) {
+    const Values logits = random_as<TypeParam>(classes, 1, -8.0, -4.0);
+    double total = 0.0;
+    for (const double z : logits) total += std::exp(z);
+    const auto result = this->run({1, classes, 0.0f}, logits, {classes - 1}, 1.0f);
+    EXPECT_NEAR(result.loss[0], std::log(total) - logits.back(), 1e-4) << classes;
+    double sum = 0.0;
+    for (const double g : result.dlogits) sum += g;
+    EXPECT_NEAR(sum, 0.0, 2.0 * kUnit<TypeParam>) << classes;
+  }
+}
+
 TYPED_TEST(SoftmaxLoss, PaddingSamplesCountForNothing) {
   const SoftmaxLossShape s{2, 3, 0.1f};
   const auto result = this->run(s, {1, 2, 3, 4, 5, 6}, {-1, -1}, 1.0f);
