@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/prepare_images.hpp"
 
+#include <limits>
+
 #include "ops/instantiate.hpp"
+#include "ops/lanes.hpp"
+#include "ops/tiling.hpp"
 
 namespace millrace::ops {
 namespace {
@@ -62,8 +66,7 @@ struct ByteImages {
   }
 };
 
-/// One work item per row of an image: enough items for any device, and enough work per item for a
-/// core.
+/// On cores: a work item is a row of an image.
 template <class T, class Source>
 struct Prepare {
   Source source;
@@ -104,11 +107,77 @@ struct Prepare {
   }
 };
 
+/// On accelerators: a work item is kPieceOfRow neighboring values of a row, and neighboring items
+/// are neighboring pieces. Places in a row fit in 32 bits.
+inline constexpr int kPieceOfRow = 8;
+
+template <class T, class Source>
+struct PreparePieces {
+  Source source;
+  Shape image;
+  T* y;
+  const ImageMixing* mixing;
+  std::int64_t pieces;  ///< of a row
+  bool packs;           ///< whether all pieces are whole and aligned
+
+  /// share x image(n) + (1 - share) x image(partner) at a column.
+  KOKKOS_INLINE_FUNCTION T mixed(std::int64_t n, std::int64_t row, std::int32_t column,
+                                 std::int32_t channel) const {
+    const float share = mixing[n].share;
+    const float rest = 1.0f - share;
+    return store_as<T>(share * source.row(n, row).at(column, channel) +
+                       rest * source.row(mixing[n].partner, row).at(column, channel));
+  }
+  KOKKOS_INLINE_FUNCTION T value(std::int64_t n, std::int64_t row, std::int32_t column,
+                                 std::int32_t channel) const {
+    if (mixing == nullptr) return store_exact<T>(source.row(n, row).at(column, channel));
+    const PixelBox& box = mixing[n].box;
+    const bool pasted =
+        row >= box.top && row < box.bottom && column >= box.left && column < box.right;
+    return mixed(pasted ? mixing[n].donor : n, row, column, channel);
+  }
+
+  template <int W>
+  KOKKOS_INLINE_FUNCTION void run(std::int64_t n, std::int64_t row, std::int32_t first) const {
+    const auto channels = static_cast<std::int32_t>(image.c);
+    std::int32_t column = first / channels;
+    std::int32_t channel = first % channels;
+    LanesOut<W, T> out(y + (n * image.h + row) * image.w * image.c + first);
+    for (int j = 0; j < W; ++j) {
+      out.set(j, value(n, row, column, channel));
+      if (++channel < channels) continue;
+      channel = 0;
+      ++column;
+    }
+  }
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const Quotient piece = divide(i, pieces);
+    const Quotient row = divide(piece.quotient, image.h);
+    const auto first = static_cast<std::int32_t>(piece.remainder) * kPieceOfRow;
+    if (packs) return run<kPieceOfRow>(row.quotient, row.remainder, first);
+    const auto length = static_cast<std::int32_t>(image.w * image.c);
+    const std::int32_t last = first + kPieceOfRow < length ? first + kPieceOfRow : length;
+    for (std::int32_t k = first; k < last; ++k) run<1>(row.quotient, row.remainder, k);
+  }
+};
+
 template <class T, class Source>
 void prepare(const ExecutionSpace& space, const PrepareImagesShape& shape, T* y,
              const Source& source, const ImageMixing* mixing) {
-  parallel("prepare images", space, shape.batch * shape.image.h,
-           Prepare<T, Source>{source, shape.image, y, mixing});
+  const Shape& image = shape.image;
+  if constexpr (device::kOnCores) {
+    parallel("prepare images", space, shape.batch * image.h,
+             Prepare<T, Source>{source, image, y, mixing});
+  } else {
+    const std::int64_t length = image.w * image.c;
+    MILLRACE_ASSERT(length <= std::numeric_limits<std::int32_t>::max() - kPieceOfRow);
+    const std::int64_t pieces = (length + kPieceOfRow - 1) / kPieceOfRow;
+    const bool packs =
+        length % kPieceOfRow == 0 && reinterpret_cast<std::uintptr_t>(y) % lanes::kAccessBytes == 0;
+    parallel("prepare images", space, shape.batch * image.h * pieces,
+             PreparePieces<T, Source>{source, image, y, mixing, pieces, packs});
+  }
 }
 
 }  // namespace

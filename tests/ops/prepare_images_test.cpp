@@ -236,6 +236,38 @@ TYPED_TEST(PrepareImages, TensorsAreThoseOfTheHost) {
       io::make_synthetic({.image_shape = {33, 20, 3}, .classes = 10, .size = 70}));
 }
 
+// Rows of a multiple of eight values, which accelerators write several at a time: the same pixels
+// in rows of 8 columns as in rows of 7.
+TYPED_TEST(PrepareImages, RowsOfAnyLengthHaveTheSamePixels) {
+  using T = TypeParam;
+  constexpr Shape kWide{kImage.h, kImage.w + 1, kImage.c};
+  const Values images = random_as<T>(kBatch * kImage.elements(), 7, -3.0, 3.0);
+  Values wide;
+  for (std::size_t row = 0; row < static_cast<std::size_t>(kBatch * kImage.h); ++row) {
+    const auto first = images.begin() + static_cast<std::ptrdiff_t>(row * kImage.w * kImage.c);
+    wide.insert(wide.end(), first, first + kImage.w * kImage.c);
+    wide.insert(wide.end(), kImage.c, 0.0);
+  }
+  for (const auto& mixing : {std::vector<ImageMixing>{}, mixing_of_four()}) {
+    const device::ExecutionSpace space;
+    const DeviceRecords<ImageMixing> records(mixing);
+    DeviceValues<T> x(wide), y(kBatch * kWide.elements());
+    prepare_floats<T, T>(space, {kBatch, kWide}, y.data(), x.data(), records.data());
+    device::fence(space);
+    const Values made = y.values();
+    const Values narrow = mixing.empty() ? images : this->mix(images, mixing);
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      const std::size_t column = i % (kWide.w * kWide.c);
+      const std::size_t row = i / (kWide.w * kWide.c);
+      if (column < kImage.w * kImage.c) {
+        ASSERT_EQ(made[i], narrow[row * kImage.w * kImage.c + column]) << i;
+      } else {
+        ASSERT_EQ(made[i], 0.0) << i;
+      }
+    }
+  }
+}
+
 // Mixing gives the same bits for images that arrive as bytes and for images that arrive normalized.
 TYPED_TEST(PrepareImages, MixedBytesAreMixedImages) {
   const Values bytes = some_bytes();
