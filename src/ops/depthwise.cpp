@@ -3,12 +3,17 @@
 // The weight gradient of a depthwise convolution needs only kernel_h x kernel_w products per
 // element, so loads limit its speed. The loops therefore keep one row of the gradient, for a strip
 // of channels, in registers.
+//
+// Partial sums over chunks of rows are added in ascending order: on cores few chunks in one level;
+// on accelerators, where a thread has a strip of 8 channels and neighboring threads have
+// neighboring strips, many chunks in two levels.
 #include "ops/linear_ops.hpp"
 
 #include <algorithm>
 #include <utility>
 
 #include "core/error.hpp"
+#include "ops/lanes.hpp"
 #include "ops/tiling.hpp"
 
 namespace millrace::ops {
@@ -17,9 +22,13 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
-/// Maximum number of chunks of rows for the weight gradient; scratch holds the partial sums of
-/// each.
+/// Maximum number of chunks of rows for the weight gradient on cores; scratch holds the partial
+/// sums of each.
 constexpr std::int64_t kMostChunks = 16;
+/// Number of threads that keep an accelerator busy.
+constexpr std::int64_t kManyThreads = 131072;
+/// Channels of a thread on accelerators.
+constexpr int kWidth = 8;
 /// Minimum number of rows in a chunk, so that there are few partial sums compared with elements.
 constexpr std::int64_t kFewestRows = 4;
 
@@ -41,6 +50,16 @@ struct Depthwise {
   [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t channels() const { return w.in.c; }
   [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t rows() const { return w.batch * w.out.h; }
   [[nodiscard]] std::int64_t chunks() const { return (rows() + chunk_rows - 1) / chunk_rows; }
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t strips() const {
+    return (w.in.c + kWidth - 1) / kWidth;
+  }
+  /// Chunks that the first level of the sum adds up: the square root of their number.
+  [[nodiscard]] std::int64_t fan() const {
+    std::int64_t fan = 1;
+    while (!device::kOnCores && fan * fan < chunks()) ++fan;
+    return fan;
+  }
+  [[nodiscard]] std::int64_t groups() const { return (chunks() + fan() - 1) / fan(); }
   [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t in_row(std::int64_t n, std::int64_t h) const {
     return (n * w.in.h + h) * w.in.w * w.in.c;
   }
@@ -60,9 +79,29 @@ struct PartialWeights {
                                    std::int64_t left) const {
     for (std::int64_t q = 0; q < K; ++q) {
       if (left + q < 0 || left + q >= s.w.in.w) continue;
-      const T* pixel = source + q * s.w.in.c;
+      const LanesIn<W, T> gradient(g);
+      const LanesIn<W, T> pixel(source + q * s.w.in.c);
       MILLRACE_SIMD
-      for (int j = 0; j < W; ++j) acc[q][j] += to_float(g[j]) * to_float(pixel[j]);
+      for (int j = 0; j < W; ++j) acc[q][j] += to_float(gradient[j]) * to_float(pixel[j]);
+    }
+  }
+
+  /// The same where all taps are inside.
+  template <int W>
+  KOKKOS_INLINE_FUNCTION void inside(float (&acc)[K][W], const T* g, const T* source) const {
+    const std::int64_t step = s.w.in.c;
+    if constexpr (device::kOnCores) {
+      MILLRACE_SIMD
+      for (int j = 0; j < W; ++j) {
+        const float gradient = to_float(g[j]);
+        for (int q = 0; q < K; ++q) acc[q][j] += gradient * to_float(source[q * step + j]);
+      }
+    } else {
+      const LanesIn<W, T> gradient(g);
+      for (int q = 0; q < K; ++q) {
+        const LanesIn<W, T> pixel(source + q * step);
+        for (int j = 0; j < W; ++j) acc[q][j] += to_float(gradient[j]) * to_float(pixel[j]);
+      }
     }
   }
 
@@ -73,8 +112,9 @@ struct PartialWeights {
         (chunk + 1) * s.chunk_rows < s.rows() ? (chunk + 1) * s.chunk_rows : s.rows();
     float acc[K][W] = {};
     for (std::int64_t row = chunk * s.chunk_rows; row < last; ++row) {
-      const std::int64_t n = row / w.out.h;
-      const std::int64_t h = row % w.out.h * w.stride_h - w.pad_top + r;
+      const Quotient image = divide(row, w.out.h);
+      const std::int64_t n = image.quotient;
+      const std::int64_t h = image.remainder * w.stride_h - w.pad_top + r;
       if (h < 0 || h >= w.in.h) continue;
       const T* g = dy + row * w.out.w * w.out.c + c;
       for (std::int64_t ow = 0; ow < w.out.w; ++ow, g += w.out.c) {
@@ -84,20 +124,48 @@ struct PartialWeights {
           edge<W>(acc, g, source, left);
           continue;
         }
-        const std::int64_t step = w.in.c;
-        MILLRACE_SIMD
-        for (int j = 0; j < W; ++j) {
-          const float gradient = to_float(g[j]);
-          for (int q = 0; q < K; ++q) acc[q][j] += gradient * to_float(source[q * step + j]);
-        }
+        inside<W>(acc, g, source);
       }
     }
     float* out = partial + (chunk * K + r) * K * w.in.c + c;
-    for (int q = 0; q < K; ++q)
-      for (int j = 0; j < W; ++j) out[q * w.in.c + j] = acc[q][j];
+    for (int q = 0; q < K; ++q) {
+      LanesOut<W, float> row(out + q * w.in.c);
+      for (int j = 0; j < W; ++j) row.set(j, acc[q][j]);
+    }
+  }
+
+  [[nodiscard]] std::int64_t work_items() const {
+    return s.chunks() * K * (device::kOnCores ? 1 : s.strips());
   }
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    for_strips(s.channels(), [&]<int W>(std::int64_t c) { run<W>(i / K, i % K, c); });
+    if constexpr (device::kOnCores) {
+      for_strips(s.channels(), [&]<int W>(std::int64_t c) { run<W>(i / K, i % K, c); });
+    } else {
+      const Quotient strip = divide(i, s.strips());
+      const Quotient row = divide(strip.quotient, K);
+      const std::int64_t first = strip.remainder * kWidth;
+      if (s.channels() % kWidth == 0) return run<kWidth>(row.quotient, row.remainder, first);
+      const std::int64_t last = first + kWidth < s.channels() ? first + kWidth : s.channels();
+      for (std::int64_t c = first; c < last; ++c) run<1>(row.quotient, row.remainder, c);
+    }
+  }
+};
+
+/// The first of two levels: sums each group of `fan` chunks, in ascending order.
+struct JoinChunks {
+  std::int64_t chunks;
+  std::int64_t fan;
+  std::int64_t values;  ///< of a chunk
+  float* joined;
+  const float* partial;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const Quotient group = divide(i, values);
+    const std::int64_t first = group.quotient * fan;
+    const std::int64_t last = first + fan < chunks ? first + fan : chunks;
+    float sum = 0.0f;
+    for (std::int64_t k = first; k < last; ++k) sum += partial[k * values + group.remainder];
+    joined[i] = sum;
   }
 };
 
@@ -124,8 +192,16 @@ struct JoinWeights {
       *to = first ? sum[j] : *to + sum[j];
     }
   }
-  KOKKOS_FUNCTION void operator()(std::int64_t tap) const {
-    for_strips(channels, [&]<int W>(std::int64_t c) { run<W>(tap, c); });
+  [[nodiscard]] std::int64_t work_items() const {
+    return device::kOnCores ? taps : taps * channels;
+  }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    if constexpr (device::kOnCores) {
+      for_strips(channels, [&]<int W>(std::int64_t c) { run<W>(i, c); });
+    } else {
+      const Quotient tap = divide(i, channels);
+      run<1>(tap.quotient, tap.remainder);
+    }
   }
 };
 
@@ -135,13 +211,16 @@ class DepthwiseGradient final : public LinearOp {
   DepthwiseGradient(const ConvShape& shape, std::unique_ptr<LinearOp> rest)
       : rest_(std::move(rest)) {
     s_.w = shape.window;
-    s_.chunk_rows = std::max((s_.rows() + kMostChunks - 1) / kMostChunks, kFewestRows);
+    s_.chunk_rows = device::kOnCores ? (s_.rows() + kMostChunks - 1) / kMostChunks
+                                     : s_.rows() * s_.strips() * K / kManyThreads;
+    s_.chunk_rows = std::max(s_.chunk_rows, kFewestRows);
   }
 
   [[nodiscard]] LinearBytes bytes() const override {
     LinearBytes bytes = rest_->bytes();
-    const std::int64_t gradient = taps() * s_.channels() * static_cast<std::int64_t>(sizeof(float));
-    bytes.scratch = std::max(bytes.scratch, s_.chunks() * gradient);
+    const std::int64_t sets = s_.chunks() + (s_.fan() > 1 ? s_.groups() : 0);
+    bytes.scratch =
+        std::max(bytes.scratch, sets * values() * static_cast<std::int64_t>(sizeof(float)));
     return bytes;
   }
   void bind(const LinearMemory& memory) override {
@@ -158,15 +237,24 @@ class DepthwiseGradient final : public LinearOp {
   void backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
                        bool first) override {
     auto* partial = reinterpret_cast<float*>(memory_.scratch);
-    parallel("depthwise dw", space, s_.chunks() * K,
-             PartialWeights<T, K>{s_, partial, as(dy), as(x)});
-    parallel("depthwise sum", space, taps(),
-             JoinWeights{s_.chunks(), taps(), s_.channels(), memory_.dkernel, partial, first});
+    const PartialWeights<T, K> weights{s_, partial, as(dy), as(x)};
+    parallel("depthwise dw", space, weights.work_items(), weights);
+    std::int64_t chunks = s_.chunks();
+    if (s_.fan() > 1) {
+      float* const joined = partial + chunks * values();
+      parallel("depthwise join", space, s_.groups() * values(),
+               JoinChunks{chunks, s_.fan(), values(), joined, partial});
+      chunks = s_.groups();
+      partial = joined;
+    }
+    const JoinWeights sum{chunks, taps(), s_.channels(), memory_.dkernel, partial, first};
+    parallel("depthwise sum", space, sum.work_items(), sum);
   }
 
  private:
   static const T* as(const std::byte* p) { return reinterpret_cast<const T*>(p); }
   [[nodiscard]] static constexpr std::int64_t taps() { return K * K; }
+  [[nodiscard]] std::int64_t values() const { return taps() * s_.channels(); }
 
   Depthwise s_;
   std::unique_ptr<LinearOp> rest_;

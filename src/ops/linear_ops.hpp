@@ -40,6 +40,13 @@ namespace millrace::ops {
 [[nodiscard]] std::unique_ptr<LinearOp> make_depthwise_gradient(const ConvShape& shape, DType type,
                                                                 std::unique_ptr<LinearOp> rest);
 
+/// Whether make_depthwise_pixels supports `shape`: one that is_depthwise, with a horizontal stride
+/// of 1 or 2.
+[[nodiscard]] bool has_depthwise_pixels(const ConvShape& shape);
+/// Forward and backward input of a depthwise convolution, without a weight gradient. It reads the
+/// kernel in canonical order and has the bits of plain loops.
+[[nodiscard]] std::unique_ptr<LinearOp> make_depthwise_pixels(const ConvShape& shape, DType type);
+
 // ---- strided 1x1 convolutions
 
 /// Whether `shape` is a strided 1x1 convolution without padding and groups.
