@@ -199,6 +199,12 @@ Merged merged_options(const Options& given, const Options& recorded) {
   return {.command_line = std::move(command_line), .all = std::move(all)};
 }
 
+/// Files take the place of the random images of a training, unless these are asked for again.
+void drop_random_images(const Options& given, Options& merged) {
+  for (const char* name : {"synthetic-data", "generated-data"})
+    if (given.find(name) == nullptr) merged.erase(name);
+}
+
 /// The devices of one pipeline, as far as the options tell.
 std::int64_t devices_of(const Options& options) {
   std::int64_t devices = options.integer("shards").value_or(1);
@@ -216,6 +222,7 @@ Options continued_options(const Options& given, const Options& recorded) {
 
 Options validated_options(const Options& given, const Options& recorded) {
   Merged merged = merged_options(given, recorded);
+  if (given.typed("data-dir") != nullptr) drop_random_images(given, merged.all);
   Options options = with_stages(merged.command_line, std::move(merged.all));
   if (moves_stages(merged.command_line)) {
     options.erase("pipeline-schedule-file");

@@ -261,6 +261,29 @@ TEST_F(PrepareTest, ValidationTakesItsConfigurationFromTheCheckpoint) {
   }
 }
 
+// What a training on random images leaves is validated on them, or on images that are named.
+TEST_F(PrepareTest, ValidationReadsTheImagesThatAreNamedAfterATrainingOnRandomOnes) {
+  for (const char* source : {"--synthetic-data", "--generated-data"}) {
+    const fs::path checkpoint =
+        save(train("--batch-size 8 --iterations 1 --no-validation " + std::string(source)).config);
+    const auto validate = [&](const std::string& rest) {
+      return prepare_validation(
+          invocation(Command::Validate, "--restore-path " + checkpoint.string() + " " + rest,
+                     {{"DATA_DIR", data_.string()}}),
+          world());
+    };
+    EXPECT_NE(validate("").config.data.source, train::ImageSource::Files) << source;
+    const PreparedRun run = validate("--data-dir " + data_.string());
+    EXPECT_EQ(run.config.data.source, train::ImageSource::Files) << source;
+    EXPECT_EQ(run.data.validation->size(), 16) << source;
+    const std::string both = " --data-dir " + data_.string();
+    EXPECT_NE(validate(source + both).config.data.source, train::ImageSource::Files) << source;
+    EXPECT_TRUE(contains(failure_of([&] { (void)validate("--data-dir nowhere"); }).text, "nowhere"))
+        << source;
+    fs::remove_all(run_);
+  }
+}
+
 TEST_F(PrepareTest, ValidationTypedAsTheTrainingKeepsWhatTheCheckpointSays) {
   (void)save(train("--batch-size 8 --no-validation --seed 5 --optimiser momentum "
                    "--threads-per-device 1")
