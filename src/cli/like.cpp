@@ -87,6 +87,21 @@ std::vector<ImpliedOption> options_assumed(const io::Identified& found) {
   return all;
 }
 
+namespace {
+
+/// What a residual network is taken for, since others have the same tensors.
+std::string doubt_about_residual(const io::Identified& found, const std::string& file) {
+  const ModelOptions& model = found.model;
+  const bool first = model.residual.version == models::ResNetVersion::V1;
+  return fmt::format(
+      "{}: taken for a plain {}-{}: ReLU, no blur, strides in the {} convolutions; relatives with "
+      "the same tensors (resnetblur50, other strides, other activations) cannot be told from it: "
+      "compare the logits of an image (millrace predict RUN_DIR IMAGE --logits FILE.npy)",
+      file, model.model, model.size, first ? "first" : "3x3");
+}
+
+}  // namespace
+
 std::vector<std::string> doubts_about(const io::Identified& found, const Options& options) {
   std::vector<std::string> lines;
   const std::string file = options.arguments.at(0);
@@ -104,6 +119,7 @@ std::vector<std::string> doubts_about(const io::Identified& found, const Options
         "taken for the first; for the other give --padding same --norm-epsilon 1e-3",
         file, size, size));
   }
+  if (is_residual(found.model)) lines.push_back(doubt_about_residual(found, file));
   return lines;
 }
 

@@ -24,7 +24,8 @@ struct ImpliedOption {
 /// What no shape shows: padding, epsilon, and how images are prepared, as in the library.
 [[nodiscard]] std::vector<ImpliedOption> options_assumed(const io::Identified& found);
 
-/// What else the file may be, as far as its names and the options say. None in most cases.
+/// What else the file may be, as far as its names and the options say: none for most networks, a
+/// line for every residual one, whose tensors many others have.
 [[nodiscard]] std::vector<std::string> doubts_about(const io::Identified& found,
                                                     const Options& options);
 

@@ -165,7 +165,10 @@ TEST(ExportTest, FilesComeBackOnlyAsWhatTheyAre) {
                  {"--output", photos});
   expect_end(millrace({"import", photos, directory / "a", "--resnet-version 2"}), 2,
              {"which holds a resnet-18 for ImageNet", "or give --resnet-version 1.5"});
-  expect_end(millrace({"import", photos, directory / "v1", "--resnet-version 1"}), 0);
+  expect_end(millrace({"import", photos, directory / "v1", "--resnet-version 1"}), 0,
+             {photos.string() + ": taken for a plain resnet-18: ReLU, no blur, strides in the 3x3 "
+                                "convolutions; relatives with the same tensors",
+              "millrace predict RUN_DIR IMAGE --logits FILE.npy"});
   expect_end(millrace({"import", cifar, directory / "b", "--like torchvision"}), 0,
              {"torchvision has no networks for the images of CIFAR, but the names in the file"});
   const std::filesystem::path mobile = directory / "mobile.safetensors";
