@@ -325,7 +325,9 @@ Identified identify(const TensorFile& file, std::span<const WeightStyle> styles)
            "--like out",
            file.path().string(), name_of(styles.front()), name_of(anyone.found->style),
            name_of(anyone.found->style));
-  fail(ErrorKind::Data, "{}: no network that can be built has these tensors: {}",
+  fail(ErrorKind::Data,
+       "{}: no network that can be built has these tensors: {}; if the file holds another network, "
+       "export it as ONNX and train it with --model FILE.onnx (docs/own-networks.md)",
        file.path().string(), result.nearest);
 }
 

@@ -405,7 +405,10 @@ TEST(WeightsTest, SaysWhatAFileHolds) {
                                       WeightStyle::Torchvision);
                });
   state.add("extra.weight", {4});
-  expect_error(ErrorKind::Data, {"the nearest is an efficientnet-B0 of torchvision, but it has no"},
+  expect_error(ErrorKind::Data,
+               {"the nearest is an efficientnet-B0 of torchvision, but it has no",
+                "; if the file holds another network, export it as ONNX and train it with --model "
+                "FILE.onnx (docs/own-networks.md)"},
                [&] { (void)identify(state.file(), kWeightStyles); });
 }
 
