@@ -110,23 +110,13 @@ DatasetFacts facts_for(std::int64_t outputs, const Options& given, const Options
   return facts;
 }
 
-/// The directories on a path that are not there yet, the innermost first.
-std::vector<std::filesystem::path> missing_directories(std::filesystem::path path) {
-  std::vector<std::filesystem::path> missing;
-  std::error_code ignored;
-  for (; !path.empty() && !std::filesystem::exists(path, ignored); path = path.parent_path())
-    missing.push_back(path);
-  return missing;
-}
-
 /// Removes a run that could not be written, and the directories that were made for it.
 void remove_begun(const std::filesystem::path& run_directory,
                   const std::vector<std::filesystem::path>& made) {
   std::error_code ignored;
   for (const char* name : {"config.toml", "checkpoints"})
     std::filesystem::remove_all(run_directory / name, ignored);
-  for (const std::filesystem::path& directory : made)
-    std::filesystem::remove(directory, ignored);  // unless it holds something else
+  remove_empty(made);
 }
 
 /// Makes a run of a network and its values; nothing is left of one that cannot be written.

@@ -3,7 +3,6 @@
 
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -48,18 +47,10 @@ int code_of(train::Outcome outcome) {
   return exit_code(ErrorKind::Internal);
 }
 
-/// The folder of --export-dir, which may be one in the run directory.
-std::filesystem::path export_folder(const std::string& given, const train::TrainConfig& config) {
-  constexpr std::string_view kInRun = "RUN_DIR/";
-  return given.starts_with(kInRun) ? config.run_directory / given.substr(kInRun.size())
-                                   : std::filesystem::path(given);
-}
-
 /// --export-dir: writes the final checkpoint for other programs.
 void export_result(const PreparedRun& run) {
-  const auto given = run.options.text("export-dir");
-  if (!given) return;
-  const std::filesystem::path folder = export_folder(*given, run.config);
+  const std::filesystem::path folder = export_folder(run.options, run.config.run_directory);
+  if (folder.empty()) return;
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) io::fail_io("create", folder, error.value());

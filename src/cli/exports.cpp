@@ -7,12 +7,15 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "cli/library_notes.hpp"
 #include "cli/like.hpp"
 #include "cli/prepare.hpp"
+#include "cli/run_name.hpp"
 #include "core/error.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint_attributes.hpp"
@@ -150,6 +153,35 @@ Exported export_checkpoint(const io::CheckpointReader& checkpoint, ExportFormat 
   done.line = fmt::format("{} of {}{}: {} parameters in {}", name, graph.name, whose,
                           graph.trainable_elements(), path.string());
   return done;
+}
+
+namespace {
+
+constexpr std::string_view kInRun = "RUN_DIR/";
+
+}  // namespace
+
+std::filesystem::path export_folder(const Options& options,
+                                    const std::filesystem::path& run_directory) {
+  const std::string given = options.text("export-dir").value_or("");
+  return given.starts_with(kInRun) ? run_directory / given.substr(kInRun.size())
+                                   : std::filesystem::path(given);
+}
+
+void require_export_folder(const Options& options) {
+  const std::filesystem::path folder = options.text("export-dir").value_or("");
+  if (folder.empty() || folder.string().starts_with(kInRun)) return;
+  const std::vector<std::filesystem::path> missing = missing_directories(folder);
+  try {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) io::fail_io("create", folder, error.value());
+    (void)io::StagedFile(folder / "export");
+  } catch (const Error& error) {
+    remove_empty(missing);
+    fail(error.kind(), "{}: {}", options.find("export-dir")->where, error.what());
+  }
+  remove_empty(missing);
 }
 
 }  // namespace millrace::cli

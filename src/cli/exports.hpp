@@ -36,4 +36,12 @@ struct Exported {
                                          const std::filesystem::path& folder,
                                          const std::filesystem::path& file = {});
 
+/// The folder of --export-dir, which may be one in the run directory: "RUN_DIR/export". Empty
+/// without the option.
+[[nodiscard]] std::filesystem::path export_folder(const Options& options,
+                                                  const std::filesystem::path& run_directory);
+/// Finds out whether the folder of --export-dir can be made and written, and leaves nothing there.
+/// One in the run directory is not looked at. Errors: Io.
+void require_export_folder(const Options& options);
+
 }  // namespace millrace::cli

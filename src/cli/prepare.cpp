@@ -10,6 +10,7 @@
 #include <string>
 
 #include "cli/cluster.hpp"
+#include "cli/exports.hpp"
 #include "cli/launch.hpp"
 #include "cli/prepare_parts.hpp"
 #include "cli/recipes.hpp"
@@ -310,6 +311,7 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
         std::filesystem::create_directories(folder);
       (void)io::StagedFile(run.config.trace);
     }
+    require_export_folder(run.options);
     const std::filesystem::path directory = create_run_directory(run.place, run.config, kVersion);
     run.config.run_directory = directory;
     if (directory.empty()) return;

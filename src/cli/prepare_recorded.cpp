@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/exports.hpp"
 #include "cli/prepare.hpp"
 #include "cli/prepare_parts.hpp"
 #include "cli/recorded_classes.hpp"
@@ -237,6 +238,7 @@ PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& w
   });
   run.lock = std::move(found.lock);
   require_alike(world, run);
+  together.lead([&] { require_export_folder(run.options); });
   run.notices.insert(run.notices.begin(), invocation.notices.begin(), invocation.notices.end());
   return run;
 }

@@ -138,6 +138,20 @@ std::string random_tag() {
   return tag;
 }
 
+std::vector<std::filesystem::path> missing_directories(std::filesystem::path path) {
+  std::vector<std::filesystem::path> missing;
+  std::error_code ignored;
+  for (; !path.empty() && !std::filesystem::exists(path, ignored); path = path.parent_path())
+    missing.push_back(path);
+  return missing;
+}
+
+void remove_empty(const std::vector<std::filesystem::path>& directories) {
+  std::error_code ignored;
+  for (const std::filesystem::path& directory : directories)
+    std::filesystem::remove(directory, ignored);
+}
+
 void create_run_directory(const std::filesystem::path& directory, std::string_view place) {
   const std::filesystem::path path = without_end(directory);
   make_parents(path);

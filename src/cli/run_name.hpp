@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/resolve.hpp"
 #include "train/config.hpp"
@@ -18,6 +19,11 @@ namespace millrace::cli {
 /// Three random characters of A-Z0-9. They do not depend on the seed, because two runs with the
 /// same options need different directories.
 [[nodiscard]] std::string random_tag();
+
+/// The directories on a path that are not there yet, the innermost first.
+[[nodiscard]] std::vector<std::filesystem::path> missing_directories(std::filesystem::path path);
+/// Removes those of the directories that are there and hold nothing. Never fails.
+void remove_empty(const std::vector<std::filesystem::path>& directories);
 
 /// Creates a new directory and its parents. The remains of a run that ended before its first
 /// checkpoint are removed. `place` is how the user gives the directory. Errors: Io with the path;

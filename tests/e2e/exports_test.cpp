@@ -222,6 +222,21 @@ TEST(ExportTest, TrainingsExportWhenTheyAreComplete) {
              {"--export-dir has no effect here: it needs a run directory"});
 }
 
+TEST(ExportTest, FolderThatCannotBeWrittenIsNamedBeforeTheTraining) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  std::ofstream(directory / "file") << "x";
+  const std::filesystem::path bad = directory / "file" / "exports";
+  const Words options = {"--iterations 1 --no-validation --export-dir"};
+  expect_end(train(run, options + Words{bad}), 5, {"--export-dir: cannot create " + bad.string()});
+  EXPECT_FALSE(std::filesystem::exists(run));
+  expect_end(train(run, Words{"--epochs 1 --no-validation --stop-after 1 --export-dir",
+                              directory / "a" / "b"}),
+             75);
+  EXPECT_FALSE(std::filesystem::exists(directory / "a"));
+  expect_end(restore(run, {"--export-dir", bad}), 5, {"--export-dir: cannot create "});
+}
+
 // Needs h5py, torch and safetensors from PyPI.
 TEST(ExportTest, H5pyAloneIsEnough) {
   const char* const python = std::getenv("MILLRACE_TEST_PYTHON");
