@@ -93,6 +93,7 @@ Matched match_command(std::span<const std::string> words) {
     if (words.size() >= name.size() && std::ranges::equal(name, words.first(name.size())))
       return {&command, name.size()};
   }
+  refuse_device_list(words);
   // The second word belongs to the name if the first starts a name of two words.
   std::vector<std::string> names;
   std::string typed = words[0];

@@ -318,6 +318,7 @@ Spoken take_dialects(std::vector<std::string>& words) {
   const Value value = parse_value(*find_option("dialect"), typed, Origin::CommandLine, "--dialect");
   const auto& name = std::get<std::string>(value);
   Spoken spoken;
+  refuse_device_list(words);
   take_profiler(words);
   spoken.script = take_program(words);
   if (name == "nvidia" && spoken.script.empty()) {

@@ -140,6 +140,8 @@ struct DialectSpec {
 /// and the options they stand for. Returns the IPU trainer's program that does the same, train.py
 /// or validation.py, or nothing. Errors: Usage for other arguments.
 [[nodiscard]] std::string take_nvidia_script(std::vector<std::string>& words);
+/// Errors: Usage for gc-info, which lists devices, naming the command that does.
+void refuse_device_list(std::span<const std::string> words);
 /// Replaces "gc-profile -d DIR --" before a program by --trace DIR/trace.json behind it.
 void take_profiler(std::vector<std::string>& words);
 

@@ -68,6 +68,11 @@ std::string take_nvidia_script(std::vector<std::string>& words) {
   return evaluates ? "validation.py" : "train.py";
 }
 
+void refuse_device_list(std::span<const std::string> words) {
+  if (words.empty() || std::filesystem::path(words[0]).filename() != "gc-info") return;
+  fail(ErrorKind::Usage, "gc-info lists devices and trains nothing: use millrace doctor");
+}
+
 void take_profiler(std::vector<std::string>& words) {
   if (words.empty() || std::filesystem::path(words[0]).filename() != "gc-profile") return;
   const auto end = std::find(words.begin(), words.end(), "--");
