@@ -280,6 +280,14 @@ std::vector<std::int32_t> divisors(std::int32_t devices) {
   return result;
 }
 
+/// What to do where --smoke leaves less to run than the processes that a launcher started.
+std::string smoke_remedy(const Options& options) {
+  if (!options.flag("smoke")) return "";
+  return "; --smoke runs one replica in one process: start it without a launcher (mpirun -np 1), "
+         "or "
+         "leave --smoke out";
+}
+
 void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& config,
                    Notices& notices) {
   pipeline::RankMap& map = config.pipeline.ranks;
@@ -290,13 +298,14 @@ void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& confi
                                                   : devices;
   if (machine.ranks > 0 && wanted != machine.ranks)
     fail(ErrorKind::Config,
-         "{} processes were started, but --ranks is {}: start that number, or leave --ranks out",
-         machine.ranks, wanted);
+         "{} processes were started, but --ranks is {}: start that number, or leave --ranks out{}",
+         machine.ranks, wanted, smoke_remedy(read.options()));
   if (wanted > devices || devices % wanted != 0)
-    fail(
-        ErrorKind::Config,
-        "{} ranks cannot share {} device(s) ({} shards x {} replicas) evenly; possible numbers: {}",
-        wanted, devices, map.devices, map.replicas, join(divisors(devices), ", "));
+    fail(ErrorKind::Config,
+         "{} ranks cannot share {} device(s) ({} shards x {} replicas) evenly; possible numbers: "
+         "{}{}",
+         wanted, devices, map.devices, map.replicas, join(divisors(devices), ", "),
+         smoke_remedy(read.options()));
   map.ranks = static_cast<std::int32_t>(wanted);
   const int local = ranks_here(machine, config);
   config.threads = threads_of_rank(machine, local);

@@ -338,5 +338,22 @@ TEST(DataRequestTest, SaysWhatIsMissing) {
       "is --image-normalisation torch");
 }
 
+TEST(ResolveTest, ProcessesThatSmokeLeavesIdleAreToldSo) {
+  const auto refusal = [](const std::string& rest) {
+    const Options options = train_options("--dataset cifar-10 --synthetic-data " + rest);
+    return failure_of([&] {
+             (void)resolve(options, published_facts(options),
+                           {.cores = 2, .ranks = 2, .local_ranks = 2});
+           })
+        .text;
+  };
+  const std::string smoke =
+      "; --smoke runs one replica in one process: start it without a launcher";
+  EXPECT_TRUE(contains(refusal("--smoke"), "2 ranks cannot share 1 device(s)"));
+  EXPECT_TRUE(contains(refusal("--smoke"), smoke)) << refusal("--smoke");
+  EXPECT_TRUE(contains(refusal("--smoke --ranks 1"), smoke)) << refusal("--smoke --ranks 1");
+  EXPECT_FALSE(contains(refusal(""), "--smoke"));
+}
+
 }  // namespace
 }  // namespace millrace::cli
