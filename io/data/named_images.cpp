@@ -98,6 +98,17 @@ std::string NamedImages::problem(std::int64_t index) const {
   return found == problems_.end() ? "" : found->second;
 }
 
+std::string problem_of(const fs::path& file) {
+  try {
+    if (look_at_file(file).format == ImageFormat::Other)
+      (void)read_header(read_file(file, kMaxRecordBytes));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Data && error.kind() != ErrorKind::Io) throw;
+    return problem_at(file.string(), error.what());
+  }
+  return "";
+}
+
 std::vector<fs::path> images_at(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) return {path};

@@ -56,10 +56,13 @@ class NamedImages final : public Dataset {
   mutable std::map<std::int64_t, std::string> problems_;  ///< by image
 };
 
+/// Why a file is no image, by its first bytes, in the words of NamedImages::problem(); "" if it may
+/// be one.
+[[nodiscard]] std::string problem_of(const std::filesystem::path& file);
+
 /// The files that `path` stands for: those with the names of images in a folder and the folders
 /// below it, sorted; otherwise the path itself. Hidden ones and links to
-/// folders are left out. Errors: Data
-/// for a folder without images; Io.
+/// folders are left out. Errors: Data for a folder without images; Io.
 [[nodiscard]] std::vector<std::filesystem::path> images_at(const std::filesystem::path& path);
 
 }  // namespace millrace::io

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -35,11 +36,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Whether a line of standard input may be the name of a file.
+bool may_be_name(const std::string& line) {
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' ' && c != '\t'; };
+  return line.size() < PATH_MAX && std::ranges::none_of(line, is_control);
+}
+
 /// Paths from standard input, one per line.
 void read_standard_input(std::vector<fs::path>& files) {
-  std::string line;
-  while (std::getline(std::cin, line))
-    if (!line.empty()) std::ranges::move(io::images_at(line), std::back_inserter(files));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(std::cin, line);) {
+    if (line.ends_with('\r')) line.pop_back();
+    if (!may_be_name(line))
+      fail(ErrorKind::Data,
+           "standard input: - reads names of images, one per line; this is not text: give the "
+           "name of the image in place of -");
+    if (!line.empty()) lines.push_back(line);
+  }
+  for (const std::string& line : lines)
+    std::ranges::move(io::images_at(line), std::back_inserter(files));
 }
 
 /// The images behind RUN; none: the validation set of the run.
@@ -59,8 +74,14 @@ std::vector<fs::path> files_of(const std::vector<std::string>& arguments) {
 /// What is predicted: a configuration for it, and the images.
 struct Work {
   train::TrainConfig config;
-  std::shared_ptr<const io::Dataset> images = {};
+  std::shared_ptr<const io::Dataset> images = {};     ///< null if no file may be an image
   std::shared_ptr<const io::NamedImages> files = {};  ///< the same; null for the set of the run
+  std::vector<std::string> problems = {};  ///< of each file, "" of an image; none for the set
+
+  /// The images and the files that are none.
+  [[nodiscard]] std::int64_t rows() const {
+    return problems.empty() ? images->size() : std::ssize(problems);
+  }
 };
 
 Work work_on(std::vector<fs::path> files, const io::CheckpointReader& checkpoint,
@@ -68,7 +89,13 @@ Work work_on(std::vector<fs::path> files, const io::CheckpointReader& checkpoint
   Work work{.config = network_of(checkpoint, options).config};
   train::TrainConfig& config = work.config;
   if (!config.data.preparation) config.data.preparation = measured_preparation(checkpoint, options);
-  work.files = std::make_shared<io::NamedImages>(std::move(files), *config.data.preparation,
+  // What is no image need not go through the network.
+  for (const fs::path& file : files) work.problems.push_back(io::problem_of(file));
+  std::vector<fs::path> images;
+  for (std::size_t i = 0; i < files.size(); ++i)
+    if (work.problems[i].empty()) images.push_back(std::move(files[i]));
+  if (images.empty()) return work;
+  work.files = std::make_shared<io::NamedImages>(std::move(images), *config.data.preparation,
                                                  config.model.image, config.model.classes);
   work.images = work.files;
   return work;
@@ -105,43 +132,65 @@ class Output {
         top_k_(options.value<std::int64_t>("top-k")),
         classes_(work.config.model.classes),
         text_(class_names, width_of_names(), options.flag("json") || ::isatty(STDOUT_FILENO) == 0) {
-    if (const auto file = options.text("logits"))
-      logits_.emplace(*file, work.images->size(), classes_);
+    if (const auto file = options.text("logits")) logits_.emplace(*file, work.rows(), classes_);
     if (top_k_ > 0) fmt::print("{}", text_.head());
   }
 
   /// Takes the logits of images from number `first` on. Errors: Numeric, Io.
   void take(std::int64_t first, std::span<const float> logits) {
-    rows_.assign(logits.begin(), logits.end());
     const auto width = static_cast<std::size_t>(classes_);
-    for (std::size_t at = 0; at < rows_.size(); at += width)
-      take_row(first++, std::span(rows_).subspan(at, width));
-    if (logits_) logits_->write(first - std::ssize(rows_) / classes_, rows_);
+    for (std::size_t at = 0; at < logits.size(); at += width) {
+      take_files_that_are_none();
+      const std::span<const float> row = logits.subspan(at, width);
+      row_.assign(row.begin(), row.end());
+      take_row(first++);
+    }
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       fail(ErrorKind::Io, "cannot write to standard output");
   }
 
   void finish() {
+    take_files_that_are_none();
     if (logits_) logits_->commit();
   }
   [[nodiscard]] std::int64_t bad() const { return bad_; }
 
  private:
-  void take_row(std::int64_t image, std::span<float> logits) {
+  /// Those before the next image.
+  void take_files_that_are_none() {
+    const auto none = [this] {
+      return written_ < std::ssize(work_.problems) && !problem_of_next().empty();
+    };
+    while (none()) take_bad(problem_of_next());
+  }
+  [[nodiscard]] const std::string& problem_of_next() const {
+    return work_.problems[static_cast<std::size_t>(written_)];
+  }
+
+  void take_bad(const std::string& problem) {
+    print_error(fmt::format("millrace: {}", problem));
+    row_.assign(static_cast<std::size_t>(classes_), std::numeric_limits<float>::quiet_NaN());
+    write_row();
+    ++bad_;
+  }
+
+  void write_row() {
+    if (logits_) logits_->write(written_, row_);
+    ++written_;
+  }
+
+  void take_row(std::int64_t image) {
     if (const std::string problem = work_.files ? work_.files->problem(image) : "";
-        !problem.empty()) {
-      print_error(fmt::format("millrace: {}", problem));
-      std::ranges::fill(logits, std::numeric_limits<float>::quiet_NaN());
-      ++bad_;
-      return;
-    }
-    if (!std::ranges::all_of(logits, [](float x) { return std::isfinite(x); }))
+        !problem.empty())
+      return take_bad(problem);
+    if (!std::ranges::all_of(row_, [](float x) { return std::isfinite(x); }))
       fail(ErrorKind::Numeric,
            "{}: the network computes numbers that are not finite: the training had diverged",
            name_of(image));
+    write_row();
     if (top_k_ == 0) return;
     PredictedImage predicted{
-        .name = name_of(image), .label = {}, .predictions = likeliest(logits, top_k_)};
+        .name = name_of(image), .label = {}, .predictions = likeliest(row_, top_k_)};
     if (!work_.files) predicted.label = work_.images->label(image);
     fmt::print("{}", text_.lines(predicted));
   }
@@ -154,7 +203,7 @@ class Output {
   [[nodiscard]] std::size_t width_of_names() const {
     constexpr std::size_t kMost = 60;
     std::size_t width = 8;
-    for (std::int64_t i = 0; work_.files && i < work_.images->size() && width < kMost; ++i)
+    for (std::int64_t i = 0; work_.files && i < work_.files->size() && width < kMost; ++i)
       width = std::max(width, printable(name_of(i)).size());
     return std::min(width, kMost);
   }
@@ -164,7 +213,8 @@ class Output {
   std::int64_t classes_;
   PredictionText text_;
   std::optional<io::NpyFile> logits_;
-  std::vector<float> rows_;
+  std::vector<float> row_;
+  std::int64_t written_ = 0;  ///< rows
   std::int64_t bad_ = 0;
 };
 
@@ -188,15 +238,17 @@ int command_predict(const Invocation& invocation) {
                             : work_on(std::move(files), checkpoint, options);
   train::TrainConfig& config = work.config;
   // More would only take memory and time.
-  config.validation_batch_size = std::min(config.validation_batch_size, work.images->size());
-  config.data.validation_size = work.images->size();
+  const std::int64_t images = work.images ? work.images->size() : 0;
+  config.validation_batch_size = std::min(config.validation_batch_size, images);
+  config.data.validation_size = images;
   const std::vector<std::string> names = class_names_of(options, config, checkpoint);
   pin_rank(world, config);
   const device::Environment environment(config.threads, train::gpu_of(config, world.rank()));
   Output output(options, work, names);
-  train::predict(
-      config, world, work.images, checkpoint,
-      [&](std::int64_t first, std::span<const float> logits) { output.take(first, logits); });
+  if (work.images)
+    train::predict(
+        config, world, work.images, checkpoint,
+        [&](std::int64_t first, std::span<const float> logits) { output.take(first, logits); });
   output.finish();
   return output.bad() == 0 ? 0 : exit_code(ErrorKind::Data);
 }

@@ -208,6 +208,39 @@ TEST_F(PredictTest, OneBadImageDoesNotStopTheOthers) {
     EXPECT_EQ(std::isnan(logits.values[i]), i >= 10 && i < 30) << i;
 }
 
+// Their rows stay among those of the images.
+TEST_F(PredictTest, FilesThatAreNoImagesDoNotGoThroughTheNetwork) {
+  const Records records(small_data() / "test_batch.bin");
+  const std::vector<fs::path> files = write_pngs(records, 1, directory.path());
+  std::ofstream(directory / "text.png") << "this is text";
+  const Words bad = {directory / "text.png", directory / "none.png"};
+  const fs::path npy = directory / "l.npy";
+  const Words first = predict(run()) + Words{"--batch-size 1 --logits", npy};
+  const ProcessResult none = millrace(first + bad);
+  expect_end(none, 3, {"text.png: neither a JPEG nor a PNG: it begins", "none.png: cannot open"});
+  EXPECT_EQ(Matrix(npy).values.size(), 20u);
+  expect_end(millrace(first + bad + Words{files[0]} + bad), 3);
+  const Matrix logits(npy);
+  ASSERT_EQ(logits.values.size(), 50u);
+  for (std::size_t i = 0; i < 50; ++i)
+    EXPECT_EQ(std::isnan(logits.values[i]), i < 20 || i >= 30) << i;
+}
+
+TEST_F(PredictTest, AnImageOnStandardInputIsNoListOfNames) {
+  const Records records(small_data() / "test_batch.bin");
+  const std::vector<fs::path> files = write_pngs(records, 1, directory.path());
+  const auto piped = [&](const fs::path& input) {
+    return run_process("/bin/sh", {"-c", "exec \"$0\" predict \"$1\" - < \"$2\"",
+                                   std::string(MILLRACE_BINARY), run().string(), input.string()});
+  };
+  const std::string refusal = "- reads names of images, one per line; this is not text";
+  expect_end(piped(files[0]), 3, {refusal});
+  std::ofstream(directory / "long") << std::string(5000, 'a');
+  expect_end(piped(directory / "long"), 3, {refusal});
+  std::ofstream(directory / "dos") << files[0].string() << "\r\n";
+  expect_end(piped(directory / "dos"), 0);
+}
+
 TEST_F(PredictTest, RefusesWhatItCannotPredict) {
   fs::create_directories(directory / "empty");
   expect_end(millrace({"predict"}), 2, {"needs CHECKPOINT|RUN_DIR"});

@@ -127,5 +127,15 @@ TEST(ClassNamesTest, AreALineForEachClass) {
                [&] { (void)read_class_names(folder / "names.txt", 1000); });
 }
 
+TEST(NamedImagesTest, WhatIsNoImageIsKnownByItsFirstBytes) {
+  const TemporaryDirectory folder;
+  write_image(folder / "a.png", encode_png(make_image(8, 8)));
+  std::ofstream(folder / "text.png") << "this is text";
+  EXPECT_EQ(problem_of(folder / "a.png"), "");
+  EXPECT_NE(problem_of(folder / "text.png").find("text.png: neither a JPEG nor a PNG: it begins"),
+            std::string::npos);
+  EXPECT_NE(problem_of(folder / "none.png").find("none.png: cannot open"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace millrace::io
