@@ -6,9 +6,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "core/clock.hpp"
+#include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/data/synthetic.hpp"
 #include "train/progress.hpp"
@@ -81,6 +83,10 @@ std::filesystem::path cache_folder() {
 }
 
 std::string find_dataset(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  if (std::filesystem::status(directory, ignored).type() == std::filesystem::file_type::not_found)
+    fail(ErrorKind::Data, "'{}' does not exist: --data-dir takes the folder of a data set",
+         directory.string());
   const io::DatasetKind* const found = io::dataset_in(directory);
   return found == nullptr ? "" : std::string(found->name);
 }

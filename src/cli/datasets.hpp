@@ -20,7 +20,7 @@ struct Datasets {
 };
 
 /// Name of the data set in `directory` or a folder below it, judged by file names; "" if there is
-/// none. Errors: Usage if there are two.
+/// none. Errors: Data if the directory does not exist; Usage if there are two.
 [[nodiscard]] std::string find_dataset(const std::filesystem::path& directory);
 
 /// The user's cache folder; empty if the environment names none.

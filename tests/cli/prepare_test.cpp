@@ -197,6 +197,11 @@ TEST_F(PrepareTest, DefaultsThatFollowAnotherOptionFollowItStillWhenRestored) {
 TEST_F(PrepareTest, TheFilesTellTheSetWhereTheirPlaceDoesNot) {
   const std::string place = "--run-dir " + run_.string() + " --batch-size 8 --data-dir ";
   const fs::path plain = root_.path() / "pictures";
+  const auto missing = failure_of(
+      [&] { (void)prepare_training(invocation(Command::Train, place + plain.string()), world()); });
+  EXPECT_EQ(missing.kind, ErrorKind::Data);
+  EXPECT_EQ(missing.text,
+            "'" + plain.string() + "' does not exist: --data-dir takes the folder of a data set");
   fs::create_directories(plain);
   const Failure failure = failure_of(
       [&] { (void)prepare_training(invocation(Command::Train, place + plain.string()), world()); });
