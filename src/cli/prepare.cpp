@@ -31,6 +31,7 @@
 #include "train/agreement.hpp"
 #include "train/memory.hpp"
 #include "train/setup.hpp"
+#include "train/warm_start.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -312,6 +313,7 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
       (void)io::StagedFile(run.config.trace);
     }
     require_export_folder(run.options);
+    train::require_weights(run.config.init_path);
     const std::filesystem::path directory = create_run_directory(run.place, run.config, kVersion);
     run.config.run_directory = directory;
     if (directory.empty()) return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/warm_start.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,8 +10,18 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "io/atomic_file.hpp"
+#include "io/onnx/onnx_file.hpp"
 
 namespace millrace::train {
+
+void require_weights(const std::filesystem::path& path) {
+  if (path.empty()) return;
+  if (io::is_onnx(path)) return (void)io::open_file(path, O_RDONLY);
+  std::vector<std::string> complaints;  // the trainer repeats them
+  (void)io::open_newest(path, complaints);
+}
+
 namespace {
 
 void require_matches(const models::Graph& graph, std::span<const std::string> fresh) {

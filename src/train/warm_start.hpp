@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <filesystem>
 #include <set>
 #include <span>
 #include <string>
@@ -9,6 +10,10 @@
 #include "models/graph.hpp"
 
 namespace millrace::train {
+
+/// Finds out whether there are weights to start from, before anything is written or printed: a run,
+/// a checkpoint or an ONNX file. Nothing is looked at for an empty path. Errors: Checkpoint, Io.
+void require_weights(const std::filesystem::path& path);
 
 /// Names of the parameters and running statistics that a run takes from the checkpoint `tensors` it
 /// starts from. Parameters whose names contain one of `fresh` keep their initial values (for

@@ -295,6 +295,14 @@ TEST(MistakeTest, RunDirectoryThatCannotBeMadeEndsWith5) {
   expect_error(train(directory / "file" / "run", kShort), 5, {"file"});
 }
 
+TEST(MistakeTest, MissingWeightsToStartFromAreNamedBeforeTheRunBegins) {
+  const TemporaryDirectory directory;
+  for (const char* name : {"nope", "nope.onnx"})
+    expect_error(train(directory / "run", kShort + Words{"--init-path", directory / name}),
+                 std::string(name) == "nope" ? 6 : 5, {(directory / name).string()});
+  EXPECT_FALSE(std::filesystem::exists(directory / "run"));
+}
+
 TEST(MistakeTest, RestoreRefusesOtherMathematicsByName) {
   const TemporaryDirectory directory;
   ASSERT_EQ(train(directory / "run", kShort).code, 0);
