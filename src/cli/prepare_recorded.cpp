@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -270,6 +271,21 @@ Options with_given(Options given, const Options& recorded, Over* over) {
 
 }  // namespace
 
+namespace {
+
+/// How much a validation of random images computes, which have the size of the data set that they
+/// stand for. Nothing for images from files.
+std::vector<std::string> length_of_random(const PreparedRun& run, const Options& given) {
+  if (run.config.data.source == train::ImageSource::Files) return {};
+  const bool shortened = given.find("max-eval-steps") != nullptr;
+  return {fmt::format("validating {} random images{}", run.config.data.validation_size,
+                      shortened ? ""
+                                : fmt::format("; --max-eval-steps N takes N batches of {} alone",
+                                              run.config.validation_batch_size))};
+}
+
+}  // namespace
+
 PreparedRun prepare_validation(const Invocation& invocation, const comm::World& world) {
   require_asked_alike(world, invocation);
   const MachineFacts machine = this_machine(world);
@@ -299,6 +315,7 @@ PreparedRun prepare_validation(const Invocation& invocation, const comm::World& 
       match_classes(run, *known, newest->path(), ImagesFor::Validation);
   });
   require_alike(world, run);
+  std::ranges::move(length_of_random(run, invocation.options), std::back_inserter(notices));
   run.notices.insert(run.notices.begin(), notices.begin(), notices.end());
   return run;
 }

@@ -277,10 +277,17 @@ TEST_F(PrepareTest, ValidationReadsTheImagesThatAreNamedAfterATrainingOnRandomOn
                      {{"DATA_DIR", data_.string()}}),
           world());
     };
-    EXPECT_NE(validate("").config.data.source, train::ImageSource::Files) << source;
+    const PreparedRun random = validate("");
+    EXPECT_NE(random.config.data.source, train::ImageSource::Files) << source;
+    EXPECT_EQ(random.notices, (std::vector<std::string>{"validating 10000 random images; "
+                                                        "--max-eval-steps N takes N batches of 8 "
+                                                        "alone"}));
+    EXPECT_EQ(validate("--max-eval-steps 2").notices,
+              (std::vector<std::string>{"validating 16 random images"}));
     const PreparedRun run = validate("--data-dir " + data_.string());
     EXPECT_EQ(run.config.data.source, train::ImageSource::Files) << source;
     EXPECT_EQ(run.data.validation->size(), 16) << source;
+    EXPECT_TRUE(run.notices.empty()) << source;
     const std::string both = " --data-dir " + data_.string();
     EXPECT_NE(validate(source + both).config.data.source, train::ImageSource::Files) << source;
     EXPECT_TRUE(contains(failure_of([&] { (void)validate("--data-dir nowhere"); }).text, "nowhere"))
