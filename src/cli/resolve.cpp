@@ -25,6 +25,13 @@ void note_idle(Reader& read, Notices& notices) {
   }
 }
 
+/// Why an option has no effect, and what to do, as far as its row says.
+std::string reason_of(const OptionSpec& spec, const Options& options) {
+  if (spec.section == Section::Model && is_given_network(options))
+    return fmt::format(": {} is the whole network: remove the option", *options.text("model"));
+  return spec.needs.empty() ? "" : fmt::format(": it needs {}", spec.needs);
+}
+
 /// An option that nothing read is an error on the command line, unless its trainer accepts it
 /// there, a notice in a file (which may serve several command lines), and normal in the environment
 /// and for defaults of a dialect.
@@ -37,8 +44,7 @@ void check_all_used(const Reader& read, Notices& notices) {
       continue;
     if (name == "warmup-epochs" && read.given("iterations")) continue;  // has its own notice
     const std::string message =
-        fmt::format("{} has no effect here{}", setting.where,
-                    spec.needs.empty() ? "" : fmt::format(": it needs {}", spec.needs));
+        fmt::format("{} has no effect here{}", setting.where, reason_of(spec, read.options()));
     if (setting.origin == Origin::CommandLine && !spec.harmless)
       fail(ErrorKind::Usage, "{}", message);
     notices.push_back(message);

@@ -109,7 +109,9 @@ TEST(OwnNetworkRunTest, RefusesWhatDoesNotFit) {
   expect_end(millrace({"train --no-logs --dataset cifar-100 --synthetic-data --model", net}), 2,
              {"the network has 10 outputs, but the data set has 100 classes"});
   expect_end(millrace(training(net, run, "--group-norm")), 2, {"--group-norm"});
-  expect_end(millrace(training(net, run, "--model-size 20")), 2, {"--model-size"});
+  expect_end(millrace(training(net, run, "--model-size 20")), 2,
+             {"--model-size has no effect here: " + net.string() +
+              " is the whole network: remove the option"});
   expect_end(millrace(training(directory / "none.onnx", run)), 5, {"none.onnx"});
   OnnxBytes odd = plain_network(32);
   odd.graph().mutable_node(2)->set_op_type("HardSwish");
