@@ -26,7 +26,6 @@ class ArchiveSet final : public ImageDataset {
     return static_cast<std::int64_t>(index_.records.entries.size());
   }
   [[nodiscard]] std::int64_t classes() const override { return known_.count; }
-  [[nodiscard]] std::vector<std::string> class_names() const override { return titles_; }
   [[nodiscard]] std::int32_t label(std::int64_t index) const override;
   [[nodiscard]] std::uint64_t stored_bytes(std::int64_t index) const override;
   [[nodiscard]] std::uint32_t fingerprint() const override { return fingerprint_; }
@@ -53,7 +52,6 @@ class ArchiveSet final : public ImageDataset {
   ArchiveIndex index_;
   std::vector<std::int32_t> numbers_;  ///< of the texts of the index
   KnownClasses known_;
-  std::vector<std::string> titles_;
   std::uint32_t fingerprint_ = 0;
   OpenShards files_;
 };

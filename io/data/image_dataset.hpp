@@ -23,6 +23,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -78,6 +79,11 @@ class ImageDataset : public Dataset {
   /// Messages to show to the user once: bad records left out, a cache that cannot be written.
   [[nodiscard]] std::span<const std::string> notices() const { return notices_; }
 
+  [[nodiscard]] std::vector<std::string> class_names() const override { return titles_; }
+  /// Names the classes of images that are stored with numbers alone, by a list in a file. Errors:
+  /// Io; Data if it has names of another number of classes.
+  void name_classes(const std::filesystem::path& list);
+
   /// Chooses how read() prepares images.
   void prepare_for(ImageOptions options);
   /// Keeps up to `bytes` of stored images in memory after their first read, for file systems
@@ -99,6 +105,7 @@ class ImageDataset : public Dataset {
 
  protected:
   std::vector<std::string> notices_;  ///< filled by constructors
+  std::vector<std::string> titles_;   ///< names of classes for people; filled by constructors
 
  private:
   struct Worker;

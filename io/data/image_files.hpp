@@ -20,7 +20,6 @@ class ImageFiles : public ImageDataset {
     return static_cast<std::int64_t>(index_.images.size());
   }
   [[nodiscard]] std::int64_t classes() const override { return known_.count; }
-  [[nodiscard]] std::vector<std::string> class_names() const override { return titles_; }
   [[nodiscard]] std::int32_t label(std::int64_t index) const override;
   [[nodiscard]] std::uint64_t stored_bytes(std::int64_t index) const override;
   [[nodiscard]] std::uint32_t fingerprint() const override { return fingerprint_; }
@@ -54,7 +53,6 @@ class ImageFiles : public ImageDataset {
   FolderIndex index_;
   std::vector<std::int32_t> numbers_;  ///< of the classes of the index
   KnownClasses known_;
-  std::vector<std::string> titles_;  ///< names for people
   std::uint32_t fingerprint_ = 0;
 };
 

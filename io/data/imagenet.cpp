@@ -11,6 +11,7 @@
 #include "core/error.hpp"
 #include "io/data/annotations.hpp"
 #include "io/data/archive_set.hpp"
+#include "io/data/class_names.hpp"
 #include "io/data/class_numbers.hpp"
 #include "io/data/files.hpp"
 #include "io/data/image_folder.hpp"
@@ -80,6 +81,20 @@ std::unique_ptr<ArchiveSet> open_archives(const fs::path& directory, Split split
                                       words_in(directory, options));
 }
 
+/// A set that stores its classes as numbers, with the names of the list that is given. Errors: Data
+/// if there are not as many; the number of classes of TFRecord files is what the user says.
+std::unique_ptr<ImageDataset> named(std::unique_ptr<ImageDataset> set, Storage storage,
+                                    const OpenOptions& options) {
+  const fs::path& list = options.given.class_list;
+  if (list.empty()) return set;
+  const auto names = std::ssize(read_class_names(list));
+  if (storage == Storage::Records && !options.classes_are_told && names != set->classes())
+    fail(ErrorKind::Data, "{}: {} names of classes, but there are {} classes: give --classes {}",
+         list.string(), names, set->classes(), names);
+  set->name_classes(list);
+  return set;
+}
+
 /// "; DIR/tiny-imagenet-200 holds images: .." if a folder in the directory is a set.
 std::string hint_at_inner(const fs::path& directory, Split split) {
   for (const std::string& name : list_folder(directory).folders)
@@ -137,9 +152,11 @@ std::unique_ptr<ImageDataset> open_image_dataset(const fs::path& directory, Spli
                                                  const OpenOptions& options, PackedFile packed) {
   switch (storage_in(directory, split, packed, options.given)) {
     case Storage::Packed:
-      return std::make_unique<PackedImages>(packed_path(directory, split));
+      return named(std::make_unique<PackedImages>(packed_path(directory, split)), Storage::Packed,
+                   options);
     case Storage::Records:
-      return std::make_unique<RecordSet>(find_record_files(directory, split), split, options);
+      return named(std::make_unique<RecordSet>(find_record_files(directory, split), split, options),
+                   Storage::Records, options);
     case Storage::Archives:
       return open_archives(directory, split, options);
     case Storage::Annotated:

@@ -105,8 +105,11 @@ DatasetFacts facts_for(std::int64_t outputs, const Options& given, const Options
     fail(ErrorKind::Data, "{}: its network has {} classes, but {} has {}: leave --dataset out",
          given.arguments.at(0), outputs, dataset, facts.classes);
   facts.classes = std::min(facts.classes, outputs);
-  if (const auto names = completed.text("class-names"))
-    facts.class_names = io::read_class_names(*names, facts.classes);
+  if (const auto file = completed.text("class-names")) {
+    io::ClassNames found = io::read_class_names(*file, facts.classes);
+    facts.class_names = std::move(found.names);
+    if (!found.notice.empty()) print_lines(stderr, {found.notice});
+  }
   return facts;
 }
 

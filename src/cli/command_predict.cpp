@@ -116,8 +116,11 @@ Work work_on_set(const Invocation& invocation, const io::CheckpointReader& check
 /// Those of --class-names, of the data set, or of the checkpoint.
 std::vector<std::string> class_names_of(const Options& options, const train::TrainConfig& config,
                                         const io::CheckpointReader& checkpoint) {
-  if (const auto file = options.text("class-names"))
-    return io::read_class_names(*file, config.model.classes);
+  if (const auto file = options.text("class-names")) {
+    io::ClassNames found = io::read_class_names(*file, config.model.classes);
+    if (!found.notice.empty()) print_lines(stderr, {found.notice});
+    return found.names;
+  }
   if (!config.data.class_names.empty()) return config.data.class_names;
   const auto known = train::parse_facts(checkpoint.header().network, checkpoint.path().string());
   return known ? known->class_names : std::vector<std::string>{};

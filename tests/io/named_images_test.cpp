@@ -121,10 +121,29 @@ TEST(NamedImagesTest, PreparationsThatFitNoNetworkAreRefused) {
 TEST(ClassNamesTest, AreALineForEachClass) {
   const TemporaryDirectory folder;
   std::ofstream(folder / "names.txt") << "tench, Tinca tinca\n  goldfish \n\nshark";
-  EXPECT_EQ(read_class_names(folder / "names.txt", 3),
+  EXPECT_EQ(read_class_names(folder / "names.txt", 3).names,
             (std::vector<std::string>{"tench, Tinca tinca", "goldfish", "shark"}));
   expect_error(ErrorKind::Data, {"names.txt: 3 names of classes, but there are 1000 classes"},
                [&] { (void)read_class_names(folder / "names.txt", 1000); });
+}
+
+// NVIDIA's and Habana's networks count the background as class 0.
+TEST(ClassNamesTest, ImageNetsListLeavesOutTheBackground) {
+  const TemporaryDirectory folder;
+  std::ofstream list(folder / "names.txt");
+  for (int i = 0; i < 1000; ++i) list << "n" << i << "\tword " << i << "\n";
+  list.close();
+  const ClassNames whole = read_class_names(folder / "names.txt", 1000);
+  EXPECT_EQ(whole.names.at(0), "n0 (word 0)");
+  EXPECT_EQ(whole.notice, "");
+  const ClassNames behind = read_class_names(folder / "names.txt", 1001);
+  ASSERT_EQ(behind.names.size(), 1001u);
+  EXPECT_EQ(behind.names[0], "background");
+  EXPECT_EQ(behind.names[1], "n0 (word 0)");
+  EXPECT_NE(behind.notice.find("class 0 is called background"), std::string::npos);
+  for (const std::int64_t classes : {999, 1002})
+    expect_error(ErrorKind::Data, {"names.txt: 1000 names of classes, but there are "},
+                 [&] { (void)read_class_names(folder / "names.txt", classes); });
 }
 
 TEST(NamedImagesTest, WhatIsNoImageIsKnownByItsFirstBytes) {
