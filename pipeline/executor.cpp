@@ -120,7 +120,7 @@ bool Executor::reads_labels(std::size_t unit) const {
 }
 
 void Executor::run(const device::ExecutionSpace& space, const StepSettings& settings,
-                   std::span<io::Loader* const> feeds) {
+                   std::span<io::BatchSource* const> feeds) {
   space_ = &space;
   skipped_ = false;
   std::fill(metrics_.begin(), metrics_.end(), MicroBatchMetrics{});
@@ -156,7 +156,7 @@ void Executor::exchange(const std::function<void()>& with_all_ranks) {
 
 /// Executes entries [first, first + count), which run together.
 void Executor::execute(std::size_t first, std::size_t count, const StepSettings& settings,
-                       std::span<io::Loader* const> feeds) {
+                       std::span<io::BatchSource* const> feeds) {
   recording_.begin(first, count);
   const LocalEntry& entry = recording_.entries()[first];
   const Action& action = entry.action;
@@ -193,7 +193,7 @@ void Executor::execute(std::size_t first, std::size_t count, const StepSettings&
 }
 
 void Executor::compute(std::size_t first, std::size_t count, const StepSettings& settings,
-                       std::span<io::Loader* const> feeds) {
+                       std::span<io::BatchSource* const> feeds) {
   const std::span<const LocalEntry> team = recording_.entries().subspan(first, count);
   const Action& action = team.front().action;
   const std::int32_t m = action.micro_batch;
@@ -232,7 +232,7 @@ void Executor::compute(std::size_t first, std::size_t count, const StepSettings&
   });
 }
 
-void Executor::begin_forward(std::size_t unit, std::int32_t m, io::Loader* feed) {
+void Executor::begin_forward(std::size_t unit, std::int32_t m, io::BatchSource* feed) {
   messages_[unit].await_sent(m, StageMessages::Memory::Stash);
   messages_[unit].receive_activations(m, update_);
   if (feed == nullptr) return;

@@ -73,7 +73,7 @@ class Executor {
   /// update is skipped and no trained value changes. Errors: Numeric with the first op whose result
   /// is not finite, if `check_exceptions` is set.
   void run(const device::ExecutionSpace& space, const StepSettings& settings,
-           std::span<io::Loader* const> feeds);
+           std::span<io::BatchSource* const> feeds);
 
   /// After run(), what all ranks do together before the next: its time is a wait for all ranks of
   /// the same step.
@@ -98,10 +98,10 @@ class Executor {
 
  private:
   void execute(std::size_t first, std::size_t count, const StepSettings& settings,
-               std::span<io::Loader* const> feeds);
+               std::span<io::BatchSource* const> feeds);
   void compute(std::size_t first, std::size_t count, const StepSettings& settings,
-               std::span<io::Loader* const> feeds);
-  void begin_forward(std::size_t unit, std::int32_t m, io::Loader* feed);
+               std::span<io::BatchSource* const> feeds);
+  void begin_forward(std::size_t unit, std::int32_t m, io::BatchSource* feed);
   void end_forward(std::size_t unit, std::int32_t m, const StepSettings& settings,
                    ActionRecord& record);
   void begin_backward(std::size_t unit, std::int32_t m);

@@ -62,20 +62,34 @@ struct LoaderOptions {
   HostMemory memory = {};  ///< allocator of image buffers; empty: operator new
 };
 
+/// Where the batches of a stage come from.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+
+  /// The next batch, or nullptr after the last one. It is valid until the next call.
+  [[nodiscard]] virtual const Batch* next() = 0;
+  /// Stand-ins in all batches returned so far.
+  [[nodiscard]] virtual std::int64_t stand_ins() const = 0;
+
+ protected:
+  BatchSource() = default;
+  BatchSource(BatchSource&&) = default;
+  BatchSource& operator=(BatchSource&&) = default;
+};
+
 /// Reads batches ahead of their use. Order and pixels do not depend on the number of threads.
 /// next() rethrows an exception of a reading thread.
-class Loader {
+class Loader final : public BatchSource {
  public:
   Loader(std::shared_ptr<const Dataset> dataset, SampleOrder order, const LoaderOptions& options);
-  ~Loader();
+  ~Loader() override;
   Loader(Loader&&) noexcept;
   Loader& operator=(Loader&&) noexcept;
 
-  /// The next batch, or nullptr after end_position. It is valid until the next call. The call
-  /// neither allocates nor copies pixels.
-  [[nodiscard]] const Batch* next();
-  /// Stand-ins in all batches returned so far.
-  [[nodiscard]] std::int64_t stand_ins() const;
+  /// The last batch is that before end_position. The call neither allocates nor copies pixels.
+  [[nodiscard]] const Batch* next() override;
+  [[nodiscard]] std::int64_t stand_ins() const override;
 
  private:
   class State;

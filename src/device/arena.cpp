@@ -13,13 +13,10 @@
 namespace millrace::device {
 namespace {
 
-using Bytes = Kokkos::View<std::byte*, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-using HostBytes =
-    Kokkos::View<std::byte*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-using ConstBytes =
-    Kokkos::View<const std::byte*, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-using ConstHostBytes =
-    Kokkos::View<const std::byte*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+using Bytes = BytesIn<std::byte, MemorySpace>;
+using HostBytes = BytesIn<std::byte, Kokkos::HostSpace>;
+using ConstBytes = BytesIn<const std::byte, MemorySpace>;
+using ConstHostBytes = BytesIn<const std::byte, Kokkos::HostSpace>;
 
 // Clears words, so that Kokkos does not call memset on a class type.
 struct Clear {
@@ -53,7 +50,8 @@ std::shared_ptr<std::byte> device_memory(std::int64_t bytes) {
   }
 }
 
-/// Copies bytes, at least one of whose ends is device memory, and waits.
+/// Copies bytes, at least one of whose ends is device memory, after all kernels, and waits; not for
+/// uploads, which a copy without a space would wait for.
 template <class To, class From>
 void copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
   if (bytes == 0) return;  // an empty range may have no address
@@ -65,7 +63,9 @@ void copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
   } else if constexpr (kOnCores) {
     std::memcpy(to, from, n);
   } else {
-    Kokkos::deep_copy(To(to, n), From(from, n));
+    const ExecutionSpace space;
+    Kokkos::deep_copy(space, To(to, n), From(from, n));
+    space.fence();
   }
 }
 

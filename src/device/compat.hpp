@@ -7,6 +7,7 @@
 // tensor        the storage types that kernels support
 // arena         the single allocation of a device, used through offsets that a plan computes
 // host_buffer   host memory that the device copies its input from
+// uploads       copies from it that run beside kernels
 // fake_device   cores that behave like an accelerator, for tests (preset fake-device)
 // vendor_scope  marks calls into libraries that allocate memory themselves
 //
@@ -17,6 +18,8 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+
+#include <cstddef>
 
 #include "device/parallel.hpp"
 
@@ -31,5 +34,9 @@ using FeedingSpace = Kokkos::SharedHostPinnedSpace;
 #else
 using FeedingSpace = Kokkos::HostSpace;
 #endif
+
+/// Bytes that somebody else owns, for copies.
+template <class Byte, class Space>
+using BytesIn = Kokkos::View<Byte*, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
 }  // namespace millrace::device

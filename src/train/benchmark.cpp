@@ -42,7 +42,7 @@ struct Started {
 std::int64_t take_images(const Feeds& feeds, const TrainConfig& config, std::int64_t steps) {
   std::int64_t images = 0;
   for (std::int64_t m = 0; m < steps * config.micro_batches; ++m)
-    for (io::Loader* const loader : feeds.pointers) {
+    for (io::BatchSource* const loader : feeds.pointers) {
       if (loader == nullptr) continue;
       const io::Batch* const batch = loader->next();
       images += batch->images.empty() ? 0 : batch->count;

@@ -2,6 +2,9 @@
 #include "train/feeder.hpp"
 
 #include <algorithm>
+#include <utility>
+
+#include "train/uploaded_feed.hpp"
 
 namespace millrace::train {
 namespace {
@@ -20,7 +23,7 @@ std::int64_t validation_batches(const TrainConfig& config, std::int64_t images) 
 
 std::int64_t Feeds::stand_ins() const {
   std::int64_t sum = 0;
-  for (const auto& loader : loaders) sum += loader ? loader->stand_ins() : 0;
+  for (const auto& source : sources) sum += source ? source->stand_ins() : 0;
   return sum;
 }
 
@@ -52,12 +55,28 @@ int Feeder::threads() const {
   return image_readers(executor) * threads_of_loader(executor);
 }
 
+std::int64_t Feeder::image_bytes(std::int64_t batch) const {
+  return batch * image_.elements() * size_of(image_type(*config_));
+}
+
 /// Bytes of a micro-batch of images that stays on the device.
 std::int64_t Feeder::resident_bytes() const {
   if (endless_ == nullptr || config_->data.source != ImageSource::Device ||
       image_readers(*endless_) == 0)
     return 0;
-  return device::aligned(config_->batch_size * image_.elements() * size_of(image_type(*config_)));
+  return device::aligned(image_bytes(config_->batch_size));
+}
+
+/// Bytes of the batches that are copied to the device while the one before is used.
+std::int64_t Feeder::upload_bytes(const pipeline::Executor* executor, std::int64_t batch) const {
+  if (device::kHostReadable || executor == nullptr) return 0;
+  if (executor == endless_ && config_->data.source == ImageSource::Device) return 0;
+  return image_readers(*executor) * UploadedFeed::bytes(image_bytes(batch));
+}
+
+std::int64_t Feeder::device_bytes() const {
+  return resident_bytes() + upload_bytes(endless_, config_->batch_size) +
+         upload_bytes(evaluation_, config_->validation_batch_size);
 }
 
 std::int64_t Feeder::loader_bytes(std::int64_t validation_images) const {
@@ -93,12 +112,15 @@ io::ResidentImages Feeder::make_resident(const std::shared_ptr<const io::Dataset
 
 Feeds Feeder::feeds(const pipeline::Executor& executor,
                     const std::shared_ptr<const io::Dataset>& dataset, const io::SampleOrder& order,
-                    const io::LoaderOptions& options) const {
+                    const io::LoaderOptions& options) {
   Feeds result;
+  std::byte* memory = nullptr;
+  if (const std::int64_t bytes = upload_bytes(&executor, options.batch_size); bytes > 0)
+    memory = uploads_.try_emplace(&executor, bytes).first->second.at(0);
   for (std::size_t u = 0; u < units_.size(); ++u) {
     const bool images = executor.reads_images(u);
     const bool labels = executor.reads_labels(u);
-    result.loaders.emplace_back();
+    result.sources.emplace_back();
     result.pointers.push_back(nullptr);
     if (!images && !labels) continue;
     io::LoaderOptions own = options;
@@ -110,8 +132,14 @@ Feeds Feeder::feeds(const pipeline::Executor& executor,
     // Labels are available at once.
     own.threads = images && !own.resident ? threads_of_loader(executor) : 0;
     own.memory = device::host_buffer;
-    result.loaders.back() = std::make_unique<io::Loader>(dataset, order, own);
-    result.pointers.back() = result.loaders.back().get();
+    std::unique_ptr<io::BatchSource> source = std::make_unique<io::Loader>(dataset, order, own);
+    if (images && memory != nullptr) {
+      const std::int64_t batch = image_bytes(options.batch_size);
+      source = std::make_unique<UploadedFeed>(std::move(source), memory, batch);
+      memory += UploadedFeed::bytes(batch);
+    }
+    result.sources.back() = std::move(source);
+    result.pointers.back() = result.sources.back().get();
   }
   return result;
 }
@@ -138,7 +166,7 @@ Feeds Feeder::inference(const std::shared_ptr<const io::Dataset>& dataset) {
   return endless(dataset, io::SampleOrder::sequential(dataset->size()), {});
 }
 
-Feeds Feeder::validation(const std::shared_ptr<const io::Dataset>& dataset) const {
+Feeds Feeder::validation(const std::shared_ptr<const io::Dataset>& dataset) {
   io::LoaderOptions options;
   options.batch_size = config_->validation_batch_size;
   options.type = image_type(*config_);

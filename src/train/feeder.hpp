@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -14,10 +15,10 @@
 
 namespace millrace::train {
 
-/// The loaders of a process: one for each of its stages that reads images or labels.
+/// The batches of a process: a source for each of its stages that reads images or labels.
 struct Feeds {
-  std::vector<std::unique_ptr<io::Loader>> loaders;  ///< by unit; null if not needed
-  std::vector<io::Loader*> pointers;
+  std::vector<std::unique_ptr<io::BatchSource>> sources;  ///< by unit; null if not needed
+  std::vector<io::BatchSource*> pointers;
   [[nodiscard]] std::int64_t stand_ins() const;  ///< in all batches handed out so far
 };
 
@@ -31,17 +32,17 @@ class Feeder {
   Feeder(const TrainConfig& config, const Shape& image, std::span<const pipeline::LocalStage> units,
          const pipeline::Executor* endless, const pipeline::Executor* evaluation);
 
-  /// Loaders from a position in the run. Images that stay on the device are copied there, and the
-  /// loaders then read only labels.
+  /// Batches from a position in the run. Images that stay on the device are copied there, and only
+  /// labels are read then.
   [[nodiscard]] Feeds training(const std::shared_ptr<const io::Dataset>& dataset,
                                std::int64_t first_position);
-  /// Loaders for inference: the data set in order, as a validation reads it, again and again.
+  /// Batches for inference: the data set in order, as a validation reads it, again and again.
   [[nodiscard]] Feeds inference(const std::shared_ptr<const io::Dataset>& dataset);
-  /// Loaders for the whole data set, in order.
-  [[nodiscard]] Feeds validation(const std::shared_ptr<const io::Dataset>& dataset) const;
+  /// The whole data set, in order.
+  [[nodiscard]] Feeds validation(const std::shared_ptr<const io::Dataset>& dataset);
 
-  /// Device memory for images that stay there: one micro-batch, or 0.
-  [[nodiscard]] std::int64_t resident_bytes() const;
+  /// Device memory for images: one micro-batch that stays there, or batches on their way to it.
+  [[nodiscard]] std::int64_t device_bytes() const;
   /// Host memory for the loaders' images.
   [[nodiscard]] std::int64_t loader_bytes(std::int64_t validation_images) const;
   /// Number of threads that read images in this process.
@@ -57,7 +58,11 @@ class Feeder {
                               const io::SampleOrder& order, io::LoaderOptions options);
   [[nodiscard]] Feeds feeds(const pipeline::Executor& executor,
                             const std::shared_ptr<const io::Dataset>& dataset,
-                            const io::SampleOrder& order, const io::LoaderOptions& options) const;
+                            const io::SampleOrder& order, const io::LoaderOptions& options);
+  [[nodiscard]] std::int64_t image_bytes(std::int64_t batch) const;
+  [[nodiscard]] std::int64_t resident_bytes() const;
+  [[nodiscard]] std::int64_t upload_bytes(const pipeline::Executor* executor,
+                                          std::int64_t batch) const;
 
   const TrainConfig* config_;
   Shape image_;
@@ -65,6 +70,8 @@ class Feeder {
   const pipeline::Executor* endless_;
   const pipeline::Executor* evaluation_;
   std::unique_ptr<device::Arena> resident_images_;
+  /// Images on their way to the device, of each executor.
+  std::map<const pipeline::Executor*, device::Arena> uploads_;
 };
 
 /// Micro-batches per replica in a validation of `images`.

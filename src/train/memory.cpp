@@ -25,6 +25,7 @@
 #include "train/setup.hpp"
 #include "train/trace.hpp"
 #include "train/trainer.hpp"
+#include "train/uploaded_feed.hpp"
 
 namespace millrace::train {
 namespace {
@@ -167,15 +168,21 @@ DeviceUse most_of(DeviceUse use, const comm::World& world) {
 }
 
 std::int64_t assumed_rest(const TrainConfig& config) {
-  if (!device::computes_on_cores()) return 0;
+  const DType type = config.data.image_type.value_or(config.precision.activations);
+  const bool reads = config.data.source != ImageSource::Device;
+  const std::int64_t image = reads ? config.model.image.elements() * size_of(type) : 0;
+  // Images on their way to a device with memory of its own, of the training and of a validation.
+  const std::int64_t on_the_way =
+      device::kHostReadable ? 0
+                            : UploadedFeed::bytes(config.batch_size * image) +
+                                  UploadedFeed::bytes(config.validation_batch_size * image);
+  if (!device::computes_on_cores()) return on_the_way;
   // Program, libraries, and MPI in processes that a launcher starts. Measured.
   const std::int64_t process = config.pipeline.ranks.ranks > 1 ? 42'000'000 : 33'000'000;
-  const DType type = config.data.image_type.value_or(config.precision.activations);
   const std::int64_t batches = io::LoaderOptions{}.batches_ahead + 1;
-  const bool reads = config.data.source != ImageSource::Device;
-  const std::int64_t images =
-      reads ? batches * config.batch_size * config.model.image.elements() * size_of(type) : 0;
-  return (process + images + config.device_memory / 64) / config.pipeline.ranks.devices_per_rank();
+  const std::int64_t host =
+      process + batches * config.batch_size * image + config.device_memory / 64;
+  return on_the_way + host / config.pipeline.ranks.devices_per_rank();
 }
 
 partition::StageSizer stage_sizer(const models::Graph& graph, const TrainConfig& config) {

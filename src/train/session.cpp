@@ -178,7 +178,7 @@ void Session::make_executors(Use use) {
 }
 
 std::int64_t Session::arena_bytes() const {
-  std::int64_t bytes = feeder_->resident_bytes() + (training_ ? training_->bytes() : 0);
+  std::int64_t bytes = feeder_->device_bytes() + (training_ ? training_->bytes() : 0);
   for (const auto& stage : stages_) bytes += device::aligned(stage->bytes());
   return bytes;
 }
@@ -199,7 +199,7 @@ std::vector<partition::DeviceMemory> Session::device_memory() const {
     at->kernels += device::aligned(size.total()) - size.state - size.activations;
     if (training_) at->sums += training_->bytes(u);
   }
-  if (!devices.empty()) devices.front().images = feeder_->resident_bytes();
+  if (!devices.empty()) devices.front().images = feeder_->device_bytes();
   return devices;
 }
 
@@ -244,7 +244,7 @@ std::int64_t Session::initial_bytes() const {
 }
 
 void Session::allocate() {
-  arena_ = std::make_unique<device::Arena>(arena_bytes() - feeder_->resident_bytes());
+  arena_ = std::make_unique<device::Arena>(arena_bytes() - feeder_->device_bytes());
   std::int64_t offset = 0;
   for (const auto& stage : stages_) {
     stage->bind(arena_->at(offset));

@@ -70,7 +70,7 @@ class Bench {
   }
 
   void executed() {
-    io::Loader* const feed = loader_.get();
+    io::BatchSource* const feed = loader_.get();
     executor_.run(space_, {}, {&feed, 1});
   }
 

@@ -145,7 +145,7 @@ TEST_P(AllocationTest, NoneWithinAStep) {
   std::vector<std::unique_ptr<Stage>> stages;
   std::vector<LocalStage> units;
   std::vector<std::unique_ptr<io::Loader>> loaders;
-  std::vector<io::Loader*> feeds;
+  std::vector<io::BatchSource*> feeds;
   std::int64_t bytes = 0;
   const auto data = std::make_shared<Zeros>();
   for (std::int32_t r = 0; r < 2; ++r) {
