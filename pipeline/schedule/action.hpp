@@ -28,6 +28,7 @@ struct Action {
   std::int32_t micro_batch = -1;  ///< -1: the whole step (Reduce, Update)
   std::int32_t peer = -1;         ///< of messages: the stage at the other end
   friend auto operator<=>(const Action&, const Action&) = default;  // NOLINT(modernize-use-nullptr)
+  friend bool operator==(const Action&, const Action&) = default;   // nvcc does not imply it
 };
 
 [[nodiscard]] constexpr bool is_compute(ActionKind kind) {

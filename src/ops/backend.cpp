@@ -24,8 +24,10 @@ constexpr bool kVendorOnCores = MILLRACE_ON_HOST == 1;
 /// The op on our own kernels.
 std::unique_ptr<LinearOp> make_own(const ConvShape& s, DType type) {
   constexpr std::int64_t kFewChannels = 4;  // a tile would compute mostly zeros
+#ifndef MILLRACE_ONEDNN  // which has such kernels: the program is smaller without ours
   if (has_depthwise_pixels(s))
     return make_depthwise_gradient(s, type, make_depthwise_pixels(s, type));
+#endif
   if (is_depthwise(s)) return make_depthwise_gradient(s, type, make_plain(s, type));
   const std::int64_t channels = std::min(s.window.in.c, s.window.out.c) / s.groups;
   if (s.groups > 1 && channels < kFewChannels) return make_plain(s, type);
