@@ -91,6 +91,7 @@ struct Link {
   bool activations = true;
   bool gradients = true;
   friend auto operator<=>(const Link&, const Link&) = default;  // NOLINT(modernize-use-nullptr)
+  friend bool operator==(const Link&, const Link&) = default;   // nvcc does not imply it
 };
 /// Each stage feeds the next.
 [[nodiscard]] std::vector<Link> chain(std::int32_t stages);
@@ -113,6 +114,7 @@ struct Entry {
   std::int32_t device = 0;
   std::int32_t index = 0;
   friend auto operator<=>(const Entry&, const Entry&) = default;  // NOLINT(modernize-use-nullptr)
+  friend bool operator==(const Entry&, const Entry&) = default;   // nvcc does not imply it
 };
 /// All entries in one order that a single process can execute, with the two ends of a message
 /// adjacent. Sorted by time if forward, input gradient and weight gradient take equally long.

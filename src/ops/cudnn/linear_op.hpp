@@ -16,7 +16,7 @@ class Context {
   Context();
 
   [[nodiscard]] const Descriptor& device() const { return device_; }
-  /// Queues a plan on the stream of `space`. Tensors are numbered by cudnn::Tensor.
+  /// Queues a plan on the stream of `space`. Tensors are numbered as in its graph.
   void run(const device::ExecutionSpace& space, const Plan& plan,
            std::span<const std::int64_t> numbers, std::span<void* const> tensors,
            std::byte* scratch) const;

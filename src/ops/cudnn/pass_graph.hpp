@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <deque>
 
 #include "core/dtype.hpp"
@@ -12,7 +13,10 @@ namespace millrace::ops::cudnn {
 enum class Pass { Forward, BackwardInput, BackwardWeight };
 
 /// Numbers of the tensors of a graph. Gradients have those of what they are the gradients of.
-enum Tensor : std::int64_t { kInput = 1, kKernel, kBias, kOutput };
+inline constexpr std::int64_t kInput = 1;
+inline constexpr std::int64_t kKernel = 2;
+inline constexpr std::int64_t kBias = 3;
+inline constexpr std::int64_t kOutput = 4;
 
 /// A graph and all objects that it consists of.
 struct PassGraph {
