@@ -269,10 +269,6 @@ Options with_given(Options given, const Options& recorded, Over* over) {
   return merge(std::move(options), others);
 }
 
-}  // namespace
-
-namespace {
-
 /// How much a validation of random images computes, which have the size of the data set that they
 /// stand for. Nothing for images from files.
 std::vector<std::string> length_of_random(const PreparedRun& run, const Options& given) {

@@ -283,9 +283,8 @@ std::vector<std::int32_t> divisors(std::int32_t devices) {
 /// What to do where --smoke leaves less to run than the processes that a launcher started.
 std::string smoke_remedy(const Options& options) {
   if (!options.flag("smoke")) return "";
-  return "; --smoke runs one replica in one process: start it without a launcher (mpirun -np 1), "
-         "or "
-         "leave --smoke out";
+  return "; --smoke runs one replica in one process: start it without a launcher "
+         "(mpirun -np 1), or leave --smoke out";
 }
 
 void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& config,

@@ -31,11 +31,6 @@ struct Blocks {
   }
 };
 
-template <class... Pointers>
-bool are_aligned(const Pointers*... pointers) {
-  return ((reinterpret_cast<std::uintptr_t>(pointers) % lanes::kAccessBytes == 0) && ...);
-}
-
 template <std::size_t kLabelSize, class Body>
 void for_elements(const char (&label)[kLabelSize], const ExecutionSpace& space, std::int64_t n,
                   bool aligned, const Body& body) {

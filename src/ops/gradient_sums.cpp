@@ -150,7 +150,7 @@ void square_gradients(const device::ExecutionSpace& space, const ParameterSpan* 
 
 void add_parts(const device::ExecutionSpace& space, std::int64_t n, float* out, const float* others,
                std::int64_t stride, int own, int parts) {
-  const bool packs = holds_packs(out, others, others + stride);
+  const bool packs = are_aligned(out, others, others + stride);
   const AddParts add{n, out, others, stride, own, parts, packs};
   device::parallel("add_parts", space, (n + AddParts::kBlock - 1) / AddParts::kBlock, add);
 }
@@ -160,7 +160,7 @@ void flag_non_finite(const device::ExecutionSpace& space, std::int64_t n, const 
                      std::uint32_t* flag) {
   using Flag = FlagNonFinite<T>;
   device::parallel("flag_non_finite", space, (n + Flag::kBlock - 1) / Flag::kBlock,
-                   Flag{n, x, flag, holds_packs(x)});
+                   Flag{n, x, flag, are_aligned(x)});
 }
 
 MILLRACE_INSTANTIATE(flag_non_finite)

@@ -5,6 +5,8 @@
 // value alone, so they are loaded and stored together, 16 bytes at a time.
 #pragma once
 
+#include <cstdint>
+
 #include "device/parallel.hpp"
 
 namespace millrace::ops {
@@ -24,6 +26,12 @@ template <int W>
 inline constexpr bool kTogether = !device::kOnCores && W > 1;
 
 }  // namespace lanes
+
+/// Whether arrays that begin at these addresses may be accessed 16 bytes at a time.
+template <class... Pointers>
+[[nodiscard]] bool are_aligned(const Pointers*... pointers) {
+  return ((reinterpret_cast<std::uintptr_t>(pointers) % lanes::kAccessBytes == 0) && ...);
+}
 
 /// Reads W values from `from`. On accelerators they are aligned like a Pack.
 template <int W, class T, bool kTogether = lanes::kTogether<W>>

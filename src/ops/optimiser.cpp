@@ -122,7 +122,7 @@ void update(const char (&label)[kLabelSize], const device::ExecutionSpace& space
   } else {
     using Piece = UpdatePiece<Rule, M, kStochastic, Copy>;
     device::parallel(label, space, a.num_spans * kPiecesOfSpan,
-                     Pieces<Piece>{{u, a}, a.spans, holds_packs(a)});
+                     Pieces<Piece>{{u, a}, a.spans, are_aligned(a)});
   }
 }
 
@@ -147,7 +147,7 @@ void refresh(const device::ExecutionSpace& space, const UpdateArrays<M>& a) {
     device::parallel("refresh_copies", space, a.num_spans, RefreshSpan<M, Copy>{a});
   } else {
     device::parallel("refresh_copies", space, a.num_spans * kPiecesOfSpan,
-                     Pieces<RefreshPiece<M, Copy>>{{a}, a.spans, holds_packs(a)});
+                     Pieces<RefreshPiece<M, Copy>>{{a}, a.spans, are_aligned(a)});
   }
 }
 

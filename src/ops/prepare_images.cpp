@@ -173,8 +173,7 @@ void prepare(const ExecutionSpace& space, const PrepareImagesShape& shape, T* y,
     const std::int64_t length = image.w * image.c;
     MILLRACE_ASSERT(length <= std::numeric_limits<std::int32_t>::max() - kPieceOfRow);
     const std::int64_t pieces = (length + kPieceOfRow - 1) / kPieceOfRow;
-    const bool packs =
-        length % kPieceOfRow == 0 && reinterpret_cast<std::uintptr_t>(y) % lanes::kAccessBytes == 0;
+    const bool packs = length % kPieceOfRow == 0 && are_aligned(y);
     parallel("prepare images", space, shape.batch * image.h * pieces,
              PreparePieces<T, Source>{source, image, y, mixing, pieces, packs});
   }

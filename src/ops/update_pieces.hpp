@@ -20,15 +20,10 @@ namespace millrace::ops {
 inline constexpr int kPiece = 8;
 inline constexpr std::int64_t kPiecesOfSpan = kSpanElements / kPiece;
 
-/// Whether pieces of arrays that begin at these addresses may be accessed together.
-template <class... Pointers>
-[[nodiscard]] bool holds_packs(const Pointers*... pointers) {
-  return ((reinterpret_cast<std::uintptr_t>(pointers) % lanes::kAccessBytes == 0) && ...);
-}
-
+/// Whether pieces of these arrays may be accessed together.
 template <class M>
-[[nodiscard]] bool holds_packs(const UpdateArrays<M>& a) {
-  return holds_packs(a.weights, a.velocity, a.mean_square, a.gradients, a.copy, a.vectors) &&
+[[nodiscard]] bool are_aligned(const UpdateArrays<M>& a) {
+  return are_aligned(a.weights, a.velocity, a.mean_square, a.gradients, a.copy, a.vectors) &&
          a.first_slot % kPiece == 0;
 }
 

@@ -25,9 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The cap of ops/cudnn/vendor.cpp.
-constexpr std::int64_t kCap = std::int64_t{256} << 20;
-
 /// A shape as text, by which shapes are told apart.
 std::string words(const ConvShape& s) {
   const WindowShape& w = s.window;
@@ -145,7 +142,7 @@ void write_table(const std::vector<Row>& rows) {
 }
 
 TEST(CudnnPlansTest, ExistForEveryShapeOfEveryRecipe) {
-  const std::vector<Row> rows = plans_of_recipes({.cap = kCap});
+  const std::vector<Row> rows = plans_of_recipes({.cap = kDefaultCap});
   write_table(rows);
   EXPECT_GT(shapes_of_recipes().size(), 100u);
   std::map<DType, std::int64_t> largest;
@@ -155,7 +152,7 @@ TEST(CudnnPlansTest, ExistForEveryShapeOfEveryRecipe) {
       continue;
     }
     EXPECT_TRUE(row.plan->deterministic) << words(row);
-    EXPECT_LE(row.plan->scratch, kCap) << words(row);
+    EXPECT_LE(row.plan->scratch, kDefaultCap) << words(row);
     largest[row.type] = std::max(largest[row.type], row.plan->scratch);
     // Float32 is exact, 16-bit types are fast.
     if (row.type == DType::F32 || is_wide(*row.shape)) {
@@ -204,7 +201,7 @@ TEST(CudnnPlansTest, KeepToACapOfScratch) {
   const std::optional<Plan> small =
       find_plan(device, strided(), DType::F32, Pass::Forward, {.cap = 0});
   ASSERT_TRUE(fast && small);
-  EXPECT_GT(fast->scratch, kCap) << "the test needs a shape whose fastest kernel takes more";
+  EXPECT_GT(fast->scratch, kDefaultCap) << "the test needs a shape whose fastest kernel takes more";
   EXPECT_EQ(small->scratch, 0);
 }
 

@@ -9,6 +9,10 @@
 
 namespace millrace::ops::cudnn {
 
+/// Scratch that a convolution may use if nobody limits it. The fastest kernels of some shapes take
+/// more than the activations of a network.
+inline constexpr std::int64_t kDefaultCap = std::int64_t{256} << 20;
+
 /// What kernels must keep to.
 struct PlanRules {
   /// Bytes of scratch. If no kernel keeps to it, the one with the smallest scratch is taken.

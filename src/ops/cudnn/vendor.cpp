@@ -16,10 +16,6 @@ using cudnn::Pass;
 using cudnn::PassPlans;
 using cudnn::PlanRules;
 
-/// Scratch that a convolution may use if nobody limits it. The fastest kernels of some shapes take
-/// more than the activations of a network.
-constexpr std::int64_t kDefaultCap = std::int64_t{256} << 20;
-
 class CudnnVendor final : public Vendor {
  public:
   [[nodiscard]] const char* name() const override { return "cudnn"; }
@@ -29,7 +25,7 @@ class CudnnVendor final : public Vendor {
   [[nodiscard]] LinearClaim claim(const ConvShape& s, DType type, Passes passes,
                                   std::int64_t cap) const override {
     if (is_depthwise(s)) return {};
-    const PlanRules rules{.cap = std::min(cap, kDefaultCap)};
+    const PlanRules rules{.cap = std::min(cap, cudnn::kDefaultCap)};
     const auto find = [&](bool wanted, Pass pass) {
       return wanted ? cudnn::find_plan(context_->device(), s, type, pass, rules) : std::nullopt;
     };
