@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "device/arena.hpp"
+#include "device/queues.hpp"
 #include "ops/optimiser.hpp"
 
 namespace millrace::pipeline {
@@ -136,7 +137,7 @@ bool AllReduce::advance(const device::ExecutionSpace& space) {
       std::all_of(sends_.begin(), sends_.end(), done)) {
     ops::add_parts(space, elements(), array_.data() + first(), scratch_,
                    device::aligned(elements() * kFloat) / kFloat, own_, replicas_);
-    device::fence(space);
+    device::settle(space);
     state_ = State::Gathering;
     gather_.start();
   }

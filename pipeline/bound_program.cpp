@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "device/arena.hpp"
+#include "device/queues.hpp"
 #include "pipeline/op_shapes.hpp"
 
 namespace millrace::pipeline {
@@ -107,6 +108,8 @@ void BoundProgram::place_workspace() {
   end += plan_.slots.outbox * plan_.outbox_slot_bytes;
   transient_offset_ = end;
   end += aligned(plan_.transient_bytes);
+  values_offset_ = end;
+  end += aligned(sizeof(ops::CallValues));
   scratch_offset_ = end;
   bytes_ = end + aligned(scratch);
 }
@@ -147,6 +150,7 @@ std::byte* BoundProgram::address(BufferId buffer, const RunContext& context) con
 
 void BoundProgram::bind(std::byte* workspace) {
   workspace_ = workspace;
+  kept_.clear();
   bind_linear();
   claimed_.bind(*graph_, program_, *parameters_, workspace_ + claimed_offset_,
                 workspace_ + scratch_offset_);
@@ -189,7 +193,7 @@ void BoundProgram::make_kernels() {
                        .parameters = *parameters_,
                        .scratch = reinterpret_cast<float*>(workspace_ + scratch_offset_),
                        .label_smoothing = label_smoothing_,
-                       .loss_scaling = &loss_scaling_,
+                       .values = values(),
                        .linear = linear_of(call),
                        .place = place_of}));
     }
@@ -208,20 +212,32 @@ void BoundProgram::run(const ExecutionSpace& space, Phase phase, const RunContex
   run_part(space, phase, 0, context);
 }
 
+void BoundProgram::set_values(const ExecutionSpace& space, Phase phase, const Part& part,
+                              const RunContext& context) const {
+  const std::span calls =
+      std::span(program_.phase(phase)).subspan(part.first, part.last - part.first);
+  if (std::ranges::any_of(calls, [](const Call& call) { return reads_values(call.kind); }))
+    ops::set_values(space, values(), {context.iteration, context.first_sample, loss_scaling_});
+}
+
 void BoundProgram::run_part(const ExecutionSpace& space, Phase phase, std::size_t part,
                             const RunContext& context) {
   const std::vector<Kernel>& kernels = kernels_[static_cast<std::size_t>(phase)];
-  const auto [first, last] = parts_of(phase)[part];
-  for (std::size_t i = first; i < last; ++i) kernels[i](space, context);
-  device::fence(space);
+  const Part& calls = parts_of(phase)[part];
+  set_values(space, phase, calls, context);
+  kept_.run(space, phase, part, context, [&] {
+    for (std::size_t i = calls.first; i < calls.last; ++i) kernels[i](space, context);
+  });
+  device::settle(space);
 }
 
 void BoundProgram::run_part(const ExecutionSpace& space, Phase phase, std::size_t part,
                             const RunContext& context,
                             const std::function<void(const Call&)>& after) {
   const std::vector<Kernel>& kernels = kernels_[static_cast<std::size_t>(phase)];
-  const auto [first, last] = parts_of(phase)[part];
-  for (std::size_t i = first; i < last; ++i) {
+  const Part& calls = parts_of(phase)[part];
+  set_values(space, phase, calls, context);
+  for (std::size_t i = calls.first; i < calls.last; ++i) {
     kernels[i](space, context);
     device::fence(space);
     after(program_.phase(phase)[i]);
@@ -231,6 +247,7 @@ void BoundProgram::run_part(const ExecutionSpace& space, Phase phase, std::size_
 void BoundProgram::profile(const ExecutionSpace& space, Phase phase, const RunContext& context,
                            std::span<double> seconds_by_op) {
   MILLRACE_ASSERT(parts(phase) == 1);
+  set_values(space, phase, parts_of(phase).front(), context);
   using Clock = std::chrono::steady_clock;
   const auto p = static_cast<std::size_t>(phase);
   for (std::size_t i = 0; i < kernels_[p].size(); ++i) {

@@ -11,6 +11,7 @@
 
 #include "ops/backend.hpp"
 #include "pipeline/claimed_runs.hpp"
+#include "pipeline/kept_launches.hpp"
 #include "pipeline/kernels.hpp"
 #include "pipeline/memory_plan.hpp"
 #include "pipeline/parameters.hpp"
@@ -38,7 +39,8 @@ class BoundProgram {
 
   /// Packs the kernels; call after every change of the weights.
   void begin_step(const device::ExecutionSpace& space, float loss_scaling);
-  /// Runs a whole phase of a program without exchanges.
+  /// Queues a whole phase of a program without exchanges. Where a device keeps launches, a phase
+  /// that runs again in the same slots is one launch from its third time on.
   void run(const device::ExecutionSpace& space, Phase phase, const RunContext& context);
 
   /// Most phases have one part. Before every later part the replicas of a group exchange the
@@ -48,7 +50,7 @@ class BoundProgram {
   void run_part(const device::ExecutionSpace& space, Phase phase, std::size_t part,
                 const RunContext& context);
 
-  /// The same; calls `after` after every call.
+  /// The same; waits after every call, and calls `after`.
   void run_part(const device::ExecutionSpace& space, Phase phase, std::size_t part,
                 const RunContext& context, const std::function<void(const Call&)>& after);
 
@@ -94,6 +96,12 @@ class BoundProgram {
 
   void bind_linear();
   void make_kernels();
+  [[nodiscard]] ops::CallValues* values() const {
+    return reinterpret_cast<ops::CallValues*>(workspace_ + values_offset_);
+  }
+  /// Sets the values that kernels of the part read.
+  void set_values(const device::ExecutionSpace& space, Phase phase, const Part& part,
+                  const RunContext& context) const;
 
   const Graph* graph_;
   StageProgram program_;
@@ -111,8 +119,10 @@ class BoundProgram {
   std::int64_t scratch_offset_ = 0;
   std::int64_t bytes_ = 0;
   std::byte* workspace_ = nullptr;
+  std::int64_t values_offset_ = 0;
   float loss_scaling_ = 1.0f;
   std::array<std::vector<Kernel>, kPhases> kernels_;
+  KeptLaunches kept_;
 };
 
 }  // namespace millrace::pipeline

@@ -6,15 +6,11 @@
 
 namespace millrace::pipeline {
 
-/// How messages reach device memory in this build: directly if the host can read it, otherwise
-/// through page-locked buffers of the host.
-[[nodiscard]] constexpr comm::DeviceMemory device_memory() {
-  comm::DeviceMemory memory{.copy_within = device::copy_within};
-  if (device::kHostReadable) return memory;
-  memory.copy_to_host = device::copy_to_host;
-  memory.copy_to_device = device::copy_to_device;
-  memory.host_buffer = device::host_buffer;
-  return memory;
-}
+/// Whether messages between ranks go through page-locked buffers of the host, because MPI does not
+/// reach the memory of this build's device.
+[[nodiscard]] bool stages_messages();
+
+/// How messages reach device memory in this build.
+[[nodiscard]] comm::DeviceMemory device_memory();
 
 }  // namespace millrace::pipeline

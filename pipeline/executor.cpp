@@ -51,9 +51,28 @@ std::size_t most_pieces(std::span<const LocalEntry> entries, std::span<const Sta
   return pieces;
 }
 
+/// The most times that kernels are queued for an entry or a unit in a step.
+std::size_t most_spans(std::span<const LocalEntry> entries, std::span<const StageRun> runs) {
+  std::size_t spans = 3 * runs.size();  // weights are packed, updated, and averaged
+  for (const LocalEntry& entry : entries) {
+    const std::optional<Phase> phase = exchanging_phase(entry.action.kind);
+    spans += 1 + (phase ? runs[entry.unit].program->parts(*phase) : 0);
+  }
+  return spans;
+}
+
 Recording recording_of(std::vector<LocalEntry> entries, std::span<const StageRun> runs) {
-  const std::size_t pieces = most_pieces(entries, runs);
+  std::size_t pieces = most_pieces(entries, runs);
+  // A span is a piece, and may cut another in two.
+  if (device::kHasQueues) pieces += 2 * most_spans(entries, runs);
   return {std::move(entries), pieces};
+}
+
+std::vector<HostPlaces> places_of(std::span<const StageRun> runs, std::int32_t micro_batches) {
+  std::vector<HostPlaces> places;
+  places.reserve(runs.size());
+  for (const StageRun& run : runs) places.emplace_back(run, micro_batches);
+  return places;
 }
 
 }  // namespace
@@ -66,8 +85,9 @@ Executor::Executor(const Graph& graph, const PipelinePlan& plan, std::span<const
       all_messages_(messages(graph, plan.ranges)),
       runs_(stage_runs(graph, plan, units)),
       recording_(recording_of(entries_of(plan, all_messages_, runs_, rank), runs_)),
+      spans_(most_spans(recording_.entries(), runs_)),
       packing_entry_(packing_entries(recording_.entries(), runs_.size())),
-      update_(graph, plan, runs_, recording_),
+      update_(graph, plan, runs_, recording_, spans_),
       teams_(plan, runs_),
       held_(units.size()),
       measured_stash_(units.size()),
@@ -84,6 +104,7 @@ std::int64_t Executor::message_bytes() const {
 }
 
 void Executor::bind(std::byte* memory, comm::Transport& transport, const comm::World& world) {
+  places_ = places_of(runs_, micro_batches_);
   for (StageMessages& messages : messages_) messages.bind(transport);
   const int first_tag = plan_->ranks.replicas * static_cast<int>(all_messages_.size());
   update_.bind(memory, transport, world, first_tag);
@@ -127,12 +148,15 @@ void Executor::run(const device::ExecutionSpace& space, const StepSettings& sett
   std::fill(held_.begin(), held_.end(), 0);
   std::fill(measured_stash_.begin(), measured_stash_.end(), 0);
   recording_.begin_step();
+  spans_.begin_step();
   update_.begin_step(space);
   for (std::size_t u = 0; u < runs_.size(); ++u) {
     recording_.enter(packing_entry_[u]);
     {
       const Recording::While packing(recording_, Doing::Pack);
+      spans_.begin(space, packing_entry_[u], Doing::Pack);
       runs_[u].begin_step(space, settings);
+      spans_.end(space);
     }
     for (std::int32_t m = 0; m < std::min(runs_[u].slots.stash, micro_batches_); ++m)
       messages_[u].post_activations(m);
@@ -145,6 +169,9 @@ void Executor::run(const device::ExecutionSpace& space, const StepSettings& sett
   }
   if (training_) skipped_ = !update_.finish(settings);
   for (StageMessages& messages : messages_) messages.await_all_sent();
+  recording_.take_times_of_device(spans_.times(space, recording_.clock()));
+  device::fence(space);
+  collect_metrics(settings);
   recording_.finish();
 }
 
@@ -202,10 +229,10 @@ void Executor::compute(std::size_t first, std::size_t count, const StepSettings&
   const auto for_team = [&](auto&& f) {
     for (std::size_t i = 0; i < count; ++i) {
       recording_.enter(first + i);
-      f(team[i], recording_.at(first + i));
+      f(first + i, team[i]);
     }
   };
-  for_team([&](const LocalEntry& entry, ActionRecord&) {
+  for_team([&](std::size_t, const LocalEntry& entry) {
     if (is_forward)
       begin_forward(entry.unit, m, feeds[entry.unit]);
     else if (makes_input_gradient(action.kind))
@@ -214,9 +241,8 @@ void Executor::compute(std::size_t first, std::size_t count, const StepSettings&
   const std::size_t parts = teams_.parts(team.front());
   for (std::size_t part = 0; part < parts; ++part) {
     const bool exchanges = part + 1 < parts;
-    for_team([&](const LocalEntry& entry, ActionRecord&) {
-      runs_[entry.unit].run_part(*space_, *exchanging_phase(action.kind), part, m, settings,
-                                 recording_);
+    for_team([&](std::size_t i, const LocalEntry& entry) {
+      run_part(i, *exchanging_phase(action.kind), part, m, settings);
       if (exchanges) teams_.start(entry, part);
     });
     for (std::size_t i = 0; exchanges && i < count; ++i) {
@@ -224,17 +250,24 @@ void Executor::compute(std::size_t first, std::size_t count, const StepSettings&
       teams_.await(team[i], part, recording_, update_);
     }
   }
-  for_team([&](const LocalEntry& entry, ActionRecord& record) {
+  for_team([&](std::size_t i, const LocalEntry& entry) {
     if (is_forward)
-      end_forward(entry.unit, m, settings, record);
+      end_forward(entry.unit, m, settings, recording_.at(i));
     else
-      end_backward(entry.unit, entry.action, settings, record);
+      end_backward(i, settings, recording_.at(i));
   });
+}
+
+void Executor::run_part(std::size_t entry, Phase phase, std::size_t part, std::int32_t m,
+                        const StepSettings& settings) {
+  spans_.begin(*space_, entry, Doing::Work);
+  runs_[recording_.entries()[entry].unit].run_part(*space_, phase, part, m, settings, recording_);
+  spans_.end(*space_);
 }
 
 void Executor::begin_forward(std::size_t unit, std::int32_t m, io::BatchSource* feed) {
   messages_[unit].await_sent(m, StageMessages::Memory::Stash);
-  messages_[unit].receive_activations(m, update_);
+  messages_[unit].receive_activations(*space_, m, update_);
   if (feed == nullptr) return;
   const io::Batch* batch = nullptr;
   {
@@ -242,7 +275,8 @@ void Executor::begin_forward(std::size_t unit, std::int32_t m, io::BatchSource* 
     batch = feed->next();
   }
   MILLRACE_ASSERT(batch != nullptr);
-  Stage::load(*runs_[unit].program, runs_[unit].context(m), *batch);
+  Stage::load(*space_, *runs_[unit].program, runs_[unit].context(m), *batch,
+              places_[unit].small(m));
 }
 
 void Executor::end_forward(std::size_t unit, std::int32_t m, const StepSettings& settings,
@@ -251,8 +285,7 @@ void Executor::end_forward(std::size_t unit, std::int32_t m, const StepSettings&
   record.done = {.kind = ActionKind::Forward, .stage = run.unit.stage, .micro_batch = m};
   if (run.program->program().loss.valid()) {
     const std::int64_t at = run.unit.replica + std::int64_t{run.replicas} * m;
-    metrics_[static_cast<std::size_t>(at)] =
-        run.unit.state->metrics(*run.program, run.context(m), settings.by_class);
+    Stage::queue_losses(*space_, *run.program, run.context(m), places_[unit].losses(m));
     if (settings.logits) settings.logits(at, run.unit.state->logits(*run.program, run.context(m)));
   }
   measured_stash_[unit] = std::max(measured_stash_[unit], ++held_[unit]);
@@ -268,22 +301,34 @@ void Executor::begin_backward(std::size_t unit, std::int32_t m) {
   messages_[unit].await_sent(m, StageMessages::Memory::Any);
 }
 
-void Executor::end_backward(std::size_t unit, const Action& action, const StepSettings& settings,
-                            ActionRecord& record) {
+void Executor::end_backward(std::size_t entry, const StepSettings& settings, ActionRecord& record) {
+  const auto& [replica, place, action, unit] = recording_.entries()[entry];
   const StageRun& run = runs_[unit];
   const std::int32_t m = action.micro_batch;
   if (makes_input_gradient(action.kind)) {
-    messages_[unit].copy_gradients(m);
+    messages_[unit].copy_gradients(*space_, m);
     record.done = {.kind = ActionKind::BackwardInput, .stage = run.unit.stage, .micro_batch = m};
   }
   if (!ends_micro_batch(action.kind)) return;
   // For a joined backward this list is empty.
-  run.run_part(*space_, Phase::BackwardWeight, 0, m, settings, recording_);
+  run_part(entry, Phase::BackwardWeight, 0, m, settings);
   const bool both = record.done.kind == ActionKind::BackwardInput;
   record.done = {.kind = both ? ActionKind::Backward : ActionKind::BackwardWeight,
                  .stage = run.unit.stage,
                  .micro_batch = m};
   free_slot(unit, m);
+}
+
+/// The losses of all micro-batches, once the device is done.
+void Executor::collect_metrics(const StepSettings& settings) {
+  for (const LocalEntry& entry : recording_.entries()) {
+    const StageRun& run = runs_[entry.unit];
+    if (entry.action.kind != ActionKind::Forward || !run.program->program().loss.valid()) continue;
+    const std::int32_t m = entry.action.micro_batch;
+    const std::int64_t at = entry.replica + std::int64_t{run.replicas} * m;
+    metrics_[static_cast<std::size_t>(at)] =
+        run.unit.state->metrics(*run.program, places_[entry.unit].losses(m), settings.by_class);
+  }
 }
 
 /// The stage needs nothing more of micro-batch m: the next one may arrive in its stash slot.

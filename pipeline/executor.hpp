@@ -9,12 +9,17 @@
 //   statistics_teams  batch normalization over replicas
 //   weight_update     from gradients to new weights: the order of sums, clipping, agreement
 //   recording         when each action ran, and which one runs now
+//   device_spans      the same by the clock of a device with a queue
+//   host_places       host memory for what a step's micro-batches read and return
 //
 // Life of a micro-batch in a stage: before its forward the receives of its inputs are posted in its
 // stash slot (m % slots). The slot keeps what the backward pass reads (program.hpp lists it). After
 // the last backward action of the micro-batch free_slot() gives the slot to the next one.
 //
-// Nothing here allocates, looks up a name or logs during a step.
+// Nothing here allocates, looks up a name or logs during a step. Where kernels wait in a queue, a
+// step waits for the device once, after its last kernel; messages and inputs take their places in
+// the queue (comm/transport.hpp, device/queues.hpp). Only the agreement whether all sums are finite
+// needs an answer before.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +32,8 @@
 #include "comm/transport.hpp"
 #include "comm/world.hpp"
 #include "io/data/loader.hpp"
+#include "pipeline/device_spans.hpp"
+#include "pipeline/host_places.hpp"
 #include "pipeline/messages.hpp"
 #include "pipeline/pipeline_plan.hpp"
 #include "pipeline/recording.hpp"
@@ -101,20 +108,24 @@ class Executor {
                std::span<io::BatchSource* const> feeds);
   void compute(std::size_t first, std::size_t count, const StepSettings& settings,
                std::span<io::BatchSource* const> feeds);
+  void run_part(std::size_t entry, Phase phase, std::size_t part, std::int32_t m,
+                const StepSettings& settings);
   void begin_forward(std::size_t unit, std::int32_t m, io::BatchSource* feed);
   void end_forward(std::size_t unit, std::int32_t m, const StepSettings& settings,
                    ActionRecord& record);
   void begin_backward(std::size_t unit, std::int32_t m);
-  void end_backward(std::size_t unit, const Action& action, const StepSettings& settings,
-                    ActionRecord& record);
+  void end_backward(std::size_t entry, const StepSettings& settings, ActionRecord& record);
   void free_slot(std::size_t unit, std::int32_t m);
+  void collect_metrics(const StepSettings& settings);
 
   const PipelinePlan* plan_;
   bool training_;
   std::int32_t micro_batches_;
   std::vector<Message> all_messages_;
-  std::vector<StageRun> runs_;  ///< by unit
+  std::vector<StageRun> runs_;      ///< by unit
+  std::vector<HostPlaces> places_;  ///< by unit, from bind() on
   Recording recording_;
+  DeviceSpans spans_;
   std::vector<std::size_t> packing_entry_;  ///< by unit
   WeightUpdate update_;
   StatisticsTeams teams_;

@@ -97,9 +97,8 @@ Kernel loss(const Binding& b) {
   if (b.call.kind == KernelKind::LossForward)
     return calling(ops::softmax_loss_forward<T>, shape, b.operand<float>(Loss),
                    b.operand<std::int32_t>(Rank), x, labels, mixing);
-  const auto scale = [scaling = b.loss_scaling, batch = static_cast<float>(b.batch)](
-                         const RunContext&) { return *scaling / batch; };
-  return calling(ops::softmax_loss_backward<T>, shape, b.operand<T>(Dx), x, labels, scale, mixing);
+  return calling(ops::softmax_loss_backward<T>, shape, b.operand<T>(Dx), x, labels,
+                 &b.values->loss_scaling, mixing);
 }
 
 /// Operand `part` of a concatenation.
@@ -132,9 +131,9 @@ template <class T>
 Kernel drop(const Binding& b) {
   const models::Op& op = b.graph.op(b.call.op);
   const ops::SampleShape shape{b.batch, b.graph.value(op.output).shape.elements()};
-  const auto draws = [name = hash_name(op.name)](RandomPurpose purpose) {
+  const auto draws = [name = hash_name(op.name), values = b.values](RandomPurpose purpose) {
     return [=](const RunContext& c) {
-      return ops::Draws{RandomStream(c.seed, purpose, name), c.iteration, c.first_sample};
+      return ops::DrawsAt{RandomStream(c.seed, purpose, name), values};
     };
   };
   const bool forward = b.call.has(Y);
@@ -212,6 +211,19 @@ Kernel make(const Binding& b) {
 }
 
 }  // namespace
+
+bool reads_values(KernelKind kind) {
+  switch (kind) {
+    case KernelKind::LossBackward:
+    case KernelKind::DropoutForward:
+    case KernelKind::DropoutBackward:
+    case KernelKind::DropConnectForward:
+    case KernelKind::DropConnectBackward:
+      return true;
+    default:
+      return false;
+  }
+}
 
 Kernel make_kernel(const Binding& b) {
   return device::dispatch(b.type, [&]<class T>() { return make<T>(b); });

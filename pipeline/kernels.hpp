@@ -8,6 +8,7 @@
 
 #include "core/label_smoothing.hpp"
 #include "device/tensor.hpp"
+#include "ops/call_values.hpp"
 #include "ops/linear.hpp"
 #include "ops/norm.hpp"
 #include "pipeline/parameters.hpp"
@@ -28,6 +29,9 @@ struct RunContext {
   std::int64_t first_sample =
       0;  ///< position of the micro-batch's first sample in the global batch
 };
+
+/// Whether kernels of this kind read CallValues.
+[[nodiscard]] bool reads_values(KernelKind kind);
 
 /// A call that is complete except for its slot.
 using Kernel = std::function<void(const device::ExecutionSpace&, const RunContext&)>;
@@ -70,8 +74,8 @@ template <class F, class... A>
   };
 }
 
-/// Arguments to make a kernel: the call and the places of its buffers. Only `parameters`,
-/// `loss_scaling` and `linear` must outlive the kernel.
+/// Arguments to make a kernel: the call and the places of its buffers. Only `parameters`
+/// and `linear` must outlive the kernel.
 struct Binding {
   const Graph& graph;
   const Call& call;
@@ -81,8 +85,8 @@ struct Binding {
   const Parameters& parameters;
   float* scratch;
   LabelSmoothing label_smoothing;
-  const float* loss_scaling;
-  ops::LinearOp* linear;  ///< the prepared op of a Linear... call
+  const ops::CallValues* values;  ///< in device memory, set before each phase
+  ops::LinearOp* linear;          ///< the prepared op of a Linear... call
   const std::function<Place(BufferId)>& place;
 
   template <class T>

@@ -2,11 +2,14 @@
 #include "pipeline/parameters.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <numeric>
 
 #include "core/random.hpp"
 #include "core/text.hpp"
 #include "device/compat.hpp"
+#include "device/queues.hpp"
 #include "models/initialise.hpp"
 #include "ops/norm.hpp"
 
@@ -342,18 +345,34 @@ void Parameters::copy_masters(const device::ExecutionSpace& space) const {
                    [&]<class M>() { ops::refresh_copies(space, arrays<M>(Which::All)); });
 }
 
-bool Parameters::finite(const device::ExecutionSpace& space, const StoredValues& values,
-                        std::int64_t elements) const {
-  constexpr std::int64_t kFlagBytes = 2 * sizeof(std::uint32_t);
-  auto* flag = reinterpret_cast<std::byte*>(flag_);
-  device::clear(flag, kFlagBytes);
+void Parameters::flag_non_finite(const device::ExecutionSpace& space, const StoredValues& values,
+                                 std::int64_t elements) const {
+  device::queue_clear(space, reinterpret_cast<std::byte*>(flag_), kFlagBytes);
   device::dispatch(values.type, [&]<class T>() {
     ops::flag_non_finite(space, elements, reinterpret_cast<const T*>(values.data), flag_);
   });
-  device::fence(space);
-  std::array<std::uint32_t, 2> host = {};
-  device::copy_to_host(reinterpret_cast<std::byte*>(host.data()), flag, kFlagBytes);
-  return host[0] == 0;
+  device::settle(space);
+}
+
+void Parameters::queue_finding(const device::ExecutionSpace& space, const StoredValues& values,
+                               std::int64_t elements, std::byte* finding) const {
+  flag_non_finite(space, values, elements);
+  device::queue_copy(space, device::Direction::ToHost, finding,
+                     reinterpret_cast<const std::byte*>(flag_), kFlagBytes);
+}
+
+bool Parameters::found_none(const std::byte* finding) {
+  std::uint32_t flag = 0;
+  std::memcpy(&flag, finding, sizeof flag);
+  return flag == 0;
+}
+
+bool Parameters::finite(const device::ExecutionSpace& space, const StoredValues& values,
+                        std::int64_t elements) const {
+  flag_non_finite(space, values, elements);
+  std::array<std::byte, kFlagBytes> finding = {};
+  device::copy_to_host(finding.data(), reinterpret_cast<const std::byte*>(flag_), kFlagBytes);
+  return found_none(finding.data());
 }
 
 void Parameters::square_gradients(const device::ExecutionSpace& space, std::span<double> squares) {

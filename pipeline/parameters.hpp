@@ -126,6 +126,13 @@ class Parameters {
   /// Whether all `elements` of `values` (any device memory) are finite. Waits.
   [[nodiscard]] bool finite(const device::ExecutionSpace& space, const StoredValues& values,
                             std::int64_t elements) const;
+  /// The same without a wait: queues the search, and a copy of what it finds to kFlagBytes bytes of
+  /// a host_buffer().
+  void queue_finding(const device::ExecutionSpace& space, const StoredValues& values,
+                     std::int64_t elements, std::byte* finding) const;
+  static constexpr std::int64_t kFlagBytes = 2 * sizeof(std::uint32_t);
+  /// Whether all elements were finite, once the finding is copied.
+  [[nodiscard]] static bool found_none(const std::byte* finding);
   /// Writes the sum of squares of each gradient that this share owns to `squares`, by ParameterId;
   /// the others stay as they are. The bits do not depend on the layout. Waits.
   void square_gradients(const device::ExecutionSpace& space, std::span<double> squares);
@@ -160,6 +167,8 @@ class Parameters {
     return !narrow() && options_.precision.activations != DType::F32;
   }
   [[nodiscard]] std::int64_t padded(std::int64_t elements) const;
+  void flag_non_finite(const device::ExecutionSpace& space, const StoredValues& values,
+                       std::int64_t elements) const;
   template <class M>
   [[nodiscard]] ops::UpdateArrays<M> arrays(Which which) const;
 

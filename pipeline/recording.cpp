@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipeline/recording.hpp"
 
+#include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "core/error.hpp"
+#include "device/queues.hpp"
 
 namespace millrace::pipeline {
 
@@ -22,6 +25,7 @@ std::string_view name_of(Doing doing) {
 Recording::Recording(std::vector<LocalEntry> entries, std::size_t most_pieces)
     : entries_(std::move(entries)), records_(entries_.size()) {
   pieces_.reserve(most_pieces);
+  if constexpr (device::kHasQueues) host_pieces_.reserve(most_pieces);
 }
 
 void Recording::start(std::size_t entry, Doing doing, std::int64_t now) {
@@ -67,6 +71,88 @@ void Recording::change(Doing doing) {
 void Recording::finish() {
   close(now_());
   running_ = -1;
+}
+
+namespace {
+
+/// Walks through the pieces of a host, to find what belongs between the spans of its device.
+class HostPieces {
+ public:
+  HostPieces(std::span<const Piece> pieces, std::span<const LocalEntry> entries)
+      : pieces_(pieces), entries_(entries) {}
+
+  /// Calls push(piece) for what lies between the times `begin` and `end`, in order: waits, cut to
+  /// fit, and points for the messages of entries before number `entry`. What the host queued for
+  /// the device is left out.
+  template <class Push>
+  void between(std::int64_t begin, std::int64_t end, std::size_t entry, const Push& push) {
+    bool waits = true;
+    for (;;) {
+      while (wait_ < pieces_.size() && is_work(pieces_[wait_].doing)) ++wait_;
+      while (message_ < pieces_.size() && !is_message(pieces_[message_])) ++message_;
+      waits = waits && wait_ < pieces_.size() && pieces_[wait_].begin < end;
+      const bool messages = message_ < pieces_.size() && pieces_[message_].entry < entry;
+      if (messages && (!waits || message_ < wait_)) {
+        Piece point = pieces_[message_++];
+        point.begin = point.end = std::clamp(point.begin, begin, end);
+        push(point);
+      } else if (waits) {
+        Piece piece = pieces_[wait_];
+        waits = piece.end <= end;  // the rest of a piece may lie behind the span
+        if (waits) ++wait_;
+        piece.begin = std::max(piece.begin, begin);
+        piece.end = std::min(piece.end, end);
+        if (piece.begin < piece.end) push(piece);
+      } else {
+        return;
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] bool is_message(const Piece& piece) const {
+    const ActionKind kind = entries_[piece.entry].action.kind;
+    return is_work(piece.doing) && (is_send(kind) || is_receive(kind));
+  }
+
+  std::span<const Piece> pieces_;
+  std::span<const LocalEntry> entries_;
+  std::size_t wait_ = 0;     ///< the next of pieces_ that may be a wait
+  std::size_t message_ = 0;  ///< the next that may be a message
+};
+
+}  // namespace
+
+void Recording::take_times_of_device(std::span<const Piece> spans) {
+  if (spans.empty()) return;
+  host_pieces_.reserve(pieces_.capacity());
+  host_pieces_.swap(pieces_);
+  pieces_.clear();
+  const auto push = [this](const Piece& piece) {
+    MILLRACE_ASSERT(pieces_.size() < pieces_.capacity());
+    pieces_.push_back(piece);
+  };
+  HostPieces host(host_pieces_, entries_);
+  constexpr std::int64_t kAlways = std::numeric_limits<std::int64_t>::max();
+  std::int64_t free_from = std::numeric_limits<std::int64_t>::min();
+  for (const Piece& span : spans) {
+    // Weights are packed before the first entry, for whichever it is.
+    host.between(free_from, span.begin, span.doing == Doing::Work ? span.entry : 0, push);
+    push(span);
+    free_from = span.end;
+  }
+  host.between(free_from, kAlways, entries_.size(), push);
+  take_times_of_records(spans);
+}
+
+void Recording::take_times_of_records(std::span<const Piece> spans) {
+  const auto computes = [this](const Piece& span) {
+    return span.doing == Doing::Work && is_compute(entries_[span.entry].action.kind);
+  };
+  for (const Piece& span : spans)
+    if (computes(span)) records_[span.entry].end = span.end;
+  for (auto span = spans.rbegin(); span != spans.rend(); ++span)  // the first comes last
+    if (computes(*span)) records_[span->entry].begin = span->begin;
 }
 
 CurrentAction Recording::current() const {

@@ -91,6 +91,7 @@ class Recording {
   [[nodiscard]] std::size_t most_pieces() const { return pieces_.capacity(); }
   /// Times are by this clock from now on.
   void set_clock(Clock now) { now_ = now; }
+  [[nodiscard]] Clock clock() const { return now_; }
   [[nodiscard]] ActionRecord& at(std::size_t entry) { return records_[entry]; }
 
   /// Memory is taken for this many kernels of a step. Without it none may be added.
@@ -118,6 +119,11 @@ class Recording {
   void await_all_ranks(std::size_t entry) { start(entry, Doing::AwaitAllRanks, now_()); }
   /// The step is over.
   void finish();
+  /// Replaces the times of the host's work, which was only to queue kernels, by those of the
+  /// device's: `spans`, in order of time, without overlaps. Of the host's waits, what lies between
+  /// the spans stays: the device waited for it. Messages become points between the spans of what is
+  /// before and after them.
+  void take_times_of_device(std::span<const Piece> spans);
 
   /// While it lives, the process does something else than to work, for the same entry.
   class While {
@@ -148,6 +154,7 @@ class Recording {
     to.store(value, std::memory_order_relaxed);
   }
 
+  void take_times_of_records(std::span<const Piece> spans);
   [[nodiscard]] Doing doing() const { return pieces_.back().doing; }
   /// The process goes on with the same entry.
   void change(Doing doing);
@@ -159,6 +166,7 @@ class Recording {
   std::vector<LocalEntry> entries_;
   std::vector<ActionRecord> records_;  ///< by entry
   std::vector<Piece> pieces_;
+  std::vector<Piece> host_pieces_;  ///< room for take_times_of_device()
   std::vector<KernelPiece> kernels_;
   bool open_ = false;  ///< whether the last piece goes on
   std::atomic<std::uint64_t> progress_{0};

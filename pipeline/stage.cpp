@@ -2,20 +2,49 @@
 #include "pipeline/stage.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
+#include <utility>
 
+#include "device/compat.hpp"
+#include "device/queues.hpp"
 #include "pipeline/segments.hpp"
 
 namespace millrace::pipeline {
 namespace {
 
-using Copy = void(std::byte* to, const std::byte* from, std::int64_t bytes);
+using device::Direction;
+using device::ExecutionSpace;
 
-void copy_to(const BoundProgram& program, BufferId buffer, const RunContext& context,
-             std::span<const std::byte> from, Copy* copy = device::copy_to_device) {
-  if (!buffer.valid()) return;
-  MILLRACE_ASSERT(std::ssize(from) == program.program().buffer(buffer).bytes);
-  copy(program.address(buffer, context), from.data(), std::ssize(from));
+/// What a program reads with its images, which is small.
+std::array<BufferId, 3> small_inputs(const StageProgram& program) {
+  return {program.scaling, program.mixing, program.labels};
+}
+
+/// Bytes of a buffer, in whole words; 0 if there is none.
+std::int64_t bytes_of(const StageProgram& program, BufferId buffer) {
+  return buffer.valid() ? device::aligned(program.buffer(buffer).bytes) : 0;
+}
+
+/// Where the results for each sample of a micro-batch lie among its losses.
+struct Losses {
+  BufferId loss = {};
+  BufferId rank = {};
+  BufferId labels = {};
+  std::int64_t rank_at = 0;
+  std::int64_t labels_at = 0;
+  std::int64_t bytes = 0;
+};
+
+/// Labels are needed for counts by class, which evaluations have.
+Losses losses_of(const StageProgram& p) {
+  Losses losses{.loss = p.loss, .rank = p.rank};
+  if (p.options.mode == Mode::Evaluation) losses.labels = p.labels;
+  losses.rank_at = bytes_of(p, losses.loss);
+  losses.labels_at = losses.rank_at + bytes_of(p, losses.rank);
+  losses.bytes = losses.labels_at + bytes_of(p, losses.labels);
+  return losses;
 }
 
 /// The nearest multiple of 2^-24.
@@ -47,10 +76,6 @@ ParameterOptions parameter_options(const StageOptions& options) {
 Stage::Stage(const Graph& graph, OpRange range, const StageOptions& options, ops::Backend& backend)
     : parameters_(graph, range, parameter_options(options)),
       logits_(graph.value(graph.ops.back().inputs.front()).shape.c) {
-  const auto largest = static_cast<std::size_t>(std::max(options.batch, options.evaluation_batch));
-  host_loss_.resize(largest);
-  host_rank_.resize(largest);
-  host_label_.resize(static_cast<std::size_t>(options.evaluation_batch));
   if (options.batch > 0) {
     const ProgramOptions training =
         with_segments(graph, range, static_cast<const ProgramOptions&>(options), options.slots);
@@ -89,35 +114,89 @@ void Stage::bind(std::byte* memory) {
   if (evaluation_) evaluation_->bind(workspace);
 }
 
-void Stage::load(BoundProgram& program, const RunContext& context, const io::Batch& batch) {
-  const StageProgram& p = program.program();
-  for (const Crossing& input : p.inputs)
-    if (input.value == Graph::input())
-      copy_to(program, input.activation, context, batch.images,
-              batch.on_device ? device::copy_within : device::copy_to_device);
-  copy_to(program, p.scaling, context, std::as_bytes(batch.scaling));
-  copy_to(program, p.mixing, context, std::as_bytes(batch.mixing));
-  copy_to(program, p.labels, context, std::as_bytes(batch.labels));
+std::int64_t Stage::small_bytes(const BoundProgram& program) {
+  std::int64_t bytes = 0;
+  for (const BufferId buffer : small_inputs(program.program()))
+    bytes += bytes_of(program.program(), buffer);
+  return bytes;
 }
 
-MicroBatchMetrics Stage::metrics(const BoundProgram& program, const RunContext& context,
-                                 std::span<ClassCounts> by_class) {
+void Stage::load(const ExecutionSpace& space, BoundProgram& program, const RunContext& context,
+                 const io::Batch& batch, std::byte* small) {
   const StageProgram& p = program.program();
-  MILLRACE_ASSERT(p.loss.valid());
-  const std::int64_t batch = p.options.batch;
+  for (const Crossing& input : p.inputs) {
+    if (input.value != Graph::input()) continue;
+    std::byte* const to = program.address(input.activation, context);
+    MILLRACE_ASSERT(std::ssize(batch.images) == p.buffer(input.activation).bytes);
+    if (batch.on_device)
+      device::queue_copy(space, Direction::Within, to, batch.images.data(),
+                         std::ssize(batch.images));
+    else
+      device::copy_to_device(to, batch.images.data(), std::ssize(batch.images));
+  }
+  const std::array from = {std::as_bytes(batch.scaling), std::as_bytes(batch.mixing),
+                           std::as_bytes(batch.labels)};
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const BufferId buffer = small_inputs(p)[i];
+    if (!buffer.valid()) continue;
+    MILLRACE_ASSERT(std::ssize(from[i]) == p.buffer(buffer).bytes);
+    const std::byte* host = from[i].data();
+    if constexpr (device::kHasQueues) {
+      std::memcpy(small, host, from[i].size());
+      host = std::exchange(small, small + bytes_of(p, buffer));
+    }
+    device::queue_copy(space, Direction::ToDevice, program.address(buffer, context), host,
+                       std::ssize(from[i]));
+  }
+}
+
+void Stage::load(BoundProgram& program, const RunContext& context,
+                 std::span<const std::byte> images, std::span<const std::int32_t> labels) {
+  io::Batch batch;
+  batch.images = images;
+  batch.labels = labels;
+  load(program, context, batch);
+}
+
+void Stage::load(BoundProgram& program, const RunContext& context, const io::Batch& batch) {
+  const ExecutionSpace space;
+  const auto small = device::host_buffer(static_cast<std::size_t>(small_bytes(program)));
+  load(space, program, context, batch, small.get());
+  device::fence(space);
+}
+
+std::int64_t Stage::loss_bytes(const BoundProgram& program) {
+  return losses_of(program.program()).bytes;
+}
+
+void Stage::queue_losses(const ExecutionSpace& space, const BoundProgram& program,
+                         const RunContext& context, std::byte* losses) {
+  const Losses at = losses_of(program.program());
+  MILLRACE_ASSERT(at.loss.valid());
+  const auto copy = [&](BufferId buffer, std::int64_t place) {
+    if (buffer.valid())
+      device::queue_copy(space, Direction::ToHost, losses + place, program.address(buffer, context),
+                         program.program().buffer(buffer).bytes);
+  };
+  copy(at.loss, 0);
+  copy(at.rank, at.rank_at);
+  copy(at.labels, at.labels_at);
+}
+
+MicroBatchMetrics Stage::metrics(const BoundProgram& program, const std::byte* losses,
+                                 std::span<ClassCounts> by_class) const {
+  const StageProgram& p = program.program();
+  const Losses at = losses_of(p);
+  const auto batch = static_cast<std::size_t>(p.options.batch);
   const bool evaluates = p.options.mode == Mode::Evaluation;
-  device::copy_to_host(reinterpret_cast<std::byte*>(host_loss_.data()),
-                       program.address(p.loss, context), p.buffer(p.loss).bytes);
-  device::copy_to_host(reinterpret_cast<std::byte*>(host_rank_.data()),
-                       program.address(p.rank, context), p.buffer(p.rank).bytes);
-  if (!by_class.empty())
-    device::copy_to_host(reinterpret_cast<std::byte*>(host_label_.data()),
-                         program.address(p.labels, context), p.buffer(p.labels).bytes);
+  const std::span loss_of(reinterpret_cast<const float*>(losses), batch);
+  const std::span rank_of(reinterpret_cast<const std::int32_t*>(losses + at.rank_at), batch);
+  const std::span label_of(reinterpret_cast<const std::int32_t*>(losses + at.labels_at), batch);
   MicroBatchMetrics m;
-  for (std::size_t n = 0; n < static_cast<std::size_t>(batch); ++n) {
-    const std::int32_t rank = host_rank_[n];
+  for (std::size_t n = 0; n < batch; ++n) {
+    const std::int32_t rank = rank_of[n];
     if (rank >= logits_) continue;  // padding
-    const auto loss = static_cast<double>(host_loss_[n]);
+    const auto loss = static_cast<double>(loss_of[n]);
     const std::int64_t top1 = rank == 0 ? 1 : 0;
     const std::int64_t top5 = rank < 5 ? 1 : 0;
     m.loss += evaluates ? on_grid(loss) : loss;
@@ -125,12 +204,20 @@ MicroBatchMetrics Stage::metrics(const BoundProgram& program, const RunContext& 
     m.top5 += top5;
     ++m.samples;
     if (by_class.empty()) continue;
-    ClassCounts& own = by_class[static_cast<std::size_t>(host_label_[n])];
+    ClassCounts& own = by_class[static_cast<std::size_t>(label_of[n])];
     ++own.images;
     own.top1 += top1;
     own.top5 += top5;
   }
   return m;
+}
+
+MicroBatchMetrics Stage::metrics(const BoundProgram& program, const RunContext& context) const {
+  const ExecutionSpace space;
+  const auto losses = device::host_buffer(static_cast<std::size_t>(loss_bytes(program)));
+  queue_losses(space, program, context, losses.get());
+  device::fence(space);
+  return metrics(program, losses.get());
 }
 
 namespace {

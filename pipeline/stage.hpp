@@ -65,21 +65,34 @@ class Stage {
   [[nodiscard]] BoundProgram& training() { return *training_; }
   [[nodiscard]] BoundProgram& evaluation() { return *evaluation_; }
 
-  /// Copies the images and labels that the program reads from host memory to its buffers.
+  /// Bytes of a host_buffer() for what load() copies beside images.
+  [[nodiscard]] static std::int64_t small_bytes(const BoundProgram& program);
+  /// Copies the images and labels that the program reads to its buffers. What comes from the host
+  /// beside images goes through `small`, which must not change until the copies are done; it may be
+  /// null where nothing waits in a queue.
+  static void load(const device::ExecutionSpace& space, BoundProgram& program,
+                   const RunContext& context, const io::Batch& batch, std::byte* small);
+  /// The same, and waits.
   static void load(BoundProgram& program, const RunContext& context, const io::Batch& batch);
   /// The same, for images that need no scaling or mixing.
   static void load(BoundProgram& program, const RunContext& context,
-                   std::span<const std::byte> images, std::span<const std::int32_t> labels) {
-    io::Batch batch;
-    batch.images = images;
-    batch.labels = labels;
-    load(program, context, batch);
-  }
-  /// Metrics of the micro-batch whose forward phase ran last in this slot, also added to those of
-  /// each class in `by_class`, which has all classes or none. The stage must contain the loss.
-  [[nodiscard]] MicroBatchMetrics metrics(const BoundProgram& program, const RunContext& context,
-                                          std::span<ClassCounts> by_class = {});
-  /// Its logits as float32, row by row, padding included; valid until the next call.
+                   std::span<const std::byte> images, std::span<const std::int32_t> labels);
+
+  /// Bytes of a host_buffer() for the losses of one micro-batch.
+  [[nodiscard]] static std::int64_t loss_bytes(const BoundProgram& program);
+  /// Copies the losses of the micro-batch whose forward phase was queued last in this slot to
+  /// `losses`. The stage must contain the loss.
+  static void queue_losses(const device::ExecutionSpace& space, const BoundProgram& program,
+                           const RunContext& context, std::byte* losses);
+  /// Their metrics, once they are copied, also added to those of each class in `by_class`, which
+  /// has all classes or none.
+  [[nodiscard]] MicroBatchMetrics metrics(const BoundProgram& program, const std::byte* losses,
+                                          std::span<ClassCounts> by_class = {}) const;
+  /// Both, for the micro-batch in this slot.
+  [[nodiscard]] MicroBatchMetrics metrics(const BoundProgram& program,
+                                          const RunContext& context) const;
+  /// Logits of the micro-batch in this slot as float32, row by row, padding included; valid until
+  /// the next call.
   [[nodiscard]] std::span<const float> logits(const BoundProgram& program,
                                               const RunContext& context);
 
@@ -87,9 +100,6 @@ class Stage {
   Parameters parameters_;
   std::optional<BoundProgram> training_;
   std::optional<BoundProgram> evaluation_;
-  std::vector<float> host_loss_;
-  std::vector<std::int32_t> host_rank_;
-  std::vector<std::int32_t> host_label_;
   std::vector<float> host_logits_;  ///< from the first call of logits() on
   std::int64_t logits_;             ///< per sample; also the rank that marks padding samples
 };

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/error.hpp"
-#include "device/arena.hpp"
+#include "device/queues.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -103,23 +103,26 @@ void StageMessages::receive(const Ports& ports, std::int32_t m, WeightUpdate& su
   }
 }
 
-void StageMessages::receive_activations(std::int32_t m, WeightUpdate& sums) {
+void StageMessages::receive_activations(const device::ExecutionSpace& space, std::int32_t m,
+                                        WeightUpdate& sums) {
   receive(activations_in_, m, sums);
   for (const Port& port : activations_in_)
     if (port.other != nullptr)
-      device::copy_within(run_->address(port.here, m), port.other->address(port.there, m),
-                          run_->program->program().buffer(port.here).bytes);
+      device::queue_copy(space, device::Direction::Within, run_->address(port.here, m),
+                         port.other->address(port.there, m),
+                         run_->program->program().buffer(port.here).bytes);
 }
 
 void StageMessages::receive_gradients(std::int32_t m, WeightUpdate& sums) {
   receive(gradients_in_, m, sums);
 }
 
-void StageMessages::copy_gradients(std::int32_t m) const {
+void StageMessages::copy_gradients(const device::ExecutionSpace& space, std::int32_t m) const {
   for (const Port& port : gradients_out_)
     if (port.other != nullptr)
-      device::copy_within(port.other->address(port.there, m), run_->address(port.here, m),
-                          run_->program->program().buffer(port.here).bytes);
+      device::queue_copy(space, device::Direction::Within, port.other->address(port.there, m),
+                         run_->address(port.here, m),
+                         run_->program->program().buffer(port.here).bytes);
 }
 
 void StageMessages::send(const Action& action, ActionRecord& record) {

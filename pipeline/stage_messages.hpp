@@ -39,10 +39,10 @@ class StageMessages {
   void post_gradients(std::int32_t m);
   /// Waits for the inputs of micro-batch m, or for the gradients of its outputs. Meanwhile `sums`
   /// advance.
-  void receive_activations(std::int32_t m, WeightUpdate& sums);
+  void receive_activations(const device::ExecutionSpace& space, std::int32_t m, WeightUpdate& sums);
   void receive_gradients(std::int32_t m, WeightUpdate& sums);
   /// Copies the gradients of the inputs of micro-batch m to stages of the same device.
-  void copy_gradients(std::int32_t m) const;
+  void copy_gradients(const device::ExecutionSpace& space, std::int32_t m) const;
   /// Starts the messages of a send action.
   void send(const Action& action, ActionRecord& record);
   enum class Memory { Stash, Any };

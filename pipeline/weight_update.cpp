@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "core/error.hpp"
+#include "device/arena.hpp"
 #include "pipeline/exceptions.hpp"
 
 namespace millrace::pipeline {
@@ -36,8 +38,8 @@ int tags_of_stage(std::int32_t replicas) { return AllReduce::tags(replicas) + re
 }  // namespace
 
 WeightUpdate::WeightUpdate(const Graph& graph, const PipelinePlan& plan,
-                           std::span<const StageRun> runs, Recording& recording)
-    : graph_(&graph), plan_(&plan), recording_(&recording) {
+                           std::span<const StageRun> runs, Recording& recording, DeviceSpans& spans)
+    : graph_(&graph), plan_(&plan), recording_(&recording), spans_(&spans) {
   if (!has_backward(plan.schedule)) return;
   squares_.resize(graph.parameters.size());
   for (const StageRun& run : runs) {
@@ -81,9 +83,13 @@ int WeightUpdate::tags() const {
 
 void WeightUpdate::bind(std::byte* memory, comm::Transport& transport, const comm::World& world,
                         int first_tag) {
+  transport_ = &transport;
   world_ = &world;
+  findings_ = device::host_buffer(sums_.size() * device::kAlignment);
+  std::byte* finding = findings_.get();
   const RankMap& ranks = plan_->ranks;
   for (Sums& sums : sums_) {
+    sums.finding = std::exchange(finding, finding + device::kAlignment);
     const std::int32_t stage = sums.run->unit.stage;
     const std::vector<int> rank_of = ranks_of(sums);
     Peers peers{&transport, rank_of, first_tag + stage * tags_of_stage(ranks.replicas)};
@@ -97,10 +103,7 @@ void WeightUpdate::bind(std::byte* memory, comm::Transport& transport, const com
   }
 }
 
-void WeightUpdate::begin_step(const device::ExecutionSpace& space) {
-  space_ = &space;
-  finite_ = true;
-}
+void WeightUpdate::begin_step(const device::ExecutionSpace& space) { space_ = &space; }
 
 void WeightUpdate::start(std::size_t unit) {
   sums_[unit].gradients.start();
@@ -124,12 +127,13 @@ void WeightUpdate::await(std::size_t unit, const StepSettings& settings) {
     }
     recording_->await(Recording::kNobody);
   }
-  const Parameters& parameters = sums_[unit].parameters();
-  float* const part = parameters.accumulated().data() + gradients.first();
-  const bool finite = parameters.finite(*space_, {reinterpret_cast<std::byte*>(part), DType::F32},
-                                        gradients.elements());
-  finite_ &= finite;
-  if (settings.check_exceptions && !finite) {
+  const Sums& sums = sums_[unit];
+  auto* const part =
+      reinterpret_cast<std::byte*>(sums.parameters().accumulated().data() + gradients.first());
+  sums.parameters().queue_finding(*space_, {part, DType::F32}, gradients.elements(), sums.finding);
+  if (!settings.check_exceptions) return;
+  device::fence(*space_);
+  if (!Parameters::found_none(sums.finding)) {
     // The sum overflowed: all numbers that were added are finite.
     fail(ErrorKind::Numeric,
          "the sum over replicas of the gradient or statistic of {} is not finite, stage {}, "
@@ -155,11 +159,18 @@ std::string WeightUpdate::first_not_finite() const {
   return first == none ? "" : graph_->parameters[static_cast<std::size_t>(first)].name;
 }
 
+bool WeightUpdate::all_finite() const {
+  transport_->flush();  // nobody asks for messages while all ranks agree
+  device::fence(*space_);
+  return std::all_of(sums_.begin(), sums_.end(),
+                     [](const Sums& sums) { return Parameters::found_none(sums.finding); });
+}
+
 bool WeightUpdate::finish(const StepSettings& settings) {
   recording_->enter(sums_.front().entry);
   {
     const Recording::While waiting(*recording_, Doing::AwaitAllRanks);
-    if (world_->maximum(finite_ ? 0 : 1) != 0) return false;
+    if (world_->maximum(all_finite() ? 0 : 1) != 0) return false;
   }
   const std::int32_t total = plan_->schedule.micro_batches * plan_->ranks.replicas;
   ops::Update update = settings.update;
@@ -170,16 +181,20 @@ bool WeightUpdate::finish(const StepSettings& settings) {
   update.gradient_scale = static_cast<float>(scale * clipping(settings.clip_norm, scale));
   for (const Sums& sums : sums_) {
     recording_->enter(sums.entry);
+    spans_->begin(*space_, sums.entry, Doing::Work);
     sums.parameters().update(*space_, update, total);
+    spans_->end(*space_);
   }
-  device::fence(*space_);
+  device::settle(*space_);
   share_weights();
   for (const Sums& sums : sums_) {
     if (!sums.parameters().averages()) continue;
     recording_->enter(sums.entry);
+    spans_->begin(*space_, sums.entry, Doing::Work);
     sums.parameters().move_averages(*space_, settings.average_decay);
+    spans_->end(*space_);
   }
-  device::fence(*space_);
+  device::settle(*space_);
   return true;
 }
 
@@ -217,7 +232,7 @@ void WeightUpdate::share_weights() {
     }
     sums.parameters().refresh_copies(*space_);
   }
-  device::fence(*space_);
+  device::settle(*space_);
 }
 
 }  // namespace millrace::pipeline

@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,6 +26,7 @@
 
 #include "comm/world.hpp"
 #include "pipeline/all_reduce.hpp"
+#include "pipeline/device_spans.hpp"
 #include "pipeline/recording.hpp"
 #include "pipeline/stage_run.hpp"
 
@@ -34,7 +36,7 @@ class WeightUpdate {
  public:
   /// All arguments must outlive this. A plan without a backward pass has nothing to update.
   WeightUpdate(const Graph& graph, const PipelinePlan& plan, std::span<const StageRun> runs,
-               Recording& recording);
+               Recording& recording, DeviceSpans& spans);
 
   /// Bytes of the scratch memory of the sums.
   [[nodiscard]] std::int64_t bytes() const;
@@ -56,9 +58,9 @@ class WeightUpdate {
   [[nodiscard]] bool adding() const { return adding_ > 0; }
   /// Does what is possible without waiting. While a process waits anyway, this counts as waiting.
   void advance();
-  /// Action Update: waits for the sums of a unit and checks this replica's part of them. The
-  /// weights change in finish(). Errors: Numeric, with the first parameter whose sum is not finite,
-  /// if settings.check_exceptions is set.
+  /// Action Update: waits for the sums of a unit and queues a check of this replica's part of them.
+  /// The weights change in finish(). Errors: Numeric, with the first parameter whose sum is not
+  /// finite, if settings.check_exceptions is set.
   void await(std::size_t unit, const StepSettings& settings);
   /// Completes all Update actions. Runs after all entries of this process, so that no process waits
   /// for a message from a process that is waiting here. Returns false if a sum was not finite on
@@ -74,6 +76,7 @@ class WeightUpdate {
     AllReduce gradients;               ///< and running sums
     std::optional<AllGather> weights;  ///< if replicas divide the update of a stage
     std::size_t entry = 0;             ///< its Update action
+    std::byte* finding = nullptr;      ///< of the check, on the host
     [[nodiscard]] Parameters& parameters() const { return run->unit.state->parameters(); }
   };
 
@@ -82,17 +85,21 @@ class WeightUpdate {
       const Graph& graph, const Sums& sums, const device::ExecutionSpace& space);
   /// The ranks of the unit's stage, by replica.
   [[nodiscard]] std::vector<int> ranks_of(const Sums& sums) const;
+  /// Whether the sums of this process are finite. Waits for the checks.
+  [[nodiscard]] bool all_finite() const;
   [[nodiscard]] double clipping(double clip_norm, double scale);
   void share_weights();
 
   const Graph* graph_;
   const PipelinePlan* plan_;
   Recording* recording_;
+  DeviceSpans* spans_;
+  std::shared_ptr<std::byte> findings_;
   std::vector<Sums> sums_;  ///< by unit
+  comm::Transport* transport_ = nullptr;
   const comm::World* world_ = nullptr;
   const device::ExecutionSpace* space_ = nullptr;
   int adding_ = 0;               ///< sums in progress
-  bool finite_ = true;           ///< whether the sums of this process are finite so far
   std::vector<double> squares_;  ///< of the norms of gradients, by parameter
 };
 

@@ -35,7 +35,7 @@ int doctor(const Invocation& invocation, const comm::World& world) {
              ops::describe_products(DType::F16));
   fmt::print("MPI        {}\n", comm::library_version());
   fmt::print("launcher   {}\n", launch_command(1, {}, {}).front());
-  fmt::print("messages   {}\n", pipeline::device_memory().is_staged()
+  fmt::print("messages   {}\n", pipeline::stages_messages()
                                     ? "from device to device through page-locked host memory"
                                     : "from device to device by MPI");
   fmt::print("cores      {}\n", machine.cores);

@@ -5,28 +5,19 @@
 #include <cstdint>
 #include <memory>
 
+#include "comm/device_memory.hpp"
 #include "comm/world.hpp"
 
 namespace millrace::comm {
 
-/// Copies bytes and waits. The two ranges must not overlap.
-using CopyBytes = void (*)(std::byte* to, const std::byte* from, std::int64_t bytes);
-
-/// How this process reaches the memory of its device, in which all messages lie.
-struct DeviceMemory {
-  CopyBytes copy_within = nullptr;
-  /// What follows is null where MPI may read and write device memory itself. Otherwise messages
-  /// between ranks go through buffers of the host, one for each message.
-  CopyBytes copy_to_host = nullptr;
-  CopyBytes copy_to_device = nullptr;
-  std::shared_ptr<std::byte> (*host_buffer)(std::size_t bytes) = nullptr;
-
-  [[nodiscard]] bool is_staged() const { return copy_to_host != nullptr; }
-};
-
 /// Point-to-point messages that are prepared once (memory, partner, tag) and sent many times.
 /// Between two ranks, messages with the same tag arrive in the order in which they were started. A
 /// message within a rank is copied as soon as both ends have been started.
+///
+/// Where kernels wait in a queue, a message takes its place among them, and nobody has to wait for
+/// the kernels: it reads or writes its memory only after the kernels that were queued before
+/// start(), and once it is done, kernels that are queued later see what has arrived, or may
+/// overwrite what was sent.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -40,6 +31,9 @@ class Transport {
   /// Whether the memory of the message may be reused; also true before the first start.
   [[nodiscard]] virtual bool done(int message) = 0;
   virtual void wait(int message) = 0;
+  /// Waits until every started message is on its way without this process: before a wait during
+  /// which it asks for no message.
+  virtual void flush() = 0;
   /// For a caller that looks again and again whether a message is done.
   [[nodiscard]] virtual Patience patience() const = 0;
 };

@@ -2,6 +2,9 @@
 #include "comm/world.hpp"
 
 #include <mpi.h>
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
 #include <unistd.h>
 
 #include <algorithm>
@@ -130,6 +133,14 @@ void remove_shared_memory() noexcept {
 bool is_open_mpi() noexcept {
 #ifdef OPEN_MPI
   return true;
+#else
+  return false;
+#endif
+}
+
+bool reaches_gpu_memory() noexcept {
+#if defined(MPIX_CUDA_AWARE_SUPPORT)
+  return MPIX_Query_cuda_support() == 1;
 #else
   return false;
 #endif

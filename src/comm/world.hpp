@@ -5,7 +5,8 @@
 // world      lifetime of MPI, rank and number of ranks, collective functions
 // patience   what a process does while it waits
 // transport  point-to-point messages with fixed partners and buffers (the all-reduce of gradients,
-//            built from them, is pipeline/all_reduce.hpp)
+//            built from them, is pipeline/all_reduce.hpp): local_messages within a rank,
+//            rank_messages between ranks
 //
 // A process that was not started by a launcher (mpirun, mpiexec, srun) forms a world of one rank
 // and never calls MPI, so that start-up stays fast and training in one process needs no working
@@ -31,6 +32,10 @@ namespace millrace::comm {
 
 /// Whether this build uses Open MPI, whose launcher has different options than MPICH's.
 [[nodiscard]] bool is_open_mpi() noexcept;
+
+/// Whether the MPI library says that it can read and write the memory of NVIDIA GPUs. Open MPI says
+/// so; of other libraries it is not known.
+[[nodiscard]] bool reaches_gpu_memory() noexcept;
 
 /// Name and version of the MPI library, up to the first comma or line break.
 [[nodiscard]] std::string library_version();

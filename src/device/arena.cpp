@@ -8,7 +8,8 @@
 
 #include "core/text.hpp"
 #include "device/compat.hpp"
-#include "device/fake_device.hpp"
+#include "device/fake_queue.hpp"
+#include "device/queues.hpp"
 
 namespace millrace::device {
 namespace {
@@ -57,7 +58,7 @@ void copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
   if (bytes == 0) return;  // an empty range may have no address
   const auto n = static_cast<std::size_t>(bytes);
   if constexpr (kFakeDevice) {
-    fake::wait();
+    fake::Queue::of_kernels().run();
     const fake::Access access;
     std::memcpy(to, from, n);
   } else if constexpr (kOnCores) {
@@ -91,9 +92,13 @@ std::shared_ptr<std::byte> host_buffer(std::size_t bytes) {
   return buffer;
 }
 
+void queue_clear(const ExecutionSpace& space, std::byte* device, std::int64_t bytes) {
+  parallel("clear", space, bytes / 8, Clear{reinterpret_cast<std::uint64_t*>(device)});
+}
+
 void clear(std::byte* device, std::int64_t bytes) {
   const ExecutionSpace space;
-  parallel("clear", space, bytes / 8, Clear{reinterpret_cast<std::uint64_t*>(device)});
+  queue_clear(space, device, bytes);
   fence(space);
 }
 

@@ -7,8 +7,9 @@
 // tensor        the storage types that kernels support
 // arena         the single allocation of a device, used through offsets that a plan computes
 // host_buffer   host memory that the device copies its input from
-// uploads       copies from it that run beside kernels
-// fake_device   cores that behave like an accelerator, for tests (preset fake-device)
+// queues        copies that run beside kernels, and points for which queues wait
+// fake_device   cores that behave like an accelerator, for tests (preset fake-device), with
+//               fake_queue, in which its work waits
 // vendor_scope  marks calls into libraries that allocate memory themselves
 //
 // Kernels take an execution-space instance and device pointers, never host pointers, and never loop

@@ -5,12 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "core/error.hpp"
-#include "device/compat.hpp"
-#include "device/vendor_scope.hpp"
+#include "device/fake_queue.hpp"
 
 namespace millrace::device::fake {
 namespace {
@@ -80,62 +78,13 @@ class Memory {
   std::vector<Block> blocks_;
 };
 
-/// Work that waits, with its functors in one array of bytes.
-class Queue {
- public:
-  static Queue& of_process() {
-    static Queue queue;
-    return queue;
-  }
-
-  void push(const Work& work) {
-    MILLRACE_ASSERT(!running_);
-    const VendorScope accelerators_allocate_themselves;
-    const std::size_t at = functors_.size();
-    functors_.resize(at + (work.functor.size + kWord - 1) / kWord);
-    std::memcpy(&functors_[at], work.functor.data, work.functor.size);
-    waiting_.push_back({work, at});
-  }
-
-  void run() {
-    if (waiting_.empty()) return;
-    const Access access;
-    const ExecutionSpace space;
-    running_ = true;
-    for (const Item& item : waiting_) run(space, item);
-    running_ = false;
-    waiting_.clear();
-    functors_.clear();
-  }
-
- private:
-  static constexpr std::size_t kWord = sizeof(std::max_align_t);
-  struct Item {
-    Work work;
-    std::size_t functor;  ///< place in functors_
-  };
-
-  void run(const ExecutionSpace& space, const Item& item) {
-    const void* const functor = &functors_[item.functor];
-    if (item.work.n == kLibraryCall)
-      item.work.run(functor, 0, 1);
-    else
-      run_on_cores(item.work.label, space, item.work.n, item.work.run, functor);
-    space.fence();
-  }
-
-  bool running_ = false;
-  std::vector<Item> waiting_;
-  std::vector<std::max_align_t> functors_;
-};
-
 }  // namespace
 
 std::shared_ptr<std::byte> allocate(std::int64_t bytes) {
   std::byte* const base = Memory::of_process().add(in_pages(std::max<std::int64_t>(bytes, 1)));
   if (base == nullptr) return nullptr;
   return {base, [](std::byte* memory) {
-            wait();
+            Queue::of_kernels().run();
             Memory::of_process().remove(memory);
           }};
 }
@@ -152,11 +101,4 @@ void belong_to_device() {
   Memory::of_process().open();
 }
 
-void enqueue(const Work& work) { Queue::of_process().push(work); }
-void wait() { Queue::of_process().run(); }
-
 }  // namespace millrace::device::fake
-
-void millrace::device::queue_call(RangeFunction call, FunctorBytes functor) {
-  fake::enqueue({.label = "library", .n = fake::kLibraryCall, .run = call, .functor = functor});
-}

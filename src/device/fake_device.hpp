@@ -43,19 +43,5 @@ class Access {
 /// Opens the device's memory to this thread for good: for threads that run kernels only.
 void belong_to_device();
 
-/// A kernel over [0, n), or a call of a library if n is kLibraryCall.
-struct Work {
-  const char* label;
-  std::int64_t n;
-  RangeFunction run;
-  FunctorBytes functor;
-};
-inline constexpr std::int64_t kLibraryCall = -1;
-
-/// Puts work at the end of the queue, with a copy of its functor.
-void enqueue(const Work& work);
-/// Runs everything in the queue, in order.
-void wait();
-
 }  // namespace fake
 }  // namespace millrace::device

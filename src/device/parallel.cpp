@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "device/compat.hpp"
-#include "device/fake_device.hpp"
+#include "device/fake_queue.hpp"
 
 namespace millrace::device {
 
@@ -39,7 +39,8 @@ void run_on_cores(const char* label, const ExecutionSpace& space, std::int64_t n
 void launch(const char* label, const ExecutionSpace& space, std::int64_t n, RangeFunction run,
             FunctorBytes functor) {
   if constexpr (kFakeDevice) {
-    fake::enqueue({.label = label, .n = n, .run = run, .functor = functor});
+    fake::Queue::of_kernels().push(
+        fake::Work{.label = label, .n = n, .run = run, .functor = functor});
   } else {
     run_on_cores(label, space, n, run, functor.data);
   }
@@ -47,7 +48,7 @@ void launch(const char* label, const ExecutionSpace& space, std::int64_t n, Rang
 #endif
 
 void fence(const ExecutionSpace& space) {
-  if constexpr (kFakeDevice) fake::wait();
+  if constexpr (kFakeDevice) fake::Queue::of_kernels().run();
   space.fence();
 }
 

@@ -37,10 +37,11 @@ struct DropSamples {
   const T* x;
   const T* skip;
   float survival;
-  Draws draws;
+  DrawsAt from;
 
   KOKKOS_FUNCTION void operator()(std::int64_t item) const {
     const Run run(shape, runs, item);
+    const Draws draws = from.draws();
     const std::int64_t base = run.sample * shape.elements;
     const bool keeps = drop_connect_keeps(draws, draws.first_sample + run.sample, survival);
     MILLRACE_SIMD
@@ -56,10 +57,11 @@ struct DropSamples {
 
 template <class T>
 void dropout(const ExecutionSpace& space, const SampleShape& shape, T* y, const T* x, float rate,
-             const Draws& draws) {
+             const DrawsAt& from) {
   const std::int64_t runs = runs_of(shape);
   const auto elements = KOKKOS_LAMBDA(std::int64_t item) {
     const Run run(shape, runs, item);
+    const Draws draws = from.draws();
     const float kept = 1.0f - rate;
     const std::int64_t base = run.sample * shape.elements;
     const std::int64_t blocks = (shape.elements + 3) / 4;
@@ -88,15 +90,15 @@ void dropout(const ExecutionSpace& space, const SampleShape& shape, T* y, const 
 
 template <class T>
 void drop_connect(const ExecutionSpace& space, const SampleShape& shape, T* y, const T* x,
-                  const T* skip, float survival, const Draws& draws) {
+                  const T* skip, float survival, const DrawsAt& from) {
   const std::int64_t runs = runs_of(shape);
   const std::int64_t items = shape.samples * runs;
   if (skip == nullptr) {
     parallel("drop connect", space, items,
-             DropSamples<T, false>{shape, runs, y, x, skip, survival, draws});
+             DropSamples<T, false>{shape, runs, y, x, skip, survival, from});
   } else {
     parallel("drop add", space, items,
-             DropSamples<T, true>{shape, runs, y, x, skip, survival, draws});
+             DropSamples<T, true>{shape, runs, y, x, skip, survival, from});
   }
 }
 

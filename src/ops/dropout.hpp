@@ -13,6 +13,7 @@
 
 #include "core/random.hpp"
 #include "ops/activation_function.hpp"
+#include "ops/call_values.hpp"
 #include "ops/tiling.hpp"
 
 namespace millrace::ops {
@@ -40,17 +41,27 @@ struct SampleShape {
   return survival + uniform01(words[0]) >= 1.0f;
 }
 
+/// Where the random numbers of a kernel come from: `at`, in device memory, has the step and the
+/// position.
+struct DrawsAt {
+  RandomStream stream;
+  const CallValues* at = nullptr;
+  [[nodiscard]] MILLRACE_FUNCTION Draws draws() const {
+    return {stream, at->step, at->first_sample};
+  }
+};
+
 /// y = x / (1 - rate) for kept elements and 0 for others, with 0 <= rate < 1. An element is kept if
 /// its uniform random number is at least `rate`; four neighbors share a block of random words. The
 /// gradient is the same function, from dy to dx. y may be x.
 template <class T>
 void dropout(const device::ExecutionSpace& space, const SampleShape& shape, T* y, const T* x,
-             float rate, const Draws& draws);
+             float rate, const DrawsAt& from);
 
 /// y = x / survival for kept samples and 0 for others, rounded to T, plus `skip` unless it is null.
 /// Without `skip` the gradient is the same function. y may be x or skip.
 template <class T>
 void drop_connect(const device::ExecutionSpace& space, const SampleShape& shape, T* y, const T* x,
-                  const T* skip, float survival, const Draws& draws);
+                  const T* skip, float survival, const DrawsAt& from);
 
 }  // namespace millrace::ops

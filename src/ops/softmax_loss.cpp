@@ -88,10 +88,12 @@ struct GradientArrays {
   const ImageMixing* mixing;
   std::int64_t classes;
   Targets targets;
-  float scale;
+  const float* loss_scaling;
+  float batch;
 
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION float scale() const { return *loss_scaling / batch; }
   KOKKOS_INLINE_FUNCTION void store(const Sources& sources, std::int64_t n, std::int64_t k,
-                                    float top, float total) const {
+                                    float top, float total, float scale) const {
     const float p = std::exp(to_float(logits[n * classes + k]) - top) / total;
     float share = 0.0f;  // total weight of the labels of this class
     for (int i = 0; i < sources.count; ++i)
@@ -151,7 +153,8 @@ struct GradientOfRow {
     float total = 0.0f;
     for (std::int64_t k = 0; k < a.classes; ++k) total += std::exp(to_float(row[k]) - top);
     const Sources sources = sources_of(n, a.labels, a.mixing);
-    for (std::int64_t k = 0; k < a.classes; ++k) a.store(sources, n, k, top, total);
+    const float scale = a.scale();
+    for (std::int64_t k = 0; k < a.classes; ++k) a.store(sources, n, k, top, total, scale);
   }
 };
 
@@ -253,8 +256,9 @@ struct GradientByTeam {
     join_lanes<Plus>(team, shared.sums);
     const float total = shared.sums[0];
     const Sources sources = sources_of(n, a.labels, a.mixing);
+    const float scale = a.scale();
     for (std::int64_t k = team.rank(); k < a.classes; k += team.size())
-      a.store(sources, n, k, top, total);
+      a.store(sources, n, k, top, total, scale);
   }
 };
 
@@ -284,9 +288,12 @@ void softmax_loss_forward(const ExecutionSpace& space, const SoftmaxLossShape& s
 
 template <class T>
 void softmax_loss_backward(const ExecutionSpace& space, const SoftmaxLossShape& s, T* dlogits,
-                           const T* logits, const std::int32_t* labels, float scale,
+                           const T* logits, const std::int32_t* labels, const float* loss_scaling,
                            const ImageMixing* mixing) {
-  const GradientArrays<T> a{dlogits, logits, labels, mixing, s.classes, {s.on(), s.off()}, scale};
+  const GradientArrays<T> a{dlogits,      logits,
+                            labels,       mixing,
+                            s.classes,    {s.on(), s.off()},
+                            loss_scaling, static_cast<float>(s.batch)};
   if constexpr (device::kOnCores) {
     parallel("softmax dx", space, s.batch, GradientOfRow<T>{a});
   } else {

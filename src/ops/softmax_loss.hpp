@@ -32,10 +32,11 @@ void softmax_loss_forward(const device::ExecutionSpace& space, const SoftmaxLoss
                           float* loss, std::int32_t* rank, const T* logits,
                           const std::int32_t* labels, const ImageMixing* mixing = nullptr);
 
-/// dlogits = (softmax(logits) - target) * scale, scale = loss scaling / batch.
+/// dlogits = (softmax(logits) - target) * loss scaling / batch, with the loss scaling in device
+/// memory.
 template <class T>
 void softmax_loss_backward(const device::ExecutionSpace& space, const SoftmaxLossShape& shape,
-                           T* dlogits, const T* logits, const std::int32_t* labels, float scale,
-                           const ImageMixing* mixing = nullptr);
+                           T* dlogits, const T* logits, const std::int32_t* labels,
+                           const float* loss_scaling, const ImageMixing* mixing = nullptr);
 
 }  // namespace millrace::ops

@@ -75,9 +75,11 @@ std::vector<partition::OpCost> profiled_costs(const TrainConfig& config) {
   stage.training().begin_step(space, 1.0f);
   constexpr std::array kPhases = {Phase::Forward, Phase::BackwardInput, Phase::BackwardWeight};
   const EmptyBatch images(stage.training().program(), config.batch_size);
+  const auto small =
+      device::host_buffer(static_cast<std::size_t>(pipeline::Stage::small_bytes(stage.training())));
   std::array<Samples, 3> samples;
   for (std::size_t pass = 0; pass < kPasses; ++pass) {
-    pipeline::Stage::load(stage.training(), {}, images.batch());  // a pass reuses their memory
+    pipeline::Stage::load(space, stage.training(), {}, images.batch(), small.get());
     for (std::size_t p = 0; p < kPhases.size(); ++p) {
       samples[p][pass].resize(graph.ops.size());
       stage.training().profile(space, kPhases[p], {}, samples[p][pass]);

@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "device/arena.hpp"
+#include "device/compat.hpp"
 
 namespace millrace::train {
 namespace {
@@ -29,11 +30,15 @@ UploadedFeed::UploadedFeed(std::unique_ptr<io::BatchSource> source, std::byte* m
 
 const io::Batch* UploadedFeed::next() {
   if (!std::exchange(began_, true)) read_into(places_[at_]);
-  uploads_.wait();  // before the source reuses the memory that is copied
   Place& ready = places_[at_];
   if (ready.error) std::rethrow_exception(ready.error);
   if (!ready.batch) return nullptr;
+  const device::ExecutionSpace space;
+  device::wait_for(space, ready.uploaded);
+  ready.uploaded.wait();  // before the source reuses the memory that is copied
   at_ = 1 - at_;
+  read_.mark(space);
+  uploads_.wait_for(read_);
   read_into(places_[at_]);
   stand_ins_ += ready.batch->stand_ins;
   return &*ready.batch;
@@ -53,7 +58,8 @@ void UploadedFeed::read_into(Place& place) {
   keep(place.labels, batch.labels);
   keep(place.scaling, batch.scaling);
   keep(place.mixing, batch.mixing);
-  uploads_.start(place.images, batch.images.data(), std::ssize(batch.images));
+  uploads_.to_device(place.images, batch.images.data(), std::ssize(batch.images));
+  uploads_.mark(place.uploaded);
   batch.images = {place.images, batch.images.size()};
   batch.on_device = true;
 }

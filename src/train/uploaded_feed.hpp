@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "device/uploads.hpp"
+#include "device/queues.hpp"
 #include "io/data/loader.hpp"
 
 namespace millrace::train {
@@ -24,8 +24,9 @@ class UploadedFeed final : public io::BatchSource {
   /// `memory` is bytes() of device memory.
   UploadedFeed(std::unique_ptr<io::BatchSource> source, std::byte* memory, std::int64_t images);
 
-  /// All kernels that read the images of the batch before must be done.
-  /// Errors: those of the source, for the batch that it failed to read.
+  /// All work that reads the images of the batch before must be queued; work that is queued from
+  /// now on finds the images of this one. Errors: those of the source, for the batch that it failed
+  /// to read.
   [[nodiscard]] const io::Batch* next() override;
   /// Of the batches that next() has returned; the source has read one more.
   [[nodiscard]] std::int64_t stand_ins() const override { return stand_ins_; }
@@ -35,6 +36,7 @@ class UploadedFeed final : public io::BatchSource {
   /// source reuses its memory.
   struct Place {
     std::byte* images = nullptr;
+    device::Event uploaded;
     std::optional<io::Batch> batch;
     std::exception_ptr error;  ///< what reading it ended with
     std::vector<std::int32_t> labels;
@@ -48,7 +50,8 @@ class UploadedFeed final : public io::BatchSource {
   std::size_t at_ = 0;  ///< of the batch that next() returns next
   bool began_ = false;
   std::int64_t stand_ins_ = 0;
-  device::Uploads uploads_;
+  device::Event read_;  ///< behind what reads the images of the batch before
+  device::CopyQueue uploads_;
 };
 
 }  // namespace millrace::train

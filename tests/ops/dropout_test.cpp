@@ -28,6 +28,19 @@ Draws draws(std::int64_t step = 4, std::int64_t first_sample = 6, std::uint64_t 
   return {RandomStream(1, RandomPurpose::Dropout, name), step, first_sample};
 }
 
+/// The same draws for kernels, which find step and position on the device.
+class OnDevice {
+ public:
+  explicit OnDevice(const Draws& draws)
+      : stream_(draws.stream), values_({CallValues{draws.step, draws.first_sample, 1.0f}}) {}
+  // NOLINTNEXTLINE(google-explicit-constructor): an argument of the kernels
+  operator DrawsAt() const { return {stream_, values_.data()}; }
+
+ private:
+  RandomStream stream_;
+  DeviceRecords<CallValues> values_;
+};
+
 template <class T>
 class Drop : public testing::Test {
  protected:
@@ -50,12 +63,12 @@ TYPED_TEST(Drop, DropoutIsTheReference) {
                                : 0.0);
     }
     DeviceValues<T> x_device(x), y(n);
-    dropout(this->space_, s, y.data(), x_device.data(), kRate, draws());
+    dropout(this->space_, s, y.data(), x_device.data(), kRate, OnDevice(draws()));
     const auto tolerance = [&](std::size_t i) {
       return (kUnit<T> + 4.0 * kFloatUnit) * std::abs(expected[i]) + kLeast<T>;
     };
     EXPECT_TRUE(close(y.values(), expected, tolerance));
-    dropout(this->space_, s, x_device.data(), x_device.data(), kRate, draws());
+    dropout(this->space_, s, x_device.data(), x_device.data(), kRate, OnDevice(draws()));
     EXPECT_TRUE(same_bits(x_device, y)) << "in place";
   }
 }
@@ -77,7 +90,7 @@ TYPED_TEST(Drop, DropConnectIsTheReference) {
     }
     DeviceValues<T> x_device(x), skip_device(skip), y(n);
     const T* none = nullptr;
-    drop_connect(this->space_, s, y.data(), x_device.data(), none, kSurvival, draws());
+    drop_connect(this->space_, s, y.data(), x_device.data(), none, kSurvival, OnDevice(draws()));
     const auto tolerance = [&](std::size_t i) {
       return (kUnit<T> + 4.0 * kFloatUnit) * std::abs(alone[i]) + kLeast<T>;
     };
@@ -89,10 +102,10 @@ TYPED_TEST(Drop, DropConnectIsTheReference) {
       sums.push_back(
           decode(encode<T>(static_cast<double>(static_cast<float>(stored[i] + skip[i])))));
     drop_connect(this->space_, s, y.data(), x_device.data(), skip_device.data(), kSurvival,
-                 draws());
+                 OnDevice(draws()));
     EXPECT_TRUE(close_to(y.values(), sums, 0.0));
     drop_connect(this->space_, s, skip_device.data(), x_device.data(), skip_device.data(),
-                 kSurvival, draws());
+                 kSurvival, OnDevice(draws()));
     EXPECT_TRUE(same_bits(skip_device, y)) << "in place";
   }
 }
@@ -104,17 +117,17 @@ TYPED_TEST(Drop, MasksDependOnPositionsNotOnMicroBatches) {
   const Values x(static_cast<std::size_t>(8 * kElements), 1.0);
   DeviceValues<T> x_device(x), whole(8 * kElements), parts(8 * kElements);
   const T* none = nullptr;
-  dropout(this->space_, {8, kElements}, whole.data(), x_device.data(), 0.5f, draws(2, 0));
-  dropout(this->space_, {3, kElements}, parts.data(), x_device.data(), 0.5f, draws(2, 0));
+  dropout(this->space_, {8, kElements}, whole.data(), x_device.data(), 0.5f, OnDevice(draws(2, 0)));
+  dropout(this->space_, {3, kElements}, parts.data(), x_device.data(), 0.5f, OnDevice(draws(2, 0)));
   dropout(this->space_, {5, kElements}, parts.data() + 3 * kElements, x_device.data(), 0.5f,
-          draws(2, 3));
+          OnDevice(draws(2, 3)));
   EXPECT_TRUE(same_bits(whole, parts));
   drop_connect(this->space_, {8, kElements}, whole.data(), x_device.data(), none, 0.5f,
-               draws(2, 0));
+               OnDevice(draws(2, 0)));
   drop_connect(this->space_, {3, kElements}, parts.data(), x_device.data(), none, 0.5f,
-               draws(2, 0));
+               OnDevice(draws(2, 0)));
   drop_connect(this->space_, {5, kElements}, parts.data() + 3 * kElements, x_device.data(), none,
-               0.5f, draws(2, 3));
+               0.5f, OnDevice(draws(2, 3)));
   EXPECT_TRUE(same_bits(whole, parts));
 }
 
@@ -123,7 +136,7 @@ double dropped_share(float rate, const Draws& from) {
   const device::ExecutionSpace space;
   constexpr std::int64_t kN = 100'000;
   DeviceValues<float> x(Values(kN, 1.0)), y(kN);
-  dropout(space, {10, kN / 10}, y.data(), x.data(), rate, from);
+  dropout(space, {10, kN / 10}, y.data(), x.data(), rate, OnDevice(from));
   double zeros = 0.0;
   for (const double value : y.values()) zeros += value == 0.0 ? 1.0 : 0.0;
   return zeros / static_cast<double>(kN);
@@ -152,7 +165,7 @@ TEST(DropKeys, EveryPartOfTheKeyCounts) {
   constexpr std::int64_t kN = 10'000;
   DeviceValues<float> x(Values(kN, 1.0)), y(kN);
   const auto mask = [&](const Draws& from) {
-    dropout(space, {1, kN}, y.data(), x.data(), 0.5f, from);
+    dropout(space, {1, kN}, y.data(), x.data(), 0.5f, OnDevice(from));
     return y.values();
   };
   const Values first = mask(draws(4, 6, 17));

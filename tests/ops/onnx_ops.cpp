@@ -435,8 +435,9 @@ void softmax(Call& call) {
   const Scores s(x, call.node.attribute<std::int64_t>("axis", -1));
   DeviceValues<float> logits(s.values), gradient(s.rows * s.classes);
   DeviceValues<std::int32_t> labels(Values(static_cast<std::size_t>(s.rows), 0.0));
+  const DeviceRecords<float> scaling({static_cast<float>(s.rows)});  // of a mean over the rows
   softmax_loss_backward(call.space, {s.rows, s.classes, 0.0f}, gradient.data(), logits.data(),
-                        labels.data(), 1.0f);
+                        labels.data(), scaling.data());
   device::fence(call.space);
   Values probabilities = gradient.values();
   for (std::size_t i = 0; i < probabilities.size(); i += static_cast<std::size_t>(s.classes)) {

@@ -29,10 +29,11 @@ class SoftmaxLoss : public testing::Test {
     DeviceValues<std::int32_t> labels_device(as_values(labels)), rank(s.batch);
     DeviceValues<float> loss(s.batch);
     const DeviceRecords<ImageMixing> mixing_device(mixing);
+    const DeviceRecords<float> scaling({scale * static_cast<float>(s.batch)});
     softmax_loss_forward(space, s, loss.data(), rank.data(), logits_device.data(),
                          labels_device.data(), mixing_device.data());
     softmax_loss_backward(space, s, dlogits.data(), logits_device.data(), labels_device.data(),
-                          scale, mixing_device.data());
+                          scaling.data(), mixing_device.data());
     device::fence(space);
     return {loss.values(), rank.values(), dlogits.values()};
   }

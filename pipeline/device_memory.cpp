@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/device_memory.hpp"
+
+#include <memory>
+
+#include "comm/world.hpp"
+#include "device/compat.hpp"
+#include "device/queues.hpp"
+
+namespace millrace::pipeline {
+namespace {
+
+/// Behind or among the kernels of the default execution space, on which all kernels run.
+class QueueMark final : public comm::Mark {
+ public:
+  void after_kernels() override { event.mark(device::ExecutionSpace()); }
+  [[nodiscard]] bool reached() override { return event.reached(); }
+  void wait() override { event.wait(); }
+  void delay_kernels() override { device::wait_for(device::ExecutionSpace(), event); }
+
+  device::Event event;
+};
+
+class Queues final : public comm::DeviceQueues {
+ public:
+  [[nodiscard]] std::unique_ptr<comm::Mark> make_mark() override {
+    // Not before there are messages: the device may not be ready before.
+    if (!copies_) copies_ = std::make_unique<Copies>();
+    return std::make_unique<QueueMark>();
+  }
+  [[nodiscard]] std::shared_ptr<std::byte> host_buffer(std::size_t bytes) override {
+    return device::host_buffer(bytes);
+  }
+  void copy_to_host(std::byte* host, const std::byte* device, std::int64_t bytes,
+                    const comm::Mark& after, comm::Mark& done) override {
+    copies_->to_host.wait_for(event_of(after));
+    copies_->to_host.to_host(host, device, bytes);
+    copies_->to_host.mark(event_of(done));
+  }
+  void copy_to_device(std::byte* device, const std::byte* host, std::int64_t bytes,
+                      const comm::Mark& after, comm::Mark& done) override {
+    copies_->to_device.wait_for(event_of(after));
+    copies_->to_device.to_device(device, host, bytes);
+    copies_->to_device.mark(event_of(done));
+  }
+
+ private:
+  static device::Event& event_of(comm::Mark& mark) { return static_cast<QueueMark&>(mark).event; }
+  static const device::Event& event_of(const comm::Mark& mark) {
+    return static_cast<const QueueMark&>(mark).event;
+  }
+
+  /// Two, because devices copy both ways at once, and no way waits for the other's marks.
+  struct Copies {
+    device::CopyQueue to_host;
+    device::CopyQueue to_device;
+  };
+  std::unique_ptr<Copies> copies_;
+};
+
+void copy_within(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  device::queue_copy(device::ExecutionSpace(), device::Direction::Within, to, from, bytes);
+}
+
+}  // namespace
+
+bool stages_messages() {
+  return !device::kHostReadable && (device::kFakeDevice || !comm::reaches_gpu_memory());
+}
+
+comm::DeviceMemory device_memory() {
+  comm::DeviceMemory memory{.copy_within = copy_within};
+  if constexpr (device::kHasQueues) memory.queues = std::make_shared<Queues>();
+  memory.is_staged = stages_messages();
+  return memory;
+}
+
+}  // namespace millrace::pipeline

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <mpi.h>
+
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "comm/rank_messages.hpp"
+#include "core/error.hpp"
+
+namespace millrace::comm {
+namespace {
+
+void check(int code, const char* call) {
+  if (code != MPI_SUCCESS) fail(ErrorKind::Peer, "{} failed with code {}", call, code);
+}
+
+int size(std::int64_t bytes) {
+  if (bytes > 0x7fffffff)
+    fail(ErrorKind::Config,
+         "a message of {} bytes exceeds MPI's limit of 2 GiB: use a smaller --batch-size", bytes);
+  return static_cast<int>(bytes);
+}
+
+/// A message has up to three steps. Each begins when the one before it is done, which this process
+/// notices only when it looks: in done(), wait() and flush().
+///
+///                  before MPI                            MPI        after it
+///   on cores                                             request
+///   MPI reads the  wait for kernels                      request
+///   device itself
+///   staged send    wait for kernels, copy to the host    request
+///   staged receive                                       request    copy to the device
+///
+/// The copy of a receive waits for the kernels that were queued before its start, and kernels that
+/// are queued after its end wait for the copy, so that the host waits for neither.
+class MpiMessages final : public RankMessages {
+ public:
+  explicit MpiMessages(const DeviceMemory& memory) : memory_(memory) {
+    MILLRACE_ASSERT(!memory.is_staged || memory.queues);
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &communicator_), "MPI_Comm_dup");
+  }
+  ~MpiMessages() override {
+    for (Message& message : messages_) MPI_Request_free(&message.request);
+    MPI_Comm_free(&communicator_);
+  }
+  MpiMessages(const MpiMessages&) = delete;
+  MpiMessages& operator=(const MpiMessages&) = delete;
+
+  int add_send(const std::byte* data, std::int64_t bytes, int rank, int tag) override {
+    Message& message = add({.from = data, .bytes = bytes});
+    const std::byte* const from = message.host ? message.host.get() : data;
+    check(MPI_Send_init(from, size(bytes), MPI_BYTE, rank, tag, communicator_, &message.request),
+          "MPI_Send_init");
+    return last();
+  }
+  int add_receive(std::byte* data, std::int64_t bytes, int rank, int tag) override {
+    Message& message = add({.to = data, .bytes = bytes});
+    std::byte* const to = message.host ? message.host.get() : data;
+    check(MPI_Recv_init(to, size(bytes), MPI_BYTE, rank, tag, communicator_, &message.request),
+          "MPI_Recv_init");
+    return last();
+  }
+
+  void start(int number) override {
+    Message& message = at(number);
+    MILLRACE_ASSERT(message.step == Step::None);
+    if (!memory_.queues) return request(message);
+    message.kernels->after_kernels();
+    if (message.host && message.to != nullptr) {
+      message.copy->wait();  // of the last message through this buffer, long ago
+      return request(message);
+    }
+    if (message.host)
+      memory_.queues->copy_to_host(message.host.get(), message.from, message.bytes,
+                                   *message.kernels, *message.copy);
+    message.step = Step::Before;
+    waiting_.push_back(number);
+  }
+  bool done(int number) override {
+    advance();
+    Message& message = at(number);
+    if (message.step == Step::Before) return false;
+    int flag = 0;
+    check(MPI_Test(&message.request, &flag, MPI_STATUS_IGNORE), "MPI_Test");
+    if (flag != 0) finish(message);
+    return flag != 0;
+  }
+  void wait(int number, Patience patience) override {
+    Message& message = at(number);
+    while ((patience.sleeps() || !waiting_.empty()) && !done(number)) patience.pause();
+    check(MPI_Wait(&message.request, MPI_STATUS_IGNORE), "MPI_Wait");
+    finish(message);
+  }
+  void flush(Patience patience) override {
+    for (advance(); !waiting_.empty(); advance()) patience.pause();
+  }
+
+ private:
+  enum class Step { None, Before, Request };
+  struct Message {
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    std::int64_t bytes = 0;
+    MPI_Request request = MPI_REQUEST_NULL;
+    Step step = Step::None;
+    std::shared_ptr<std::byte> host = nullptr;  ///< null: MPI reaches the device's memory
+    std::unique_ptr<Mark> kernels = nullptr;    ///< those queued before the start
+    std::unique_ptr<Mark> copy = nullptr;       ///< the end of the copy from or to the host
+  };
+
+  Message& add(Message message) {
+    if (memory_.queues) {
+      message.kernels = memory_.queues->make_mark();
+      message.copy = memory_.queues->make_mark();
+    }
+    if (memory_.is_staged)
+      message.host = memory_.queues->host_buffer(static_cast<std::size_t>(message.bytes));
+    waiting_.reserve(messages_.size() + 1);  // so that start() never allocates
+    return messages_.emplace_back(std::move(message));
+  }
+  [[nodiscard]] int last() const { return static_cast<int>(messages_.size()) - 1; }
+  Message& at(int number) { return messages_[static_cast<std::size_t>(number)]; }
+
+  static void request(Message& message) {
+    message.step = Step::Request;
+    check(MPI_Start(&message.request), "MPI_Start");
+  }
+  /// Begins the requests of messages whose step before is done, in the order of their starts: what
+  /// they wait for is done in that order, too.
+  void advance() {
+    std::size_t ready = 0;
+    for (; ready < waiting_.size(); ++ready) {
+      Message& message = at(waiting_[ready]);
+      if (!(message.host ? *message.copy : *message.kernels).reached()) break;
+      request(message);
+    }
+    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(ready));
+  }
+  /// The request is done.
+  void finish(Message& message) const {
+    if (message.step == Step::Request && message.host && message.to != nullptr) {
+      memory_.queues->copy_to_device(message.to, message.host.get(), message.bytes,
+                                     *message.kernels, *message.copy);
+      message.copy->delay_kernels();
+    }
+    message.step = Step::None;
+  }
+
+  DeviceMemory memory_;
+  MPI_Comm communicator_ = MPI_COMM_NULL;
+  std::deque<Message> messages_;
+  std::vector<int> waiting_;  ///< messages in the step before
+};
+
+}  // namespace
+
+std::unique_ptr<RankMessages> make_mpi_messages(const DeviceMemory& memory) {
+  return std::make_unique<MpiMessages>(memory);
+}
+
+}  // namespace millrace::comm

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/fake_queue.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/clock.hpp"
+#include "core/error.hpp"
+#include "device/compat.hpp"
+#include "device/queues.hpp"
+#include "device/vendor_scope.hpp"
+
+namespace millrace::device {
+namespace fake {
+namespace {
+
+constexpr std::size_t kWord = sizeof(std::max_align_t);
+
+}  // namespace
+
+Queue& Queue::of_kernels() {
+  static Queue queue;
+  return queue;
+}
+
+void Queue::add(Item item) {
+  MILLRACE_ASSERT(!running_);
+  const VendorScope accelerators_allocate_themselves;
+  items_.push_back(std::move(item));
+}
+
+void Queue::push(const Work& work) {
+  const VendorScope accelerators_allocate_themselves;
+  const std::size_t at = functors_.size();
+  functors_.resize(at + (work.functor.size + kWord - 1) / kWord);
+  std::memcpy(&functors_[at], work.functor.data, work.functor.size);
+  add(Kernel{work, at});
+}
+
+std::shared_ptr<Point> Queue::mark() {
+  const VendorScope accelerators_allocate_themselves;
+  auto point = std::make_shared<Point>(Point{.queue = this});
+  add(Mark{point});
+  return point;
+}
+
+Queue::Kept Queue::take_from(std::size_t begin) {
+  const VendorScope accelerators_allocate_themselves;
+  MILLRACE_ASSERT(next_ <= begin && begin <= items_.size());  // nobody has waited meanwhile
+  Kept kept;
+  kept.items_.assign(items_.begin() + static_cast<std::ptrdiff_t>(begin), items_.end());
+  items_.resize(begin);
+  std::size_t first = functors_.size();
+  for (Item& item : kept.items_) {
+    MILLRACE_ASSERT(std::holds_alternative<Kernel>(item) || std::holds_alternative<Copy>(item));
+    auto* const kernel = std::get_if<Kernel>(&item);
+    if (kernel == nullptr) continue;
+    first = std::min(first, kernel->functor);  // that of the first kernel
+    kernel->functor -= first;
+  }
+  kept.functors_.assign(functors_.begin() + static_cast<std::ptrdiff_t>(first), functors_.end());
+  functors_.resize(first);
+  return kept;
+}
+
+void Queue::push(const Kept& kept) {
+  const VendorScope accelerators_allocate_themselves;
+  const std::size_t first = functors_.size();
+  functors_.insert(functors_.end(), kept.functors_.begin(), kept.functors_.end());
+  for (Item item : kept.items_) {
+    if (auto* const kernel = std::get_if<Kernel>(&item)) kernel->functor += first;
+    add(std::move(item));
+  }
+}
+
+void Queue::run_until(const Point* point) {
+  if (next_ == items_.size()) return;
+  running_ = true;
+  while (next_ < items_.size() && (point == nullptr || point->queue != nullptr))
+    std::visit([this](const auto& item) { execute(item); }, items_[next_++]);
+  running_ = false;
+  if (next_ < items_.size()) return;
+  items_.clear();
+  functors_.clear();
+  next_ = 0;
+}
+
+void Queue::execute(const Kernel& kernel) const {
+  const Access access;
+  const ExecutionSpace space;
+  const void* const functor = &functors_[kernel.functor];
+  if (kernel.work.n == kLibraryCall)
+    kernel.work.run(functor, 0, 1);
+  else
+    run_on_cores(kernel.work.label, space, kernel.work.n, kernel.work.run, functor);
+  space.fence();
+}
+
+void Queue::execute(const Copy& copy) {
+  const Access access;
+  std::memcpy(copy.to, copy.from, static_cast<std::size_t>(copy.bytes));
+}
+
+void Queue::execute(const Mark& mark) { *mark.point = {.time = steady_nanoseconds()}; }
+
+void Queue::execute(const Wait& wait) {
+  if (wait.point->queue != nullptr) wait.point->queue->run_until(wait.point.get());
+}
+
+}  // namespace fake
+
+void queue_call(RangeFunction call, FunctorBytes functor) {
+  fake::Queue::of_kernels().push(
+      fake::Work{.label = "library", .n = fake::kLibraryCall, .run = call, .functor = functor});
+}
+
+class Event::State {
+ public:
+  std::shared_ptr<fake::Point> point = std::make_shared<fake::Point>();
+  bool asked = false;  ///< whether somebody has asked since the last mark
+};
+
+Event::Event() : state_(std::make_unique<State>()) {}
+Event::~Event() = default;
+Event::Event(Event&&) noexcept = default;
+Event& Event::operator=(Event&&) noexcept = default;
+
+void Event::mark(const ExecutionSpace&) {
+  state_->point = fake::Queue::of_kernels().mark();
+  state_->asked = false;
+}
+
+bool Event::reached() const {
+  if (std::exchange(state_->asked, true)) wait();
+  return state_->point->queue == nullptr;
+}
+
+void Event::wait() const {
+  if (state_->point->queue != nullptr) state_->point->queue->run_until(state_->point.get());
+}
+
+std::int64_t Event::nanoseconds_until(const Event& later) const {
+  return later.state_->point->time - state_->point->time;
+}
+
+void wait_for(const ExecutionSpace&, const Event& event) {
+  fake::Queue::of_kernels().wait_for(event.state().point);
+}
+
+void queue_copy(const ExecutionSpace&, Direction, std::byte* to, const std::byte* from,
+                std::int64_t bytes) {
+  fake::Queue::of_kernels().push(fake::Copy{to, from, bytes});
+}
+
+/// Every other copy is made at once, although kernels may still wait in their queue, and the rest
+/// as late as possible.
+class CopyQueue::State {
+ public:
+  fake::Queue queue;
+
+  void push(const fake::Copy& copy) {
+    queue.push(copy);
+    early_ = !early_;
+    if (early_) queue.run();
+  }
+
+ private:
+  bool early_ = false;
+};
+
+CopyQueue::CopyQueue() : state_(std::make_unique<State>()) {}
+CopyQueue::~CopyQueue() { wait(); }
+void CopyQueue::wait_for(const Event& event) { state_->queue.wait_for(event.state().point); }
+void CopyQueue::to_device(std::byte* device, const std::byte* host, std::int64_t bytes) {
+  state_->push({device, host, bytes});
+}
+void CopyQueue::to_host(std::byte* host, const std::byte* device, std::int64_t bytes) {
+  state_->push({host, device, bytes});
+}
+void CopyQueue::mark(Event& event) {
+  event.state().point = state_->queue.mark();
+  event.state().asked = false;
+}
+void CopyQueue::wait() { state_->queue.run(); }
+
+}  // namespace millrace::device

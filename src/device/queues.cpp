@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Queues of devices without an implementation of their own (queues_cuda.cpp, fake_queues.cpp):
+// cores, which have none, and accelerators that Kokkos alone describes. There a mark waits for the
+// queue, so that every point is reached.
+#include "device/queues.hpp"
+
+#include "core/clock.hpp"
+#include "core/error.hpp"
+#include "device/arena.hpp"
+#include "device/compat.hpp"
+
+namespace millrace::device {
+
+class Event::State {
+ public:
+  std::int64_t marked = 0;  ///< by the host's clock
+};
+
+Event::Event() : state_(std::make_unique<State>()) {}
+Event::~Event() = default;
+Event::Event(Event&&) noexcept = default;
+Event& Event::operator=(Event&&) noexcept = default;
+
+void Event::mark(const ExecutionSpace& space) {
+  if constexpr (kHasQueues) fence(space);
+  state_->marked = steady_nanoseconds();
+}
+// NOLINTNEXTLINE(readability-convert-member-functions-to-static): other devices have queues
+bool Event::reached() const { return true; }
+void Event::wait() const {}
+std::int64_t Event::nanoseconds_until(const Event& later) const {
+  return later.state_->marked - state_->marked;
+}
+
+void wait_for(const ExecutionSpace&, const Event&) {}
+
+void queue_copy(const ExecutionSpace&, Direction direction, std::byte* to, const std::byte* from,
+                std::int64_t bytes) {
+  switch (direction) {
+    case Direction::Within:
+      return copy_within(to, from, bytes);
+    case Direction::ToDevice:
+      return copy_to_device(to, from, bytes);
+    case Direction::ToHost:
+      return copy_to_host(to, from, bytes);
+  }
+}
+
+class CopyQueue::State {};
+CopyQueue::CopyQueue() = default;
+CopyQueue::~CopyQueue() = default;
+void CopyQueue::wait_for(const Event&) {}
+void CopyQueue::to_device(std::byte* device, const std::byte* host, std::int64_t bytes) {
+  copy_to_device(device, host, bytes);
+}
+void CopyQueue::to_host(std::byte* host, const std::byte* device, std::int64_t bytes) {
+  copy_to_host(host, device, bytes);
+}
+void CopyQueue::mark(Event& event) { event.state().marked = steady_nanoseconds(); }
+void CopyQueue::wait() {}
+
+}  // namespace millrace::device

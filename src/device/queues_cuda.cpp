@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Queues and points on NVIDIA GPUs: streams and events.
+#include <cuda_runtime.h>
+
+#include <utility>
+
+#include "core/error.hpp"
+#include "device/compat.hpp"
+#include "device/queues.hpp"
+
+namespace millrace::device {
+namespace {
+
+void check(cudaError_t code, const char* call) {
+  if (code == cudaSuccess) return;
+  fail(ErrorKind::Internal, "{} failed: {}; look for an earlier error of this GPU", call,
+       cudaGetErrorString(code));
+}
+
+}  // namespace
+
+class Event::State {
+ public:
+  State() { check(cudaEventCreate(&event), "cudaEventCreate"); }
+  ~State() { (void)cudaEventDestroy(event); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  void mark(cudaStream_t stream) {
+    check(cudaEventRecord(event, stream), "cudaEventRecord");
+    marked = true;
+  }
+
+  cudaEvent_t event = nullptr;
+  bool marked = false;
+};
+
+Event::Event() : state_(std::make_unique<State>()) {}
+Event::~Event() = default;
+Event::Event(Event&&) noexcept = default;
+Event& Event::operator=(Event&&) noexcept = default;
+
+void Event::mark(const ExecutionSpace& space) { state_->mark(space.cuda_stream()); }
+
+bool Event::reached() const {
+  if (!state_->marked) return true;
+  const cudaError_t code = cudaEventQuery(state_->event);
+  if (code == cudaErrorNotReady) return false;
+  check(code, "cudaEventQuery");
+  return true;
+}
+
+void Event::wait() const {
+  if (state_->marked) check(cudaEventSynchronize(state_->event), "cudaEventSynchronize");
+}
+
+std::int64_t Event::nanoseconds_until(const Event& later) const {
+  float milliseconds = 0.0f;
+  check(cudaEventElapsedTime(&milliseconds, state_->event, later.state_->event),
+        "cudaEventElapsedTime");
+  return static_cast<std::int64_t>(1e6 * static_cast<double>(milliseconds));
+}
+
+void wait_for(const ExecutionSpace& space, const Event& event) {
+  if (!event.state().marked) return;
+  check(cudaStreamWaitEvent(space.cuda_stream(), event.state().event, 0), "cudaStreamWaitEvent");
+}
+
+void queue_copy(const ExecutionSpace& space, Direction direction, std::byte* to,
+                const std::byte* from, std::int64_t bytes) {
+  const cudaMemcpyKind kind = direction == Direction::Within     ? cudaMemcpyDeviceToDevice
+                              : direction == Direction::ToDevice ? cudaMemcpyHostToDevice
+                                                                 : cudaMemcpyDeviceToHost;
+  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, space.cuda_stream()),
+        "cudaMemcpyAsync");
+}
+
+class CopyQueue::State {
+ public:
+  State() {
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  }
+  ~State() {
+    (void)cudaStreamSynchronize(stream);
+    (void)cudaStreamDestroy(stream);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  void copy(std::byte* to, const std::byte* from, std::int64_t bytes, cudaMemcpyKind kind) const {
+    check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, stream),
+          "cudaMemcpyAsync");
+  }
+
+  cudaStream_t stream = nullptr;
+};
+
+CopyQueue::CopyQueue() : state_(std::make_unique<State>()) {}
+CopyQueue::~CopyQueue() = default;
+void CopyQueue::wait_for(const Event& event) {
+  if (!event.state().marked) return;
+  check(cudaStreamWaitEvent(state_->stream, event.state().event, 0), "cudaStreamWaitEvent");
+}
+void CopyQueue::to_device(std::byte* device, const std::byte* host, std::int64_t bytes) {
+  state_->copy(device, host, bytes, cudaMemcpyHostToDevice);
+}
+void CopyQueue::to_host(std::byte* host, const std::byte* device, std::int64_t bytes) {
+  state_->copy(host, device, bytes, cudaMemcpyDeviceToHost);
+}
+void CopyQueue::mark(Event& event) { event.state().mark(state_->stream); }
+void CopyQueue::wait() { check(cudaStreamSynchronize(state_->stream), "cudaStreamSynchronize"); }
+
+}  // namespace millrace::device
