@@ -35,10 +35,12 @@ void add_data(OptionTable& table) {
       "subtracted",
       needs("--dataset imagenet"), harmless());
   row("no-hostside-norm", flag(), "IPU",
-      "send images as bytes and normalize them on the device; the tensors are the same",
+      "send images as bytes and normalize them on the device, as devices with memory of their own "
+      "do by default; the tensors are the same",
       may_change());
   row("hostside-norm", flag(), "IPU 2.0",
-      "normalize images before they are sent (the default here)", default_text("on"), may_change());
+      "normalize images before they are sent (the default on cores)", default_text("on cores"),
+      may_change());
   row("eight-bit-io", flag(), "IPU 2.0", "send images as bytes; same as --no-hostside-norm",
       may_change());
   row("data-loader-image-type", choice("uint8|float32|bfloat16|float16"), "Habana",

@@ -261,7 +261,8 @@ void print_notices(const Options& options, const std::vector<std::string>& lines
 MachineFacts this_machine() {
   return {.cores = device::available_cores(),
           .memory = train::machine_bytes(),
-          .has_gpu = !device::computes_on_cores()};
+          .has_gpu = !device::computes_on_cores(),
+          .copies_images = device::has_own_memory()};
 }
 
 MachineFacts this_machine(const comm::World& world) {

@@ -92,6 +92,9 @@ Resolution resolve(const Options& options, const DatasetFacts& data, const Machi
   const FamilyRecipe recipe = family_recipe(config.model.model, task);
   config.data.loader_threads = loader_threads(request, machine);
   resolve_data(read, request, data, config);
+  // The tensors are the same, and there is less to copy.
+  if (machine.copies_images && !config.data.image_type && !read.given("hostside-norm"))
+    config.data.image_type = DType::U8;
   resolve_batch(read, recipe, config);
   resolve_length(read, recipe, config);
   resolve_optimiser(read, recipe, config);

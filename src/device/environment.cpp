@@ -213,6 +213,7 @@ std::string_view vendor_cap() {
 }
 
 bool computes_on_cores() { return MILLRACE_ON_HOST == 1; }
+bool has_own_memory() { return !kHostReadable; }
 
 int available_cores() {
   cpu_set_t mask;

@@ -51,6 +51,9 @@ void release_unused();
 /// run on a GPU, with its memory. True for the fake device, whatever kOnCores says.
 [[nodiscard]] bool computes_on_cores();
 
+/// Whether the device has memory of its own, to which images are copied.
+[[nodiscard]] bool has_own_memory();
+
 /// Number of cores that this process may use, according to its affinity mask.
 [[nodiscard]] int available_cores();
 

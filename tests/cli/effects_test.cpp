@@ -107,6 +107,17 @@ TEST(ScheduleOptionsTest, ReachTheConfiguration) {
                        "--warmup-epochs has no effect here"));
 }
 
+TEST(ImageTypeTest, IsBytesWhereTheDeviceHasMemoryOfItsOwn) {
+  const auto on_device = [](const char* options) {
+    return resolve_line(std::string(kCifar) + options, {.cores = 2, .copies_images = true})
+        .config.data.image_type;
+  };
+  EXPECT_EQ(on_device(""), DType::U8);
+  EXPECT_EQ(on_device("--hostside-norm"), std::nullopt);
+  EXPECT_EQ(on_device("--data-loader-image-type float16"), DType::F16);
+  EXPECT_EQ(line("").data.image_type, std::nullopt);
+}
+
 TEST(NumericsOptionsTest, ReachTheConfiguration) {
   const TrainConfig half = line("--precision 16.16 --no-stochastic-rounding");
   EXPECT_EQ(half.precision, (Precision{DType::BF16, DType::BF16}));

@@ -35,9 +35,9 @@ inline Options train_options(std::string_view line,
 }
 
 /// Resolves a training line with the sizes of the published data set and a machine of two cores.
-inline Resolution resolve_line(std::string_view line) {
+inline Resolution resolve_line(std::string_view line, const MachineFacts& machine = {.cores = 2}) {
   const Options options = train_options(line);
-  return resolve(options, published_facts(options), {.cores = 2});
+  return resolve(options, published_facts(options), machine);
 }
 
 /// What a command line ends with.

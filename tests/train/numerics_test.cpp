@@ -158,6 +158,22 @@ TEST(Exceptions, FindNothingInASoundTraining) {
   }
 }
 
+// A checked training runs kernel by kernel. An unchecked one repeats launches where the device
+// keeps them: a value that changes from step to step must not be kept with them.
+TEST(Exceptions, ChangeNothingWhereMasksAndScalesChange) {
+  TrainConfig config = planned(
+      {.stages = 2, .schedule = "1F1B", .type = DType::F16, .family = Family::EfficientNet});
+  config.loss_scaling = {.kind = ScalingKind::Dynamic, .initial = 1024.0, .growth_interval = 2};
+  const comm::World world;
+  Training unchecked(config, world);
+  unchecked.steps(4);
+  EXPECT_NE(unchecked.session().scaling().scale, 1024.0);
+  config.check_exceptions = true;
+  Training checked(config, world);
+  checked.steps(4);
+  EXPECT_EQ(checked.digest(), unchecked.digest());
+}
+
 TEST(Exceptions, NameTheOpOfAGradient) {
   TrainConfig config = planned({.stages = 2, .schedule = "1F1B"});
   config.check_exceptions = true;
