@@ -146,13 +146,24 @@ void Recording::take_times_of_device(std::span<const Piece> spans) {
 }
 
 void Recording::take_times_of_records(std::span<const Piece> spans) {
-  const auto computes = [this](const Piece& span) {
-    return span.doing == Doing::Work && is_compute(entries_[span.entry].action.kind);
+  const auto computes = [this](std::size_t entry) {
+    return is_compute(entries_[entry].action.kind);
   };
   for (const Piece& span : spans)
-    if (computes(span)) records_[span.entry].end = span.end;
+    if (span.doing == Doing::Work && computes(span.entry)) records_[span.entry].end = span.end;
   for (auto span = spans.rbegin(); span != spans.rend(); ++span)  // the first comes last
-    if (computes(*span)) records_[span->entry].begin = span->begin;
+    if (span->doing == Doing::Work && computes(span->entry))
+      records_[span->entry].begin = span->begin;
+  // What the host does for an entry has its place behind the kernels that were queued before.
+  std::int64_t last = std::numeric_limits<std::int64_t>::min();
+  for (std::size_t entry = 0; entry < records_.size(); ++entry) {
+    ActionRecord& record = records_[entry];
+    if (!computes(entry)) {
+      record.begin = std::max(record.begin, last);
+      record.end = std::max(record.end, record.begin);
+    }
+    last = std::max(last, record.end);
+  }
 }
 
 CurrentAction Recording::current() const {

@@ -108,6 +108,8 @@ TEST_F(RecordingTest, MessagesComeAfterWhatTheyCarry) {
   const decltype(pieces_of(recording)) expected = {
       {1, 30, 0, "work"}, {30, 30, 1, "work"}, {40, 50, 2, "work"}};
   EXPECT_EQ(pieces_of(recording), expected);
+  EXPECT_EQ(recording.records()[1].begin, 30);
+  EXPECT_EQ(recording.records()[1].end, 30);
 }
 
 TEST_F(RecordingTest, PackingIsWorkButNotPartOfAnAction) {
