@@ -73,23 +73,29 @@ void BoundProgram::prepare_linear(const ops::Backend& backend) {
   }
 }
 
-std::int64_t BoundProgram::scratch_floats_of_norms() const {
-  std::int64_t floats = 0;
+BoundProgram::NormNeeds BoundProgram::needs_of_norms() const {
+  NormNeeds needs;
   for (const auto& calls : program_.calls) {
     for (const Call& call : calls) {
       if (!is_norm(call.kind)) continue;
       const ops::NormShape shape = norm_shape(*graph_, call.op, program_.options.batch);
-      floats = std::max(floats, shape.scratch_floats());
+      needs.floats = std::max(needs.floats, shape.scratch_floats());
+      needs.counters = std::max(needs.counters, shape.counters());
     }
   }
-  return floats;
+  return needs;
+}
+
+bool BoundProgram::adds_gradients(OpId norm) const {
+  return !device::kOnCores && calls(KernelKind::NormBackwardWeight, norm) &&
+         (calls(KernelKind::NormBackwardReduce, norm) || calls(KernelKind::NormBackwardSums, norm));
 }
 
 void BoundProgram::place_workspace() {
   std::int64_t end = 0;
+  const NormNeeds norms = needs_of_norms();
   std::int64_t scratch =
-      std::max(scratch_floats_of_norms() * static_cast<std::int64_t>(sizeof(float)),
-               claimed_.scratch_bytes());
+      std::max(norms.floats * static_cast<std::int64_t>(sizeof(float)), claimed_.scratch_bytes());
   for (Linear& linear : linear_) {
     const ops::LinearBytes bytes = linear.kernel->bytes();
     linear.packed_forward = end;
@@ -100,6 +106,9 @@ void BoundProgram::place_workspace() {
   }
   claimed_offset_ = end;
   end += claimed_.packed_bytes();
+  counters_offset_ = end;
+  counters_ = norms.counters;
+  end += aligned(counters_ * static_cast<std::int64_t>(sizeof(std::uint32_t)));
   stash_offset_ = end;
   end += plan_.slots.stash * plan_.stash_slot_bytes;
   weight_offset_ = end;
@@ -184,18 +193,19 @@ void BoundProgram::make_kernels() {
         kernels_[p].push_back(claimed_.kernel(program_, p, i, place_of));
         continue;
       }
-      kernels_[p].push_back(
-          make_kernel({.graph = *graph_,
-                       .call = call,
-                       .batch = program_.options.batch,
-                       .type = program_.options.type,
-                       .images = image_type(program_.options),
-                       .parameters = *parameters_,
-                       .scratch = reinterpret_cast<float*>(workspace_ + scratch_offset_),
-                       .label_smoothing = label_smoothing_,
-                       .values = values(),
-                       .linear = linear_of(call),
-                       .place = place_of}));
+      kernels_[p].push_back(make_kernel(
+          {.graph = *graph_,
+           .call = call,
+           .batch = program_.options.batch,
+           .type = program_.options.type,
+           .images = image_type(program_.options),
+           .parameters = *parameters_,
+           .norm_scratch = {reinterpret_cast<float*>(workspace_ + scratch_offset_), counters()},
+           .adds_gradients = is_norm(call.kind) && adds_gradients(call.op),
+           .label_smoothing = label_smoothing_,
+           .values = values(),
+           .linear = linear_of(call),
+           .place = place_of}));
     }
   }
 }
@@ -205,6 +215,7 @@ void BoundProgram::begin_step(const ExecutionSpace& space, float loss_scaling) {
   const bool backward = program_.options.mode == Mode::Training;
   for (const Linear& linear : linear_) linear.kernel->pack(space, backward);
   claimed_.pack(space);
+  ops::clear_counters(space, counters(), counters_);
 }
 
 void BoundProgram::run(const ExecutionSpace& space, Phase phase, const RunContext& context) {

@@ -37,7 +37,8 @@ class BoundProgram {
   [[nodiscard]] std::int64_t scratch_bytes() const { return bytes_ - scratch_offset_; }
   void bind(std::byte* workspace);
 
-  /// Packs the kernels; call after every change of the weights.
+  /// Packs the kernels and prepares the workspace, which another program may have used meanwhile;
+  /// call after every change of the weights.
   void begin_step(const device::ExecutionSpace& space, float loss_scaling);
   /// Queues a whole phase of a program without exchanges. Where a device keeps launches, a phase
   /// that runs again in the same slots is one launch from its third time on.
@@ -90,7 +91,19 @@ class BoundProgram {
   /// Whether the program has a call of this kind and op that is not in a claimed run.
   [[nodiscard]] bool calls(KernelKind kind, OpId op) const;
   void place_workspace();
-  [[nodiscard]] std::int64_t scratch_floats_of_norms() const;
+  /// Floats and counters of scratch that the norms need.
+  struct NormNeeds {
+    std::int64_t floats = 0;
+    std::int64_t counters = 0;
+  };
+  [[nodiscard]] NormNeeds needs_of_norms() const;
+  [[nodiscard]] std::uint32_t* counters() const {
+    return reinterpret_cast<std::uint32_t*>(workspace_ + counters_offset_);
+  }
+  /// Whether the norm's first backward pass adds to the gradients of the step. Not on cores, where
+  /// a launch costs little. Every schedule has this pass in ascending order of micro-batches, like
+  /// the weight gradients, so the sums are the same.
+  [[nodiscard]] bool adds_gradients(OpId norm) const;
   [[nodiscard]] ops::LinearOp* linear_of(const Call& call) const;
   [[nodiscard]] Place place(BufferId buffer) const;
 
@@ -112,6 +125,8 @@ class BoundProgram {
   ClaimedRuns claimed_;
   std::vector<Linear> linear_;
   std::int64_t claimed_offset_ = 0;
+  std::int64_t counters_offset_ = 0;  ///< of the norms
+  std::int64_t counters_ = 0;
   std::int64_t stash_offset_ = 0;
   std::int64_t weight_offset_ = 0;
   std::int64_t outbox_offset_ = 0;

@@ -83,7 +83,10 @@ struct Binding {
   DType type;    ///< of activations
   DType images;  ///< type of the images as they arrive
   const Parameters& parameters;
-  float* scratch;
+  ops::NormScratch norm_scratch;
+  /// Whether the first backward pass of a norm adds the gradients of its parameters itself, and its
+  /// NormBackwardWeight has nothing to do.
+  bool adds_gradients;
   LabelSmoothing label_smoothing;
   const ops::CallValues* values;  ///< in device memory, set before each phase
   ops::LinearOp* linear;          ///< the prepared op of a Linear... call

@@ -16,6 +16,10 @@ float* value(const Binding& b, ParameterRole role) {
   return b.parameters.value(parameter(b, role));
 }
 
+float* gradient(const Binding& b, ParameterRole role) {
+  return b.parameters.gradient(parameter(b, role));
+}
+
 /// Replicas that share the statistics.
 std::int64_t span(const Binding& b) {
   return std::get<models::BatchNorm>(b.graph.op(b.call.op).kind).span;
@@ -42,9 +46,13 @@ auto reduce_arguments(const Binding& b, const ops::NormShape& shape) {
   ops::NormBackwardReduce<T> fixed;
   fixed.gamma = value(b, ParameterRole::Gamma);
   fixed.beta = value(b, ParameterRole::Beta);
-  fixed.scratch = b.scratch;
+  fixed.scratch = b.norm_scratch;
   fixed.skip_used = b.call.with_skip;
   fixed.fn = b.call.fn;
+  if (b.adds_gradients) {
+    fixed.total_dgamma = gradient(b, ParameterRole::Gamma);
+    fixed.total_dbeta = gradient(b, ParameterRole::Beta);
+  }
   return [=, dy = b.operand<T>(Role::Dy), dy2 = b.operand<T>(Role::Dy2), y = b.operand<T>(Role::Y),
           x = b.operand<T>(Role::X), dz = b.operand<T>(Role::Dz),
           statistics = b.operand<float>(Role::Statistics),
@@ -60,15 +68,16 @@ auto reduce_arguments(const Binding& b, const ops::NormShape& shape) {
     args.coefficients = coefficients(c);
     args.dgamma = sums(c);
     args.dbeta = args.dgamma + channels;
+    args.first = c.first;
     return args;
   };
 }
 
 Kernel backward_weight(const Binding& b, std::int64_t channels) {
-  float* dgamma = b.parameters.gradient(parameter(b, ParameterRole::Gamma));
-  float* dbeta = b.parameters.gradient(parameter(b, ParameterRole::Beta));
-  return calling(ops::add_parameter_gradients, channels, dgamma, dbeta,
-                 b.operand<float>(Role::Sums), [](const RunContext& c) { return c.first; });
+  if (b.adds_gradients) return [](const device::ExecutionSpace&, const RunContext&) {};
+  return calling(ops::add_parameter_gradients, channels, gradient(b, ParameterRole::Gamma),
+                 gradient(b, ParameterRole::Beta), b.operand<float>(Role::Sums),
+                 [](const RunContext& c) { return c.first; });
 }
 
 template <class T>
@@ -83,10 +92,10 @@ Kernel make(const Binding& b) {
   const auto exchange = b.operand<double>(Role::Exchange);
   switch (b.call.kind) {
     case KernelKind::NormStatistics:
-      return calling(ops::norm_statistics<T>, shape, statistics, running(b), b.scratch, at(Role::X),
-                     epsilon);
+      return calling(ops::norm_statistics<T>, shape, statistics, running(b), b.norm_scratch,
+                     at(Role::X), epsilon);
     case KernelKind::NormMoments:
-      return calling(ops::norm_moments<T>, shape, own_part(b, shape), b.scratch, at(Role::X));
+      return calling(ops::norm_moments<T>, shape, own_part(b, shape), b.norm_scratch, at(Role::X));
     case KernelKind::NormJoinMoments:
       return calling(ops::norm_join_moments, shape, span(b), statistics, running(b), exchange,
                      epsilon);

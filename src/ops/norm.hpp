@@ -15,19 +15,23 @@
 //   dbeta = sum dz,  dgamma = sum dz xhat
 //   dx = inv_std (gamma dz - mean(gamma dz) - xhat mean(gamma dz xhat))
 //
-// Again one pass computes the sums and one applies them. Every value at a possible cut point is
-// rounded to the storage type, in registers, so that fused and separate kernels agree bit for bit.
+// Again one pass computes the sums and one applies them. On accelerators each pass is one launch;
+// on cores the results of sums are launches of their own (norm_teams.hpp). Every value at a
+// possible cut point is rounded to the storage type, in registers, so that fused and separate
+// kernels agree bit for bit.
 //
-// Statistics are float32. They come from shifted sums over cache-sized chunks, with two passes over
+// Statistics are float32. They come from shifted sums over chunks, on cores with two passes over
 // each chunk while it is in the cache, and are combined in double by Chan's formula. This is as
 // stable as two passes over memory and costs one: a deviation of 0.01 about a mean of 10,000 is
 // accurate up to the rounding of that mean.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/portable.hpp"
 #include "ops/activation_function.hpp"
+#include "ops/norm_team_shape.hpp"
 #include "ops/tiling.hpp"
 
 namespace millrace::ops {
@@ -47,17 +51,33 @@ struct NormShape {
   [[nodiscard]] std::int64_t coefficient_floats() const { return 3 * instances() * channels; }
   /// Doubles in the moments or the sums of one part of a batch.
   [[nodiscard]] std::int64_t part_doubles() const { return 2 * channels; }
-  /// Floats of scratch that the reducing kernels need: two sums of every chunk and lane, and the
-  /// same of the first level of a sum in two levels.
-  [[nodiscard]] std::int64_t chunk_floats() const {
-    return 2 * instances() * tiling.chunks * tiling.width;
+  [[nodiscard]] NormTeamShape teams() const { return {tiling, groups}; }
+  /// Whether every channel is a set.
+  [[nodiscard]] MILLRACE_FUNCTION bool by_channel() const {
+    return instances() == 1 && groups == channels;
   }
+  /// Floats of scratch that the reducing kernels need: two sums of every lane and chunk, or what
+  /// teams need and then what the forward or the backward pass needs.
   [[nodiscard]] std::int64_t scratch_floats() const {
-    const Tiling coarse = joined(tiling);
-    const bool levels = coarse.chunks < tiling.chunks;
-    return chunk_floats() + (levels ? 2 * instances() * coarse.chunks * tiling.width : 0);
+    if constexpr (device::kOnCores) return 2 * instances() * tiling.chunks * tiling.width;
+    const NormTeamShape by_teams = teams();
+    const std::int64_t backward = 2 * channels * (instances() + by_teams.instance_groups);
+    return by_teams.scratch_floats() +
+           std::max(instances() * tiling.width, by_channel() ? 0 : backward);
   }
+  /// Counters that they need.
+  [[nodiscard]] std::int64_t counters() const { return device::kOnCores ? 0 : teams().counters(); }
 };
+
+/// Memory of the reducing kernels, which kernels that run one after another may share. Counters are
+/// zeros before a kernel and after it, so nobody else may use their memory.
+struct NormScratch {
+  float* sums = nullptr;              ///< shape.scratch_floats()
+  std::uint32_t* counters = nullptr;  ///< shape.counters()
+};
+/// Sets `count` counters to zero.
+void clear_counters(const device::ExecutionSpace& space, std::uint32_t* counters,
+                    std::int64_t count);
 
 [[nodiscard]] NormShape batch_norm_shape(std::int64_t rows, std::int64_t channels);
 [[nodiscard]] NormShape group_norm_shape(std::int64_t samples, std::int64_t pixels,
@@ -75,13 +95,13 @@ struct RunningSums {
 /// statistics = mean of x, then 1/sqrt(variance + epsilon).
 template <class T>
 void norm_statistics(const device::ExecutionSpace& space, const NormShape& shape, float* statistics,
-                     RunningSums running, float* scratch, const T* x, float epsilon);
+                     RunningSums running, NormScratch scratch, const T* x, float epsilon);
 
 /// Moments of one replica's part of a batch: mean and sum of squared deviations of every channel.
 /// Batch norm only.
 template <class T>
 void norm_moments(const device::ExecutionSpace& space, const NormShape& shape, double* moments,
-                  float* scratch, const T* x);
+                  NormScratch scratch, const T* x);
 
 /// Like norm_statistics, from the moments of the batch's `parts` parts. Each part has shape
 /// `shape`; their moments are stored one after another.
@@ -113,8 +133,12 @@ struct NormBackwardReduce {
   T* dz = nullptr;          ///< gradient of norm(x) + skip; may be dy or dy2
   float* dgamma = nullptr;  ///< of this micro-batch, `channels` floats
   float* dbeta = nullptr;
+  /// Sums over micro-batches, to which the same are added; null: none.
+  float* total_dgamma = nullptr;
+  float* total_dbeta = nullptr;
+  bool first = true;              ///< micro-batch: the sums are set
   float* coefficients = nullptr;  ///< not used by norm_backward_sums
-  float* scratch = nullptr;
+  NormScratch scratch;
   bool skip_used = false;
   Activation fn = Activation::None;
 };

@@ -5,8 +5,9 @@
 #include "ops/instantiate.hpp"
 #include "ops/lanes.hpp"
 #include "ops/norm.hpp"
-#include "ops/norm_chunks.hpp"
 #include "ops/norm_lanes.hpp"
+#include "ops/norm_sums.hpp"
+#include "ops/norm_teams.hpp"
 
 namespace millrace::ops {
 namespace {
@@ -27,7 +28,8 @@ struct Reduce {
   NormBackwardReduce<T> in;
 
   template <int W>
-  KOKKOS_INLINE_FUNCTION void run(const Strip& s, std::int64_t lane) const {
+  KOKKOS_INLINE_FUNCTION void run(const Strip& s, std::int64_t lane, float* out,
+                                  std::int64_t second) const {
     const Affine<W> f(t, s, lane, in.statistics, in.gamma, in.beta);
     const float* means = in.statistics + s.instance * t.channels;
     const float* inverses = means + t.instances * t.channels;
@@ -65,141 +67,12 @@ struct Reduce {
         product[j] += g * ((value - mean[j]) * inverse[j]);
       }
     }
-    float* out =
-        in.scratch + ((s.instance * t.chunks + s.chunk) * 2) * t.width + s.first_lane + lane;
     LanesOut<W, float> sums(out);
     MILLRACE_SIMD
     for (int j = 0; j < W; ++j) sums.set(j, sum[j]);
-    LanesOut<W, float> products(out + t.width);
+    LanesOut<W, float> products(out + second);
     MILLRACE_SIMD
     for (int j = 0; j < W; ++j) products.set(j, product[j]);
-  }
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, t, strip_at(t, i)); }
-};
-
-/// Sums of dz and dz xhat.
-struct GradientSums {
-  double dz;
-  double product;
-};
-
-/// Adds the sums of a group of chunks, lane by lane.
-struct JoinSums {
-  ChunkJoin join;
-
-  [[nodiscard]] std::int64_t work_items() const {
-    return join.coarse.instances * join.coarse.chunks * 2 * join.coarse.width;
-  }
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const std::int64_t step = 2 * join.fine.width;
-    const ChunkGroup group = group_at(join, step, i);
-    double sum = 0.0;
-    for (std::int64_t chunk = group.first; chunk < group.last; ++chunk)
-      sum += static_cast<double>(group.values[chunk * step]);
-    *group.out = static_cast<float>(sum);
-  }
-};
-
-/// Partial sums with the tiling of their chunks.
-struct ChunkSums {
-  Tiling t;
-  const float* partial;
-};
-
-/// Sums over chunks of one (instance, channel).
-KOKKOS_INLINE_FUNCTION GradientSums sums_of(const ChunkSums& chunks, std::int64_t i) {
-  const Tiling& t = chunks.t;
-  const float* const partial = chunks.partial;
-  const std::int64_t instance = i / t.channels;
-  const std::int64_t c = i % t.channels;
-  GradientSums all{0.0, 0.0};
-  for (std::int64_t chunk = 0; chunk < t.chunks; ++chunk) {
-    const float* sums = partial + ((instance * t.chunks + chunk) * 2) * t.width;
-    for (std::int64_t place = 0; place < t.tile; ++place) {
-      all.dz += static_cast<double>(sums[place * t.channels + c]);
-      all.product += static_cast<double>(sums[t.width + place * t.channels + c]);
-    }
-  }
-  return all;
-}
-
-/// Converts the sums of one group to A, B and C of dx = A dz + B x + C for each of its channels.
-struct Coefficients {
-  NormShape shape;
-  std::int64_t parts;  // number of parts of the batch, each of this shape
-  const float* statistics;
-  const float* gamma;
-  float* coefficients;  // in: sum dz, sum dz xhat; out: A, B, C
-
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const std::int64_t instance = i / shape.groups;
-    const std::int64_t group = i % shape.groups;
-    const std::int64_t members = shape.channels / shape.groups;
-    const std::int64_t step = shape.strided_groups ? shape.groups : 1;
-    const std::int64_t first = shape.strided_groups ? group : group * members;
-    const std::int64_t all = shape.instances() * shape.channels;
-    const std::int64_t base = instance * shape.channels;
-    float sum = 0.0f;
-    float product = 0.0f;
-    for (std::int64_t c = first; c < first + members * step; c += step) {
-      sum += gamma[c] * coefficients[base + c];
-      product += gamma[c] * coefficients[all + base + c];
-    }
-    const float count = static_cast<float>(shape.rows * members * parts);
-    sum /= count;
-    product /= count;
-    for (std::int64_t c = first; c < first + members * step; c += step) {
-      const float mean = statistics[base + c];
-      const float inverse = statistics[all + base + c];
-      coefficients[base + c] = gamma[c] * inverse;
-      const float slope = -inverse * inverse * product;
-      coefficients[all + base + c] = slope;
-      coefficients[2 * all + base + c] = -inverse * sum - slope * mean;
-    }
-  }
-};
-
-/// Stores the sums of one (instance, channel) in the first two of the three arrays of coefficients.
-struct StoreSums {
-  ChunkSums chunks;
-  std::int64_t all;  ///< instances x channels
-  float* coefficients;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const GradientSums sums = sums_of(chunks, i);
-    coefficients[i] = static_cast<float>(sums.dz);
-    coefficients[all + i] = static_cast<float>(sums.product);
-  }
-};
-
-/// The gradients of a channel's parameters for the micro-batch: sums over instances in ascending
-/// order.
-struct ParameterGradients {
-  std::int64_t channels;
-  std::int64_t all;           ///< instances x channels
-  const float* coefficients;  ///< as StoreSums leaves them
-  float* dgamma;
-  float* dbeta;
-  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
-    float beta = 0.0f;
-    float gamma = 0.0f;
-    for (std::int64_t i = c; i < all; i += channels) {
-      beta += coefficients[i];
-      gamma += coefficients[all + i];
-    }
-    dbeta[c] = beta;
-    dgamma[c] = gamma;
-  }
-};
-
-/// All of these for a channel of batch norm, which is a set of its own.
-struct OfChannel {
-  StoreSums sums;
-  ParameterGradients gradients;
-  Coefficients coefficients;
-  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
-    sums(c);
-    gradients(c);
-    coefficients(c);
   }
 };
 
@@ -260,30 +133,60 @@ struct BackwardApply {
   KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, t, strip_at(t, i)); }
 };
 
-/// The sums of all chunks, in one level or two; also writes dz if requested.
-template <class T>
-ChunkSums sums_of_chunks(const ExecutionSpace& space, const NormShape& shape,
-                         const NormBackwardReduce<T>& args) {
+/// Calls run(body) with the body of the first pass.
+template <class T, class Run>
+void dispatch_reduce(const NormShape& shape, const NormBackwardReduce<T>& args, const Run& run) {
   const Tiling& t = shape.tiling;
   const bool two = args.dy2 != nullptr;
   MILLRACE_ASSERT((args.dz != nullptr) == (args.skip_used || two));
   MILLRACE_ASSERT(!args.skip_used || args.fn == Activation::None || args.fn == Activation::Relu);
   dispatch_fn(args.fn, [&]<Activation kFn>() {
-    const auto run = [&]<bool kSkip, bool kTwo>() {
-      parallel("norm reduce", space, t.work_items(), Reduce<T, kFn, kSkip, kTwo>{t, args});
-    };
     if constexpr (kExact<kFn>) {
-      if (args.skip_used && two) run.template operator()<true, true>();
-      if (args.skip_used && !two) run.template operator()<true, false>();
+      if (args.skip_used && two) run(Reduce<T, kFn, true, true>{t, args});
+      if (args.skip_used && !two) run(Reduce<T, kFn, true, false>{t, args});
     }
-    if (!args.skip_used && two) run.template operator()<false, true>();
-    if (!args.skip_used && !two) run.template operator()<false, false>();
+    if (!args.skip_used && two) run(Reduce<T, kFn, false, true>{t, args});
+    if (!args.skip_used && !two) run(Reduce<T, kFn, false, false>{t, args});
   });
-  const JoinSums sums{join_of_chunks(shape, args.scratch)};
-  const ChunkJoin& join = sums.join;
-  if (join.fan == 1) return {t, args.scratch};
-  parallel("norm join", space, sums.work_items(), sums);
-  return {join.coarse, join.joined};
+}
+
+/// On cores: the sums of all chunks; also writes dz if requested.
+template <class T>
+ChunkSums sums_of_chunks(const ExecutionSpace& space, const NormShape& shape,
+                         const NormBackwardReduce<T>& args) {
+  const Tiling& t = shape.tiling;
+  dispatch_reduce(shape, args, [&]<class Body>(const Body& body) {
+    parallel("norm reduce", space, t.work_items(), ChunksTo<Body>{t, body, args.scratch.sums});
+  });
+  return {t, args.scratch.sums};
+}
+
+/// On accelerators: the whole first pass.
+template <class T>
+void reduce_by_teams(const ExecutionSpace& space, const NormShape& shape,
+                     const NormBackwardReduce<T>& args, const WriteGradients& finish) {
+  const NormTeamShape teams = shape.teams();
+  dispatch_reduce(shape, args, [&]<class Body>(const Body& body) {
+    device::parallel_teams(
+        "norm reduce", space, teams.teams(),
+        NormTeams<Body, JoinSums, WriteGradients>{teams, body, finish, args.scratch});
+  });
+}
+
+template <class T>
+ParameterSums parameter_sums(const NormBackwardReduce<T>& args) {
+  return {args.dgamma, args.dbeta, args.total_dgamma, args.total_dbeta, args.first};
+}
+
+/// The functors of the results of one batch from `chunks`; `sums` has two floats for each
+/// (instance, channel).
+template <class T>
+OfChannel results_of(const NormShape& shape, const ChunkSums& chunks, float* sums,
+                     const NormBackwardReduce<T>& args) {
+  const std::int64_t all = shape.instances() * shape.channels;
+  return {{chunks, all, sums},
+          {shape.instances(), shape.channels, sums, parameter_sums(args)},
+          {shape, 1, args.statistics, args.gamma, sums, args.coefficients}};
 }
 
 }  // namespace
@@ -291,37 +194,41 @@ ChunkSums sums_of_chunks(const ExecutionSpace& space, const NormShape& shape,
 template <class T>
 void norm_backward_reduce(const ExecutionSpace& space, const NormShape& shape,
                           const NormBackwardReduce<T>& args) {
-  const ChunkSums chunks = sums_of_chunks(space, shape, args);
-  const std::int64_t all = shape.instances() * shape.channels;
-  const StoreSums sums{chunks, all, args.coefficients};
-  const ParameterGradients gradients{shape.channels, all, args.coefficients, args.dgamma,
-                                     args.dbeta};
-  const Coefficients coefficients{shape, 1, args.statistics, args.gamma, args.coefficients};
-  if (shape.instances() == 1 && shape.groups == shape.channels) {
-    parallel("norm coeff", space, shape.channels, OfChannel{sums, gradients, coefficients});
-    return;
+  if constexpr (!device::kOnCores) {
+    const NormTeamShape teams = shape.teams();
+    // Of group norm, the sums are needed after the coefficients.
+    float* const apart = args.scratch.sums + teams.scratch_floats();
+    float* const sums = shape.by_channel() ? args.coefficients : apart;
+    const OfChannel results = results_of(shape, {teams.whole(), args.scratch.sums}, sums, args);
+    float* const group_sums = apart + 2 * shape.instances() * shape.channels;
+    reduce_by_teams(space, shape, args, {results, {}, group_sums});
+  } else {
+    const ChunkSums chunks = sums_of_chunks(space, shape, args);
+    const OfChannel results = results_of(shape, chunks, args.coefficients, args);
+    if (shape.by_channel()) {
+      parallel("norm coeff", space, shape.channels, results);
+      return;
+    }
+    parallel("norm sums", space, shape.instances() * shape.channels, results.sums);
+    parallel("norm dparam", space, shape.channels, results.gradients);
+    parallel("norm coeff", space, shape.instances() * shape.groups, results.coefficients);
   }
-  parallel("norm sums", space, all, sums);
-  parallel("norm dparam", space, shape.channels, gradients);
-  parallel("norm coeff", space, shape.instances() * shape.groups, coefficients);
 }
 
 template <class T>
 void norm_backward_sums(const ExecutionSpace& space, const NormShape& shape, double* sums,
                         const NormBackwardReduce<T>& args) {
-  MILLRACE_ASSERT(shape.instances() == 1 && shape.groups == shape.channels);
-  const ChunkSums chunks = sums_of_chunks(space, shape, args);
-  float* const dgamma = args.dgamma;
-  float* const dbeta = args.dbeta;
-  // The sums are also this part's parameter gradients.
-  const auto part = KOKKOS_LAMBDA(std::int64_t c) {
-    const GradientSums own = sums_of(chunks, c);
-    sums[c] = own.dz;
-    sums[shape.channels + c] = own.product;
-    dbeta[c] = static_cast<float>(own.dz);
-    dgamma[c] = static_cast<float>(own.product);
-  };
-  parallel("norm part", space, shape.channels, part);
+  MILLRACE_ASSERT(shape.by_channel());
+  const ParameterSums out = parameter_sums(args);
+  if constexpr (device::kOnCores) {
+    const ChunkSums chunks = sums_of_chunks(space, shape, args);
+    parallel("norm part", space, shape.channels, OfPart{chunks, shape.channels, sums, out});
+  } else {
+    const ChunkSums totals{shape.teams().whole(), args.scratch.sums};
+    const WriteGradients finish{
+        results_of(shape, totals, nullptr, args), {totals, shape.channels, sums, out}, nullptr};
+    reduce_by_teams(space, shape, args, finish);
+  }
 }
 
 void norm_join_sums(const ExecutionSpace& space, const NormShape& shape, std::int64_t parts,
@@ -335,7 +242,7 @@ void norm_join_sums(const ExecutionSpace& space, const NormShape& shape, std::in
   };
   parallel("norm join", space, width, join);
   parallel("norm coeff", space, shape.channels,
-           Coefficients{shape, parts, statistics, gamma, coefficients});
+           Coefficients{shape, parts, statistics, gamma, coefficients, coefficients});
 }
 
 template <class T>

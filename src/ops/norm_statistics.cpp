@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <type_traits>
 
 #include "ops/instantiate.hpp"
 #include "ops/lanes.hpp"
 #include "ops/norm.hpp"
-#include "ops/norm_chunks.hpp"
+#include "ops/norm_teams.hpp"
 
 namespace millrace::ops {
 namespace {
@@ -12,22 +13,46 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
-/// Mean and sum of squared deviations of each lane over the rows of one chunk. The mean is computed
-/// from differences to the first row. A plain sum would lose precision if the mean is large and the
-/// deviation is small.
+/// Mean and sum of squared deviations of each lane over the rows of one chunk, from differences to
+/// the first row. Plain sums would lose precision if the mean is large and the deviation is small.
+///
+/// On cores with two passes, because a chunk is in the cache. Accelerators have no cache that holds
+/// the chunks of all threads, and one pass: the row that is subtracted is one of the chunk, so the
+/// squares are at most as many times those about the mean as it has rows. As their chunks are
+/// short, means are stored as differences to the first row of the instance, `reference`; rounded
+/// like numbers far from zero, they would blur the deviations between chunks.
 template <class T>
 struct ChunkMoments {
   Tiling t;
   const T* x;
-  float* partial;  // [instance][chunk][2][width]
+  float* reference;  ///< [instance][width], written; not on cores
 
   template <int W>
-  KOKKOS_INLINE_FUNCTION void run(const Strip& s, std::int64_t lane) const {
+  KOKKOS_INLINE_FUNCTION void run(const Strip& s, std::int64_t lane, float* out,
+                                  std::int64_t second) const {
     const T* first = x + s.offset + lane;
     float shift[W];
     MILLRACE_SIMD
     for (int j = 0; j < W; ++j) shift[j] = to_float(first[j]);
     float mean[W] = {};
+    float squares[W] = {};
+    if constexpr (device::kOnCores) {
+      in_two_passes(s, first, shift, mean, squares);
+    } else {
+      in_one_pass(s, first, shift, mean, squares);
+      refer(s, lane, shift, mean);
+    }
+    LanesOut<W, float> means(out);
+    MILLRACE_SIMD
+    for (int j = 0; j < W; ++j) means.set(j, mean[j]);
+    LanesOut<W, float> deviations(out + second);
+    MILLRACE_SIMD
+    for (int j = 0; j < W; ++j) deviations.set(j, squares[j]);
+  }
+
+  template <int W>
+  KOKKOS_INLINE_FUNCTION void in_two_passes(const Strip& s, const T* first, const float (&shift)[W],
+                                            float (&mean)[W], float (&squares)[W]) const {
     for (std::int64_t r = 1; r < s.rows; ++r) {
       const LanesIn<W, T> in(first + r * t.width);
       MILLRACE_SIMD
@@ -36,7 +61,6 @@ struct ChunkMoments {
     const float inverse = 1.0f / static_cast<float>(s.rows);
     MILLRACE_SIMD
     for (int j = 0; j < W; ++j) mean[j] = shift[j] + mean[j] * inverse;
-    float squares[W] = {};
     for (std::int64_t r = 0; r < s.rows; ++r) {
       const LanesIn<W, T> in(first + r * t.width);
       MILLRACE_SIMD
@@ -45,15 +69,44 @@ struct ChunkMoments {
         squares[j] += d * d;
       }
     }
-    float* out = partial + ((s.instance * t.chunks + s.chunk) * 2) * t.width + s.first_lane + lane;
-    LanesOut<W, float> means(out);
-    MILLRACE_SIMD
-    for (int j = 0; j < W; ++j) means.set(j, mean[j]);
-    LanesOut<W, float> deviations(out + t.width);
-    MILLRACE_SIMD
-    for (int j = 0; j < W; ++j) deviations.set(j, squares[j]);
   }
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, t, strip_at(t, i)); }
+
+  /// Leaves the mean as a difference to the first row.
+  template <int W>
+  KOKKOS_INLINE_FUNCTION void in_one_pass(const Strip& s, const T* first, const float (&shift)[W],
+                                          float (&mean)[W], float (&squares)[W]) const {
+    for (std::int64_t r = 1; r < s.rows; ++r) {
+      const LanesIn<W, T> in(first + r * t.width);
+      MILLRACE_SIMD
+      for (int j = 0; j < W; ++j) {
+        const float d = to_float(in[j]) - shift[j];
+        mean[j] += d;
+        squares[j] += d * d;
+      }
+    }
+    const float inverse = 1.0f / static_cast<float>(s.rows);
+    MILLRACE_SIMD
+    for (int j = 0; j < W; ++j) {
+      const float apart = mean[j] * inverse;
+      const float own = squares[j] - apart * mean[j];
+      // An infinite square would leave a NaN.
+      squares[j] = own >= 0.0f ? own : own < 0.0f ? 0.0f : squares[j];
+      mean[j] = apart;
+    }
+  }
+
+  template <int W>
+  KOKKOS_INLINE_FUNCTION void refer(const Strip& s, std::int64_t lane, const float (&shift)[W],
+                                    float (&mean)[W]) const {
+    const std::int64_t at = s.first_lane + lane;
+    const LanesIn<W, T> in(x + s.instance * t.tile_rows * t.width + at);
+    MILLRACE_SIMD
+    for (int j = 0; j < W; ++j) mean[j] += shift[j] - to_float(in[j]);
+    if (s.chunk > 0) return;
+    LanesOut<W, float> out(reference + s.instance * t.width + at);
+    MILLRACE_SIMD
+    for (int j = 0; j < W; ++j) out.set(j, to_float(in[j]));
+  }
 };
 
 /// Mean of some elements and the sum of their squared deviations.
@@ -62,35 +115,33 @@ struct Moments {
   double squares;
 };
 
-/// Joins the moments of a group of chunks, lane by lane, as in JoinedChunks.
+/// Joins the moments of neighboring parts, lane by lane, as in JoinedChunks.
 struct JoinMoments {
-  ChunkJoin join;
-
-  [[nodiscard]] std::int64_t work_items() const {
-    return join.coarse.instances * join.coarse.chunks * join.coarse.width;
-  }
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const Tiling& fine = join.fine;
-    const ChunkGroup group = group_at(join, fine.width, i);
-    const auto rows = [&](std::int64_t chunk) {
-      const std::int64_t left = fine.tile_rows - chunk * fine.chunk_tile_rows;
-      return static_cast<double>(left < fine.chunk_tile_rows ? left : fine.chunk_tile_rows);
-    };
-    double mean = 0.0;
-    double count = 0.0;
-    for (std::int64_t chunk = group.first; chunk < group.last; ++chunk) {
-      mean += rows(chunk) * static_cast<double>(group.values[2 * chunk * fine.width]);
-      count += rows(chunk);
+  template <int W>
+  KOKKOS_INLINE_FUNCTION static void join(const LaneParts& parts, float* out, std::int64_t second) {
+    double mean[W] = {};
+    for (std::int64_t p = 0; p < parts.count; ++p) {
+      const double rows = parts.rows_of(p);
+      MILLRACE_SIMD
+      for (int j = 0; j < W; ++j) mean[j] += rows * static_cast<double>(parts.at(p, j));
     }
-    mean /= count;
-    double squares = 0.0;
-    for (std::int64_t chunk = group.first; chunk < group.last; ++chunk) {
-      const double apart = static_cast<double>(group.values[2 * chunk * fine.width]) - mean;
-      squares += static_cast<double>(group.values[(2 * chunk + 1) * fine.width]) +
-                 rows(chunk) * apart * apart;
+    const auto count = static_cast<double>(parts.all_rows);
+    double squares[W] = {};
+    MILLRACE_SIMD
+    for (int j = 0; j < W; ++j) mean[j] /= count;
+    for (std::int64_t p = 0; p < parts.count; ++p) {
+      const double rows = parts.rows_of(p);
+      MILLRACE_SIMD
+      for (int j = 0; j < W; ++j) {
+        const double apart = static_cast<double>(parts.at(p, j)) - mean[j];
+        squares[j] += static_cast<double>(parts.second_at(p, j)) + rows * apart * apart;
+      }
     }
-    group.out[0] = static_cast<float>(mean);
-    group.out[fine.width] = static_cast<float>(squares);
+    MILLRACE_SIMD
+    for (int j = 0; j < W; ++j) {
+      out[j] = static_cast<float>(mean[j]);
+      out[second + j] = static_cast<float>(squares[j]);
+    }
   }
 };
 
@@ -119,6 +170,7 @@ struct JoinedChunks {
   NormShape shape;
   Tiling t;  ///< that of the partial moments
   const float* partial;
+  const float* reference;  ///< as in ChunkMoments
 
   KOKKOS_INLINE_FUNCTION std::int64_t channel(std::int64_t group, std::int64_t k) const {
     const std::int64_t members = shape.channels / shape.groups;
@@ -135,7 +187,10 @@ struct JoinedChunks {
       for (std::int64_t place = 0; place < t.tile; ++place) {
         for (std::int64_t k = 0; k < members; ++k) {
           const std::int64_t lane = place * t.channels + channel(group, k);
-          f(n, static_cast<double>(means[lane]), static_cast<double>(means[t.width + lane]));
+          auto mean = static_cast<double>(means[lane]);
+          if constexpr (!device::kOnCores)
+            mean += static_cast<double>(reference[instance * t.width + lane]);
+          f(n, mean, static_cast<double>(means[t.width + lane]));
         }
       }
     }
@@ -156,18 +211,78 @@ struct JoinedChunks {
   }
 };
 
-/// The moments of all chunks of x, in one level or two.
-template <class T>
-JoinedChunks moments_of_chunks(const ExecutionSpace& space, const NormShape& shape, float* scratch,
-                               const T* x) {
+/// The results of a set: its statistics.
+struct WriteStatistics {
+  JoinedChunks chunks;
+  StatisticsOf result;
+  float* statistics;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const NormShape& shape = chunks.shape;
+    const std::int64_t instance = i / shape.groups;
+    const std::int64_t group = i % shape.groups;
+    const Moments m = chunks.moments(instance, group);
+    const float inverse = result.inverse_deviation(m, chunks.count());
+    for (std::int64_t k = 0; k < shape.channels / shape.groups; ++k) {
+      const std::int64_t c = instance * shape.channels + chunks.channel(group, k);
+      statistics[c] = static_cast<float>(m.mean);
+      statistics[shape.instances() * shape.channels + c] = inverse;
+    }
+    result.add_running(group, m, chunks.count());
+  }
+};
+
+/// Or the moments of a channel of one part of a batch.
+struct WriteMoments {
+  JoinedChunks chunks;
+  double* moments;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
+    const Moments m = chunks.moments(0, c);
+    moments[c] = m.mean;
+    moments[chunks.shape.channels + c] = m.squares;
+  }
+};
+
+/// What a unit of teams computes: the results of each of its sets.
+template <class Write>
+struct EachSet {
+  static constexpr bool kJoinsInstances = false;
+  Write write;
+  KOKKOS_INLINE_FUNCTION void operator()(const device::Team& team, const NormSets& sets) const {
+    const std::int64_t first = sets.instance * write.chunks.shape.groups;
+    for (std::int64_t s = sets.first + team.rank(); s < sets.last; s += team.size())
+      write(first + s);
+  }
+};
+
+/// Sums over x; then write(set), made by `writer` from the chunks of moments, for each set.
+template <std::size_t kLabelSize, class T, class Writer>
+void with_moments([[maybe_unused]] const char (&label)[kLabelSize], const ExecutionSpace& space,
+                  const NormShape& shape, NormScratch scratch, const T* x, const Writer& writer) {
   const Tiling& t = shape.tiling;
-  parallel("norm moments", space, t.work_items(), ChunkMoments<T>{t, x, scratch});
-  const JoinMoments moments{join_of_chunks(shape, scratch)};
-  const ChunkJoin& join = moments.join;
-  if (join.fan == 1) return {shape, t, scratch};
-  parallel("norm join", space, moments.work_items(), moments);
-  return {shape, join.coarse, join.joined};
+  if constexpr (device::kOnCores) {
+    const ChunkMoments<T> chunk{t, x, nullptr};
+    parallel("norm moments", space, t.work_items(),
+             ChunksTo<ChunkMoments<T>>{t, chunk, scratch.sums});
+    parallel(label, space, shape.instances() * shape.groups,
+             writer(JoinedChunks{shape, t, scratch.sums, nullptr}));
+  } else {
+    const NormTeamShape teams = shape.teams();
+    float* const reference = scratch.sums + teams.scratch_floats();
+    const ChunkMoments<T> chunk{t, x, reference};
+    const auto write = writer(JoinedChunks{shape, teams.whole(), scratch.sums, reference});
+    using Finish = EachSet<std::remove_const_t<decltype(write)>>;
+    device::parallel_teams(
+        "norm moments", space, teams.teams(),
+        NormTeams<ChunkMoments<T>, JoinMoments, Finish>{teams, chunk, Finish{write}, scratch});
+  }
 }
+
+struct ClearCounters {
+  std::uint32_t* counters;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const { counters[i] = 0; }
+};
 
 /// A work item is a span on cores and an element on accelerators, where those past a span's end do
 /// nothing.
@@ -204,38 +319,26 @@ NormShape group_norm_shape(std::int64_t samples, std::int64_t pixels, std::int64
   return {make_tiling(samples, pixels, channels), pixels, channels, groups, strided_groups};
 }
 
+void clear_counters(const ExecutionSpace& space, std::uint32_t* counters, std::int64_t count) {
+  parallel("norm counters", space, count, ClearCounters{counters});
+}
+
 template <class T>
 void norm_statistics(const ExecutionSpace& space, const NormShape& shape, float* statistics,
-                     RunningSums running, float* scratch, const T* x, float epsilon) {
-  const JoinedChunks chunks = moments_of_chunks(space, shape, scratch, x);
+                     RunningSums running, NormScratch scratch, const T* x, float epsilon) {
   const StatisticsOf result{running, epsilon};
-  const auto combine = KOKKOS_LAMBDA(std::int64_t i) {
-    const std::int64_t instance = i / shape.groups;
-    const std::int64_t group = i % shape.groups;
-    const Moments m = chunks.moments(instance, group);
-    const float inverse = result.inverse_deviation(m, chunks.count());
-    for (std::int64_t k = 0; k < shape.channels / shape.groups; ++k) {
-      const std::int64_t c = instance * shape.channels + chunks.channel(group, k);
-      statistics[c] = static_cast<float>(m.mean);
-      statistics[shape.instances() * shape.channels + c] = inverse;
-    }
-    result.add_running(group, m, chunks.count());
-  };
-  parallel("norm combine", space, shape.instances() * shape.groups, combine);
+  with_moments("norm combine", space, shape, scratch, x, [&](const JoinedChunks& chunks) {
+    return WriteStatistics{chunks, result, statistics};
+  });
 }
 
 template <class T>
 void norm_moments(const ExecutionSpace& space, const NormShape& shape, double* moments,
-                  float* scratch, const T* x) {
-  MILLRACE_ASSERT(shape.instances() == 1 && shape.groups == shape.channels);
-  const JoinedChunks chunks = moments_of_chunks(space, shape, scratch, x);
-  const std::int64_t channels = shape.channels;
-  const auto part = KOKKOS_LAMBDA(std::int64_t c) {
-    const Moments m = chunks.moments(0, c);
-    moments[c] = m.mean;
-    moments[channels + c] = m.squares;
-  };
-  parallel("norm part", space, channels, part);
+                  NormScratch scratch, const T* x) {
+  MILLRACE_ASSERT(shape.by_channel());
+  with_moments("norm part", space, shape, scratch, x, [&](const JoinedChunks& chunks) {
+    return WriteMoments{chunks, moments};
+  });
 }
 
 void norm_join_moments(const ExecutionSpace& space, const NormShape& shape, std::int64_t parts,

@@ -16,9 +16,9 @@
 //
 // On CPUs a strip is several vector registers wide. On accelerators it is what a thread loads at
 // once (16 bytes of 16-bit values), neighboring threads have neighboring strips, and chunks are
-// short, so that there are enough threads. As there are many chunks then, sums over them are added
-// in two levels (joined()). The cut depends only on the shape and never on the number of threads,
-// so sums over chunks are the same for every number of threads.
+// short, so that there are enough threads. As there are many chunks then, teams join them in steps
+// (norm_teams.hpp). The cut depends only on the shape and never on the number of threads, so sums
+// over chunks are the same for every number of threads.
 #pragma once
 
 #include <algorithm>
@@ -103,25 +103,6 @@ namespace tiling {
   t.chunk_tile_rows = tiling::rows_of_chunk(t);
   t.chunks = (t.tile_rows + t.chunk_tile_rows - 1) / t.chunk_tile_rows;
   return t;
-}
-
-/// How many chunks the first level of a sum over chunks adds up; 1: there is one level only. The
-/// square root of their number, so that both levels are equally long.
-[[nodiscard]] inline std::int64_t joined_chunks(const Tiling& t) {
-  constexpr std::int64_t kFewChunks = 32;
-  if (device::kOnCores || t.chunks <= kFewChunks) return 1;
-  std::int64_t fan = 1;
-  while (fan * fan < t.chunks) ++fan;
-  return fan;
-}
-
-/// The tiling whose chunks are the sums of the first level.
-[[nodiscard]] inline Tiling joined(const Tiling& t) {
-  const std::int64_t fan = joined_chunks(t);
-  Tiling coarse = t;
-  coarse.chunk_tile_rows = t.chunk_tile_rows * fan;
-  coarse.chunks = (t.chunks + fan - 1) / fan;
-  return coarse;
 }
 
 /// The elements of one work item.

@@ -116,13 +116,18 @@ struct NormData {
         statistics(s.statistics_floats()),
         coefficients(s.coefficient_floats()),
         scratch(s.scratch_floats()),
+        counters(s.counters()),
         gamma(s.channels),
         beta(s.channels),
         gradients(2 * s.channels) {
-    ops::norm_statistics<T>({}, s, statistics.data(), {}, scratch.data(), x.data(), 1e-5f);
+    ops::clear_counters({}, memory().counters, s.counters());
+    ops::norm_statistics<T>({}, s, statistics.data(), {}, memory(), x.data(), 1e-5f);
+  }
+  [[nodiscard]] ops::NormScratch memory() {
+    return {scratch.data(), reinterpret_cast<std::uint32_t*>(counters.data())};
   }
   Values<T> x, skip, y, dy;
-  Values<float> statistics, coefficients, scratch, gamma, beta, gradients;
+  Values<float> statistics, coefficients, scratch, counters, gamma, beta, gradients;
 };
 
 enum class Skip { No, Yes };
@@ -131,7 +136,7 @@ template <class T>
 void norm_statistics(State& state, const ops::NormShape& s, std::int64_t count) {
   NormData<T> d(s);
   measure(state, traffic<T>(s.elements(), count), [&](const ExecutionSpace& space) {
-    ops::norm_statistics<T>(space, s, d.statistics.data(), {}, d.scratch.data(), d.x.data(), 1e-5f);
+    ops::norm_statistics<T>(space, s, d.statistics.data(), {}, d.memory(), d.x.data(), 1e-5f);
   });
 }
 
@@ -158,7 +163,7 @@ void norm_backward_reduce(State& state, const ops::NormShape& s, std::int64_t co
   args.dgamma = d.gradients.data();
   args.dbeta = d.gradients.data() + s.channels;
   args.coefficients = d.coefficients.data();
-  args.scratch = d.scratch.data();
+  args.scratch = d.memory();
   args.fn = Activation::Relu;
   args.skip_used = skip == Skip::Yes;
   args.y = args.skip_used ? d.y.data() : nullptr;

@@ -9,6 +9,7 @@
 
 #include "ops/norm.hpp"
 #include "tests/ops/device_values.hpp"
+#include "tests/ops/norm_scratch.hpp"
 
 namespace millrace::ops {
 
@@ -18,7 +19,8 @@ struct NormCase {
 };
 inline void PrintTo(const NormCase& c, std::ostream* out) { *out << c.name; }
 
-/// Includes row tiles, partial strips, several chunks and single rows.
+/// Includes row tiles, partial strips, several chunks and single rows; on accelerators also chunks
+/// that are joined in two steps, and sets over several columns of strips.
 inline std::vector<NormCase> norm_cases() {
   return {
       {"Batch1Row", batch_norm_shape(1, 16)},
@@ -34,6 +36,8 @@ inline std::vector<NormCase> norm_cases() {
       {"BatchC100", batch_norm_shape(75, 100)},
       {"BatchC128Chunks", batch_norm_shape(700, 128)},
       {"BatchC256", batch_norm_shape(2 * 49, 256)},
+      {"BatchBlocksOfChunks", batch_norm_shape(2101, 8)},
+      {"BatchC100Chunks", batch_norm_shape(600, 100)},
       {"BatchC300", batch_norm_shape(33, 300)},
       {"Group1Of16", group_norm_shape(2, 64, 16, 1, false)},
       {"Group4Of16", group_norm_shape(3, 49, 16, 4, false)},
@@ -45,6 +49,7 @@ inline std::vector<NormCase> norm_cases() {
       {"Group3Of3", group_norm_shape(4, 30, 3, 3, false)},
       {"Group5Of300", group_norm_shape(2, 9, 300, 5, true)},
       {"Group1Of1", group_norm_shape(3, 11, 1, 1, false)},
+      {"GroupBlocksOfChunks", group_norm_shape(2, 2101, 8, 2, true)},
       {"GroupChunks", group_norm_shape(2, 520, 128, 16, false)},
   };
 }
@@ -71,8 +76,8 @@ class NormHarness {
         gamma_device(gamma),
         beta_device(beta),
         statistics(s.statistics_floats()),
-        scratch(s.scratch_floats()) {
-    norm_statistics(space, shape, statistics.data(), {}, scratch.data(), x_device.data(), kEpsilon);
+        scratch(s) {
+    norm_statistics(space, shape, statistics.data(), {}, scratch.get(), x_device.data(), kEpsilon);
   }
 
   void apply(DeviceValues<T>& y, DeviceValues<T>* skip_or_null, Activation fn) {
@@ -87,7 +92,7 @@ class NormHarness {
     args.statistics = statistics.data();
     args.gamma = gamma_device.data();
     args.beta = beta_device.data();
-    args.scratch = scratch.data();
+    args.scratch = scratch.get();
     return args;
   }
   void backward_apply(DeviceValues<T>& dx, DeviceValues<T>& dz, DeviceValues<float>& coefficients,
@@ -100,7 +105,8 @@ class NormHarness {
   NormShape shape;
   Values x, skip, gamma, beta, dy, dy2;
   DeviceValues<T> x_device, skip_device, dy_device, dy2_device;
-  DeviceValues<float> gamma_device, beta_device, statistics, scratch;
+  DeviceValues<float> gamma_device, beta_device, statistics;
+  NormScratchMemory scratch;
 };
 
 /// Results of a norm's backward pass.

@@ -36,13 +36,14 @@ class PartedNorm {
 
   [[nodiscard]] Joined run() {
     const auto channels = static_cast<std::size_t>(part.channels);
-    DeviceValues<float> statistics(part.statistics_floats()), scratch(part.scratch_floats());
+    DeviceValues<float> statistics(part.statistics_floats());
+    NormScratchMemory scratch(part);
     DeviceValues<float> mean(Values(channels, 2.0)), variance(Values(channels, 3.0));
     DeviceValues<double> exchange(parts_ * part.part_doubles());
     for (std::int64_t p = 0; p < parts_; ++p) {
       const auto first = x.begin() + static_cast<std::ptrdiff_t>(p * part.elements());
       DeviceValues<T> own(Values(first, first + static_cast<std::ptrdiff_t>(part.elements())));
-      norm_moments<T>(space, part, exchange.data() + p * part.part_doubles(), scratch.data(),
+      norm_moments<T>(space, part, exchange.data() + p * part.part_doubles(), scratch.get(),
                       own.data());
       space.fence();
     }

@@ -172,6 +172,35 @@ TEST_P(Norm, BackwardIsTheReference) {
   });
 }
 
+TEST_P(Norm, ParameterGradientsAreAddedUp) {
+  run([]<class T>(const NormCase& given) {
+    const NormShape& s = given.shape;
+    NormHarness<T> h(s);
+    NormOutputs<T> out(s);
+    NormBackwardReduce<T> args = h.reduce_arguments();
+    args.dy = h.dy_device.data();
+    out.place(args);
+    const Values before = random_as<float>(s.channels, 7);
+    DeviceValues<float> dgamma(before), dbeta(before);
+    args.total_dgamma = dgamma.data();
+    args.total_dbeta = dbeta.data();
+    args.first = false;
+    norm_backward_reduce(h.space, s, args);
+    const auto expected = [&](const DeviceValues<float>& gradient) {
+      Values sums = gradient.values();
+      for (std::size_t c = 0; c < sums.size(); ++c)
+        sums[c] = decode(static_cast<float>(before[c]) + static_cast<float>(sums[c]));
+      return sums;
+    };
+    EXPECT_EQ(dgamma.values(), expected(out.dgamma));
+    EXPECT_EQ(dbeta.values(), expected(out.dbeta));
+    args.first = true;
+    norm_backward_reduce(h.space, s, args);
+    EXPECT_TRUE(same_bits(dgamma, out.dgamma));
+    EXPECT_TRUE(same_bits(dbeta, out.dbeta));
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Table, Norm, Norm::all(norm_cases()), Norm::name_of);
 
 // ---- statistics ---------------------------------------------------------------------------------
@@ -188,8 +217,9 @@ TEST_P(Statistics, AreStableWhereTheSpreadIsAMillionthOfTheMean) {
   const double half_width = 0.01 * std::sqrt(3.0);
   const Values x = random_as<float>(s.elements(), 1, 1e4 - half_width, 1e4 + half_width);
   constexpr float kNone = 1e-12f;
-  DeviceValues<float> x_device(x), statistics(s.statistics_floats()), scratch(s.scratch_floats());
-  norm_statistics<float>(space, s, statistics.data(), {}, scratch.data(), x_device.data(), kNone);
+  DeviceValues<float> x_device(x), statistics(s.statistics_floats());
+  NormScratchMemory scratch(s);
+  norm_statistics<float>(space, s, statistics.data(), {}, scratch.get(), x_device.data(), kNone);
   const reference::Moments m = reference::norm_moments(s, x);
   const Values means = per_channel(s, [&](std::size_t set) { return m.mean[set]; });
   const Values deviations =
@@ -209,8 +239,9 @@ TEST_P(Statistics, OfAConstantAreThatConstant) {
   const device::ExecutionSpace space;
   const double constant = decode(encode<float>(12345.678));
   DeviceValues<float> x(Values(static_cast<std::size_t>(s.elements()), constant));
-  DeviceValues<float> statistics(s.statistics_floats()), scratch(s.scratch_floats());
-  norm_statistics<float>(space, s, statistics.data(), {}, scratch.data(), x.data(), kEpsilon);
+  DeviceValues<float> statistics(s.statistics_floats());
+  NormScratchMemory scratch(s);
+  norm_statistics<float>(space, s, statistics.data(), {}, scratch.get(), x.data(), kEpsilon);
   const Values values = statistics.values();
   const auto half = static_cast<std::ptrdiff_t>(values.size() / 2);
   EXPECT_EQ(Values(values.begin(), values.begin() + half),
@@ -226,14 +257,15 @@ INSTANTIATE_TEST_SUITE_P(Table, Statistics, testing::ValuesIn(norm_cases()),
 TEST(RunningStatistics, SumsOfMicroBatches) {
   const device::ExecutionSpace space;
   const NormShape s = batch_norm_shape(20, 5);
-  DeviceValues<float> statistics(s.statistics_floats()), scratch(s.scratch_floats());
+  DeviceValues<float> statistics(s.statistics_floats());
+  NormScratchMemory scratch(s);
   DeviceValues<float> mean(s.channels), variance(s.channels);
   Values mean_expected(5), variance_expected(5);
   for (std::uint64_t micro_batch = 0; micro_batch < 3; ++micro_batch) {
     const Values x = random_as<float>(s.elements(), micro_batch);
     DeviceValues<float> x_device(x);
     norm_statistics<float>(space, s, statistics.data(),
-                           {mean.data(), variance.data(), micro_batch == 0}, scratch.data(),
+                           {mean.data(), variance.data(), micro_batch == 0}, scratch.get(),
                            x_device.data(), kEpsilon);
     const reference::Moments m = reference::norm_moments(s, x);
     for (std::size_t c = 0; c < 5; ++c) {
@@ -294,9 +326,10 @@ TEST(RunningStatistics, OfOneRowHasNoDivisionByZero) {
   const device::ExecutionSpace space;
   const NormShape s = batch_norm_shape(1, 2);
   DeviceValues<float> x(Values{3, 4}), statistics(s.statistics_floats());
-  DeviceValues<float> scratch(s.scratch_floats()), mean(2), variance(2);
+  NormScratchMemory scratch(s);
+  DeviceValues<float> mean(2), variance(2);
   norm_statistics<float>(space, s, statistics.data(), {mean.data(), variance.data(), true},
-                         scratch.data(), x.data(), kEpsilon);
+                         scratch.get(), x.data(), kEpsilon);
   EXPECT_EQ(mean.values(), (Values{3, 4}));
   EXPECT_EQ(variance.values(), (Values{0, 0}));
 }

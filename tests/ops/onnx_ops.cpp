@@ -12,6 +12,7 @@
 #include "ops/optimiser.hpp"
 #include "ops/softmax_loss.hpp"
 #include "tests/ops/device_values.hpp"
+#include "tests/ops/norm_scratch.hpp"
 #include "tests/ops/onnx_case.hpp"
 #include "tests/ops/shapes.hpp"
 
@@ -333,9 +334,10 @@ void batch_norm(Call& call) {
     apply_norm(call, s, x, x_device, statistics);
     return;
   }
-  DeviceValues<float> scratch(s.scratch_floats()), mean(s.channels), variance(s.channels);
+  NormScratchMemory scratch(s);
+  DeviceValues<float> mean(s.channels), variance(s.channels);
   norm_statistics(call.space, s, statistics.data(), {mean.data(), variance.data(), true},
-                  scratch.data(), x_device.data(), epsilon);
+                  scratch.get(), x_device.data(), epsilon);
   apply_norm(call, s, x, x_device, statistics);
   const double count = static_cast<double>(rows);
   set_running(call, 3, mean, 1.0);
@@ -347,8 +349,8 @@ void instance_norm(Call& call) {
   const Images x = to_images(call.input(0));
   const NormShape s = group_norm_shape(x.batch, x.shape.pixels(), x.shape.c, x.shape.c, false);
   DeviceValues<float> x_device(x.values), statistics(s.statistics_floats());
-  DeviceValues<float> scratch(s.scratch_floats());
-  norm_statistics(call.space, s, statistics.data(), {}, scratch.data(), x_device.data(),
+  NormScratchMemory scratch(s);
+  norm_statistics(call.space, s, statistics.data(), {}, scratch.get(), x_device.data(),
                   call.node.attribute<float>("epsilon", 1e-5f));
   apply_norm(call, s, x, x_device, statistics);
 }

@@ -132,7 +132,7 @@ void for_each_norm(const Add& add) {
       args.dgamma = o.f + 1024;
       args.dbeta = o.f + 2048;
       args.coefficients = o.f + 4096;
-      args.scratch = o.f + 8192;
+      args.scratch = {o.f + 8192, nullptr};  // no counters on cores
       args.fn = fn;
       norm_backward_reduce<T>(o.space, o.rows(), args);
     });
@@ -144,7 +144,7 @@ void for_each_norm(const Add& add) {
     norm_apply<T>(o.space, o.rows(), o.a, o.b, o.c, o.f, o.f, o.f, Activation::Relu);
   });
   add("NormStatistics", [](const Args& o) {
-    norm_statistics<T>(o.space, o.rows(), o.f, {}, o.f + 8192, o.a, 1e-5f);
+    norm_statistics<T>(o.space, o.rows(), o.f, {}, {o.f + 8192, nullptr}, o.a, 1e-5f);
   });
 }
 

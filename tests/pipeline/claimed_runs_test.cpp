@@ -28,17 +28,19 @@ class NormRun final : public ops::ClaimedRun {
         fn_(calls[1].fn),
         counts_(counts) {}
   [[nodiscard]] Bytes bytes() const override {
-    return {64, shape_.scratch_floats() * static_cast<std::int64_t>(sizeof(float))};
+    return {kMark + shape_.counters() * static_cast<std::int64_t>(sizeof(std::uint32_t)),
+            shape_.scratch_floats() * static_cast<std::int64_t>(sizeof(float))};
   }
   void bind(std::span<const ops::CallParameters> calls, std::byte* packed,
             std::byte* scratch) override {
     parameters_ = calls[1];
     running_ = calls[0].running;
     packed_ = packed;
-    scratch_ = floats(scratch);
+    scratch_ = {floats(scratch), reinterpret_cast<std::uint32_t*>(packed + kMark)};
   }
-  void pack(const device::ExecutionSpace&) override {
+  void pack(const device::ExecutionSpace& space) override {
     ++counts_.packed;
+    ops::clear_counters(space, scratch_.counters, shape_.counters());
     device::copy_to_device(packed_, &kPacked, 1);
   }
   void run(const device::ExecutionSpace& space, std::span<const ops::CallBuffers> calls,
@@ -59,6 +61,7 @@ class NormRun final : public ops::ClaimedRun {
 
  private:
   static constexpr std::byte kPacked{1};
+  static constexpr std::int64_t kMark = 64;  ///< bytes before the counters
 
   ops::NormShape shape_;
   float epsilon_;
@@ -67,7 +70,7 @@ class NormRun final : public ops::ClaimedRun {
   ops::CallParameters parameters_;
   ops::RunningSums running_;
   std::byte* packed_ = nullptr;
-  float* scratch_ = nullptr;
+  ops::NormScratch scratch_;
 };
 
 /// Claims linear ops as this build's vendor does, and runs of two calls for norms.

@@ -132,6 +132,12 @@ TEST_P(FamilyTest, CutsGiveTheSameBits) {
   expect_equal(plain(everywhere, 2), whole_net, "every op a stage");
 }
 
+/// Whether the input gradient adds up the gradient of a parameter as well: on accelerators that of
+/// a norm.
+bool is_added_early(const std::string& parameter) {
+  return !device::kOnCores && (parameter.ends_with("/gamma") || parameter.ends_with("/beta"));
+}
+
 // Input gradients of all micro-batches come before the first weight gradient, which they leave
 // alone.
 TEST_P(FamilyTest, AllForwardsFirstAndSplitBackwardGiveTheSameBits) {
@@ -146,9 +152,11 @@ TEST_P(FamilyTest, AllForwardsFirstAndSplitBackwardGiveTheSameBits) {
       chain.begin_step();
       for (int m = 0; m < 3; ++m) state.losses.push_back(chain.forward(m, chain.context(m, m)));
       for (int m = 0; m < 3; ++m) chain.backward_input(chain.context(m, m));
-      for (const auto& [name, values] : chain.gradients())
+      for (const auto& [name, values] : chain.gradients()) {
+        if (is_added_early(name)) continue;
         EXPECT_TRUE(std::all_of(values.begin(), values.end(), [](float x) { return x == 0.0f; }))
             << name;
+      }
       for (int m = 0; m < 3; ++m) chain.backward_weight(chain.context(m, m));
       expect_equal(chain.finish(std::move(state), 3), joined, "three forwards first");
     }
