@@ -108,19 +108,31 @@ std::unique_ptr<LinearOp> Backend::widened(const DenseShape& s, DType type, Pass
                       complete(s, DType::F32, passes, cap));
 }
 
-std::unique_ptr<Vendor> make_vendor() {
+std::unique_ptr<Vendor> make_vendor([[maybe_unused]] const KernelRules& rules) {
 #if defined(MILLRACE_ONEDNN)
   return make_onednn_vendor();
 #elif defined(MILLRACE_CUDNN)
-  return make_cudnn_vendor();
+  return make_cudnn_vendor(rules);
 #else
   return nullptr;
 #endif
 }
 
-std::unique_ptr<Backend> make_default_backend(const ScratchCaps& caps) {
-  return std::make_unique<Backend>(make_vendor(), caps);
+std::unique_ptr<Backend> make_default_backend(const ScratchCaps& caps, const KernelRules& rules) {
+  return std::make_unique<Backend>(make_vendor(rules), caps);
 }
+
+#ifdef MILLRACE_CUDNN
+bool takes_rules() { return true; }
+std::string why_unfit_here(const KernelTable& table) { return why_unfit_for_cudnn(table); }
+std::unique_ptr<KernelTuner> make_kernel_tuner(const KernelRules& rules) {
+  return make_cudnn_tuner(rules);
+}
+#else
+bool takes_rules() { return false; }
+std::string why_unfit_here(const KernelTable&) { return "no kernels are chosen by tables here"; }
+std::unique_ptr<KernelTuner> make_kernel_tuner(const KernelRules&) { return nullptr; }
+#endif
 
 std::string describe_products(DType type) {
   if (type == DType::F32) return std::string(name_of(type));

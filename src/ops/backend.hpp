@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 
+#include "ops/kernel_tuner.hpp"
 #include "ops/vendor.hpp"
 
 namespace millrace::ops {
@@ -73,10 +74,18 @@ class Backend {
 };
 
 /// The vendor of this build: oneDNN on cores (MILLRACE_ONEDNN), cuDNN on NVIDIA's GPUs
-/// (MILLRACE_CUDNN), otherwise none.
-[[nodiscard]] std::unique_ptr<Vendor> make_vendor();
+/// (MILLRACE_CUDNN), otherwise none. The rules matter where takes_rules().
+[[nodiscard]] std::unique_ptr<Vendor> make_vendor(const KernelRules& rules = {});
 /// The fastest backend of this build.
-[[nodiscard]] std::unique_ptr<Backend> make_default_backend(const ScratchCaps& caps = {});
+[[nodiscard]] std::unique_ptr<Backend> make_default_backend(const ScratchCaps& caps = {},
+                                                            const KernelRules& rules = {});
+
+/// Whether the vendor of this build has several kernels for an op, among which rules choose: cuDNN.
+[[nodiscard]] bool takes_rules();
+/// As why_unfit(), for the device of this process. Only where takes_rules().
+[[nodiscard]] std::string why_unfit_here(const KernelTable& table);
+/// Null, if the rules have no effect in this build.
+[[nodiscard]] std::unique_ptr<KernelTuner> make_kernel_tuner(const KernelRules& rules);
 
 /// Describes how make_default_backend()'s kernels compute with `type`: "bfloat16: stored in 16
 /// bits, multiplied in float32: this processor has no 16-bit products".

@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "core/dtype.hpp"
 #include "device/tensor.hpp"
@@ -37,6 +38,9 @@ struct ConvShape {
     return window.out.c * window.kernel_h * window.kernel_w * (window.in.c / groups);
   }
 };
+
+/// A convolution as text that tells shapes apart: "256 of 56x56x64 to 56x56x64, window 3x3, ..".
+[[nodiscard]] std::string describe(const ConvShape& shape);
 
 struct DenseShape {
   std::int64_t batch = 1;

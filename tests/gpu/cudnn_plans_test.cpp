@@ -18,20 +18,13 @@
 #include "ops/cudnn/plan.hpp"
 #include "ops/linear_ops.hpp"
 #include "pipeline/stage.hpp"
+#include "shapes.hpp"
 #include "train/setup.hpp"
 
 namespace millrace::ops::cudnn {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// A shape as text, by which shapes are told apart.
-std::string words(const ConvShape& s) {
-  const WindowShape& w = s.window;
-  return fmt::format("{}x{} to {}, {}x{} by {}x{}, padding {} {} {} {}, {} groups{}", w.batch, w.in,
-                     w.out, w.kernel_h, w.kernel_w, w.stride_h, w.stride_w, w.pad_top, w.pad_left,
-                     s.pad_bottom, s.pad_right, s.groups, s.bias ? ", bias" : "");
-}
 
 using Shapes = std::map<std::string, ConvShape>;
 
@@ -42,7 +35,7 @@ class Recorder final : public Vendor {
   [[nodiscard]] const char* name() const override { return "recorder"; }
   [[nodiscard]] bool multiplies(DType) const override { return true; }
   [[nodiscard]] LinearClaim claim(const ConvShape& s, DType, Passes, std::int64_t) const override {
-    shapes_.emplace(words(s), s);
+    shapes_.emplace(describe(s), s);
     return {};
   }
   [[nodiscard]] LinearClaim claim(const DenseShape& s, DType type, Passes passes,
@@ -96,7 +89,7 @@ struct Row {
 
 std::string words(const Row& row) {
   return fmt::format("{} {} of {}", name_of(row.type),
-                     kPassNames.at(static_cast<std::size_t>(row.pass)), words(*row.shape));
+                     kPassNames.at(static_cast<std::size_t>(row.pass)), describe(*row.shape));
 }
 
 /// Additions to 16-bit results are compiled when they are planned, and only a driver loads the
@@ -106,7 +99,7 @@ bool needs_driver(const Row& row) {
 }
 
 std::vector<Row> plans_of_recipes(const PlanRules& rules) {
-  const Descriptor device = properties_from_text(testing::kH200);
+  const Descriptor device = properties_from_text(millrace::testing::kH200);
   std::vector<Row> rows;
   for (const auto& [text, shape] : shapes_of_recipes()) {
     if (is_depthwise(shape)) continue;  // on our own kernels
@@ -114,7 +107,7 @@ std::vector<Row> plans_of_recipes(const PlanRules& rules) {
       for (const Pass pass : kPasses) {
         Row row{&shape, type, pass, {}};
         if (needs_driver(row)) continue;
-        row.plan = find_plan(device, shape, type, pass, rules);
+        row.plan = find_plan(device, {shape, type, pass}, rules);
         rows.push_back(std::move(row));
       }
     }
@@ -136,8 +129,8 @@ void write_table(const std::vector<Row>& rows) {
   out << "type,pass,shape,engine,scratch_bytes,tensor_cores\n";
   for (const Row& row : rows)
     out << fmt::format("{},{},\"{}\",{},{},{}\n", name_of(row.type),
-                       kPassNames.at(static_cast<std::size_t>(row.pass)), words(*row.shape),
-                       row.plan ? row.plan->engine : -1, row.plan ? row.plan->scratch : 0,
+                       kPassNames.at(static_cast<std::size_t>(row.pass)), describe(*row.shape),
+                       row.plan ? row.plan->choice.engine : -1, row.plan ? row.plan->scratch : 0,
                        row.plan && row.plan->tensor_cores);
 }
 
@@ -164,49 +157,36 @@ TEST(CudnnPlansTest, ExistForEveryShapeOfEveryRecipe) {
                1e-6 * static_cast<double>(bytes));
 }
 
-/// A convolution of ResNet-50, 3x3 by 2.
-ConvShape strided() {
-  ConvShape s;
-  s.window = {.batch = 256,
-              .in = {56, 56, 128},
-              .out = {28, 28, 128},
-              .kernel_h = 3,
-              .kernel_w = 3,
-              .stride_h = 2,
-              .stride_w = 2,
-              .pad_top = 1,
-              .pad_left = 1};
-  return s;
-}
-
 // Law 1 rests on it: every process finds the same kernels.
 TEST(CudnnPlansTest, AreTheSameEveryTime) {
   for (const DType type : kTypes) {
     for (const Pass pass : kPasses) {
       const auto plan = [&] {
-        return find_plan(properties_from_text(testing::kH200), strided(), type, pass, {});
+        return find_plan(properties_from_text(millrace::testing::kH200),
+                         {testing::strided(), type, pass}, {});
       };
       const std::optional<Plan> first = plan();
       const std::optional<Plan> second = plan();
       ASSERT_TRUE(first && second);
-      EXPECT_EQ(first->engine, second->engine);
+      EXPECT_EQ(first->choice, second->choice);
       EXPECT_EQ(first->scratch, second->scratch);
     }
   }
 }
 
 TEST(CudnnPlansTest, KeepToACapOfScratch) {
-  const Descriptor device = properties_from_text(testing::kH200);
-  const std::optional<Plan> fast = find_plan(device, strided(), DType::F32, Pass::Forward, {});
+  const Descriptor device = properties_from_text(millrace::testing::kH200);
+  const std::optional<Plan> fast =
+      find_plan(device, {testing::strided(), DType::F32, Pass::Forward}, {});
   const std::optional<Plan> small =
-      find_plan(device, strided(), DType::F32, Pass::Forward, {.cap = 0});
+      find_plan(device, {testing::strided(), DType::F32, Pass::Forward}, {.cap = 0});
   ASSERT_TRUE(fast && small);
   EXPECT_GT(fast->scratch, kDefaultCap) << "the test needs a shape whose fastest kernel takes more";
   EXPECT_EQ(small->scratch, 0);
 }
 
 TEST(CudnnPlansTest, RefuseWhatTheLibraryRefuses) {
-  ConvShape wrong = strided();
+  ConvShape wrong = testing::strided();
   wrong.window.out = {1, 1, 128};
   const auto refused = [](const auto& action) {
     const std::string message = message_of(ErrorKind::Internal, action);
@@ -214,8 +194,8 @@ TEST(CudnnPlansTest, RefuseWhatTheLibraryRefuses) {
   };
   refused([] { (void)properties_from_text("no JSON"); });
   refused([&] {
-    const Descriptor device = properties_from_text(testing::kH200);
-    (void)find_plan(device, wrong, DType::BF16, Pass::Forward, {});
+    const Descriptor device = properties_from_text(millrace::testing::kH200);
+    (void)find_plan(device, {wrong, DType::BF16, Pass::Forward}, {});
   });
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/error.hpp"
+#include "core/json.hpp"
 
 namespace millrace::ops::cudnn {
 namespace {
@@ -66,14 +67,19 @@ std::size_t Descriptor::read(cudnnBackendAttributeName_t name, cudnnBackendAttri
   return static_cast<std::size_t>(count);
 }
 
-/// The library fills objects that the caller has created.
 std::vector<Descriptor> Descriptor::parts(cudnnBackendAttributeName_t name,
                                           cudnnBackendDescriptorType_t type) const {
-  const std::size_t count = read(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, nullptr);
+  return parts(name, type, read(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, nullptr));
+}
+
+/// The library fills objects that the caller has created.
+std::vector<Descriptor> Descriptor::parts(cudnnBackendAttributeName_t name,
+                                          cudnnBackendDescriptorType_t type,
+                                          std::size_t most) const {
   std::vector<Descriptor> parts;
   std::vector<cudnnBackendDescriptor_t> handles;
-  for (std::size_t i = 0; i < count; ++i) handles.push_back(parts.emplace_back(type).get());
-  const std::size_t filled = read(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, handles.data());
+  for (std::size_t i = 0; i < most; ++i) handles.push_back(parts.emplace_back(type).get());
+  const std::size_t filled = read(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, most, handles.data());
   while (parts.size() > filled) parts.pop_back();
   return parts;
 }
@@ -99,6 +105,21 @@ std::string properties_text(const Descriptor& properties) {
   const std::vector<char> text =
       properties.values<char>(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, kMost);
   return std::string(text.data());
+}
+
+std::string device_name(const Descriptor& properties) {
+  try {
+    const Json json = Json::parse(properties_text(properties));
+    return fmt::format("{}, {} multiprocessors", json.at("deviceName").text(),
+                       json.at("multiProcessorCount").as_int64());
+  } catch (const JsonError& error) {
+    fail(ErrorKind::Internal, "cuDNN describes the device in another form: {}", error.what());
+  }
+}
+
+std::string library_name() {
+  const std::size_t version = cudnnGetVersion();
+  return fmt::format("cuDNN {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
 }  // namespace millrace::ops::cudnn

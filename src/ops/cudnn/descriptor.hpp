@@ -6,9 +6,13 @@
 // descriptor    the library's objects, and the properties of a device
 // pass_graph    one pass of a convolution as a graph of the library's operations
 // plan          the kernels for such a graph: deterministic, exact enough, within a limit of
-// scratch linear_op     runs plans vendor        what the backend asks
+//               scratch
+// tuning        which of them a table names, and which is the fastest
+// stopwatch     how long one takes on the device
+// linear_op     runs plans
+// vendor        what the backend asks
 //
-// The first three need no GPU: for given properties of a device, the library finds the same kernels
+// The first four need no GPU: for given properties of a device, the library finds the same kernels
 // on every machine. The tests look at the plans of all recipes this way.
 #pragma once
 
@@ -51,6 +55,8 @@ template <>
 inline constexpr auto kAttributeType<cudnnBackendHeurMode_t> = CUDNN_TYPE_HEUR_MODE;
 template <>
 inline constexpr auto kAttributeType<cudnnBackendNumericalNote_t> = CUDNN_TYPE_NUMERICAL_NOTE;
+template <>
+inline constexpr auto kAttributeType<cudnnBackendKnobType_t> = CUDNN_TYPE_KNOB_TYPE;
 
 /// An object of the library: it gets its attributes, is finished, and does not change from then on.
 /// Errors: Internal, if the library refuses a call.
@@ -73,6 +79,13 @@ class Descriptor {
   }
   Descriptor& set_all(cudnnBackendAttributeName_t name, std::span<const Descriptor> values);
 
+  /// False, if the library refuses the value, which comes from a file.
+  template <class T>
+  [[nodiscard]] bool try_set(cudnnBackendAttributeName_t name, const T& value) {
+    return cudnnBackendSetAttribute(handle_.get(), name, kAttributeType<T>, 1, &value) ==
+           CUDNN_STATUS_SUCCESS;
+  }
+
   Descriptor& finish();
   /// False, if the library has nothing that does what the attributes ask for.
   [[nodiscard]] bool try_finish();
@@ -87,6 +100,10 @@ class Descriptor {
   /// The objects that an attribute holds, which are of this type.
   [[nodiscard]] std::vector<Descriptor> parts(cudnnBackendAttributeName_t name,
                                               cudnnBackendDescriptorType_t type) const;
+  /// The same, at most `most`, for attributes of which the library does not tell the number.
+  [[nodiscard]] std::vector<Descriptor> parts(cudnnBackendAttributeName_t name,
+                                              cudnnBackendDescriptorType_t type,
+                                              std::size_t most) const;
 
  private:
   Descriptor& set_values(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
@@ -105,5 +122,9 @@ class Descriptor {
 /// The same from text in the library's own JSON, on a machine with or without that device.
 [[nodiscard]] Descriptor properties_from_text(std::string_view json);
 [[nodiscard]] std::string properties_text(const Descriptor& properties);
+/// "NVIDIA H200, 132 multiprocessors": devices of one name compute with the same kernels.
+[[nodiscard]] std::string device_name(const Descriptor& properties);
+/// "cuDNN 9.19.0": that which runs, not that of the headers.
+[[nodiscard]] std::string library_name();
 
 }  // namespace millrace::ops::cudnn

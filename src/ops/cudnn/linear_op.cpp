@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/cudnn/linear_op.hpp"
 
+#include <cuda_runtime.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
 
+#include "core/error.hpp"
 #include "device/arena.hpp"
 #include "device/compat.hpp"
 #include "device/vendor_scope.hpp"
@@ -24,7 +27,18 @@ std::int64_t scratch_of(const std::optional<Plan>& plan) { return plan ? plan->s
 
 }  // namespace
 
-Context::Context() : device_(properties_of_device(ExecutionSpace().cuda_device())) {
+/// Stages are also planned before there is an Environment.
+Descriptor properties_in_use() {
+  int device = 0;
+  if (Kokkos::is_initialized()) {
+    device = ExecutionSpace().cuda_device();
+  } else if (const cudaError_t status = cudaGetDevice(&device); status != cudaSuccess) {
+    fail(ErrorKind::Internal, "CUDA has no device: {}", cudaGetErrorString(status));
+  }
+  return properties_of_device(device);
+}
+
+Context::Context() : device_(properties_in_use()) {
   cudnnHandle_t handle = nullptr;
   check(cudnnCreate(&handle), "to start");
   handle_.reset(handle);

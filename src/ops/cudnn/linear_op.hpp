@@ -9,6 +9,9 @@
 
 namespace millrace::ops::cudnn {
 
+/// The properties of the device that Kokkos uses, or will use.
+[[nodiscard]] Descriptor properties_in_use();
+
 /// The library on one device.
 class Context {
  public:

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <vector>
 
 #include "ops/cudnn/pass_graph.hpp"
 
@@ -24,16 +25,34 @@ struct PlanRules {
 /// The kernels of one pass, ready to run.
 struct Plan {
   Descriptor plan;
+  EngineChoice choice;       ///< what they can be made of again
   std::int64_t scratch = 0;  ///< bytes
-  std::int64_t engine = 0;   ///< the library's number of the family of kernels
   bool deterministic = true;
   bool tensor_cores = false;
+};
+
+/// One pass of a convolution that needs kernels.
+struct PassShape {
+  ConvShape shape;
+  DType type = DType::F32;
+  Pass pass = Pass::Forward;
 };
 
 /// The library's first choice for a device among the kernels that keep to the rules. Products of
 /// float32 are exact: kernels that round operands (TF32) are not considered. Empty, if there is
 /// none.
-[[nodiscard]] std::optional<Plan> find_plan(const Descriptor& device, const ConvShape& shape,
-                                            DType type, Pass pass, const PlanRules& rules);
+[[nodiscard]] std::optional<Plan> find_plan(const Descriptor& device, const PassShape& pass,
+                                            const PlanRules& rules);
+
+/// All that the library proposes for a device and that keeps to the rules, the first choice first,
+/// none twice.
+[[nodiscard]] std::vector<Plan> all_plans(const Descriptor& device, const PassShape& pass,
+                                          const PlanRules& rules);
+
+/// The kernels that a table names. Empty, if the library does not have them, or if they do not keep
+/// to the rules.
+[[nodiscard]] std::optional<Plan> plan_of_choice(const Descriptor& device, const PassShape& pass,
+                                                 const PlanRules& rules,
+                                                 const EngineChoice& choice);
 
 }  // namespace millrace::ops::cudnn

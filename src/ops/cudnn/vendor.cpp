@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "ops/cudnn/linear_op.hpp"
+#include "ops/cudnn/stopwatch.hpp"
+#include "ops/cudnn/tuning.hpp"
 #include "ops/linear_ops.hpp"
 
 namespace millrace::ops {
@@ -16,18 +18,29 @@ using cudnn::Pass;
 using cudnn::PassPlans;
 using cudnn::PlanRules;
 
+PlanRules plan_rules(const KernelRules& rules, std::int64_t cap) {
+  return {.cap = std::min(cap, cudnn::kDefaultCap),
+          .allow_nondeterministic = rules.allow_nondeterministic};
+}
+
+/// Depthwise convolutions stay with our own kernels: the library's 16-bit ones are a fallback.
+bool is_ours(const ConvShape& s) { return is_depthwise(s); }
+
 class CudnnVendor final : public Vendor {
  public:
+  explicit CudnnVendor(KernelRules rules) : rules_(std::move(rules)) {}
+
   [[nodiscard]] const char* name() const override { return "cudnn"; }
   [[nodiscard]] bool multiplies(DType) const override { return true; }
 
-  /// Depthwise convolutions stay with our own kernels: the library's 16-bit ones are a fallback.
   [[nodiscard]] LinearClaim claim(const ConvShape& s, DType type, Passes passes,
                                   std::int64_t cap) const override {
-    if (is_depthwise(s)) return {};
-    const PlanRules rules{.cap = std::min(cap, cudnn::kDefaultCap)};
+    if (is_ours(s)) return {};
+    start();
+    const PlanRules rules = plan_rules(rules_, cap);
     const auto find = [&](bool wanted, Pass pass) {
-      return wanted ? cudnn::find_plan(context_->device(), s, type, pass, rules) : std::nullopt;
+      return wanted ? cudnn::choose_plan(context_->device(), {s, type, pass}, rules, table_)
+                    : std::nullopt;
     };
     PassPlans plans{find(passes.forward, Pass::Forward),
                     find(passes.backward_input, Pass::BackwardInput),
@@ -44,11 +57,53 @@ class CudnnVendor final : public Vendor {
   using Vendor::claim;  // of runs: none
 
  private:
-  std::shared_ptr<const Context> context_ = std::make_shared<const Context>();
+  /// The library starts with the first claim: whoever only asks for names needs no device.
+  void start() const {
+    if (context_) return;
+    context_ = std::make_shared<const Context>();
+    const KernelTable* const given = rules_.table.get();
+    if (given != nullptr &&
+        why_unfit(*given, device_name(context_->device()), cudnn::library_name()).empty())
+      table_ = given;
+  }
+
+  KernelRules rules_;
+  mutable std::shared_ptr<const Context> context_;
+  mutable const KernelTable* table_ = nullptr;  ///< that of the rules, if it is for this device
+};
+
+class CudnnTuner final : public KernelTuner {
+ public:
+  explicit CudnnTuner(const KernelRules& rules) : rules_(rules) {}
+
+  [[nodiscard]] std::string device() const override { return device_name(context_.device()); }
+  [[nodiscard]] std::string library() const override { return cudnn::library_name(); }
+  std::optional<TableRow> tune(const ConvShape& shape, DType type, LinearPass pass,
+                               std::int64_t cap) override {
+    if (is_ours(shape)) return {};
+    const cudnn::PassShape of{shape, type, pass};
+    return cudnn::tune_pass(
+        context_.device(), of, plan_rules(rules_, cap),
+        [&](const cudnn::Plan& plan) { return cudnn::measure_plan(context_, of, plan); });
+  }
+
+ private:
+  KernelRules rules_;
+  Context context_;
 };
 
 }  // namespace
 
-std::unique_ptr<Vendor> make_cudnn_vendor() { return std::make_unique<CudnnVendor>(); }
+std::unique_ptr<Vendor> make_cudnn_vendor(const KernelRules& rules) {
+  return std::make_unique<CudnnVendor>(rules);
+}
+
+std::unique_ptr<KernelTuner> make_cudnn_tuner(const KernelRules& rules) {
+  return std::make_unique<CudnnTuner>(rules);
+}
+
+std::string why_unfit_for_cudnn(const KernelTable& table) {
+  return why_unfit(table, device_name(cudnn::properties_in_use()), cudnn::library_name());
+}
 
 }  // namespace millrace::ops

@@ -2,12 +2,21 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
+#include "ops/kernel_tuner.hpp"
 #include "ops/vendor.hpp"
 
 namespace millrace::ops {
 
-/// cuDNN on the GPU that Kokkos uses. Errors: Internal, if the library does not start.
-[[nodiscard]] std::unique_ptr<Vendor> make_cudnn_vendor();
+/// cuDNN on the GPU that Kokkos uses. A table that was measured on another device or with another
+/// version is not used. Errors: Internal, at the first claim, if the library does not start.
+[[nodiscard]] std::unique_ptr<Vendor> make_cudnn_vendor(const KernelRules& rules);
+
+/// Errors: Internal, if the library does not start.
+[[nodiscard]] std::unique_ptr<KernelTuner> make_cudnn_tuner(const KernelRules& rules);
+
+/// As why_unfit(), for the GPU that Kokkos uses.
+[[nodiscard]] std::string why_unfit_for_cudnn(const KernelTable& table);
 
 }  // namespace millrace::ops
