@@ -4,6 +4,7 @@
 #include "cli/bench_machine.hpp"
 #include "cli/bench_output.hpp"
 #include "cli/bench_runs.hpp"
+#include "cli/bench_tune.hpp"
 #include "cli/commands.hpp"
 #include "cli/fit_layout.hpp"
 #include "cli/launch.hpp"
@@ -13,6 +14,7 @@
 #include "device/environment.hpp"
 #include "train/agreement.hpp"
 #include "train/benchmark.hpp"
+#include "train/kernel_rules.hpp"
 #include "train/setup.hpp"
 
 namespace millrace::cli {
@@ -52,6 +54,7 @@ train::DataBenchResult measure(const PreparedBench& prepared, const Options& opt
 int bench(const Invocation& invocation, const comm::World& world, StartupWatch& watch) {
   const Options& options = invocation.options;
   if (options.text("machine-file")) return bench_machine(invocation, world, watch);
+  if (options.text("tune")) return bench_tune(invocation, world, watch);
   (void)bench_format(options);
   PreparedBench prepared = prepare_bench(invocation, world);
   watch.end();
@@ -66,6 +69,7 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
   train::Together(world).lead([&] {
     output.emplace(prepared, options);
     print_notices(options, notices_of(prepared.run));
+    print_lines(stderr, train::describe_kernel_rules(config));
     warn_of_load(cores);
     output->begin();
   });
@@ -78,6 +82,7 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
 }  // namespace
 
 int command_bench(const Invocation& invocation) {
+  require_tunable(invocation.options);
   if (wants_several_runs(invocation.options)) return bench_several(invocation);
   StartupWatch watch(invocation.options);
   const comm::World world;

@@ -27,6 +27,7 @@
 #include "io/data/class_names.hpp"
 #include "io/data/named_images.hpp"
 #include "io/npy.hpp"
+#include "train/kernel_rules.hpp"
 #include "train/network_facts.hpp"
 #include "train/predictor.hpp"
 #include "train/setup.hpp"
@@ -247,6 +248,7 @@ int command_predict(const Invocation& invocation) {
   const std::vector<std::string> names = class_names_of(options, config, checkpoint);
   pin_rank(world, config);
   const device::Environment environment(config.threads, train::gpu_of(config, world.rank()));
+  print_lines(stderr, train::describe_kernel_rules(config));
   Output output(options, work, names);
   if (work.images)
     train::predict(

@@ -34,7 +34,8 @@ constexpr std::array<std::string_view, 3> kIdentity = {"model", "model-size", "d
 
 report::PlannedRun planned_run(const Options& recorded, CostModel model) {
   Options planned_options = recorded;
-  planned_options.erase("data-dir");  // only its sizes count
+  planned_options.erase("data-dir");      // only its sizes count
+  planned_options.erase("kernel-table");  // nothing runs
   const Options options = options_to_plan(planned_options);
   const Resolution resolution = resolve(options, published_facts(options), this_machine());
   const train::TrainConfig& config = resolution.config;

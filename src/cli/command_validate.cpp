@@ -19,6 +19,7 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "train/agreement.hpp"
+#include "train/kernel_rules.hpp"
 #include "train/progress.hpp"
 #include "train/setup.hpp"
 #include "train/trainer.hpp"
@@ -95,6 +96,7 @@ int validate(const Invocation& invocation, const comm::World& world, StartupWatc
   pin_rank(world, run.config);
   const device::Environment environment(run.config.threads,
                                         train::gpu_of(run.config, world.rank()));
+  if (world.rank() == 0) print_lines(stderr, train::describe_kernel_rules(run.config));
   const std::filesystem::path path = options.text("restore-path").value_or("");
   const std::int64_t times = options.value<std::int64_t>("repeat");
   for (std::int64_t i = 0; i < times; ++i)

@@ -114,6 +114,15 @@ void add_device(OptionTable& table) {
       "scratch memory is used",
       default_text("no limit"),
       unit("fraction of --device-memory, or else of the machine's memory divided by its ranks"));
+  row("allow-nondeterministic", flag(), "millrace",
+      "let cuDNN take kernels whose sums have another order from run to run: faster, but results "
+      "repeat to rounding only, not bit for bit; without effect where cuDNN does not compute",
+      commands(kRunsAndValidate | kPredict));
+  row("kernel-table", path("FILE"), "millrace",
+      "take cuDNN's kernels from a file that bench --tune has measured on such a GPU; none: let "
+      "cuDNN choose, as for what the file lacks. A file for another GPU or version is not used. "
+      "Without effect where cuDNN does not compute",
+      default_text("none"), commands(kRunsAndValidate | kPredict));
   row("select-ipus", names("N .."), "IPU",
       "numbers of the devices to use: one per device of the run, replica by replica, or the first "
       "of consecutive ones. Number n is GPU n of the machine or, without GPUs, its n-th set of "

@@ -27,6 +27,7 @@
 #include "io/data/imagenet.hpp"
 #include "millrace_version.hpp"
 #include "models/graph_json.hpp"
+#include "ops/backend.hpp"
 #include "pipeline/schedule/schedule.hpp"
 #include "train/agreement.hpp"
 #include "train/memory.hpp"
@@ -205,6 +206,8 @@ void require_alike(const comm::World& world, const PreparedRun& run) {
       {"kernels", device::describe_arithmetic(),
        "set MILLRACE_MAX_ISA on all ranks to a level that each supports, and install the same "
        "oneDNN"}};
+  if (const auto& table = run.config.kernels.table)
+    facts.push_back({"kernel table", identity(*table), "give all ranks the same --kernel-table"});
   if (const models::GivenNetwork& given = run.config.model.given; given.graph) {
     const std::string text = to_json(*given.graph).dump();
     Sha256 digest;
@@ -262,7 +265,8 @@ MachineFacts this_machine() {
   return {.cores = device::available_cores(),
           .memory = train::machine_bytes(),
           .has_gpu = !device::computes_on_cores(),
-          .copies_images = device::has_own_memory()};
+          .copies_images = device::has_own_memory(),
+          .has_cudnn = ops::takes_rules()};
 }
 
 MachineFacts this_machine(const comm::World& world) {

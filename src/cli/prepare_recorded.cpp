@@ -330,6 +330,7 @@ RecordedNetwork network_of(const io::CheckpointReader& checkpoint, const Options
     if (spec.section == Section::Pipeline) options.erase(spec.name);
   options.erase("BN-span");
   options.erase("data-dir");
+  options.erase("kernel-table");  // nothing runs
   DatasetFacts facts = published_facts(options);
   if (const auto known = facts_in(checkpoint)) {
     facts.classes = known->classes;

@@ -46,6 +46,7 @@ struct MachineFacts {
   std::int64_t memory = 0;     ///< bytes; 0: unknown
   bool has_gpu = false;        ///< whether kernels run on a GPU
   bool copies_images = false;  ///< whether the device has memory of its own
+  bool has_cudnn = false;      ///< whether cuDNN computes, whose kernels options choose
   /// Bytes that a device needs besides its stages, as measured; none: they are assumed.
   std::optional<std::int64_t> rest = {};
 };

@@ -3,11 +3,15 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <memory>
 #include <optional>
+#include <system_error>
 
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "io/atomic_file.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -59,6 +63,36 @@ std::vector<std::int64_t> scratch_caps(Reader& read, const MachineFacts& machine
     fail(ErrorKind::Usage, "{}: {} numbers for {} stage(s); give one, or two per stage",
          given->where, caps.size(), stages);
   return caps;
+}
+
+/// The options about cuDNN's kernels. Where it does not compute they are neither read nor recorded,
+/// so that a run which is restored on another machine does not need the file of its table there.
+void resolve_kernels(Reader& read, const MachineFacts& machine, TrainConfig& config,
+                     Notices& notices) {
+  const Options& options = read.options();
+  const std::string file = options.text("kernel-table").value_or("none");
+  const bool varies = options.flag("allow-nondeterministic");
+  read.use("kernel-table");
+  read.use("allow-nondeterministic");
+  if (!machine.has_cudnn) {
+    constexpr std::string_view kNone = "has no effect here: cuDNN does not compute in this build";
+    if (varies)
+      notices.push_back(fmt::format("{} {}, whose kernels always sum in the same order",
+                                    read.where("allow-nondeterministic"), kNone));
+    if (file != "none") notices.push_back(fmt::format("{} {}", read.where("kernel-table"), kNone));
+    return;
+  }
+  if (varies) config.kernels.allow_nondeterministic = read.note("allow-nondeterministic", true);
+  if (file == "none") return;
+  config.kernel_table = std::filesystem::absolute(file).lexically_normal();
+  read.note("kernel-table", config.kernel_table.string());
+  if (std::error_code error; !std::filesystem::exists(config.kernel_table, error))
+    fail(ErrorKind::Usage,
+         "{}: there is no file {}: give its new place, or --kernel-table none to let cuDNN choose "
+         "its kernels",
+         read.where("kernel-table"), config.kernel_table.string());
+  config.kernels.table = std::make_shared<const KernelTable>(
+      parse_kernel_table(io::read_text(config.kernel_table, kMaxTableBytes), file));
 }
 
 /// The devices that --select-ipus names, by replica and device of the pipeline; empty for AUTO.
@@ -186,6 +220,7 @@ void resolve_devices(Reader& read, const MachineFacts& machine, TrainConfig& con
                      Notices& notices) {
   resolve_trace(read.options(), config, notices);
   config.scratch_caps = scratch_caps(read, machine, config);
+  resolve_kernels(read, machine, config, notices);
   config.device_numbers = device_numbers(read, machine, config, notices);
 }
 

@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "device/environment.hpp"
 #include "io/run_lock.hpp"
 #include "train/agreement.hpp"
 #include "train/averaging.hpp"
 #include "train/cadence.hpp"
 #include "train/divergence.hpp"
+#include "train/kernel_rules.hpp"
 #include "train/network_facts.hpp"
 #include "train/setup.hpp"
 
@@ -78,7 +78,7 @@ io::CheckpointHeader Checkpoints::header_of(std::int64_t done) const {
   header.model = session_->graph().name;
   header.config_toml = config_.resolved_toml;
   header.network = to_json(facts_of(config_));
-  header.environment = device::describe_environment();
+  header.environment = environment_of(config_);
   header.data = data_;
   header.log_state = reporter_.log_state();
   header.scaling_state = to_json(session_->scaling());

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/text.hpp"
-#include "device/environment.hpp"
 #include "io/atomic_file.hpp"
 #include "train/agreement.hpp"
+#include "train/kernel_rules.hpp"
 #include "train/setup.hpp"
 
 namespace millrace::train {
@@ -44,8 +44,9 @@ void Reporter::announce(const Session& session, const TrainInputs& inputs,
   line(format_start(config_, inputs.command_line, session.graph()));
   for (const std::string& notice : inputs.notices) important(notice);
   for (const std::string& text : inputs.details) line(text);
-  line(fmt::format("Device: {}", device::describe_environment()));
+  line(fmt::format("Device: {}", environment_of(config_)));
   for (const std::string& text : describe_computing(config_)) line(text);
+  for (const std::string& text : describe_kernel_rules(config_)) important(text);
   line_by_rank(
       fmt::format("Memory: {} on the device, process peak {}, including {} to read images "
                   "({} and {} bytes)",

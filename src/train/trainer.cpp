@@ -11,13 +11,13 @@
 #include "core/clock.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "device/environment.hpp"
 #include "io/onnx/onnx_file.hpp"
 #include "train/agreement.hpp"
 #include "train/averaging.hpp"
 #include "train/cadence.hpp"
 #include "train/checkpoints.hpp"
 #include "train/divergence.hpp"
+#include "train/kernel_rules.hpp"
 #include "train/learning_rate.hpp"
 #include "train/memory.hpp"
 #include "train/reporter.hpp"
@@ -97,6 +97,7 @@ class Run {
 
 void Run::prepare(std::int64_t first) {
   require_shared(world_, config_.run_directory);
+  require_same_kernels(config_, world_);
   averages_ = planned_averages(config_);
   session_.emplace(config_, Session::Use::Training, world_);
   const partition::ProcessMemory forecast =
@@ -172,11 +173,15 @@ Outcome Run::restored() {
   for (const std::string& complaint : complaints) reporter_.important(complaint);
   reporter_.line(
       fmt::format("Restoring training from latest checkpoint: {}", checkpoint.path().string()));
-  if (const std::string here = device::describe_environment(); header.environment != here) {
+  if (const std::string here = environment_of(config_); header.environment != here) {
     reporter_.important(
         fmt::format("The checkpoint was written with {}; this machine has {}: the continuation "
                     "agrees to rounding, not bit for bit.",
                     header.environment, here));
+  } else if (config_.kernels.allow_nondeterministic) {
+    reporter_.important(
+        "Sums may have another order than in the interrupted run (--allow-nondeterministic): the "
+        "continuation agrees to rounding, not bit for bit.");
   }
   const Together together(world_);
   together.run([&] {

@@ -41,7 +41,8 @@ enum class Outcome {
 [[nodiscard]] Outcome train(const TrainConfig& config, const TrainInputs& inputs,
                             const comm::World& world);
 
-/// Continues the run in config.run_directory from its newest valid checkpoint, bit for bit.
+/// Continues the run in config.run_directory from its newest valid checkpoint, bit for bit
+/// unless kernels may be nondeterministic.
 [[nodiscard]] Outcome restore(const TrainConfig& config, const TrainInputs& inputs,
                               const comm::World& world);
 

@@ -13,6 +13,7 @@
 #include "partition/cuts.hpp"
 #include "pipeline/messages.hpp"
 #include "train/agreement.hpp"
+#include "train/kernel_rules.hpp"
 #include "train/session.hpp"
 
 namespace millrace::train {
@@ -150,7 +151,7 @@ io::CheckpointHeader Training::Parts::header() const {
   header.epoch = config.epoch_after(steps);
   header.next_position = steps * config.total_batch();
   header.model = session.graph().name;
-  header.environment = device::describe_environment();
+  header.environment = environment_of(config);
   header.data = io::describe(*images);
   header.scaling_state = to_json(session.scaling());
   return header;
