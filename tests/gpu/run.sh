@@ -155,6 +155,17 @@ layouts() {
   digests_agree "${runs[@]}"
 }
 
+# tuned OPTIONS..: measures kernels, and trains with their table in two layouts.
+tuned() {
+  local run=$out/runs/tuned file=$out/kernels.json
+  "$millrace" bench --dataset cifar-10 --model-size 8 --batch-size 8 --precision 16.32 --tune "$file"
+  "$millrace" train "$@" --kernel-table "$file" --gradients-to-accumulate 8 --run-dir "$run-1"
+  grep -q '^Kernel table .* passes measured on' "$run-1/log.txt"
+  "$millrace" train "$@" --kernel-table "$file" --shards 2 --pipeline-depth 8 --pipeline-splits auto \
+    --ranks 1 --run-dir "$run-2"
+  digests_agree "$run-1" "$run-2"
+}
+
 # moved OPTIONS..: a run of cores goes on here, and back there.
 moved() {
   local run=$out/runs/moved
@@ -185,7 +196,7 @@ compare() {
   printf '%s\n' python3 tests/gpu/compare.py "$network" --batch "$batch" --millrace "$millrace" \
     --ceilings "$out/ceilings" "$@"
 }
-export -f digests_agree layouts moved cifar
+export -f digests_agree layouts tuned moved cifar
 export millrace cpu out data
 
 small='--dataset cifar-10 --generated-data --model-size 8 --batch-size 8 --iterations 3 --seed 3 --no-validation --threads-per-device 1'
@@ -198,12 +209,13 @@ step stages 20 "$build/stage_test"
 step two-ranks 10 env MILLRACE_TEST_RANKS=2 mpirun -np 2 "$build/numerics_test" --gtest_filter=TwoRanks.*
 step layouts-32 25 bash -c "$(in_shell "layouts f32 $small --precision 32.32")"
 step layouts-16 25 bash -c "$(in_shell "layouts b16 $small --precision 16.32")"
+step tuned 10 bash -c "$(in_shell "tuned $small --precision 16.32")"
 step scaled 10 "$millrace" train --dataset cifar-10 --generated-data --model-size 8 --batch-size 32 \
   --iterations 30 --precision 16.16 --half fp16 --loss-scaling 128 --no-validation --threads-per-device 1 --run-dir "$out/runs/scaled"
 step moved 20 bash -c "$(in_shell "moved $small")"
 step cifar 45 bash -c "$(in_shell cifar)"
 step sanitizer 25 compute-sanitizer --error-exitcode 1 "$build/ops_test" --gtest_filter='*Norm*:*Pool*:*Softmax*'
-mapfile -t line < <(compare resnet50 256) && step resnet50-256 60 "${line[@]}"
+mapfile -t line < <(compare resnet50 256) && step resnet50-256 55 "${line[@]}"
 mapfile -t line < <(compare resnet50 32 --steps 50) && step resnet50-32 45 "${line[@]}"
 mapfile -t line < <(compare resnext101 128 --modes eager,graph) && step resnext101-128 45 "${line[@]}"
 mapfile -t line < <(compare efficientnet-b0 128 --modes eager,graph) && step efficientnet-128 35 "${line[@]}"
