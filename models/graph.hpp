@@ -101,6 +101,10 @@ struct Layer {
 struct Graph {
   std::string name;
   Shape input_shape;
+  /// Channels of a pixel of the images as the network's first op reads them from memory, where
+  /// those behind input_shape.c are zeros; 0: as many as the images have. A matter of the machine:
+  /// it does not belong to what is recorded of a network.
+  std::int64_t padded_channels = 0;
   std::int64_t classes = 0;
   std::vector<Layer> layers;
   std::vector<Op> ops;

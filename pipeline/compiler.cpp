@@ -85,7 +85,8 @@ void Compiler::make_crossings() {
     const bool made_before = !producer.valid() || producer.value < range.first;
     const bool read_here = grouping_.read_here(v);
     if (made_before && read_here) {
-      const bool prepared = !producer.valid() && prepares_images(program_.options);
+      const bool prepared =
+          !producer.valid() && (prepares_images(program_.options) || graph_.padded_channels > 0);
       const std::string name = producer.valid() ? op_name(producer) : "images";
       const BufferId buffer = prepared ? make_arrival() : make_buffer(name, activation_bytes(v));
       kept_.activation[i] = buffer;
@@ -125,7 +126,9 @@ BufferId Compiler::mixing_buffer() {
 
 void Compiler::prepare_images(ForwardPass pass) {
   if (!arrival_.valid()) return;
-  const BufferId images = make_buffer("images", activation_bytes(Graph::input()));
+  const std::int64_t channels = std::max(graph_.input_shape.c, graph_.padded_channels);
+  const BufferId images =
+      make_buffer("images", activation_bytes(Graph::input()) / graph_.input_shape.c * channels);
   pass.kept.activation[Graph::input().at()] = images;
   emit(pass.phase, KernelKind::PrepareImages, grouping_.readers(Graph::input()).front(),
        {{Role::X, arrival_},

@@ -131,7 +131,9 @@ std::vector<Region> regions_of(const StageProgram& program, const std::vector<Us
   };
   // Images never arrive before their forward phase. If they are prepared there, the buffer in which
   // they arrive need not be in the stash.
-  const bool prepared = prepares_images(program.options);
+  const bool prepared = std::ranges::any_of(program.phase(Phase::Forward), [](const Call& call) {
+    return call.kind == KernelKind::PrepareImages;
+  });
   for (const Crossing& c : program.inputs)
     if (!prepared || c.value != Graph::input()) move(c.activation, Region::Stash);
   for (const Crossing& c : program.outputs) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <functional>
+
 #include "ops/linear.hpp"
 #include "ops/norm.hpp"
 #include "pipeline/program.hpp"
@@ -18,6 +21,11 @@ namespace millrace::pipeline {
                                             const models::Padding& pad = {});
 /// Epsilon of a batch or group norm.
 [[nodiscard]] float norm_epsilon(const Graph& graph, OpId op);
+
+/// Pads the images of a network to as many channels as `wanted` says for the convolution that reads
+/// them in micro-batches of `batch`; not if another op reads them, too.
+void pad_images(Graph& graph, std::int64_t batch,
+                const std::function<std::int64_t(const ops::ConvShape& first)>& wanted);
 
 /// The op's parameter of this role; invalid if there is none.
 [[nodiscard]] models::ParameterId parameter_of(const Graph& graph, OpId op,

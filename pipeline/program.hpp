@@ -32,10 +32,11 @@
 // calls of a segment are repeated in BackwardInput just before the segment's backward, so that one
 // segment's activations are held at a time.
 //
-// Images may arrive in another form than the network reads: as bytes, as floats of another type, or
-// not yet mixed. The stage that reads them then begins with PrepareImages. The images as they
-// arrived are not kept after the forward phase, unless the layer that reads them is recomputed:
-// then they are stashed (often one byte per pixel) and prepared again.
+// Images may arrive in another form than the network reads: as bytes, as floats of another type,
+// not yet mixed, or without the zeros that a vendor wants behind their channels. The stage that
+// reads them then begins with PrepareImages. The images as they arrived are not kept after the
+// forward phase, unless the layer that reads them is recomputed: then they are stashed (often one
+// byte per pixel) and prepared again.
 //
 // A batch normalization whose statistics span replicas computes its sums in two calls. In between,
 // the caller of the program exchanges the results of the first call among the replicas

@@ -40,6 +40,8 @@ std::unique_ptr<LinearOp> make_own(const DenseShape& s, DType type) { return mak
 std::unique_ptr<LinearOp> Backend::convolution(const ConvShape& s, DType type,
                                                Passes passes) const {
   const std::int64_t cap = caps_.convolution;
+  if (s.padded_channels > 0)
+    return make_padded_channels(s, type, convolution(padded_shape(s), type, passes));
   if (!vendor_ || choice_ == Choice::VendorOnly) return complete(s, type, passes, cap);
   const KernelChoice choice = choose_kernel(s, type, passes, vendor_->level());
   switch (choice.replacement) {
@@ -108,6 +110,15 @@ std::unique_ptr<LinearOp> Backend::widened(const DenseShape& s, DType type, Pass
                       complete(s, DType::F32, passes, cap));
 }
 
+RunClaim Backend::claim(std::span<const OfferedCall> calls, DType type) const {
+  const auto padded = std::ranges::find_if(calls, [](const OfferedCall& call) {
+    const auto* const conv = std::get_if<ConvShape>(&call.shape);
+    return conv != nullptr && conv->padded_channels > 0;
+  });
+  const auto offered = calls.first(static_cast<std::size_t>(padded - calls.begin()));
+  return vendor_ && !offered.empty() ? vendor_->claim(offered, type) : RunClaim{};
+}
+
 std::unique_ptr<Vendor> make_vendor([[maybe_unused]] const KernelRules& rules) {
 #if defined(MILLRACE_ONEDNN)
   return make_onednn_vendor();
@@ -124,12 +135,16 @@ std::unique_ptr<Backend> make_default_backend(const ScratchCaps& caps, const Ker
 
 #ifdef MILLRACE_CUDNN
 bool takes_rules() { return true; }
+std::int64_t image_channels_here(const ConvShape& first, DType type) {
+  return make_vendor()->image_channels(first, type);
+}
 std::string why_unfit_here(const KernelTable& table) { return why_unfit_for_cudnn(table); }
 std::unique_ptr<KernelTuner> make_kernel_tuner(const KernelRules& rules) {
   return make_cudnn_tuner(rules);
 }
 #else
 bool takes_rules() { return false; }
+std::int64_t image_channels_here(const ConvShape& first, DType) { return first.window.in.c; }
 std::string why_unfit_here(const KernelTable&) { return "no kernels are chosen by tables here"; }
 std::unique_ptr<KernelTuner> make_kernel_tuner(const KernelRules&) { return nullptr; }
 #endif

@@ -52,10 +52,12 @@ class Backend {
                                                 Passes passes) const {
     return complete(shape, type, passes, caps_.dense);
   }
-  /// The first calls of a run, if the vendor computes them as one kernel.
-  [[nodiscard]] RunClaim claim(std::span<const OfferedCall> calls, DType type) const {
-    return vendor_ ? vendor_->claim(calls, type) : RunClaim{};
+  [[nodiscard]] std::int64_t image_channels(const ConvShape& first, DType type) const {
+    return vendor_ ? vendor_->image_channels(first, type) : first.window.in.c;
   }
+  /// The first calls of a run, if the vendor computes them as one kernel. Convolutions of padded
+  /// pixels are not offered.
+  [[nodiscard]] RunClaim claim(std::span<const OfferedCall> calls, DType type) const;
 
  private:
   template <class Shape>
@@ -86,6 +88,9 @@ class Backend {
 [[nodiscard]] std::string why_unfit_here(const KernelTable& table);
 /// Null, if the rules have no effect in this build.
 [[nodiscard]] std::unique_ptr<KernelTuner> make_kernel_tuner(const KernelRules& rules);
+
+/// As Vendor::image_channels(), of this build's vendor.
+[[nodiscard]] std::int64_t image_channels_here(const ConvShape& first, DType type);
 
 /// Describes how make_default_backend()'s kernels compute with `type`: "bfloat16: stored in 16
 /// bits, multiplied in float32: this processor has no 16-bit products".

@@ -72,6 +72,16 @@ namespace millrace::ops {
                                                            std::int64_t merged, DType type,
                                                            std::unique_ptr<LinearOp> wide);
 
+// ---- padded channels
+
+/// The convolution of padded pixels without padding: as many channels as they have in memory.
+[[nodiscard]] ConvShape padded_shape(const ConvShape& shape);
+/// Computes a convolution whose pixels are padded by `wide`, which is prepared for
+/// padded_shape(shape). The wide kernel has zeros for the channels of the padding, whose gradient
+/// is left out. For images only: there is no backward input, no group and no bias.
+[[nodiscard]] std::unique_ptr<LinearOp> make_padded_channels(const ConvShape& shape, DType type,
+                                                             std::unique_ptr<LinearOp> wide);
+
 // ---- backward input as a forward pass (turned.cpp)
 
 /// Whether this applies to `shape`: stride 1, one group, no dilation, padding smaller than the

@@ -71,6 +71,7 @@ template <class T, class Source>
 struct Prepare {
   Source source;
   Shape image;
+  std::int64_t stored;  ///< channels of a pixel of y
   T* y;
   const ImageMixing* mixing;
 
@@ -83,18 +84,20 @@ struct Prepare {
     const auto other = source.row(mixing[n].partner, row);
     for (std::int64_t x = begin; x < end; ++x)
       for (std::int64_t c = 0; c < image.c; ++c)
-        out[x * image.c + c] = store_as<T>(share * own.at(x, c) + rest * other.at(x, c));
+        out[x * stored + c] = store_as<T>(share * own.at(x, c) + rest * other.at(x, c));
   }
 
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
     const std::int64_t n = i / image.h;
     const std::int64_t row = i % image.h;
-    T* const out = y + i * image.w * image.c;
+    T* const out = y + i * image.w * stored;
+    if (stored > image.c)
+      for (std::int64_t k = 0; k < image.w * stored; ++k) out[k] = T{};
     if (mixing == nullptr) {
       const auto own = source.row(n, row);
       for (std::int64_t x = 0; x < image.w; ++x)
         for (std::int64_t c = 0; c < image.c; ++c)
-          out[x * image.c + c] = store_exact<T>(own.at(x, c));
+          out[x * stored + c] = store_exact<T>(own.at(x, c));
       return;
     }
     const ImageMixing& m = mixing[n];
@@ -115,6 +118,7 @@ template <class T, class Source>
 struct PreparePieces {
   Source source;
   Shape image;
+  std::int64_t stored;  ///< channels of a pixel of y
   T* y;
   const ImageMixing* mixing;
   std::int64_t pieces;  ///< of a row
@@ -130,6 +134,7 @@ struct PreparePieces {
   }
   KOKKOS_INLINE_FUNCTION T value(std::int64_t n, std::int64_t row, std::int32_t column,
                                  std::int32_t channel) const {
+    if (channel >= image.c) return T{};
     if (mixing == nullptr) return store_exact<T>(source.row(n, row).at(column, channel));
     const PixelBox& box = mixing[n].box;
     const bool pasted =
@@ -139,10 +144,10 @@ struct PreparePieces {
 
   template <int W>
   KOKKOS_INLINE_FUNCTION void run(std::int64_t n, std::int64_t row, std::int32_t first) const {
-    const auto channels = static_cast<std::int32_t>(image.c);
+    const auto channels = static_cast<std::int32_t>(stored);
     std::int32_t column = first / channels;
     std::int32_t channel = first % channels;
-    LanesOut<W, T> out(y + (n * image.h + row) * image.w * image.c + first);
+    LanesOut<W, T> out(y + (n * image.h + row) * image.w * stored + first);
     for (int j = 0; j < W; ++j) {
       out.set(j, value(n, row, column, channel));
       if (++channel < channels) continue;
@@ -156,7 +161,7 @@ struct PreparePieces {
     const Quotient row = divide(piece.quotient, image.h);
     const auto first = static_cast<std::int32_t>(piece.remainder) * kPieceOfRow;
     if (packs) return run<kPieceOfRow>(row.quotient, row.remainder, first);
-    const auto length = static_cast<std::int32_t>(image.w * image.c);
+    const auto length = static_cast<std::int32_t>(image.w * stored);
     const std::int32_t last = first + kPieceOfRow < length ? first + kPieceOfRow : length;
     for (std::int32_t k = first; k < last; ++k) run<1>(row.quotient, row.remainder, k);
   }
@@ -166,16 +171,17 @@ template <class T, class Source>
 void prepare(const ExecutionSpace& space, const PrepareImagesShape& shape, T* y,
              const Source& source, const ImageMixing* mixing) {
   const Shape& image = shape.image;
+  const std::int64_t stored = shape.channels_in_memory();
   if constexpr (device::kOnCores) {
     parallel("prepare images", space, shape.batch * image.h,
-             Prepare<T, Source>{source, image, y, mixing});
+             Prepare<T, Source>{source, image, stored, y, mixing});
   } else {
-    const std::int64_t length = image.w * image.c;
+    const std::int64_t length = image.w * stored;
     MILLRACE_ASSERT(length <= std::numeric_limits<std::int32_t>::max() - kPieceOfRow);
     const std::int64_t pieces = (length + kPieceOfRow - 1) / kPieceOfRow;
     const bool packs = length % kPieceOfRow == 0 && are_aligned(y);
     parallel("prepare images", space, shape.batch * image.h * pieces,
-             PreparePieces<T, Source>{source, image, y, mixing, pieces, packs});
+             PreparePieces<T, Source>{source, image, stored, y, mixing, pieces, packs});
   }
 }
 

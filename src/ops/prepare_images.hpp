@@ -17,6 +17,12 @@ namespace millrace::ops {
 struct PrepareImagesShape {
   std::int64_t batch = 0;
   Shape image;
+  /// Channels of a pixel of y, where those behind the image's own are zeros; 0: its own.
+  std::int64_t padded_channels = 0;
+
+  [[nodiscard]] std::int64_t channels_in_memory() const {
+    return padded_channels > 0 ? padded_channels : image.c;
+  }
 };
 
 /// y = normalized `bytes` (NHWC) with one PixelScaling per image, then mixed unless `mixing` is

@@ -109,6 +109,12 @@ class Vendor {
   /// were not measured, and the vendor's are used.
   [[nodiscard]] virtual std::optional<MeasuredLevel> level() const { return {}; }
 
+  /// Channels that a pixel of a network's images should have in memory, filled up with zeros, if
+  /// this is the convolution that reads them.
+  [[nodiscard]] virtual std::int64_t image_channels(const ConvShape& first, DType) const {
+    return first.window.in.c;
+  }
+
   /// Claims passes of an op; others of `passes` run on our kernels. `cap` limits scratch bytes.
   /// Errors: Internal, for a shape that the library rejects.
   [[nodiscard]] virtual LinearClaim claim(const ConvShape& shape, DType type, Passes passes,

@@ -11,12 +11,16 @@
 #include "ops/backend.hpp"
 #include "partition/cuts.hpp"
 #include "pipeline/messages.hpp"
+#include "pipeline/op_shapes.hpp"
 
 namespace millrace::train {
 
 models::Graph network_of(const TrainConfig& config) {
   models::Graph graph = models::build_model(config.model);
   models::train_only(graph, config.trained_filters);
+  pipeline::pad_images(graph, config.batch_size, [&](const ops::ConvShape& first) {
+    return ops::image_channels_here(first, config.precision.activations);
+  });
   return graph;
 }
 

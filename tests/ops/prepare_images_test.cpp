@@ -121,12 +121,45 @@ class PrepareImages : public testing::Test {
 using StorageTypes = testing::Types<float, bfloat16, float16>;
 TYPED_TEST_SUITE(PrepareImages, StorageTypes);
 
+/// Pixels of `channels` channels, with zeros behind those of the images.
+Values padded(const Values& images, std::int64_t channels) {
+  Values all(images.size() / 3 * static_cast<std::size_t>(channels), 0.0);
+  for (std::size_t i = 0; i < images.size(); ++i)
+    all[i / 3 * static_cast<std::size_t>(channels) + i % 3] = images[i];
+  return all;
+}
+
 Values some_bytes() {
   const RandomStream stream(4, RandomPurpose::SyntheticData);
   Values bytes(static_cast<std::size_t>(kBatch * kImage.elements()));
   for (std::size_t i = 0; i < bytes.size(); ++i)
     bytes[i] = static_cast<double>(stream.block(0, i)[0] & 255u);
   return bytes;
+}
+
+TYPED_TEST(PrepareImages, PaddingIsZerosBehindTheChannels) {
+  using T = TypeParam;
+  const device::ExecutionSpace space;
+  const Values bytes = some_bytes();
+  DeviceValues<std::uint8_t> x(bytes);
+  const DeviceRecords<PixelScaling> scales(some_scaling());
+  for (const std::int64_t channels : {4, 8})
+    for (const bool mixes : {false, true}) {
+      const std::vector<ImageMixing> mixing = mixes ? mixing_of_four() : std::vector<ImageMixing>{};
+      const DeviceRecords<ImageMixing> records(mixing);
+      const PrepareImagesShape shape{kBatch, kImage, channels};
+      // What was there before must not stay.
+      const Values before(static_cast<std::size_t>(kBatch * kImage.pixels() * channels), 7.0);
+      DeviceValues<T> y(before);
+      prepare_bytes(space, shape, y.data(), x.data(), scales.data(), records.data());
+      device::fence(space);
+      EXPECT_EQ(y.values(), padded(this->prepare(bytes, some_scaling(), mixing), channels));
+      const Values floats = random_as<T>(kBatch * kImage.elements(), 1, -3.0, 3.0);
+      DeviceValues<T> from(floats), to(before);
+      prepare_floats<T, T>(space, shape, to.data(), from.data(), records.data());
+      device::fence(space);
+      EXPECT_EQ(to.values(), padded(this->mix(floats, mixing), channels));
+    }
 }
 
 TYPED_TEST(PrepareImages, MixingIsTheReference) {

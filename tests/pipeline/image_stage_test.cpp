@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A stage that mixes its images computes what it computes of images that the host has mixed.
+// A stage that mixes its images computes what it computes of images that the host has mixed, and
+// one whose vendor wants padded images computes what it computes of others.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <memory>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "io/mixing.hpp"
 #include "models/registry.hpp"
+#include "ops/linear_ops.hpp"
+#include "pipeline/op_shapes.hpp"
 #include "support/stage_chain.hpp"
 
 namespace millrace::pipeline {
@@ -88,6 +95,147 @@ TEST(ImageStageTest, TheNetworkReadsMixedImages) {
   const std::vector<float>& wanted = expected.gradients.at("b0/conv/kernel");
   const std::vector<float>& got = mixed.gradients.at("b0/conv/kernel");
   for (std::size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(got[i], wanted[i], 1e-6) << i;
+}
+
+/// Wants images of eight channels, and computes with plain loops, in which the zeros change no bit.
+class Eight final : public ops::Vendor {
+ public:
+  [[nodiscard]] const char* name() const override { return "eight"; }
+  [[nodiscard]] bool multiplies(DType) const override { return true; }
+  [[nodiscard]] std::int64_t image_channels(const ops::ConvShape& first, DType) const override {
+    EXPECT_EQ(first.window.in, kImage);
+    return 8;
+  }
+  [[nodiscard]] ops::LinearClaim claim(const ops::ConvShape& s, DType type, ops::Passes passes,
+                                       std::int64_t) const override {
+    input_channels.insert(s.window.in.c);
+    EXPECT_EQ(s.padded_channels, 0);
+    return {passes, ops::make_plain(s, type)};
+  }
+  [[nodiscard]] ops::LinearClaim claim(const ops::DenseShape& s, DType type, ops::Passes passes,
+                                       std::int64_t) const override {
+    return {passes, ops::make_plain(s, type)};
+  }
+  using Vendor::claim;
+
+  mutable std::set<std::int64_t> input_channels;
+};
+
+models::Graph small_network() {
+  models::ModelOptions model;
+  model.size = "8";
+  model.norm = models::NormKind::Group;
+  model.groups = 4;
+  model.image = kImage;
+  return models::build_model(model);
+}
+
+/// The states after two steps of two micro-batches each, with images as they are or as the vendor
+/// wants them.
+test::StepState trained(const models::Graph& graph, const StageOptions& options, bool padded,
+                        const io::Batch& batch, std::set<std::int64_t>* channels = nullptr) {
+  auto vendor = std::make_unique<Eight>();
+  const Eight& asked = *vendor;
+  ops::Backend backend(std::move(vendor), {}, ops::Choice::VendorOnly);
+  models::Graph network = graph;
+  if (padded)
+    pad_images(network, kBatch, [&](const ops::ConvShape& first) {
+      return backend.image_channels(first, options.type);
+    });
+  EXPECT_EQ(network.padded_channels, padded ? 8 : 0);
+  test::StageChain chain(network, {}, options, backend);
+  chain.use(batch);
+  test::StepState state = chain.plain_step(2);
+  if (channels != nullptr) *channels = asked.input_channels;
+  return state;
+}
+
+TEST(PaddedImagesTest, TrainToTheSameBits) {
+  const models::Graph graph = small_network();
+  const MicroBatch images = draw_batch();
+  for (const DType type : {DType::F32, DType::BF16, DType::F16})
+    for (const bool mixing : {false, true})
+      for (const Recompute recompute : {Recompute::None, Recompute::Stage}) {
+        StageOptions options;
+        options.batch = kBatch;
+        options.type = type;
+        options.images = DType::F32;
+        options.mixing = mixing;
+        options.recompute = recompute;
+        io::Batch batch = images.view();
+        if (!mixing) batch.mixing = {};
+        const test::StepState expected = trained(graph, options, false, batch);
+        std::set<std::int64_t> channels;
+        const test::StepState padded = trained(graph, options, true, batch, &channels);
+        EXPECT_EQ(padded.losses, expected.losses) << name_of(type) << mixing;
+        EXPECT_EQ(padded.gradients, expected.gradients) << name_of(type) << mixing;
+        EXPECT_EQ(padded.values, expected.values) << name_of(type) << mixing;
+        EXPECT_EQ(channels.count(8), 1u);
+        EXPECT_EQ(channels.count(3), 0u) << "the first convolution was not padded";
+      }
+}
+
+// Images that arrive as the network reads them, but for the padding, go through a buffer of their
+// own, too.
+TEST(PaddedImagesTest, AreMadeOfImagesThatNeedNothingElse) {
+  const models::Graph graph = small_network();
+  StageOptions options;
+  options.batch = kBatch;
+  MicroBatch images = draw_batch();
+  images.mixing.clear();
+  EXPECT_EQ(trained(graph, options, true, images.view()).losses,
+            trained(graph, options, false, images.view()).losses);
+  models::Graph padded = graph;
+  padded.padded_channels = 8;
+  const auto prepared = [&](const models::Graph& network) {
+    const StageProgram program = compile(network, whole(network), options);
+    return std::ranges::count_if(program.phase(Phase::Forward), [&](const Call& call) {
+      if (call.kind != KernelKind::PrepareImages) return false;
+      EXPECT_EQ(program.buffer(call.at(Role::X)).bytes, kBatch * kImage.elements() * 4);
+      EXPECT_EQ(program.buffer(call.at(Role::Y)).bytes, kBatch * kImage.pixels() * 8 * 4);
+      return true;
+    });
+  };
+  EXPECT_EQ(prepared(graph), 0);
+  EXPECT_EQ(prepared(padded), 1);
+}
+
+// Our own kernels add in tiles, in which zeros move the ends: the results agree to rounding.
+TEST(PaddedImagesTest, AgreeToRoundingOnOurTiles) {
+  const models::Graph graph = small_network();
+  models::Graph padded = graph;
+  padded.padded_channels = 8;
+  StageOptions options;
+  options.batch = kBatch;
+  MicroBatch images = draw_batch();
+  images.mixing.clear();
+  const auto step_of = [&](const models::Graph& network) {
+    ops::Backend own;
+    test::StageChain chain(network, {}, options, own);
+    chain.use(images.view());
+    return chain.plain_step(1);
+  };
+  const test::StepState expected = step_of(graph);
+  const test::StepState got = step_of(padded);
+  EXPECT_NEAR(got.losses[0], expected.losses[0], 1e-5);
+  const std::vector<float>& wanted = expected.gradients.at("b0/conv/kernel");
+  const std::vector<float>& kernel = got.gradients.at("b0/conv/kernel");
+  ASSERT_EQ(kernel.size(), wanted.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(kernel[i], wanted[i], 1e-6) << i;
+}
+
+TEST(PaddedImagesTest, OnlyAConvolutionThatAloneReadsThemGetsThem) {
+  models::Graph graph = small_network();
+  pad_images(graph, kBatch, [](const ops::ConvShape& first) { return first.window.in.c; });
+  EXPECT_EQ(graph.padded_channels, 0);
+  pad_images(graph, kBatch, [](const ops::ConvShape&) { return 8; });
+  EXPECT_EQ(graph.padded_channels, 8);
+  const OpId first = graph.consumers(Graph::input()).front();
+  EXPECT_EQ(conv_shape(graph, first, kBatch).padded_channels, 8);
+  const OpId next{first.value + 1};
+  graph.ops.at(next.at()).inputs.push_back(Graph::input());
+  pad_images(graph, kBatch, [](const ops::ConvShape&) { return 8; });
+  EXPECT_EQ(graph.padded_channels, 0);
 }
 
 }  // namespace

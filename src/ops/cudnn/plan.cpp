@@ -116,6 +116,16 @@ std::optional<Descriptor> configuration_of(const Descriptor& engine, const Engin
 
 }  // namespace
 
+std::int64_t image_channels(const ConvShape& first, DType type) {
+  constexpr std::int64_t kFew = 3;  // fewer would be zeros for the most part
+  constexpr std::int64_t kWhole = 8;
+  constexpr std::int64_t kLarge = 64 * 64;
+  const std::int64_t own = first.window.in.c;
+  const bool padded =
+      type != DType::F32 && own >= kFew && own < kWhole && first.window.in.pixels() >= kLarge;
+  return padded && first.groups == 1 && !first.bias ? kWhole : own;
+}
+
 std::optional<Plan> find_plan(const Descriptor& device, const PassShape& pass,
                               const PlanRules& rules) {
   std::optional<Plan> least;

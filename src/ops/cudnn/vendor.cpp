@@ -33,6 +33,10 @@ class CudnnVendor final : public Vendor {
   [[nodiscard]] const char* name() const override { return "cudnn"; }
   [[nodiscard]] bool multiplies(DType) const override { return true; }
 
+  [[nodiscard]] std::int64_t image_channels(const ConvShape& first, DType type) const override {
+    return cudnn::image_channels(first, type);
+  }
+
   [[nodiscard]] LinearClaim claim(const ConvShape& s, DType type, Passes passes,
                                   std::int64_t cap) const override {
     if (is_ours(s)) return {};
