@@ -148,6 +148,40 @@ if(millrace_cudnn_found)
   target_link_libraries(cudnn INTERFACE ${CUDNN_LIBRARY})
 endif()
 
+# NCCL carries messages between GPUs. On the fake device, a library for tests stands in for it
+# (tests/support/nccl), if this build has tests.
+set(millrace_use_nccl OFF)
+if(MILLRACE_FAKE_DEVICE)
+  set(millrace_use_nccl ${MILLRACE_TESTS})
+elseif(Kokkos_DEVICES MATCHES "CUDA")
+  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT}/lib)
+  if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
+    file(STRINGS ${NCCL_INCLUDE_DIR}/nccl.h millrace_nccl_version
+      REGEX "define NCCL_(MAJOR|MINOR|PATCH) ")
+    string(REGEX REPLACE "[^0-9;]" "" NCCL_VERSION "${millrace_nccl_version}")
+    list(JOIN NCCL_VERSION "." NCCL_VERSION)
+    # The first whose communicators can be told how many multiprocessors to use.
+    if(NCCL_VERSION VERSION_GREATER_EQUAL 2.17)
+      set(millrace_use_nccl ON)
+    endif()
+  endif()
+endif()
+option(MILLRACE_NCCL "Messages between ranks by NCCL (NVIDIA GPUs only)" ${millrace_use_nccl})
+if(MILLRACE_NCCL AND NOT millrace_use_nccl)
+  if(Kokkos_DEVICES MATCHES "CUDA")
+    message(FATAL_ERROR "NCCL 2.17 or newer was not found: set NCCL_INCLUDE_DIR and NCCL_LIBRARY, "
+      "or MILLRACE_NCCL=OFF")
+  endif()
+  message(FATAL_ERROR "MILLRACE_NCCL is ON, but Kokkos in ${Kokkos_DIR} computes on "
+    "${Kokkos_DEVICES}: set MILLRACE_NCCL=OFF, or Kokkos_ROOT to a Kokkos for CUDA")
+endif()
+if(MILLRACE_NCCL AND NOT MILLRACE_FAKE_DEVICE)
+  add_library(nccl INTERFACE)
+  target_include_directories(nccl SYSTEM INTERFACE ${NCCL_INCLUDE_DIR} ${CUDAToolkit_INCLUDE_DIRS})
+  target_link_libraries(nccl INTERFACE ${NCCL_LIBRARY})
+endif()
+
 # protobuf 3.12 .. 21: CMake's own module. Later versions: their package, which also finds abseil.
 find_package(Protobuf CONFIG QUIET)
 if(NOT Protobuf_FOUND)

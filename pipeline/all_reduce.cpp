@@ -84,6 +84,11 @@ std::int32_t AllGather::awaited() const {
   return -1;
 }
 
+void AllGather::wait() {
+  for (const Message& message : messages_)
+    if (!transport_->done(message.number)) return transport_->wait(message.number);
+}
+
 AllReduce::AllReduce(const Borders& borders, std::int64_t gathered_from, std::int32_t own)
     : borders_(borders),
       replicas_(replicas_of(borders)),

@@ -39,6 +39,8 @@ class AllGather {
   [[nodiscard]] bool done() const;
   /// A replica that has not sent its part or not received ours.
   [[nodiscard]] std::int32_t awaited() const;
+  /// Waits for this replica, as Transport::wait().
+  void wait();
 
  private:
   struct Message {

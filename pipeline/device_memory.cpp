@@ -21,12 +21,35 @@ class QueueMark final : public comm::Mark {
   device::Event event;
 };
 
+device::Event& event_of(comm::Mark& mark) { return static_cast<QueueMark&>(mark).event; }
+const device::Event& event_of(const comm::Mark& mark) {
+  return static_cast<const QueueMark&>(mark).event;
+}
+
+class LibraryMessages final : public comm::MessageQueue {
+ public:
+  void wait_for(const comm::Mark& mark) override { queue_.wait_for(event_of(mark)); }
+  void mark(comm::Mark& mark) override { queue_.mark(event_of(mark)); }
+  [[nodiscard]] void* handle() const override { return queue_.handle(); }
+
+ private:
+  device::LibraryQueue queue_;
+};
+
 class Queues final : public comm::DeviceQueues {
  public:
+  [[nodiscard]] std::string place() override { return device::device_place(); }
   [[nodiscard]] std::unique_ptr<comm::Mark> make_mark() override {
     // Not before there are messages: the device may not be ready before.
     if (!copies_) copies_ = std::make_unique<Copies>();
     return std::make_unique<QueueMark>();
+  }
+  [[nodiscard]] std::unique_ptr<comm::MessageQueue> make_message_queue() override {
+    return std::make_unique<LibraryMessages>();
+  }
+  [[nodiscard]] std::shared_ptr<std::byte> device_buffer(std::size_t bytes) override {
+    const auto arena = std::make_shared<device::Arena>(static_cast<std::int64_t>(bytes));
+    return {arena, arena->at(0)};
   }
   [[nodiscard]] std::shared_ptr<std::byte> host_buffer(std::size_t bytes) override {
     return device::host_buffer(bytes);
@@ -45,11 +68,6 @@ class Queues final : public comm::DeviceQueues {
   }
 
  private:
-  static device::Event& event_of(comm::Mark& mark) { return static_cast<QueueMark&>(mark).event; }
-  static const device::Event& event_of(const comm::Mark& mark) {
-    return static_cast<const QueueMark&>(mark).event;
-  }
-
   /// Two, because devices copy both ways at once, and no way waits for the other's marks.
   struct Copies {
     device::CopyQueue to_host;

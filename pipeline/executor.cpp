@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "pipeline/message_order.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -105,6 +106,8 @@ std::int64_t Executor::message_bytes() const {
 
 void Executor::bind(std::byte* memory, comm::Transport& transport, const comm::World& world) {
   places_ = places_of(runs_, micro_batches_);
+  transport_ = &transport;
+  transport_run_ = transport.add_run(message_order(*plan_, all_messages_));
   for (StageMessages& messages : messages_) messages.bind(transport);
   const int first_tag = plan_->ranks.replicas * static_cast<int>(all_messages_.size());
   update_.bind(memory, transport, world, first_tag);
@@ -150,6 +153,7 @@ void Executor::run(const device::ExecutionSpace& space, const StepSettings& sett
   recording_.begin_step();
   spans_.begin_step();
   update_.begin_step(space);
+  transport_->begin_run(transport_run_);
   for (std::size_t u = 0; u < runs_.size(); ++u) {
     recording_.enter(packing_entry_[u]);
     {

@@ -133,6 +133,8 @@ class Executor {
   std::vector<std::int32_t> held_;            ///< micro-batches in the stash, by unit
   std::vector<std::int32_t> measured_stash_;  ///< the most of them in this step
   std::vector<MicroBatchMetrics> metrics_;
+  comm::Transport* transport_ = nullptr;
+  int transport_run_ = 0;
   const device::ExecutionSpace* space_ = nullptr;
   bool skipped_ = false;
 };

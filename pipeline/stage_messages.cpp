@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "device/queues.hpp"
+#include "pipeline/message_order.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -36,7 +37,7 @@ StageMessages::StageMessages(std::span<const StageRun> runs, std::size_t unit,
     port.here = buffer_of(input ? program.inputs : program.outputs, m);
     port.in_stash = run_->program->region(port.here) != Region::Outbox;
     port.peer = sends ? m.to : m.from;
-    port.tag = static_cast<int>(static_cast<std::size_t>(replica) * all.size() + i);
+    port.tag = message_tag(replica, i, all.size());
     if (plan.schedule.device(m.from) == plan.schedule.device(m.to)) {
       port.other = &runs[find_run(runs, replica, port.peer)];
       const StageProgram& other = port.other->program->program();

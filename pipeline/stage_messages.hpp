@@ -29,7 +29,7 @@ class StageMessages {
   /// outlive this.
   StageMessages(std::span<const StageRun> runs, std::size_t unit, const PipelinePlan& plan,
                 std::span<const Message> all, Recording& recording);
-  /// Prepares the messages. The tag of message number i of replica r is r x (their number) + i.
+  /// Prepares the messages. Their tags are those of message_tag().
   void bind(comm::Transport& transport);
 
   /// Bytes of the messages to and from other processes.

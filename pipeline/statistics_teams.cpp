@@ -76,8 +76,8 @@ void StatisticsTeams::start(const LocalEntry& entry, std::size_t part) {
 }
 
 void StatisticsTeams::await(const LocalEntry& entry, std::size_t part, Recording& recording,
-                            WeightUpdate& sums) const {
-  const AllGather& exchange =
+                            WeightUpdate& sums) {
+  AllGather& exchange =
       exchanges_[entry.unit][index(exchanging_phase(entry.action.kind).value())][part];
   const std::int32_t span = runs_[entry.unit].span;
   const std::int32_t first = entry.replica / span * span;
@@ -85,8 +85,12 @@ void StatisticsTeams::await(const LocalEntry& entry, std::size_t part, Recording
   comm::Patience patience = transport_->patience();
   for (std::int32_t member = exchange.awaited(); member >= 0; member = exchange.awaited()) {
     recording.await_member(first + member);
-    if (sums.adding()) sums.advance();
-    patience.pause();
+    if (sums.adding()) {
+      sums.advance();
+      patience.pause();
+    } else {
+      exchange.wait();
+    }
   }
   recording.await_member(Recording::kNobody);
 }

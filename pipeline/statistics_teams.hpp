@@ -38,7 +38,7 @@ class StatisticsTeams {
   /// Waits until the entry's replica has the sums of its group, and the group has its sums.
   /// Meanwhile `sums` advance.
   void await(const LocalEntry& entry, std::size_t part, Recording& recording,
-             WeightUpdate& sums) const;
+             WeightUpdate& sums);
 
  private:
   const PipelinePlan* plan_;

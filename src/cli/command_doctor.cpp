@@ -6,6 +6,7 @@
 #include "cli/commands.hpp"
 #include "cli/launch.hpp"
 #include "cli/prepare.hpp"
+#include "comm/route.hpp"
 #include "comm/world.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
@@ -24,6 +25,9 @@ int doctor(const Invocation& invocation, const comm::World& world) {
                            .value_or(std::max(1, machine.cores / std::max(1, world.local_size()))));
   pin_rank(world, threads);
   const device::Environment environment(threads);
+  const bool on_cores = device::computes_on_cores() && !device::kFakeDevice;
+  const std::vector<std::string> routes =
+      comm::describe_routes(world, pipeline::device_memory(), on_cores);
   const std::vector<std::string> map = world.gather(fmt::format(
       "{}, local rank {} of {}, {} threads on cores {}", comm::host_name(), world.local_rank(),
       world.local_size(), threads, join(device::core_numbers(), " ")));
@@ -35,9 +39,7 @@ int doctor(const Invocation& invocation, const comm::World& world) {
              ops::describe_products(DType::F16));
   fmt::print("MPI        {}\n", comm::library_version());
   fmt::print("launcher   {}\n", launch_command(1, {}, {}).front());
-  fmt::print("messages   {}\n", pipeline::stages_messages()
-                                    ? "from device to device through page-locked host memory"
-                                    : "from device to device by MPI");
+  fmt::print("messages   {}\n", join(routes, "\n           "));
   fmt::print("cores      {}\n", machine.cores);
   fmt::print("memory     {} free\n", human_bytes(train::available_bytes()));
   for (std::size_t r = 0; r < map.size(); ++r) fmt::print("rank {:<5} {}\n", r, map[r]);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 namespace millrace::comm {
 
@@ -21,11 +22,28 @@ class Mark {
   virtual void delay_kernels() = 0;
 };
 
+/// A queue of a device beside its kernels, which a library fills with messages.
+class MessageQueue {
+ public:
+  virtual ~MessageQueue() = default;
+  /// What is put in from now on waits until the device has passed the point.
+  virtual void wait_for(const Mark& mark) = 0;
+  /// Marks the point behind everything that is in the queue so far.
+  virtual void mark(Mark& mark) = 0;
+  /// What the library knows it by.
+  [[nodiscard]] virtual void* handle() const = 0;
+};
+
 /// A device whose kernels wait in a queue, so that a message must take its place among them.
 class DeviceQueues {
  public:
   virtual ~DeviceQueues() = default;
+  /// Which device of its machine it is; "" if nobody knows.
+  [[nodiscard]] virtual std::string place() = 0;
   [[nodiscard]] virtual std::unique_ptr<Mark> make_mark() = 0;
+  [[nodiscard]] virtual std::unique_ptr<MessageQueue> make_message_queue() = 0;
+  /// Memory of the device.
+  [[nodiscard]] virtual std::shared_ptr<std::byte> device_buffer(std::size_t bytes) = 0;
   /// Host memory from and to which the device copies fast.
   [[nodiscard]] virtual std::shared_ptr<std::byte> host_buffer(std::size_t bytes) = 0;
   /// Copies beside kernels, once `after` is reached, and marks the end of the copy with `done`.
@@ -43,8 +61,8 @@ struct DeviceMemory {
   CopyBytes copy_within = nullptr;
   /// Null where kernels are done when their launch returns, as on cores.
   std::shared_ptr<DeviceQueues> queues = nullptr;
-  /// Whether messages between ranks go through buffers of the host, one for each message, because
-  /// MPI cannot read and write the memory itself. Needs queues.
+  /// Whether messages by MPI go through buffers of the host, one for each message, because MPI
+  /// cannot read and write the memory itself. Needs queues.
   bool is_staged = false;
 };
 

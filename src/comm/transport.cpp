@@ -3,6 +3,7 @@
 
 #include "comm/local_messages.hpp"
 #include "comm/rank_messages.hpp"
+#include "comm/route.hpp"
 #include "core/error.hpp"
 
 namespace millrace::comm {
@@ -13,8 +14,16 @@ namespace {
 class RoutingTransport final : public Transport {
  public:
   RoutingTransport(const World& world, int rank, bool alone, const DeviceMemory& memory)
-      : world_(&world), rank_(rank), local_(memory.copy_within) {
-    if (world.size() > 1 && !alone) remote_ = make_mpi_messages(memory);
+      : world_(&world), rank_(rank), staged_(memory.is_staged), local_(memory.copy_within) {
+    if (world.size() == 1 || alone) return;
+    const bool by_nccl = route_between_ranks(world, memory).way == Way::Nccl;
+    staged_ = staged_ && !by_nccl;
+    remote_ = by_nccl ? make_nccl_messages(world, memory) : make_mpi_messages(memory);
+  }
+
+  int add_run(const MessageOrder& order) override { return remote_ ? remote_->add_run(order) : 0; }
+  void begin_run(int run) override {
+    if (remote_) remote_->begin_run(run);
   }
 
   int prepare_send(const std::byte* data, std::int64_t bytes, int rank, int tag) override {
@@ -42,6 +51,7 @@ class RoutingTransport final : public Transport {
   void flush() override {
     if (remote_) remote_->flush(patience());
   }
+  [[nodiscard]] bool is_staged() const override { return staged_; }
   [[nodiscard]] Patience patience() const override { return world_->patience(); }
 
  private:
@@ -58,6 +68,7 @@ class RoutingTransport final : public Transport {
 
   const World* world_;
   int rank_;
+  bool staged_;
   LocalMessages local_;
   std::unique_ptr<RankMessages> remote_;
 };

@@ -3,12 +3,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "comm/device_memory.hpp"
 #include "comm/world.hpp"
 
 namespace millrace::comm {
+
+/// By two different ranks, sender and receiver: the tags of the messages that the sender starts in
+/// one run of a schedule, in that order.
+using MessageOrder = std::map<std::pair<int, int>, std::vector<int>>;
 
 /// Point-to-point messages that are prepared once (memory, partner, tag) and sent many times.
 /// Between two ranks, messages with the same tag arrive in the order in which they were started. A
@@ -21,25 +28,35 @@ namespace millrace::comm {
 class Transport {
  public:
   virtual ~Transport() = default;
+  /// Announces runs of a schedule, before their messages are prepared, and returns their number.
+  /// `order` has the messages whose order the schedule fixes; those with other tags may be started
+  /// in any order. All ranks announce the same runs and begin them together.
+  [[nodiscard]] virtual int add_run(const MessageOrder& order) = 0;
+  virtual void begin_run(int run) = 0;
   /// prepare_send() and prepare_receive() return the number of the message for the calls below.
   [[nodiscard]] virtual int prepare_send(const std::byte* data, std::int64_t bytes, int rank,
                                          int tag) = 0;
   [[nodiscard]] virtual int prepare_receive(std::byte* data, std::int64_t bytes, int rank,
                                             int tag) = 0;
-  /// A message may be started again only after it is done.
+  /// A message may be started again only after it is done, or waited for.
   virtual void start(int message) = 0;
   /// Whether the memory of the message may be reused; also true before the first start.
   [[nodiscard]] virtual bool done(int message) = 0;
+  /// What is queued or done from now on comes after the message. Where a library has queues of its
+  /// own, kernels wait for it, and this process does not.
   virtual void wait(int message) = 0;
   /// Waits until every started message is on its way without this process: before a wait during
   /// which it asks for no message.
   virtual void flush() = 0;
+  /// Whether messages between ranks take host memory.
+  [[nodiscard]] virtual bool is_staged() const = 0;
   /// For a caller that looks again and again whether a message is done.
   [[nodiscard]] virtual Patience patience() const = 0;
 };
 
-/// Uses MPI between ranks and copies within a rank. `world` must outlive the transport. Errors:
-/// Internal, if this process waits for a message to itself that it has not sent.
+/// Copies within a rank, and goes the way of route_between_ranks() between ranks. `world` must
+/// outlive the transport. Collective where devices have queues. Errors: Internal, if this process
+/// waits for a message to itself that it has not sent.
 [[nodiscard]] std::unique_ptr<Transport> make_transport(const World& world,
                                                         const DeviceMemory& memory);
 /// The same for a process that plays the part of `rank` alone, as a rehearsal: messages to other

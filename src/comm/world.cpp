@@ -18,6 +18,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "comm/rank_messages.hpp"
 #include "core/clock.hpp"
 #include "core/error.hpp"
 
@@ -167,6 +168,7 @@ World::World() {
   check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
   peers_ = std::make_unique<Peers>();
+  if (size_ > 1) prepare_for_nccl();
   const RanksHere here(rank_);
   check(MPI_Comm_rank(here.comm(), &local_rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(here.comm(), &local_size_), "MPI_Comm_size");

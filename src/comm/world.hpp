@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// src/comm: communication between processes. MPI names appear in this folder only.
+// src/comm: communication between processes. Names of MPI and NCCL appear in this folder only.
 //
 // world      lifetime of MPI, rank and number of ranks, collective functions
 // patience   what a process does while it waits
 // transport  point-to-point messages with fixed partners and buffers (the all-reduce of gradients,
 //            built from them, is pipeline/all_reduce.hpp): local_messages within a rank,
-//            rank_messages between ranks
+//            rank_messages between ranks, by MPI or NCCL
+// route      which of the two
 //
 // A process that was not started by a launcher (mpirun, mpiexec, srun) forms a world of one rank
 // and never calls MPI, so that start-up stays fast and training in one process needs no working

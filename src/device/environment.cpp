@@ -253,6 +253,9 @@ std::string describe_kernels() {
       "; built without {}: convolutions run on our own kernels and are several times slower",
       computes_on_cores() ? "oneDNN" : "cuDNN");
 #endif
+#if defined(KOKKOS_ENABLE_CUDA) && !defined(MILLRACE_NCCL)
+  text += "; built without NCCL: messages between GPUs go through MPI";
+#endif
   return text;
 }
 

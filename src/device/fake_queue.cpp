@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/fake_queue.hpp"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "core/clock.hpp"
@@ -75,18 +79,38 @@ void Queue::push(const Kept& kept) {
 }
 
 void Queue::run_until(const Point* point) {
-  if (next_ == items_.size()) return;
+  while (!try_until(point)) std::this_thread::yield();
+}
+
+bool Queue::try_until(const Point* point) {
+  const auto is_there = [&] {
+    return point != nullptr ? point->queue == nullptr : next_ == items_.size();
+  };
+  if (running_) return is_there();  // a queue that this one waits for, waits for this one
   running_ = true;
-  while (next_ < items_.size() && (point == nullptr || point->queue != nullptr))
-    std::visit([this](const auto& item) { execute(item); }, items_[next_++]);
+  bool goes_on = true;
+  while (goes_on && next_ < items_.size() && !is_there()) {
+    goes_on = std::visit([this](const auto& item) { return execute(item); }, items_[next_]);
+    if (goes_on) ++next_;
+  }
   running_ = false;
-  if (next_ < items_.size()) return;
+  const bool there = is_there();
+  if (next_ < items_.size()) return there;
   items_.clear();
   functors_.clear();
   next_ = 0;
+  return there;
 }
 
-void Queue::execute(const Kernel& kernel) const {
+void Queue::settle_waits() {
+  for (std::size_t i = items_.size(); i > next_; --i) {
+    const Wait* const wait = std::get_if<Wait>(&items_[i - 1]);
+    if (wait == nullptr) return;
+    while (!execute(*wait)) std::this_thread::yield();
+  }
+}
+
+bool Queue::execute(const Kernel& kernel) const {
   const Access access;
   const ExecutionSpace space;
   const void* const functor = &functors_[kernel.functor];
@@ -95,18 +119,26 @@ void Queue::execute(const Kernel& kernel) const {
   else
     run_on_cores(kernel.work.label, space, kernel.work.n, kernel.work.run, functor);
   space.fence();
+  return true;
 }
 
-void Queue::execute(const Copy& copy) {
+bool Queue::execute(const Copy& copy) {
   const Access access;
   std::memcpy(copy.to, copy.from, static_cast<std::size_t>(copy.bytes));
+  return true;
 }
 
-void Queue::execute(const Mark& mark) { *mark.point = {.time = steady_nanoseconds()}; }
-
-void Queue::execute(const Wait& wait) {
-  if (wait.point->queue != nullptr) wait.point->queue->run_until(wait.point.get());
+bool Queue::execute(const Mark& mark) {
+  *mark.point = {.time = steady_nanoseconds()};
+  return true;
 }
+
+bool Queue::execute(const Wait& wait) {
+  Queue* const queue = wait.point->queue;
+  return queue == nullptr || queue->try_until(wait.point.get());
+}
+
+bool Queue::execute(const Message& message) { return message.work->finish(); }
 
 }  // namespace fake
 
@@ -132,8 +164,9 @@ void Event::mark(const ExecutionSpace&) {
 }
 
 bool Event::reached() const {
-  if (std::exchange(state_->asked, true)) wait();
-  return state_->point->queue == nullptr;
+  fake::Queue* const queue = state_->point->queue;
+  if (queue == nullptr) return true;
+  return std::exchange(state_->asked, true) && queue->try_until(state_->point.get());
 }
 
 void Event::wait() const {
@@ -183,5 +216,22 @@ void CopyQueue::mark(Event& event) {
   event.state().asked = false;
 }
 void CopyQueue::wait() { state_->queue.run(); }
+
+class LibraryQueue::State {
+ public:
+  fake::Queue queue;
+};
+
+LibraryQueue::LibraryQueue() : state_(std::make_unique<State>()) {}
+LibraryQueue::~LibraryQueue() { state_->queue.run(); }
+void LibraryQueue::wait_for(const Event& event) { state_->queue.wait_for(event.state().point); }
+void LibraryQueue::mark(Event& event) {
+  event.state().point = state_->queue.mark();
+  event.state().asked = false;
+}
+void* LibraryQueue::handle() const { return &state_->queue; }
+
+/// Every process has its own.
+std::string device_place() { return fmt::format("process {}", ::getpid()); }
 
 }  // namespace millrace::device

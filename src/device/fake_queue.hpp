@@ -31,6 +31,14 @@ struct Copy {
   std::int64_t bytes;
 };
 
+/// Work of a library in another thread or process, as a message is.
+class Elsewhere {
+ public:
+  virtual ~Elsewhere() = default;
+  /// Whether it is done; if so, brings its result. Not called again then.
+  [[nodiscard]] virtual bool finish() = 0;
+};
+
 class Queue;
 
 /// A point in a queue.
@@ -48,10 +56,14 @@ class Queue {
   /// Puts work at the end, with a copy of its functor.
   void push(const Work& work);
   void push(const Copy& copy) { add(copy); }
+  /// Work that has begun: all that the queue waits for must be done (see settle_waits).
+  void push(std::shared_ptr<Elsewhere> work) { add(Message{std::move(work)}); }
   /// Marks the end.
   [[nodiscard]] std::shared_ptr<Point> mark();
   /// What is put behind this runs after the point is reached.
   void wait_for(std::shared_ptr<Point> point) { add(Wait{std::move(point)}); }
+  /// Reaches the points that the end of the queue waits for, now.
+  void settle_waits();
   /// What was put in since then, which is taken out. It may hold kernels and copies only.
   class Kept;
   [[nodiscard]] std::size_t end() const { return items_.size(); }
@@ -61,6 +73,8 @@ class Queue {
   /// Runs everything, in order, or what lies before a point of this queue.
   void run() { run_until(nullptr); }
   void run_until(const Point* point);
+  /// The same as far as it goes without waiting for work elsewhere; whether it got to the end.
+  bool try_until(const Point* point);
 
  private:
   struct Kernel {
@@ -73,13 +87,18 @@ class Queue {
   struct Wait {
     std::shared_ptr<Point> point;
   };
-  using Item = std::variant<Kernel, Copy, Mark, Wait>;
+  struct Message {
+    std::shared_ptr<Elsewhere> work;
+  };
+  using Item = std::variant<Kernel, Copy, Mark, Wait, Message>;
 
   void add(Item item);
-  void execute(const Kernel& kernel) const;
-  static void execute(const Copy& copy);
-  static void execute(const Mark& mark);
-  static void execute(const Wait& wait);
+  /// Whether the item is done.
+  bool execute(const Kernel& kernel) const;
+  static bool execute(const Copy& copy);
+  static bool execute(const Mark& mark);
+  static bool execute(const Wait& wait);
+  static bool execute(const Message& message);
 
   bool running_ = false;
   std::vector<Item> items_;

@@ -60,4 +60,14 @@ void CopyQueue::to_host(std::byte* host, const std::byte* device, std::int64_t b
 void CopyQueue::mark(Event& event) { event.state().marked = steady_nanoseconds(); }
 void CopyQueue::wait() {}
 
+class LibraryQueue::State {};
+LibraryQueue::LibraryQueue() = default;
+LibraryQueue::~LibraryQueue() = default;
+void LibraryQueue::wait_for(const Event&) {}
+void LibraryQueue::mark(Event& event) { event.state().marked = steady_nanoseconds(); }
+// NOLINTNEXTLINE(readability-convert-member-functions-to-static): other devices have queues
+void* LibraryQueue::handle() const { return nullptr; }
+
+std::string device_place() { return ""; }
+
 }  // namespace millrace::device

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "device/parallel.hpp"
 
@@ -81,5 +82,33 @@ class CopyQueue {
  private:
   std::unique_ptr<State> state_;
 };
+
+/// A queue beside kernels that a library fills, with messages between devices. It is served before
+/// kernels where both could run.
+class LibraryQueue {
+ public:
+  LibraryQueue();
+  /// Waits.
+  ~LibraryQueue();
+  LibraryQueue(const LibraryQueue&) = delete;
+  LibraryQueue& operator=(const LibraryQueue&) = delete;
+
+  /// What is put in from now on waits for the event.
+  void wait_for(const Event& event);
+  /// Marks the point behind everything that is in the queue so far.
+  void mark(Event& event);
+  /// What the library of the device knows it by: on NVIDIA's GPUs a stream; null where there are no
+  /// queues.
+  [[nodiscard]] void* handle() const;
+
+  class State;
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+/// Which device of its machine this process uses: the place of a GPU on the bus. "" where devices
+/// have no queues.
+[[nodiscard]] std::string device_place();
 
 }  // namespace millrace::device

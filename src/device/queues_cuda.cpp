@@ -3,6 +3,7 @@
 // Queues and points on NVIDIA GPUs: streams and events.
 #include <cuda_runtime.h>
 
+#include <array>
 #include <utility>
 
 #include "core/error.hpp"
@@ -110,5 +111,42 @@ void CopyQueue::to_host(std::byte* host, const std::byte* device, std::int64_t b
 }
 void CopyQueue::mark(Event& event) { event.state().mark(state_->stream); }
 void CopyQueue::wait() { check(cudaStreamSynchronize(state_->stream), "cudaStreamSynchronize"); }
+
+class LibraryQueue::State {
+ public:
+  State() {
+    int lowest = 0;
+    int highest = 0;
+    check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
+    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, highest),
+          "cudaStreamCreateWithPriority");
+  }
+  ~State() {
+    (void)cudaStreamSynchronize(stream);
+    (void)cudaStreamDestroy(stream);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  cudaStream_t stream = nullptr;
+};
+
+LibraryQueue::LibraryQueue() : state_(std::make_unique<State>()) {}
+LibraryQueue::~LibraryQueue() = default;
+void LibraryQueue::wait_for(const Event& event) {
+  if (!event.state().marked) return;
+  check(cudaStreamWaitEvent(state_->stream, event.state().event, 0), "cudaStreamWaitEvent");
+}
+void LibraryQueue::mark(Event& event) { event.state().mark(state_->stream); }
+void* LibraryQueue::handle() const { return state_->stream; }
+
+std::string device_place() {
+  int device = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  std::array<char, 32> place = {};
+  check(cudaDeviceGetPCIBusId(place.data(), static_cast<int>(place.size()), device),
+        "cudaDeviceGetPCIBusId");
+  return place.data();
+}
 
 }  // namespace millrace::device

@@ -204,7 +204,7 @@ std::vector<partition::DeviceMemory> Session::device_memory() const {
 }
 
 std::int64_t Session::staging_bytes() const {
-  if (!pipeline::stages_messages()) return 0;
+  if (!transport_->is_staged()) return 0;
   std::int64_t bytes = training_ ? training_->message_bytes() : 0;
   for (const Group& group : groups_) bytes += group.executor->message_bytes();
   return bytes;

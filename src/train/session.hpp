@@ -157,7 +157,6 @@ class Session {
   int rank_;
   models::Graph graph_;
   std::map<std::int32_t, std::unique_ptr<ops::Backend>> backends_;  ///< by stage
-  std::unique_ptr<comm::Transport> transport_;
   std::vector<std::unique_ptr<pipeline::Stage>> stages_;
   std::vector<pipeline::LocalStage> units_;  ///< those stages
   std::unique_ptr<pipeline::Executor> training_;
@@ -165,6 +164,7 @@ class Session {
   std::optional<StageTensors> tensors_;
   std::optional<Feeder> feeder_;
   std::unique_ptr<device::Arena> arena_;
+  std::unique_ptr<comm::Transport> transport_;  ///< its messages end before their memory
   ScalingState scaling_;
   bool inferred_ = false;     ///< the weights are packed for inference
   std::vector<double> sums_;  ///< metrics and stand-ins, to be summed over ranks

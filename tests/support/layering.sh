@@ -95,6 +95,7 @@ only_in 'io/weights/archive\.cpp' '<zip\.h>|\bzip_[a-z_]+ *\('
 only_in 'io/tools/|src/cli/command_data(_convert)?\.cpp' '^ *# *include "io/tools/'
 only_in 'src/ops/onednn/|src/device/' '\bdnnl\b|\bdnnl_|dnnl\.hpp'
 only_in 'src/ops/cudnn/|src/device/' '<cu(da|dnn|blas)|\bcu(da|dnn|blas)[A-Z]|\bCU(DNN|BLAS)_'
+only_in 'src/comm/' '<nccl\.h>|\bnccl[A-Z]'
 only_in 'src/device/' '<(hip|sycl)/|\bhip[A-Z]|\bsycl::'
 only_in 'src/(device|ops|train)/|pipeline/' '<Kokkos_|\bKokkos::|\bKOKKOS_'
 
