@@ -37,8 +37,7 @@ class StatisticsTeams {
   void start(const LocalEntry& entry, std::size_t part);
   /// Waits until the entry's replica has the sums of its group, and the group has its sums.
   /// Meanwhile `sums` advance.
-  void await(const LocalEntry& entry, std::size_t part, Recording& recording,
-             WeightUpdate& sums);
+  void await(const LocalEntry& entry, std::size_t part, Recording& recording, WeightUpdate& sums);
 
  private:
   const PipelinePlan* plan_;

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "comm/transport.hpp"
@@ -63,6 +65,12 @@ class SlowMark final : public Mark {
 class SlowQueues final : public DeviceQueues {
  public:
   explicit SlowQueues(SlowDevice& device) : device_(device) {}
+  /// Nobody knows, so that messages go by MPI.
+  [[nodiscard]] std::string place() override { return ""; }
+  [[nodiscard]] std::unique_ptr<MessageQueue> make_message_queue() override { return nullptr; }
+  [[nodiscard]] std::shared_ptr<std::byte> device_buffer(std::size_t bytes) override {
+    return host_buffer(bytes);
+  }
   [[nodiscard]] std::unique_ptr<Mark> make_mark() override {
     return std::make_unique<SlowMark>(device_);
   }

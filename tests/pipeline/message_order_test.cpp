@@ -188,8 +188,8 @@ class Replay {
       EXPECT_EQ(own.orders, ranks.front()->transport.orders);
       EXPECT_EQ(own.begun, ranks.front()->transport.begun);
     }
-    order_ = ranks.front()->transport.orders[static_cast<std::size_t>(
-        ranks.front()->transport.begun)];
+    order_ =
+        ranks.front()->transport.orders[static_cast<std::size_t>(ranks.front()->transport.begun)];
     at_.resize(ranks.size());
   }
 
@@ -264,9 +264,9 @@ class Replay {
   }
   void issue_in_turn(Link& link, const std::vector<int>& order) const {
     for (; link.issued < order.size(); ++link.issued) {
-      const auto next =
-          std::find_if(link.posted.begin(), link.posted.end(),
-                       [&](const End& end) { return message(end).tag == order[link.issued]; });
+      const auto next = std::find_if(link.posted.begin(), link.posted.end(), [&](const End& end) {
+        return message(end).tag == order[link.issued];
+      });
       if (next == link.posted.end()) return;
       link.receives.push_back(*next);
       link.posted.erase(next);
@@ -343,8 +343,7 @@ TEST_P(MessageOrderTest, EndsOfAllLinksAgreeAndNoneWaitsForEver) {
     const PipelinePlan evaluation = forward_plan(graph, plan, 5);
     std::vector<std::unique_ptr<Rank>> ranks;
     for (int r = 0; r < layout.ranks; ++r)
-      ranks.push_back(
-          std::make_unique<Rank>(graph, plan, evaluation, r, layout.sharded, *backend));
+      ranks.push_back(std::make_unique<Rank>(graph, plan, evaluation, r, layout.sharded, *backend));
     for (int repeat = 0; repeat < 2; ++repeat) {
       for (const auto& rank : ranks) rank->train();
       EXPECT_GE(Replay(ranks).run(), 6);
