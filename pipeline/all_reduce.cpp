@@ -123,9 +123,7 @@ void AllReduce::bind(std::span<float> array, std::byte* scratch, const Peers& pe
         reinterpret_cast<const std::byte*>(array.data() + first),
         (borders_[at(r) + 1] - first) * kFloat, rank, tag(peers, replicas_, own_, r)));
   }
-  Peers behind = peers;
-  behind.first_tag += replicas_ * replicas_;
-  gather_.bind(reinterpret_cast<std::byte*>(array.data()), kFloat, behind);
+  gather_.bind(reinterpret_cast<std::byte*>(array.data()), kFloat, peers);
 }
 
 void AllReduce::start() {

@@ -71,9 +71,8 @@ class AllReduce {
   [[nodiscard]] std::int64_t bytes() const;
   /// Bytes of the messages to and from other processes; `rank_of` is by replica.
   [[nodiscard]] std::int64_t message_bytes(std::span<const int> rank_of) const;
-  /// The messages use tags [first_tag, first_tag + tags(replicas)).
+  /// Parts and sums between two replicas use the same tag, as parts always come first.
   void bind(std::span<float> array, std::byte* scratch, const Peers& peers);
-  [[nodiscard]] static int tags(std::int32_t replicas) { return 2 * replicas * replicas; }
 
   /// Begins. This replica's array must be complete.
   void start();

@@ -26,7 +26,8 @@ std::optional<Phase> exchanging_phase(ActionKind kind) {
 StatisticsTeams::StatisticsTeams(const PipelinePlan& plan, std::span<const StageRun> runs)
     : plan_(&plan), runs_(runs), exchanges_(runs.size()) {}
 
-/// All exchanges of a stage use the same tags, because every process runs them in the same order.
+/// All exchanges between two replicas use the same tag, because every process runs them in the same
+/// order.
 void StatisticsTeams::bind(comm::Transport& transport, int first_tag) {
   transport_ = &transport;
   constexpr auto kDouble = static_cast<std::int64_t>(sizeof(double));
@@ -40,8 +41,7 @@ void StatisticsTeams::bind(comm::Transport& transport, int first_tag) {
     rank_of.reserve(static_cast<std::size_t>(span));
     for (std::int32_t r = group * span; r < (group + 1) * span; ++r)
       rank_of.push_back(plan_->ranks.rank_of(r, plan_->schedule.device(stage)));
-    const int number = stage * (plan_->ranks.replicas / span) + group;
-    const Peers peers{&transport, rank_of, first_tag + number * span * span};
+    const Peers peers{&transport, rank_of, first_tag + group * span * span};
     const BoundProgram& program = *runs_[u].program;
     for (const Phase phase : {Phase::Forward, Phase::BackwardInput}) {
       for (std::size_t part = 1; part < program.parts(phase); ++part) {

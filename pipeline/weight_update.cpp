@@ -33,7 +33,8 @@ std::optional<AllGather> gather_of_weights(const Parameters& parameters, const S
   return AllGather(Borders(shares.begin(), shares.end()), 0, run.unit.replica);
 }
 
-int tags_of_stage(std::int32_t replicas) { return AllReduce::tags(replicas) + replicas * replicas; }
+/// Sums and weights between two replicas use the same tag, as weights always come last.
+int tags_of_stage(std::int32_t replicas) { return replicas * replicas; }
 
 }  // namespace
 
@@ -92,12 +93,11 @@ void WeightUpdate::bind(std::byte* memory, comm::Transport& transport, const com
     sums.finding = std::exchange(finding, finding + device::kAlignment);
     const std::int32_t stage = sums.run->unit.stage;
     const std::vector<int> rank_of = ranks_of(sums);
-    Peers peers{&transport, rank_of, first_tag + stage * tags_of_stage(ranks.replicas)};
+    const Peers peers{&transport, rank_of, first_tag + stage * tags_of_stage(ranks.replicas)};
     const Parameters& parameters = sums.parameters();
     sums.gradients.bind(parameters.accumulated(), memory, peers);
     memory += sums.gradients.bytes();
     if (!sums.weights) continue;
-    peers.first_tag += AllReduce::tags(ranks.replicas);
     const StoredValues masters = parameters.masters();
     sums.weights->bind(masters.data, size_of(masters.type), peers);
   }

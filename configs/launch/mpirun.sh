@@ -15,7 +15,7 @@ hosts=$1
 shift
 # Ranks pin themselves to cores. Variables that options come from are handed on.
 forward=()
-for name in DATA_DIR MILLRACE_RUN_DIR MILLRACE_MAX_ISA; do
+for name in DATA_DIR MILLRACE_RUN_DIR MILLRACE_MAX_ISA MILLRACE_MESSAGES; do
   [[ -z ${!name-} ]] || forward+=(-x "$name")
 done
 # shellcheck disable=SC2086 # several words

@@ -19,13 +19,13 @@
 #include <nccl.h>
 
 #include <algorithm>
-#include <compare>
 #include <cstdlib>
 #include <deque>
 #include <exception>
 #include <map>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -184,7 +184,9 @@ class NcclMessages final : public RankMessages {
     int from;
     int to;
     int tag;  ///< kOrdered: all that have an order
-    friend auto operator<=>(const Key&, const Key&) = default;  // NOLINT(modernize-use-nullptr)
+    friend bool operator<(const Key& a, const Key& b) {
+      return std::tie(a.from, a.to, a.tag) < std::tie(b.from, b.to, b.tag);
+    }
   };
   struct Link {
     std::unique_ptr<MessageQueue> queue = nullptr;
@@ -230,7 +232,7 @@ class NcclMessages final : public RankMessages {
   void issue(Message& message) {
     Link& link = *message.link;
     link.queue->wait_for(*message.kernels);
-    link.pair->issue(message.to, message.from, message.bytes, *link.queue);
+    if (message.bytes > 0) link.pair->issue(message.to, message.from, message.bytes, *link.queue);
     link.queue->mark(*message.end);
     message.step = Step::Issued;
   }

@@ -100,6 +100,27 @@ TEST_F(QueuesTest, KernelsWaitForWhatWasUploaded) {
   }
 }
 
+TEST_F(QueuesTest, AQueueOfALibraryWaitsForKernelsAndKernelsForIt) {
+  LibraryQueue library;
+  EXPECT_EQ(library.handle() != nullptr, kHasQueues);
+  Event computed;
+  Event passed;
+  compute(0, 4);
+  computed.mark(space_);
+  library.wait_for(computed);
+  library.mark(passed);
+  wait_for(space_, passed);
+  compute(2, 1);
+  while (!passed.reached()) continue;
+  EXPECT_TRUE(computed.reached());
+  EXPECT_EQ(device_value(), 9);
+}
+
+TEST_F(QueuesTest, ADeviceWithQueuesKnowsItsPlace) {
+  EXPECT_EQ(!device_place().empty(), kHasQueues);
+  EXPECT_EQ(device_place(), device_place());
+}
+
 TEST_F(QueuesTest, ACopyInTheQueueOfKernelsKeepsItsPlace) {
   set_host(2);
   compute(0, 100);

@@ -69,6 +69,25 @@ Words layout_of(const Ranks& l) {
   return l.recompute ? words + "--xla-recompute" : words;
 }
 
+/// On the fake device, messages go by what stands in for NCCL if it is told to be there.
+bool stands_in() { return std::getenv("MILLRACE_STAND_IN_NCCL") != nullptr; }
+
+TEST(RouteTest, DoctorSaysWhichWayMessagesGo) {
+  const auto expect_said = [](const ProcessResult& result, const std::string& way) {
+    expect_end(result, 0, {"messages   within a rank: a copy\n           between ranks: " + way});
+  };
+  expect_end(millrace("doctor"), 0, {"messages   within a rank: a copy\ncores"});
+  expect_said(mpirun(2, "doctor"),
+              stands_in() ? "by NCCL 2.28.9 from device to device\n" : "by MPI");
+  const Variable asked("MILLRACE_MESSAGES", "mpi");
+  expect_said(mpirun(2, "doctor"), "by MPI");
+  if (!stands_in()) return;
+  const Variable wrong("MILLRACE_MESSAGES", "carrier pigeons");
+  const ProcessResult result = mpirun(2, "doctor");
+  EXPECT_NE(result.code, 0);
+  expect_in(result.output, {"MILLRACE_MESSAGES=carrier pigeons: use mpi, or unset it"});
+}
+
 // Every send waits for its receive, and messages are delayed at random.
 TEST(LawOverRanksTest, EveryPairOfChoicesGivesTheBitsOfOneStage) {
   const TemporaryDirectory directory;
@@ -283,7 +302,10 @@ TEST(FailureTest, AHangNamesWhoseStatisticsAreMissing) {
   kill(rank, SIGSTOP);
   const ProcessResult result = job.wait();
   kill(rank, SIGKILL);
-  expect_end(result, 124, {"waits for the batch statistics of replica 1 (rank 2)"});
+  // With NCCL the device waits and not the process, which cannot tell for whom.
+  expect_end(result, 124,
+             {stands_in() ? "rank 2 (replica 1, stage 0) did not respond"
+                          : "waits for the batch statistics of replica 1 (rank 2)"});
 }
 
 TEST(FailureTest, NobodyWhoReadsStopsNobodyWhoTrains) {
