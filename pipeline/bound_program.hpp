@@ -41,7 +41,7 @@ class BoundProgram {
   /// call after every change of the weights.
   void begin_step(const device::ExecutionSpace& space, float loss_scaling);
   /// Queues a whole phase of a program without exchanges. Where a device keeps launches, a phase
-  /// that runs again in the same slots is one launch from its third time on.
+  /// that runs again in the same slots is one launch.
   void run(const device::ExecutionSpace& space, Phase phase, const RunContext& context);
 
   /// Most phases have one part. Before every later part the replicas of a group exchange the

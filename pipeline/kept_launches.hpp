@@ -16,8 +16,8 @@ namespace millrace::pipeline {
 class KeptLaunches {
  public:
   /// Queues the kernels of a part of a phase. The first time with a key `queue_work` does that,
-  /// while libraries load what they need; the second time its launches are kept; from then on they
-  /// are repeated.
+  /// while libraries load what they need; the second time its launches are kept, and they are all
+  /// that is launched from then on.
   template <class QueueWork>
   void run(const device::ExecutionSpace& space, Phase phase, std::size_t part,
            const RunContext& context, const QueueWork& queue_work) {
