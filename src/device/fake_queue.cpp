@@ -90,7 +90,7 @@ bool Queue::try_until(const Point* point) {
   running_ = true;
   bool goes_on = true;
   while (goes_on && next_ < items_.size() && !is_there()) {
-    goes_on = std::visit([this](const auto& item) { return execute(item); }, items_[next_]);
+    goes_on = std::visit([this](const auto& item) { return this->execute(item); }, items_[next_]);
     if (goes_on) ++next_;
   }
   running_ = false;

@@ -14,6 +14,7 @@
 #include <memory>
 #include <tuple>
 
+#include "device/compat.hpp"
 #include "models/registry.hpp"
 #include "pipeline/executor.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
