@@ -18,6 +18,9 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
 # floating-point flags or errno after arithmetic; if comparisons could raise a flag or roots set
 # errno, GCC would not vectorize their loops below AVX-512.
 set(millrace_compile -ffp-contract=off -fno-trapping-math -fno-math-errno -fopenmp-simd)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "IntelLLVM")
+  list(APPEND millrace_compile -fp-model=precise)  # its default reorders sums
+endif()
 list(APPEND millrace_compile
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wdouble-promotion -Wnon-virtual-dtor
   -Woverloaded-virtual -Wold-style-cast -Wformat=2)

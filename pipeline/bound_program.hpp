@@ -68,6 +68,7 @@ class BoundProgram {
   [[nodiscard]] const Graph& graph() const { return *graph_; }
   [[nodiscard]] const Parameters& parameters() const { return *parameters_; }
   [[nodiscard]] const MemoryPlan& plan() const { return plan_; }
+  [[nodiscard]] KeptLaunches::Count kept() const { return kept_.count(); }
 
  private:
   struct Linear {

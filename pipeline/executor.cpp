@@ -179,6 +179,16 @@ void Executor::run(const device::ExecutionSpace& space, const StepSettings& sett
   recording_.finish();
 }
 
+KeptLaunches::Count Executor::kept() const {
+  KeptLaunches::Count all;
+  for (const StageRun& run : runs_) {
+    const KeptLaunches::Count own = run.program->kept();
+    all.kept += own.kept;
+    all.refused += own.refused;
+  }
+  return all;
+}
+
 void Executor::exchange(const std::function<void()>& with_all_ranks) {
   recording_.await_all_ranks(packing_entry_.back());
   with_all_ranks();

@@ -100,6 +100,8 @@ class Executor {
   [[nodiscard]] const PipelinePlan& plan() const { return *plan_; }
   /// Between its stages.
   [[nodiscard]] std::vector<Link> links() const { return pipeline::links(all_messages_); }
+  /// Phases of the stages that are one launch each, and those that the device could not keep.
+  [[nodiscard]] KeptLaunches::Count kept() const;
   /// Maximum number of micro-batches that each unit held at once in the last run.
   [[nodiscard]] std::span<const std::int32_t> measured_stash() const { return measured_stash_; }
 

@@ -22,4 +22,13 @@ void KeptLaunches::run_kept(const device::ExecutionSpace& space, Phase phase, st
   queue_work();
 }
 
+KeptLaunches::Count KeptLaunches::count() const {
+  Count count;
+  for (const Kept& kept : phases_) {
+    count.kept += kept.state == State::Kept ? 1 : 0;
+    count.refused += kept.state == State::CannotBeKept ? 1 : 0;
+  }
+  return count;
+}
+
 }  // namespace millrace::pipeline

@@ -28,6 +28,12 @@ class KeptLaunches {
   }
   void clear() { phases_.clear(); }
 
+  struct Count {
+    int kept = 0;
+    int refused = 0;  ///< by the device
+  };
+  [[nodiscard]] Count count() const;
+
  private:
   struct Key {
     Phase phase;

@@ -304,6 +304,7 @@ std::string nccl_version() {
 /// loaded when it is first launched can wait for all queues, be it behind a message that waits for
 /// this kernel.
 void prepare_for_nccl() {
+  if (std::getenv("MILLRACE_MESSAGES") != nullptr) return;  // by MPI
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", std::to_string(kMostConnections).c_str(), 0);
   ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }

@@ -163,12 +163,12 @@ std::string host_name() {
 World::World() {
   if (!started_by_launcher()) return;
   int provided = 0;
+  prepare_for_nccl();  // before MPI may start CUDA
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
   initialised_ = true;
   check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
   peers_ = std::make_unique<Peers>();
-  if (size_ > 1) prepare_for_nccl();
   const RanksHere here(rank_);
   check(MPI_Comm_rank(here.comm(), &local_rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(here.comm(), &local_size_), "MPI_Comm_size");

@@ -54,7 +54,7 @@ struct PassKey {
   DType type = DType::F32;
   LinearPass pass = LinearPass::Forward;
   friend bool operator==(const PassKey&, const PassKey&) = default;
-  friend auto operator<=>(const PassKey&, const PassKey&) = default;
+  friend auto operator<=>(const PassKey&, const PassKey&) = default;  // NOLINT(*-nullptr)
 };
 
 struct KernelTable {

@@ -18,7 +18,7 @@
 
 #if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP) || defined(KOKKOS_ENABLE_SYCL) || \
     defined(KOKKOS_ENABLE_OPENMPTARGET) || defined(KOKKOS_ENABLE_OPENACC)
-#include <Kokkos_Core.hpp>
+#include "device/light_weight.hpp"
 #define MILLRACE_ON_HOST 0
 #else
 #define MILLRACE_ON_HOST 1
@@ -90,7 +90,7 @@ void parallel(const char (&label)[kLabelSize], const ExecutionSpace& space, std:
 #else
   using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<std::int64_t>,
                                      Kokkos::Schedule<Kokkos::Static>>;
-  Kokkos::parallel_for(label, Policy(space, 0, n), functor);
+  Kokkos::parallel_for(label, light_weight<Functor>(Policy(space, 0, n)), functor);
 #endif
 }
 

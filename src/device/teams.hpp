@@ -74,7 +74,7 @@ void parallel_teams(const char (&label)[kLabelSize], const ExecutionSpace& space
   constexpr int kAlignment = 16;
   Kokkos::TeamPolicy<ExecutionSpace> policy(space, static_cast<int>(n), Functor::kThreads);
   policy.set_scratch_size(0, Kokkos::PerTeam(Functor::kSharedBytes + kAlignment));
-  Kokkos::parallel_for(label, policy, OnTeam<Functor>{functor});
+  Kokkos::parallel_for(label, light_weight<Functor>(policy), OnTeam<Functor>{functor});
 }
 #endif
 

@@ -138,6 +138,7 @@ bool takes_rules() { return true; }
 std::int64_t image_channels_here(const ConvShape& first, DType type) {
   return make_vendor()->image_channels(first, type);
 }
+std::string describe_device_here() { return describe_cudnn_device(); }
 std::string why_unfit_here(const KernelTable& table) { return why_unfit_for_cudnn(table); }
 std::unique_ptr<KernelTuner> make_kernel_tuner(const KernelRules& rules) {
   return make_cudnn_tuner(rules);
@@ -145,6 +146,7 @@ std::unique_ptr<KernelTuner> make_kernel_tuner(const KernelRules& rules) {
 #else
 bool takes_rules() { return false; }
 std::int64_t image_channels_here(const ConvShape& first, DType) { return first.window.in.c; }
+std::string describe_device_here() { return {}; }
 std::string why_unfit_here(const KernelTable&) { return "no kernels are chosen by tables here"; }
 std::unique_ptr<KernelTuner> make_kernel_tuner(const KernelRules&) { return nullptr; }
 #endif

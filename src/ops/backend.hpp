@@ -84,6 +84,9 @@ class Backend {
 
 /// Whether the vendor of this build has several kernels for an op, among which rules choose: cuDNN.
 [[nodiscard]] bool takes_rules();
+/// The device of this process and the vendor's library that is loaded, as far as they decide bits
+/// and only the running process knows them; "" on cores.
+[[nodiscard]] std::string describe_device_here();
 /// As why_unfit(), for the device of this process. Only where takes_rules().
 [[nodiscard]] std::string why_unfit_here(const KernelTable& table);
 /// Null, if the rules have no effect in this build.

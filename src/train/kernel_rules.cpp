@@ -61,7 +61,9 @@ std::vector<std::string> describe_kernel_rules(const KernelRules& rules,
 }
 
 std::string environment_of(const TrainConfig& config) {
-  return device::describe_environment() + rules_in_environment(config.kernels, why_unfit(config));
+  const std::string here = ops::describe_device_here();
+  return device::describe_environment() + (here.empty() ? "" : "; " + here) +
+         rules_in_environment(config.kernels, why_unfit(config));
 }
 
 std::vector<std::string> describe_kernel_rules(const TrainConfig& config) {

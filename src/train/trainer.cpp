@@ -11,6 +11,7 @@
 #include "core/clock.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "device/launch_graph.hpp"
 #include "io/onnx/onnx_file.hpp"
 #include "train/agreement.hpp"
 #include "train/averaging.hpp"
@@ -71,7 +72,7 @@ class Run {
   [[nodiscard]] bool make_averages();
   [[nodiscard]] Outcome finish();
   [[nodiscard]] Outcome stopped();
-  void report_peak();
+  void report_process();
 
   const TrainConfig& config_;
   const TrainInputs& inputs_;
@@ -376,21 +377,26 @@ Outcome Run::finish() {
   if (config_.averaging.ema_decay > 0.0) checkpoints_.save_ema(done_, *session_);
   if (!make_averages()) return stopped();
   reporter_.report_scaling(session_->scaling());
-  report_peak();
+  report_process();
   return Outcome::Finished;
 }
 
 /// A signal or --stop-after ended the run before its last update, or before its last validation.
 Outcome Run::stopped() {
-  report_peak();
+  report_process();
   return received_ == SIGINT ? Outcome::Interrupted : Outcome::Preempted;
 }
 
-void Run::report_peak() {
+void Run::report_process() {
   const std::int64_t peak = peak_resident_bytes();
   reporter_.line_by_rank(fmt::format("Process peak: {} ({} predicted), {} of {} bytes",
                                      human_bytes(peak), human_bytes(predicted_peak_), peak,
                                      predicted_peak_));
+  if constexpr (device::kHasGraphs) {
+    const pipeline::KeptLaunches::Count kept = session_->executor().kept();
+    reporter_.line_by_rank(fmt::format(
+        "Launches: {} phases are one launch each, {} could not be kept", kept.kept, kept.refused));
+  }
 }
 
 }  // namespace

@@ -381,8 +381,8 @@ void add_convolutions(const Suite& suite, const Network& n, const std::string& p
   for (const auto& [op, count] : convolutions) {
     const ops::ConvShape s = shape_of(op);
     const std::string name = n.graph.op(op).name;
-    const auto add = [&](const std::string& kind, Pass pass) {
-      suite.add(prefix + kind + suffix + "/" + name, convolution<T>, s, count, pass, kernels);
+    const auto add = [&, times = count](const std::string& kind, Pass pass) {
+      suite.add(prefix + kind + suffix + "/" + name, convolution<T>, s, times, pass, kernels);
     };
     add("conv_y", Pass::Forward);
     if (n.graph.op(op).inputs.front() != models::Graph::input())

@@ -29,8 +29,8 @@ libraries_of() {
     grep -vE '/(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+)\.so|/lib(cudnn|cublas|cudart|cuda|nvrtc)'
 }
 
-# pack DIR: what a machine with the same CUDA needs to run this script.
-pack() {
+# pack_into DIR: what a machine with the same CUDA needs to run this script.
+pack_into() {
   local to=$1 program
   mkdir -p "$to/lib"
   for program in millrace ops_test device_test stage_test numerics_test gpu_ceilings; do
@@ -53,24 +53,24 @@ build=build/cuda
 cpu=build/default
 data=
 out=
-packed=
+pack=
 only=()
 while (($#)); do
   case $1 in
     --dry-run) dry=1 ;;
-    --build) build=$2 && shift ;;
-    --cpu) cpu=$2 && shift ;;
-    --data) data=$2 && shift ;;
-    --out) out=$2 && shift ;;
-    --pack) packed=$2 && shift ;;
+    --build | --cpu | --data | --out | --pack)
+      (($# >= 2)) || { echo "$1 needs a folder" >&2; exit 2; }
+      declare "${1#--}=$2"
+      shift
+      ;;
     -h | --help) usage && exit 0 ;;
     -*) usage >&2 && exit 2 ;;
     *) only+=("$1") ;;
   esac
   shift
 done
-if [[ -n $packed ]]; then
-  pack "$packed"
+if [[ -n $pack ]]; then
+  pack_into "$pack"
   exit 0
 fi
 if [[ -z $dry ]] && ! nvidia-smi >/dev/null 2>&1; then
@@ -100,11 +100,13 @@ table=$out/table.txt
 [[ -n $dry ]] || : >"$table"
 failed=0
 limits=0
+names=()
 
 # step NAME LIMIT COMMAND...: runs the command for at most LIMIT seconds. Its output is in $out/NAME.
 step() {
   local name=$1 limit=$2 begin=$SECONDS rc=0
   shift 2
+  names+=("$name")
   ((${#only[@]} == 0)) || [[ " ${only[*]} " == *" $name "* ]] || return 0
   limits=$((limits + limit))
   if [[ -n $dry ]]; then
@@ -137,22 +139,34 @@ digests_agree() {
   echo "$# layouts, one digest: $first"
 }
 
-# layouts NAME OPTIONS..: trains in several layouts, as ranks on one GPU, and compares.
+# layouts NAME LAYOUTS OPTIONS..: trains in one stage and in the layouts RANKS:SCHEDULE, as ranks on
+# one GPU, which NCCL refuses, and compares.
 layouts() {
-  local name=$1 runs=() run stages schedule
-  shift
+  local name=$1 layouts=$2 runs=() run layout
+  shift 2
+  export MILLRACE_MESSAGES=mpi
   run=$out/runs/$name-1
   "$millrace" train "$@" --gradients-to-accumulate 8 --run-dir "$run"
   runs+=("$run")
-  for stages in 2 4; do
-    for schedule in Grouped Interleaved Sequential ZB-H1; do
-      run=$out/runs/$name-$stages-$schedule
-      "$millrace" train "$@" --shards "$stages" --pipeline-depth 8 --pipeline-splits auto \
-        --pipeline-schedule "$schedule" --ranks "$stages" --run-dir "$run"
-      runs+=("$run")
-    done
+  for layout in $layouts; do
+    run=$out/runs/$name-${layout/:/-}
+    "$millrace" train "$@" --shards "${layout%:*}" --pipeline-depth 8 --pipeline-splits auto \
+      --pipeline-schedule "${layout#*:}" --ranks "${layout%:*}" --run-dir "$run"
+    runs+=("$run")
   done
   digests_agree "${runs[@]}"
+}
+
+# scaled OPTIONS..: float16 with a dynamic scale and wide or narrow masters learns its images.
+scaled() {
+  local precision run
+  for precision in 16.32 16.16; do
+    run=$out/runs/scaled-$precision
+    "$millrace" train "$@" --precision "$precision" --half fp16 --loss-scaling dynamic --run-dir "$run"
+    awk -F, -v precision="$precision" 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == "loss_avg") at = i }
+      NR == 2 { first = $at } END {
+        printf "%s: loss %s, then %s\n", precision, first, $at; exit !($at + 0 < first + 0) }' "$run/training.csv"
+  done
 }
 
 # tuned OPTIONS..: measures kernels, and trains with their table in two layouts.
@@ -196,31 +210,36 @@ compare() {
   printf '%s\n' python3 tests/gpu/compare.py "$network" --batch "$batch" --millrace "$millrace" \
     --ceilings "$out/ceilings" "$@"
 }
-export -f digests_agree layouts tuned moved cifar
+export -f digests_agree layouts scaled tuned moved cifar
 export millrace cpu out data
 
 small='--dataset cifar-10 --generated-data --model-size 8 --batch-size 8 --iterations 3 --seed 3 --no-validation --threads-per-device 1'
 step driver 5 nvidia-smi -q
-step doctor 10 "$millrace" doctor
+step doctor 5 "$millrace" doctor
 step ceilings 15 "$build/gpu_ceilings"
 step device 10 "$build/device_test"
 step ops 45 "$build/ops_test" --gtest_filter='-*Frugal*:*Own*:ThreadCount*'
 step stages 20 "$build/stage_test"
-step two-ranks 10 env MILLRACE_TEST_RANKS=2 mpirun -np 2 "$build/numerics_test" --gtest_filter=TwoRanks.*
-step layouts-32 25 bash -c "$(in_shell "layouts f32 $small --precision 32.32")"
-step layouts-16 25 bash -c "$(in_shell "layouts b16 $small --precision 16.32")"
+step two-ranks 10 env MILLRACE_TEST_RANKS=2 MILLRACE_MESSAGES=mpi mpirun -np 2 "$build/numerics_test" --gtest_filter=TwoRanks.*
+all='2:Sequential 2:Grouped 2:Interleaved 2:GPipe 2:1F1B 2:Looped 2:Looped-ZB 2:ZB-H1 2:ZB-V 2:V-Min 2:V-Half 2:V-ZB 2:DualPipeV 2:auto 4:1F1B 4:ZB-H1'
+step layouts 45 bash -c "$(in_shell "layouts f32 '2:1F1B 4:ZB-H1' $small --precision 32.32; layouts b16 '$all' $small --precision 16.32")"
 step tuned 10 bash -c "$(in_shell "tuned $small --precision 16.32")"
-step scaled 10 "$millrace" train --dataset cifar-10 --generated-data --model-size 8 --batch-size 32 \
-  --iterations 30 --precision 16.16 --half fp16 --loss-scaling 128 --no-validation --threads-per-device 1 --run-dir "$out/runs/scaled"
+step scaled 10 bash -c "$(in_shell "scaled --dataset cifar-10 --generated-data --model-size 8 --batch-size 32 --iterations 60 --log-freq 10 --no-validation --threads-per-device 1")"
 step moved 20 bash -c "$(in_shell "moved $small")"
 step cifar 45 bash -c "$(in_shell cifar)"
-step sanitizer 25 compute-sanitizer --error-exitcode 1 "$build/ops_test" --gtest_filter='*Norm*:*Pool*:*Softmax*'
+step sanitizer 35 compute-sanitizer --error-exitcode 1 "$build/ops_test" \
+  --gtest_filter='*Norm*:*Pool*:*Softmax*:*Conv*Small*:*Depthwise*:Momentum*:*Drop*:*Images*'
 mapfile -t line < <(compare resnet50 256) && step resnet50-256 55 "${line[@]}"
 mapfile -t line < <(compare resnet50 32 --steps 50) && step resnet50-32 45 "${line[@]}"
 mapfile -t line < <(compare resnext101 128 --modes eager,graph) && step resnext101-128 45 "${line[@]}"
 mapfile -t line < <(compare efficientnet-b0 128 --modes eager,graph) && step efficientnet-128 35 "${line[@]}"
 mapfile -t line < <(compare resnet20 128 --modes eager,graph --steps 100) && step resnet20-128 25 "${line[@]}"
 
+for name in ${only[@]+"${only[@]}"}; do
+  [[ " ${names[*]} " == *" $name "* ]] && continue
+  echo "there is no step $name, only ${names[*]}" >&2
+  exit 2
+done
 if [[ -n $dry ]]; then
   printf '%d s at most\n' "$limits"
   ((limits <= 480)) || failed=1

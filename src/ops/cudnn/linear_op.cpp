@@ -38,10 +38,15 @@ Descriptor properties_in_use() {
   return properties_of_device(device);
 }
 
-Context::Context() : device_(properties_in_use()) {
-  cudnnHandle_t handle = nullptr;
-  check(cudnnCreate(&handle), "to start");
-  handle_.reset(handle);
+Context::Context() : device_(properties_in_use()) {}
+
+cudnnHandle_t Context::handle() const {
+  if (!handle_) {
+    cudnnHandle_t handle = nullptr;
+    check(cudnnCreate(&handle), "to start");
+    handle_.reset(handle);
+  }
+  return handle_.get();
 }
 
 void Context::run(const ExecutionSpace& space, const Plan& plan,
@@ -53,8 +58,8 @@ void Context::run(const ExecutionSpace& space, const Plan& plan,
       .set_all(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, tensors)
       .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, address(scratch))
       .finish();
-  check(cudnnSetStream(handle_.get(), space.cuda_stream()), "a stream");
-  check(cudnnBackendExecute(handle_.get(), plan.plan.get(), call.get()), "to run a plan");
+  check(cudnnSetStream(handle(), space.cuda_stream()), "a stream");
+  check(cudnnBackendExecute(handle(), plan.plan.get(), call.get()), "to run a plan");
 }
 
 CudnnOp::CudnnOp(std::shared_ptr<const Context> context, const ConvShape& shape, DType type,

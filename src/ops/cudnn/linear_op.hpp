@@ -15,7 +15,7 @@ namespace millrace::ops::cudnn {
 /// The library on one device.
 class Context {
  public:
-  /// For the device that Kokkos uses. Errors: Internal, if the library does not start.
+  /// For the device that Kokkos uses.
   Context();
 
   [[nodiscard]] const Descriptor& device() const { return device_; }
@@ -28,7 +28,10 @@ class Context {
   struct Destroy {
     void operator()(cudnnHandle_t handle) const noexcept { cudnnDestroy(handle); }
   };
-  std::unique_ptr<cudnnContext, Destroy> handle_;
+  [[nodiscard]] cudnnHandle_t handle() const;
+
+  /// From the first run on: a plan needs none, and a handle opens the device.
+  mutable std::unique_ptr<cudnnContext, Destroy> handle_;
   Descriptor device_;
 };
 

@@ -106,6 +106,10 @@ std::unique_ptr<KernelTuner> make_cudnn_tuner(const KernelRules& rules) {
   return std::make_unique<CudnnTuner>(rules);
 }
 
+std::string describe_cudnn_device() {
+  return device_name(cudnn::properties_in_use()) + "; " + cudnn::library_name() + " in use";
+}
+
 std::string why_unfit_for_cudnn(const KernelTable& table) {
   return why_unfit(table, device_name(cudnn::properties_in_use()), cudnn::library_name());
 }

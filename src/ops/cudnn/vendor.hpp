@@ -16,6 +16,10 @@ namespace millrace::ops {
 /// Errors: Internal, if the library does not start.
 [[nodiscard]] std::unique_ptr<KernelTuner> make_cudnn_tuner(const KernelRules& rules);
 
+/// The GPU that Kokkos uses and the library that is loaded: "NVIDIA H200, 132 multiprocessors;
+/// cuDNN 9.19.0 in use".
+[[nodiscard]] std::string describe_cudnn_device();
+
 /// As why_unfit(), for the GPU that Kokkos uses.
 [[nodiscard]] std::string why_unfit_for_cudnn(const KernelTable& table);
 
