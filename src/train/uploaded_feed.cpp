@@ -8,16 +8,6 @@
 #include "device/compat.hpp"
 
 namespace millrace::train {
-namespace {
-
-/// Copies what a span shows, and makes it show the copy.
-template <class T>
-void keep(std::vector<T>& own, std::span<const T>& values) {
-  own.assign(values.begin(), values.end());
-  values = own;
-}
-
-}  // namespace
 
 std::int64_t UploadedFeed::bytes(std::int64_t images) { return 2 * device::aligned(images); }
 
@@ -29,39 +19,23 @@ UploadedFeed::UploadedFeed(std::unique_ptr<io::BatchSource> source, std::byte* m
 }
 
 const io::Batch* UploadedFeed::next() {
-  if (!std::exchange(began_, true)) read_into(places_[at_]);
-  Place& ready = places_[at_];
-  if (ready.error) std::rethrow_exception(ready.error);
-  if (!ready.batch) return nullptr;
   const device::ExecutionSpace space;
-  device::wait_for(space, ready.uploaded);
-  ready.uploaded.wait();  // before the source reuses the memory that is copied
+  Place& before = places_[at_];
+  before.uploaded.wait();  // before the source reuses the memory that is copied
+  before.read.mark(space);
+  const io::Batch* const read = source_->next();
+  if (read == nullptr) return nullptr;
+  MILLRACE_ASSERT(!read->on_device);
   at_ = 1 - at_;
-  read_.mark(space);
-  uploads_.wait_for(read_);
-  read_into(places_[at_]);
-  stand_ins_ += ready.batch->stand_ins;
-  return &*ready.batch;
-}
-
-void UploadedFeed::read_into(Place& place) {
-  const io::Batch* read = nullptr;
-  place.batch.reset();
-  try {
-    read = source_->next();
-  } catch (...) {
-    place.error = std::current_exception();  // the batch may never be asked for
-  }
-  if (read == nullptr) return;
-  io::Batch& batch = place.batch.emplace(*read);
-  MILLRACE_ASSERT(!batch.on_device);
-  keep(place.labels, batch.labels);
-  keep(place.scaling, batch.scaling);
-  keep(place.mixing, batch.mixing);
-  uploads_.to_device(place.images, batch.images.data(), std::ssize(batch.images));
+  Place& place = places_[at_];
+  uploads_.wait_for(place.read);
+  uploads_.to_device(place.images, read->images.data(), std::ssize(read->images));
   uploads_.mark(place.uploaded);
-  batch.images = {place.images, batch.images.size()};
-  batch.on_device = true;
+  device::wait_for(space, place.uploaded);
+  batch_ = *read;
+  batch_.images = {place.images, read->images.size()};
+  batch_.on_device = true;
+  return &batch_;
 }
 
 }  // namespace millrace::train
