@@ -13,6 +13,7 @@
 #include "core/clock.hpp"
 #include "core/error.hpp"
 #include "device/compat.hpp"
+#include "device/free_memory.hpp"
 #include "device/queues.hpp"
 #include "device/vendor_scope.hpp"
 
@@ -147,6 +148,8 @@ void queue_call(RangeFunction call, FunctorBytes functor) {
   fake::Queue::of_kernels().push(
       fake::Work{.label = "library", .n = fake::kLibraryCall, .run = call, .functor = functor});
 }
+
+std::optional<std::int64_t> free_memory() { return std::nullopt; }
 
 class Event::State {
  public:

@@ -9,8 +9,11 @@
 #include "core/error.hpp"
 #include "device/arena.hpp"
 #include "device/compat.hpp"
+#include "device/free_memory.hpp"
 
 namespace millrace::device {
+
+std::optional<std::int64_t> free_memory() { return std::nullopt; }
 
 class Event::State {
  public:

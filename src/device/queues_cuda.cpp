@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "device/compat.hpp"
+#include "device/free_memory.hpp"
 #include "device/queues.hpp"
 
 namespace millrace::device {
@@ -20,6 +21,13 @@ void check(cudaError_t code, const char* call) {
 }
 
 }  // namespace
+
+std::optional<std::int64_t> free_memory() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return static_cast<std::int64_t>(free);
+}
 
 class Event::State {
  public:

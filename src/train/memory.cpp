@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -16,6 +17,7 @@
 #include "core/text.hpp"
 #include "device/compat.hpp"
 #include "device/environment.hpp"
+#include "device/free_memory.hpp"
 #include "io/onnx/onnx_file.hpp"
 #include "ops/backend.hpp"
 #include "pipeline/segments.hpp"
@@ -268,13 +270,26 @@ std::vector<std::int64_t> sizes_of_stages(const models::Graph& graph, const Trai
   return bytes;
 }
 
+std::int64_t host_peak(const partition::ProcessMemory& process) {
+  return device::computes_on_cores() ? process.peak() : process.rest();
+}
+
 void require_memory(const partition::ProcessMemory& forecast, const TrainConfig& config,
                     const comm::World& world) {
   const double available = static_cast<double>(available_bytes()) / std::max(1, world.local_size());
-  const auto needed = static_cast<double>(forecast.peak() - resident_bytes());
-  const bool fits = !device::computes_on_cores() || available <= 0.0 || needed <= available;
-  if (world.maximum(fits ? 0 : 1) == 0) return;
+  const auto needed = static_cast<double>(host_peak(forecast) - resident_bytes());
+  const std::optional<std::int64_t> free = device::free_memory();
+  const bool fits_host = available <= 0.0 || needed <= available;
+  const bool fits_device = !free || forecast.device_total() <= *free;
+  std::array<std::int64_t, 2> short_of = {fits_host ? 0 : 1, fits_device ? 0 : 1};
+  world.maximum(short_of);
+  if (short_of == std::array<std::int64_t, 2>{}) return;
   world.fail_together();
+  if (short_of[1] != 0)
+    fail(ErrorKind::Config,
+         "the training needs {} of the GPU's memory but only {} are free: a smaller --batch-size, "
+         "--recompute segments, more --shards or --precision 16.32 need less",
+         human_bytes(forecast.device_total()), human_bytes(free.value_or(0)));
   // Weights and libraries do not grow with the batch, so scale a little less than proportionally.
   const auto batch =
       static_cast<std::int64_t>(0.9 * available / needed * static_cast<double>(config.batch_size));

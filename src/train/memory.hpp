@@ -96,8 +96,12 @@ struct DeviceUse {
 [[nodiscard]] std::vector<std::int64_t> sizes_of_stages(const models::Graph& graph,
                                                         const TrainConfig& config);
 
+/// Bytes of the machine's memory that the process needs at its peak: without that of its devices if
+/// they have memory of their own.
+[[nodiscard]] std::int64_t host_peak(const partition::ProcessMemory& process);
+
 /// Collective. Errors: Config if the training does not fit into the free memory of a machine, with
-/// a batch size that does: memory grows with the batch.
+/// a batch size that does: memory grows with the batch; or into that of its GPU.
 void require_memory(const partition::ProcessMemory& forecast, const TrainConfig& config,
                     const comm::World& world);
 

@@ -10,6 +10,7 @@
 #include "io/atomic_file.hpp"
 #include "train/agreement.hpp"
 #include "train/kernel_rules.hpp"
+#include "train/memory.hpp"
 #include "train/setup.hpp"
 
 namespace millrace::train {
@@ -50,8 +51,8 @@ void Reporter::announce(const Session& session, const TrainInputs& inputs,
   line_by_rank(
       fmt::format("Memory: {} on the device, process peak {}, including {} to read images "
                   "({} and {} bytes)",
-                  human_bytes(session.arena_bytes()), human_bytes(forecast.peak()),
-                  human_bytes(forecast.loader), session.arena_bytes(), forecast.peak()));
+                  human_bytes(session.arena_bytes()), human_bytes(host_peak(forecast)),
+                  human_bytes(forecast.loader), session.arena_bytes(), host_peak(forecast)));
 }
 
 void Reporter::line_by_rank(const std::string& text) {

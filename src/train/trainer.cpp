@@ -106,7 +106,7 @@ void Run::prepare(std::int64_t first) {
   reporter_.announce(*session_, inputs_, forecast);
   require_device_memory(forecast, config_, inputs_, world_);
   require_memory(forecast, config_, world_);
-  predicted_peak_ = forecast.peak();
+  predicted_peak_ = host_peak(forecast);
   session_->allocate();
   checkpoints_.follow(*session_);
   reporter_.follow(*session_, first);
