@@ -1,6 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Finds all third-party software. Nothing is downloaded.
 
+# millrace_read_version(<variable> <header> <prefix> <last>): the version that a header defines as
+# PREFIX_MAJOR, PREFIX_MINOR and PREFIX_LAST.
+function(millrace_read_version variable header prefix last)
+  file(STRINGS ${header} lines REGEX "define ${prefix}_(MAJOR|MINOR|${last}) ")
+  string(REGEX REPLACE "[^0-9;]" "" numbers "${lines}")
+  list(JOIN numbers "." version)
+  set(${variable} ${version} PARENT_SCOPE)
+endfunction()
+
 # Kokkos: given by Kokkos_ROOT, or the newest built by scripts/setup, or Debian's Serial-only
 # package.
 if(NOT Kokkos_ROOT AND NOT DEFINED ENV{Kokkos_ROOT})
@@ -101,10 +110,8 @@ if(MILLRACE_ONEDNN)
     message(FATAL_ERROR "oneDNN was not found: run scripts/setup, or set ONEDNN_INCLUDE_DIR and "
       "ONEDNN_LIBRARY")
   endif()
-  file(STRINGS ${ONEDNN_INCLUDE_DIR}/oneapi/dnnl/dnnl_version.h millrace_onednn_version
-    REGEX "define DNNL_VERSION_(MAJOR|MINOR|PATCH)")
-  string(REGEX REPLACE "[^0-9;]" "" ONEDNN_VERSION "${millrace_onednn_version}")
-  list(JOIN ONEDNN_VERSION "." ONEDNN_VERSION)
+  millrace_read_version(ONEDNN_VERSION ${ONEDNN_INCLUDE_DIR}/oneapi/dnnl/dnnl_version.h
+    DNNL_VERSION PATCH)
   if(ONEDNN_VERSION VERSION_LESS 2.6)
     message(FATAL_ERROR "oneDNN ${ONEDNN_VERSION} in ${ONEDNN_INCLUDE_DIR} is too old: 2.6 is the "
       "oldest that works; set ONEDNN_INCLUDE_DIR and ONEDNN_LIBRARY to a newer one")
@@ -121,10 +128,7 @@ find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_library(CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
 set(millrace_cudnn_found OFF)
 if(CUDNN_INCLUDE_DIR AND CUDNN_LIBRARY AND CUDAToolkit_FOUND)
-  file(STRINGS ${CUDNN_INCLUDE_DIR}/cudnn_version.h millrace_cudnn_version
-    REGEX "define CUDNN_(MAJOR|MINOR|PATCHLEVEL) ")
-  string(REGEX REPLACE "[^0-9;]" "" CUDNN_VERSION "${millrace_cudnn_version}")
-  list(JOIN CUDNN_VERSION "." CUDNN_VERSION)
+  millrace_read_version(CUDNN_VERSION ${CUDNN_INCLUDE_DIR}/cudnn_version.h CUDNN PATCHLEVEL)
   # The first with descriptions of devices that are not there.
   if(CUDNN_VERSION VERSION_GREATER_EQUAL 9.8)
     set(millrace_cudnn_found ON)
@@ -157,10 +161,7 @@ elseif(Kokkos_DEVICES MATCHES "CUDA")
   find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT}/lib)
   if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
-    file(STRINGS ${NCCL_INCLUDE_DIR}/nccl.h millrace_nccl_version
-      REGEX "define NCCL_(MAJOR|MINOR|PATCH) ")
-    string(REGEX REPLACE "[^0-9;]" "" NCCL_VERSION "${millrace_nccl_version}")
-    list(JOIN NCCL_VERSION "." NCCL_VERSION)
+    millrace_read_version(NCCL_VERSION ${NCCL_INCLUDE_DIR}/nccl.h NCCL PATCH)
     # The first whose communicators can be told how many multiprocessors to use.
     if(NCCL_VERSION VERSION_GREATER_EQUAL 2.17)
       set(millrace_use_nccl ON)

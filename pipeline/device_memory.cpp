@@ -82,14 +82,10 @@ void copy_within(std::byte* to, const std::byte* from, std::int64_t bytes) {
 
 }  // namespace
 
-bool stages_messages() {
-  return !device::kHostReadable && (device::kFakeDevice || !comm::reaches_gpu_memory());
-}
-
 comm::DeviceMemory device_memory() {
   comm::DeviceMemory memory{.copy_within = copy_within};
   if constexpr (device::kHasQueues) memory.queues = std::make_shared<Queues>();
-  memory.is_staged = stages_messages();
+  memory.is_staged = !device::kHostReadable && (device::kFakeDevice || !comm::reaches_gpu_memory());
   return memory;
 }
 

@@ -155,6 +155,11 @@ class Event::State {
  public:
   std::shared_ptr<fake::Point> point = std::make_shared<fake::Point>();
   bool asked = false;  ///< whether somebody has asked since the last mark
+
+  void mark(fake::Queue& queue) {
+    point = queue.mark();
+    asked = false;
+  }
 };
 
 Event::Event() : state_(std::make_unique<State>()) {}
@@ -162,10 +167,7 @@ Event::~Event() = default;
 Event::Event(Event&&) noexcept = default;
 Event& Event::operator=(Event&&) noexcept = default;
 
-void Event::mark(const ExecutionSpace&) {
-  state_->point = fake::Queue::of_kernels().mark();
-  state_->asked = false;
-}
+void Event::mark(const ExecutionSpace&) { state_->mark(fake::Queue::of_kernels()); }
 
 bool Event::reached() const {
   fake::Queue* const queue = state_->point->queue;
@@ -228,10 +230,7 @@ void CopyQueue::to_device(std::byte* device, const std::byte* host, std::int64_t
 void CopyQueue::to_host(std::byte* host, const std::byte* device, std::int64_t bytes) {
   state_->push({host, device, bytes});
 }
-void CopyQueue::mark(Event& event) {
-  event.state().point = state_->queue.mark();
-  event.state().asked = false;
-}
+void CopyQueue::mark(Event& event) { event.state().mark(state_->queue); }
 void CopyQueue::wait() { state_->queue.run(); }
 
 class LibraryQueue::State {
@@ -242,10 +241,7 @@ class LibraryQueue::State {
 LibraryQueue::LibraryQueue() : state_(std::make_unique<State>()) {}
 LibraryQueue::~LibraryQueue() { finish(state_->queue); }
 void LibraryQueue::wait_for(const Event& event) { state_->queue.wait_for(event.state().point); }
-void LibraryQueue::mark(Event& event) {
-  event.state().point = state_->queue.mark();
-  event.state().asked = false;
-}
+void LibraryQueue::mark(Event& event) { event.state().mark(state_->queue); }
 void* LibraryQueue::handle() const { return &state_->queue; }
 
 /// Every process has its own.

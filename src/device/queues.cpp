@@ -6,7 +6,6 @@
 #include "device/queues.hpp"
 
 #include "core/clock.hpp"
-#include "core/error.hpp"
 #include "device/arena.hpp"
 #include "device/compat.hpp"
 #include "device/free_memory.hpp"
