@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/linear_ops.hpp"
-
 #include <utility>
 
 #include "core/error.hpp"
-#include "device/arena.hpp"
-#include "ops/inner_kernel.hpp"
+#include "ops/linear_ops.hpp"
+#include "ops/wide_kernel.hpp"
 
 namespace millrace::ops {
 namespace {
@@ -55,62 +53,27 @@ struct AddDiagonal {
 };
 
 template <class T>
-class MergedGroups final : public LinearOp {
+class MergedGroups final : public WideKernel {
  public:
   MergedGroups(const ConvShape& shape, std::int64_t merged, std::unique_ptr<LinearOp> wide)
-      : diagonal_{shape.window.kernel_h * shape.window.kernel_w, shape.window.in.c / shape.groups,
+      : WideKernel(std::move(wide), shape.kernel_elements() * merged,
+                   static_cast<std::int64_t>(sizeof(T))),
+        diagonal_{shape.window.kernel_h * shape.window.kernel_w, shape.window.in.c / shape.groups,
                   shape.window.out.c / shape.groups, merged},
-        elements_(shape.kernel_elements()),
-        wide_(std::move(wide)),
-        kernel_(*wide_, kernel_bytes()) {}
-
-  [[nodiscard]] LinearBytes bytes() const override {
-    LinearBytes bytes = wide_->bytes();
-    bytes.packed_forward = kernel_.packed_bytes();
-    bytes.scratch += kernel_bytes();
-    bytes.reads_kernel = false;
-    return bytes;
-  }
-  /// Scratch holds the wide kernel's gradient during backward weight. It may also hold the kernel
-  /// during packing.
-  void bind(const LinearMemory& memory) override {
-    memory_ = memory;
-    LinearMemory rest = memory;
-    rest.kernel = kernel_.in(memory);
-    rest.dkernel = wide_gradient();
-    rest.scratch += kernel_bytes();
-    wide_->bind(rest);
-  }
-  void pack(const ExecutionSpace& space, bool backward) override {
-    parallel("widen groups", space, elements_ / diagonal_.in,
-             Widen<T>{diagonal_, reinterpret_cast<T*>(kernel_.in(memory_)),
-                      reinterpret_cast<const T*>(memory_.kernel)});
-    wide_->pack(space, backward);
-  }
-  void forward(const ExecutionSpace& space, std::byte* y, const std::byte* x) override {
-    wide_->forward(space, y, x);
-  }
-  void backward_input(const ExecutionSpace& space, std::byte* dx, const std::byte* dy) override {
-    wide_->backward_input(space, dx, dy);
-  }
-  void backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
-                       bool first) override {
-    wide_->backward_weight(space, dy, x, true);
-    parallel("narrow groups", space, elements_ / diagonal_.in,
-             AddDiagonal{diagonal_, memory_.dkernel, wide_gradient(), first});
-  }
+        rows_(shape.kernel_elements() / diagonal_.in) {}
 
  private:
-  [[nodiscard]] std::int64_t kernel_bytes() const {
-    return device::aligned(elements_ * diagonal_.merged * static_cast<std::int64_t>(sizeof(float)));
+  void widen(const ExecutionSpace& space, std::byte* wide, const std::byte* narrow) const override {
+    parallel("widen groups", space, rows_,
+             Widen<T>{diagonal_, reinterpret_cast<T*>(wide), reinterpret_cast<const T*>(narrow)});
   }
-  [[nodiscard]] float* wide_gradient() const { return reinterpret_cast<float*>(memory_.scratch); }
+  void narrow(const ExecutionSpace& space, float* narrow, const float* wide,
+              bool first) const override {
+    parallel("narrow groups", space, rows_, AddDiagonal{diagonal_, narrow, wide, first});
+  }
 
   Diagonal diagonal_;
-  std::int64_t elements_;  ///< of the narrow kernel
-  std::unique_ptr<LinearOp> wide_;
-  InnerKernel kernel_;
-  LinearMemory memory_;
+  std::int64_t rows_;  ///< of the kernel: one filter at one tap each
 };
 
 }  // namespace

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <utility>
 
 #include "core/error.hpp"
-#include "device/arena.hpp"
-#include "ops/inner_kernel.hpp"
 #include "ops/linear_ops.hpp"
+#include "ops/wide_kernel.hpp"
 
 namespace millrace::ops {
 namespace {
@@ -41,63 +39,37 @@ struct AddUnpadded {
 };
 
 template <class T>
-class PaddedChannels final : public LinearOp {
+class PaddedChannels final : public WideKernel {
  public:
   PaddedChannels(const ConvShape& shape, std::unique_ptr<LinearOp> wide)
-      : channels_(shape.window.in.c),
-        wide_channels_(shape.channels_in_memory()),
-        taps_(shape.kernel_elements() / shape.window.in.c),
-        wide_(std::move(wide)),
-        kernel_(*wide_, taps_ * wide_channels_ * static_cast<std::int64_t>(sizeof(T))) {}
+      : PaddedChannels(shape, shape.kernel_elements() / shape.window.in.c, std::move(wide)) {}
 
-  [[nodiscard]] LinearBytes bytes() const override {
-    LinearBytes bytes = wide_->bytes();
-    bytes.packed_forward = kernel_.packed_bytes();
-    bytes.scratch = std::max(bytes.scratch + gradient_bytes(), kernel_.scratch_bytes());
-    bytes.reads_kernel = false;
-    return bytes;
-  }
-  /// Scratch holds the wide kernel's gradient during backward weight. It may also hold the kernel
-  /// during packing.
-  void bind(const LinearMemory& memory) override {
-    memory_ = memory;
-    LinearMemory rest = memory;
-    rest.kernel = kernel_.in(memory);
-    rest.dkernel = wide_gradient();
-    rest.scratch += gradient_bytes();
-    wide_->bind(rest);
-  }
-  void pack(const ExecutionSpace& space, bool backward) override {
-    parallel("pad kernel", space, taps_,
-             PadTap<T>{channels_, wide_channels_, reinterpret_cast<T*>(kernel_.in(memory_)),
-                       reinterpret_cast<const T*>(memory_.kernel)});
-    wide_->pack(space, backward);
-  }
-  void forward(const ExecutionSpace& space, std::byte* y, const std::byte* x) override {
-    wide_->forward(space, y, x);
-  }
   void backward_input(const ExecutionSpace&, std::byte*, const std::byte*) override {
     fail(ErrorKind::Internal, "images have no gradient");
   }
-  void backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
-                       bool first) override {
-    wide_->backward_weight(space, dy, x, true);
-    parallel("unpad gradient", space, taps_ * channels_,
-             AddUnpadded{channels_, wide_channels_, memory_.dkernel, wide_gradient(), first});
-  }
 
  private:
-  [[nodiscard]] std::int64_t gradient_bytes() const {
-    return device::aligned(taps_ * wide_channels_ * static_cast<std::int64_t>(sizeof(float)));
+  PaddedChannels(const ConvShape& shape, std::int64_t taps, std::unique_ptr<LinearOp> wide)
+      : WideKernel(std::move(wide), taps * shape.channels_in_memory(),
+                   static_cast<std::int64_t>(sizeof(T))),
+        channels_(shape.window.in.c),
+        wide_channels_(shape.channels_in_memory()),
+        taps_(taps) {}
+
+  void widen(const ExecutionSpace& space, std::byte* wide, const std::byte* narrow) const override {
+    parallel("pad kernel", space, taps_,
+             PadTap<T>{channels_, wide_channels_, reinterpret_cast<T*>(wide),
+                       reinterpret_cast<const T*>(narrow)});
   }
-  [[nodiscard]] float* wide_gradient() const { return reinterpret_cast<float*>(memory_.scratch); }
+  void narrow(const ExecutionSpace& space, float* narrow, const float* wide,
+              bool first) const override {
+    parallel("unpad gradient", space, taps_ * channels_,
+             AddUnpadded{channels_, wide_channels_, narrow, wide, first});
+  }
 
   std::int64_t channels_;
   std::int64_t wide_channels_;
   std::int64_t taps_;  ///< of all filters
-  std::unique_ptr<LinearOp> wide_;
-  InnerKernel kernel_;
-  LinearMemory memory_;
 };
 
 }  // namespace
