@@ -12,6 +12,7 @@
 #include "device/queues.hpp"
 #include "models/initialise.hpp"
 #include "ops/norm.hpp"
+#include "pipeline/taker.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -22,35 +23,6 @@ using models::ParameterId;
 
 /// Share of parameters that no replica updates.
 constexpr std::int32_t kFrozen = -1;
-
-/// Hands out aligned ranges of the memory; without memory it only counts bytes.
-class Taker {
- public:
-  explicit Taker(std::byte* memory) : memory_(memory) {}
-  std::byte* take_bytes(std::int64_t bytes) {
-    const std::int64_t here = end_;
-    end_ += aligned(bytes);
-    return memory_ == nullptr ? nullptr : memory_ + here;
-  }
-  template <class T>
-  T* take(std::int64_t elements) {
-    return reinterpret_cast<T*>(take_bytes(elements * static_cast<std::int64_t>(sizeof(T))));
-  }
-  template <class T>
-  const T* copy(const std::vector<T>& host) {
-    T* here = take<T>(std::ssize(host));
-    if (here != nullptr)
-      device::copy_to_device(reinterpret_cast<std::byte*>(here),
-                             reinterpret_cast<const std::byte*>(host.data()),
-                             static_cast<std::int64_t>(host.size() * sizeof(T)));
-    return here;
-  }
-  [[nodiscard]] std::int64_t bytes() const { return end_; }
-
- private:
-  std::byte* memory_;
-  std::int64_t end_ = 0;
-};
 
 StoredValues behind(const StoredValues& values, std::int64_t elements) {
   if (values.data == nullptr) return values;  // not bound yet

@@ -28,6 +28,7 @@
 #include "core/clock.hpp"
 #include "train/config.hpp"
 #include "train/line_file.hpp"
+#include "train/partial_row.hpp"
 
 namespace millrace::train {
 
@@ -79,22 +80,6 @@ struct ValidationResult {
     return static_cast<double>(correct) / static_cast<double>(images);
   }
 };
-
-/// The iterations since the last row, and the time of the run. The only state of the log that must
-/// be kept in a checkpoint.
-struct PartialRow {
-  std::int64_t iterations = 0;
-  double loss_sum = 0.0;
-  std::int64_t correct = 0;
-  std::int64_t correct_top5 = 0;
-  std::int64_t left_out = 0;   ///< iterations whose loss was not finite
-  double total_seconds = 0.0;  ///< of the run so far; 0 in early checkpoints
-  friend bool operator==(const PartialRow&, const PartialRow&) = default;
-};
-[[nodiscard]] std::string to_json(const PartialRow& partial);
-/// The inverse, of a checkpoint after `iteration` iterations; an empty text is an empty row.
-/// Error(Checkpoint) for anything else.
-[[nodiscard]] PartialRow parse_partial_row(std::string_view text, std::int64_t iteration);
 
 /// Accuracies in percent by iteration from the validation.csv of a run: of its own weights, or of
 /// the average of this name. Empty if there is no such file. Errors: Io, also for more than a

@@ -12,7 +12,6 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "device/launch_graph.hpp"
-#include "io/onnx/onnx_file.hpp"
 #include "train/agreement.hpp"
 #include "train/averaging.hpp"
 #include "train/cadence.hpp"
@@ -27,6 +26,7 @@
 #include "train/signals.hpp"
 #include "train/stand_ins.hpp"
 #include "train/validator.hpp"
+#include "train/warm_start.hpp"
 #include "train/watchdog.hpp"
 
 namespace millrace::train {
@@ -56,7 +56,6 @@ class Run {
  private:
   void prepare(std::int64_t first);
   void prepare_fresh();
-  void warm_start();
   [[nodiscard]] Outcome run_from(std::int64_t first);
   [[nodiscard]] Outcome iterate(std::int64_t first);
   /// Returns false if a signal asks the run to stop.
@@ -131,29 +130,11 @@ void Run::prepare_fresh() {
   try {
     prepare(0);
     session_->initialise(config_.seed);
-    if (!config_.init_path.empty()) warm_start();
+    if (!config_.init_path.empty()) warm_start(config_, world_, *session_, reporter_);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Internal && world_.rank() == 0) remove_begun(config_);
     throw;
   }
-}
-
-/// Starts from the weights of a checkpoint or of an ONNX file. Only for a new run: a restored run
-/// has its own.
-void Run::warm_start() {
-  if (io::is_onnx(config_.init_path)) {
-    Together(world_).run([&] {
-      session_->tensors().begin_with(io::OnnxFile(config_.init_path), config_.init_path,
-                                     config_.init_fresh);
-    });
-    reporter_.line(fmt::format("Starting from the weights of {}", config_.init_path.string()));
-    return;
-  }
-  std::vector<std::string> complaints;
-  const io::CheckpointReader checkpoint = agreed_newest(world_, config_.init_path, complaints);
-  Together(world_).run([&] { session_->tensors().begin_with(checkpoint, config_.init_fresh); });
-  for (const std::string& complaint : complaints) reporter_.important(complaint);
-  reporter_.line(fmt::format("Starting from the weights of {}", checkpoint.path().string()));
 }
 
 Outcome Run::fresh() {

@@ -12,6 +12,7 @@
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "io/onnx/onnx_file.hpp"
+#include "train/agreement.hpp"
 
 namespace millrace::train {
 
@@ -79,6 +80,23 @@ std::set<std::string> tensors_to_take(const models::Graph& graph,
     misfits.push_back(fmt::format("{} is only in the checkpoint", entry.first));
   if (!misfits.empty()) refuse(graph, misfits, path);
   return taken;
+}
+
+void warm_start(const TrainConfig& config, const comm::World& world, const Session& session,
+                Reporter& reporter) {
+  const Together together(world);
+  std::filesystem::path from = config.init_path;
+  if (io::is_onnx(from)) {
+    together.run(
+        [&] { session.tensors().begin_with(io::OnnxFile(from), from, config.init_fresh); });
+  } else {
+    std::vector<std::string> complaints;
+    const io::CheckpointReader checkpoint = agreed_newest(world, from, complaints);
+    together.run([&] { session.tensors().begin_with(checkpoint, config.init_fresh); });
+    for (const std::string& complaint : complaints) reporter.important(complaint);
+    from = checkpoint.path();
+  }
+  reporter.line(fmt::format("Starting from the weights of {}", from.string()));
 }
 
 }  // namespace millrace::train

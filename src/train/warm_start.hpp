@@ -8,6 +8,8 @@
 
 #include "io/checkpoint.hpp"
 #include "models/graph.hpp"
+#include "train/reporter.hpp"
+#include "train/session.hpp"
 
 namespace millrace::train {
 
@@ -24,5 +26,10 @@ void require_weights(const std::filesystem::path& path);
                                                     std::span<const io::TensorInfo> tensors,
                                                     std::span<const std::string> fresh,
                                                     const std::string& path);
+
+/// Starts a new run from the weights of config.init_path, a checkpoint or an ONNX file, and says
+/// so. Collective. Errors: as above.
+void warm_start(const TrainConfig& config, const comm::World& world, const Session& session,
+                Reporter& reporter);
 
 }  // namespace millrace::train
