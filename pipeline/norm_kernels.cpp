@@ -36,7 +36,7 @@ auto running(const Binding& b) {
 
 /// This replica's part of what its group exchanges.
 auto own_part(const Binding& b, const ops::NormShape& shape) {
-  return [exchange = b.operand<double>(Role::Exchange), size = shape.part_doubles()](
+  return [exchange = b.operand<ops::Accumulator>(Role::Exchange), size = shape.part_values()](
              const RunContext& c) { return exchange(c) + c.member * size; };
 }
 
@@ -89,7 +89,7 @@ Kernel make(const Binding& b) {
   const auto at = [&](Role role) { return b.operand<T>(role); };
   const auto statistics = b.operand<float>(Role::Statistics);
   const auto coefficients = b.operand<float>(Role::Coefficients);
-  const auto exchange = b.operand<double>(Role::Exchange);
+  const auto exchange = b.operand<ops::Accumulator>(Role::Exchange);
   switch (b.call.kind) {
     case KernelKind::NormStatistics:
       return calling(ops::norm_statistics<T>, shape, statistics, running(b), b.norm_scratch,

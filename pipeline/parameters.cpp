@@ -199,7 +199,7 @@ std::int64_t Parameters::lay_out(std::byte* memory) {
   device_spans_ = taker.copy(spans_);
   device_running_spans_ = taker.copy(running_spans_);
   if (options_.clips || options_.rule == UpdateRule::Lars)
-    squares_ = taker.take<double>(2 * own_spans_);
+    squares_ = taker.take<ops::Accumulator>(2 * own_spans_);
   if (options_.rule == UpdateRule::Lars) {
     device_tensors_ = taker.copy(tensors_);
     ratios_ = taker.take<float>(std::ssize(tensors_));
@@ -353,10 +353,12 @@ void Parameters::square_gradients(const device::ExecutionSpace& space, std::span
   device::fence(space);
   device::copy_to_host(reinterpret_cast<std::byte*>(span_squares_.data()),
                        reinterpret_cast<const std::byte*>(squares_),
-                       own_spans_ * static_cast<std::int64_t>(sizeof(double)));
+                       own_spans_ * static_cast<std::int64_t>(sizeof(ops::Accumulator)));
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
     const auto first = span_squares_.begin() + tensors_[t].first;
-    squares[own_[t].at()] = std::accumulate(first, first + tensors_[t].spans, 0.0);
+    squares[own_[t].at()] = std::accumulate(
+        first, first + tensors_[t].spans, 0.0,
+        [](double sum, ops::Accumulator span) { return sum + static_cast<double>(span); });
   }
 }
 

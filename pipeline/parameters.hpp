@@ -184,7 +184,8 @@ class Parameters {
   std::vector<ops::TensorSpans> tensors_;  ///< owned tensors, in spans from the first own span
   std::vector<models::ParameterId> own_;   ///< by owned tensor
   std::vector<ops::RunningSpan> running_spans_;
-  std::vector<double> span_squares_;  ///< host copy of squares_, where gradients are clipped
+  std::vector<ops::Accumulator>
+      span_squares_;  ///< host copy of squares_, where gradients are clipped
   std::int64_t first_own_span_ = 0;
   std::int64_t own_spans_ = 0;
   // Padded:
@@ -210,7 +211,7 @@ class Parameters {
   const ops::ParameterSpan* device_spans_ = nullptr;
   const ops::TensorSpans* device_tensors_ = nullptr;
   const ops::RunningSpan* device_running_spans_ = nullptr;
-  double* squares_ = nullptr;
+  ops::Accumulator* squares_ = nullptr;
   float* ratios_ = nullptr;
 };
 

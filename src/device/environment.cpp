@@ -261,9 +261,11 @@ std::string describe_kernels() {
 
 std::string describe_environment() {
   cap_vendor_library();
-  return fmt::format("{}{}, {} threads; {}; Kokkos {}.{}.{}", kFakeDevice ? "fake device of " : "",
-                     ExecutionSpace::name(), ExecutionSpace().concurrency(), vendor_library(),
-                     KOKKOS_VERSION / 10000, KOKKOS_VERSION / 100 % 100, KOKKOS_VERSION % 100);
+  return fmt::format("{}{}, {} threads; {}; Kokkos {}.{}.{}{}",
+                     kFakeDevice ? "fake device of " : "", ExecutionSpace::name(),
+                     ExecutionSpace().concurrency(), vendor_library(), KOKKOS_VERSION / 10000,
+                     KOKKOS_VERSION / 100 % 100, KOKKOS_VERSION % 100,
+                     kHasFloat64 ? "" : "; sums in pairs of floats");
 }
 
 }  // namespace millrace::device

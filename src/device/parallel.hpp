@@ -51,6 +51,13 @@ inline constexpr bool kHostReadable =
     Kokkos::SpaceAccessibility<Kokkos::HostSpace, ExecutionSpace::memory_space>::accessible;
 #endif
 
+/// Whether kernels may compute in 64-bit floats. Some accelerators have none.
+#if defined(MILLRACE_NO_FLOAT64)
+inline constexpr bool kHasFloat64 = false;
+#else
+inline constexpr bool kHasFloat64 = true;
+#endif
+
 /// Waits for everything queued on `space`.
 void fence(const ExecutionSpace& space);
 

@@ -79,7 +79,7 @@ KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bits_of(float16 x) { return bits_of(to
 struct GradientSquares {
   const ParameterSpan* spans;
   const float* gradients;
-  double* squares;
+  Accumulator* squares;
 
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
     const float* const from = gradients + spans[i].offset;
@@ -89,11 +89,11 @@ struct GradientSquares {
 
 /// On accelerators: the same by a team.
 struct GradientSquaresByTeam {
-  static constexpr int kThreads = kTeamThreads;
-  static constexpr std::size_t kSharedBytes = kTeamLanes * sizeof(double);
+  [[maybe_unused]] static constexpr int kThreads = kTeamThreads;
+  [[maybe_unused]] static constexpr std::size_t kSharedBytes = kTeamLanes * sizeof(Accumulator);
   const ParameterSpan* spans;
   const float* gradients;
-  double* squares;
+  Accumulator* squares;
 
   struct Values {
     const float* values;
@@ -102,8 +102,8 @@ struct GradientSquaresByTeam {
 
   KOKKOS_FUNCTION void operator()(const device::Team& team, std::int64_t i) const {
     const ParameterSpan span = spans[i];
-    const double sum = team_sum_of_squares(team, reinterpret_cast<double*>(team.shared()),
-                                           span.elements, Values{gradients + span.offset});
+    const Accumulator sum = team_sum_of_squares(team, reinterpret_cast<Accumulator*>(team.shared()),
+                                                span.elements, Values{gradients + span.offset});
     if (team.rank() == 0) squares[i] = sum;
   }
 };
@@ -139,7 +139,7 @@ struct FlagNonFinite {
 }  // namespace
 
 void square_gradients(const device::ExecutionSpace& space, const ParameterSpan* spans,
-                      std::int64_t num_spans, const float* gradients, double* squares) {
+                      std::int64_t num_spans, const float* gradients, Accumulator* squares) {
   if constexpr (device::kOnCores) {
     device::parallel("grad_squares", space, num_spans, GradientSquares{spans, gradients, squares});
   } else {

@@ -21,15 +21,16 @@
 // kernels agree bit for bit.
 //
 // Statistics are float32. They come from shifted sums over chunks, on cores with two passes over
-// each chunk while it is in the cache, and are combined in double by Chan's formula. This is as
-// stable as two passes over memory and costs one: a deviation of 0.01 about a mean of 10,000 is
-// accurate up to the rounding of that mean.
+// each chunk while it is in the cache, and are combined in accumulators by Chan's formula.
+// This is as stable as two passes over memory and costs one: a deviation of 0.01 about a
+// mean of 10,000 is accurate up to the rounding of that mean.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
 #include "core/portable.hpp"
+#include "ops/accumulator.hpp"
 #include "ops/activation_function.hpp"
 #include "ops/norm_team_shape.hpp"
 #include "ops/tiling.hpp"
@@ -49,8 +50,8 @@ struct NormShape {
   [[nodiscard]] std::int64_t statistics_floats() const { return 2 * instances() * channels; }
   /// Floats in `coefficients` of the backward pass.
   [[nodiscard]] std::int64_t coefficient_floats() const { return 3 * instances() * channels; }
-  /// Doubles in the moments or the sums of one part of a batch.
-  [[nodiscard]] std::int64_t part_doubles() const { return 2 * channels; }
+  /// Values in the moments or the sums of one part of a batch.
+  [[nodiscard]] std::int64_t part_values() const { return 2 * channels; }
   [[nodiscard]] NormTeamShape teams() const { return {tiling, groups}; }
   /// Whether every channel is a set.
   [[nodiscard]] MILLRACE_FUNCTION bool by_channel() const {
@@ -100,14 +101,14 @@ void norm_statistics(const device::ExecutionSpace& space, const NormShape& shape
 /// Moments of one replica's part of a batch: mean and sum of squared deviations of every channel.
 /// Batch norm only.
 template <class T>
-void norm_moments(const device::ExecutionSpace& space, const NormShape& shape, double* moments,
+void norm_moments(const device::ExecutionSpace& space, const NormShape& shape, Accumulator* moments,
                   NormScratch scratch, const T* x);
 
 /// Like norm_statistics, from the moments of the batch's `parts` parts. Each part has shape
 /// `shape`; their moments are stored one after another.
 void norm_join_moments(const device::ExecutionSpace& space, const NormShape& shape,
                        std::int64_t parts, float* statistics, RunningSums running,
-                       const double* moments, float epsilon);
+                       const Accumulator* moments, float epsilon);
 
 /// Like norm_statistics, from the running statistics, for evaluation.
 void norm_statistics_from_running(const device::ExecutionSpace& space, std::int64_t channels,
@@ -150,13 +151,13 @@ void norm_backward_reduce(const device::ExecutionSpace& space, const NormShape& 
 /// Like norm_backward_reduce for one replica's part of a batch, but returns the sums of dz and dz
 /// xhat instead of coefficients. Batch norm only.
 template <class T>
-void norm_backward_sums(const device::ExecutionSpace& space, const NormShape& shape, double* sums,
-                        const NormBackwardReduce<T>& args);
+void norm_backward_sums(const device::ExecutionSpace& space, const NormShape& shape,
+                        Accumulator* sums, const NormBackwardReduce<T>& args);
 
 /// Computes the coefficients of a batch from the sums of its `parts` parts. Each part has shape
 /// `shape`; their sums are stored one after another. `statistics` are those of the whole batch.
 void norm_join_sums(const device::ExecutionSpace& space, const NormShape& shape, std::int64_t parts,
-                    float* coefficients, const double* sums, const float* statistics,
+                    float* coefficients, const Accumulator* sums, const float* statistics,
                     const float* gamma);
 
 /// Computes dx from dz (fn = None), or from dy by applying fn's gradient again. dx may be dz or dy.

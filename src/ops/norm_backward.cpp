@@ -67,12 +67,8 @@ struct Reduce {
         product[j] += g * ((value - mean[j]) * inverse[j]);
       }
     }
-    LanesOut<W, float> sums(out);
-    MILLRACE_SIMD
-    for (int j = 0; j < W; ++j) sums.set(j, sum[j]);
-    LanesOut<W, float> products(out + second);
-    MILLRACE_SIMD
-    for (int j = 0; j < W; ++j) products.set(j, product[j]);
+    store_lanes(out, sum);
+    store_lanes(out + second, product);
   }
 };
 
@@ -216,7 +212,7 @@ void norm_backward_reduce(const ExecutionSpace& space, const NormShape& shape,
 }
 
 template <class T>
-void norm_backward_sums(const ExecutionSpace& space, const NormShape& shape, double* sums,
+void norm_backward_sums(const ExecutionSpace& space, const NormShape& shape, Accumulator* sums,
                         const NormBackwardReduce<T>& args) {
   MILLRACE_ASSERT(shape.by_channel());
   const ParameterSums out = parameter_sums(args);
@@ -232,11 +228,11 @@ void norm_backward_sums(const ExecutionSpace& space, const NormShape& shape, dou
 }
 
 void norm_join_sums(const ExecutionSpace& space, const NormShape& shape, std::int64_t parts,
-                    float* coefficients, const double* sums, const float* statistics,
+                    float* coefficients, const Accumulator* sums, const float* statistics,
                     const float* gamma) {
-  const std::int64_t width = shape.part_doubles();
+  const std::int64_t width = shape.part_values();
   const auto join = KOKKOS_LAMBDA(std::int64_t i) {
-    double all = 0.0;
+    Accumulator all{};
     for (std::int64_t p = 0; p < parts; ++p) all += sums[p * width + i];
     coefficients[i] = static_cast<float>(all);
   };

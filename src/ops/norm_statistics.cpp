@@ -42,12 +42,8 @@ struct ChunkMoments {
       in_one_pass(s, first, shift, mean, squares);
       refer(s, lane, shift, mean);
     }
-    LanesOut<W, float> means(out);
-    MILLRACE_SIMD
-    for (int j = 0; j < W; ++j) means.set(j, mean[j]);
-    LanesOut<W, float> deviations(out + second);
-    MILLRACE_SIMD
-    for (int j = 0; j < W; ++j) deviations.set(j, squares[j]);
+    store_lanes(out, mean);
+    store_lanes(out + second, squares);
   }
 
   template <int W>
@@ -111,37 +107,34 @@ struct ChunkMoments {
 
 /// Mean of some elements and the sum of their squared deviations.
 struct Moments {
-  double mean;
-  double squares;
+  Accumulator mean;
+  Accumulator squares;
 };
 
 /// Joins the moments of neighboring parts, lane by lane, as in JoinedChunks.
 struct JoinMoments {
   template <int W>
   KOKKOS_INLINE_FUNCTION static void join(const LaneParts& parts, float* out, std::int64_t second) {
-    double mean[W] = {};
+    Accumulator mean[W] = {};
     for (std::int64_t p = 0; p < parts.count; ++p) {
-      const double rows = parts.rows_of(p);
+      const Accumulator rows = parts.rows_of(p);
       MILLRACE_SIMD
-      for (int j = 0; j < W; ++j) mean[j] += rows * static_cast<double>(parts.at(p, j));
+      for (int j = 0; j < W; ++j) mean[j] += rows * static_cast<Accumulator>(parts.at(p, j));
     }
-    const auto count = static_cast<double>(parts.all_rows);
-    double squares[W] = {};
+    const auto count = static_cast<Accumulator>(parts.all_rows);
+    Accumulator squares[W] = {};
     MILLRACE_SIMD
     for (int j = 0; j < W; ++j) mean[j] /= count;
     for (std::int64_t p = 0; p < parts.count; ++p) {
-      const double rows = parts.rows_of(p);
+      const Accumulator rows = parts.rows_of(p);
       MILLRACE_SIMD
       for (int j = 0; j < W; ++j) {
-        const double apart = static_cast<double>(parts.at(p, j)) - mean[j];
-        squares[j] += static_cast<double>(parts.second_at(p, j)) + rows * apart * apart;
+        const Accumulator apart = static_cast<Accumulator>(parts.at(p, j)) - mean[j];
+        squares[j] += static_cast<Accumulator>(parts.second_at(p, j)) + rows * apart * apart;
       }
     }
-    MILLRACE_SIMD
-    for (int j = 0; j < W; ++j) {
-      out[j] = static_cast<float>(mean[j]);
-      out[second + j] = static_cast<float>(squares[j]);
-    }
+    round_lanes(out, mean);
+    round_lanes(out + second, squares);
   }
 };
 
@@ -150,22 +143,24 @@ struct StatisticsOf {
   RunningSums running;
   float epsilon;
 
-  KOKKOS_INLINE_FUNCTION float inverse_deviation(const Moments& m, double count) const {
-    return static_cast<float>(1.0 / std::sqrt(m.squares / count + static_cast<double>(epsilon)));
+  KOKKOS_INLINE_FUNCTION float inverse_deviation(const Moments& m, Accumulator count) const {
+    using std::sqrt;
+    return static_cast<float>(Accumulator{1.0f} /
+                              sqrt(m.squares / count + static_cast<Accumulator>(epsilon)));
   }
   KOKKOS_INLINE_FUNCTION void add_running(std::int64_t channel, const Moments& m,
-                                          double count) const {
+                                          Accumulator count) const {
     if (running.mean == nullptr) return;
-    const auto unbiased =
-        static_cast<float>(count > 1.0 ? m.squares / (count - 1.0) : m.squares / count);
+    const auto unbiased = static_cast<float>(
+        m.squares / (count > Accumulator{1.0f} ? count - Accumulator{1.0f} : count));
     const auto mean = static_cast<float>(m.mean);
     running.mean[channel] = running.first ? mean : running.mean[channel] + mean;
     running.variance[channel] = running.first ? unbiased : running.variance[channel] + unbiased;
   }
 };
 
-/// Combines the chunks of one group in double: first the mean of their means, then the squared
-/// deviations from it (Chan, Golub and LeVeque 1979).
+/// Combines the chunks of one group in accumulators: first the mean of their means, then the
+/// squared deviations from it (Chan, Golub and LeVeque 1979).
 struct JoinedChunks {
   NormShape shape;
   Tiling t;  ///< that of the partial moments
@@ -183,28 +178,28 @@ struct JoinedChunks {
     for (std::int64_t chunk = 0; chunk < t.chunks; ++chunk) {
       const float* means = partial + ((instance * t.chunks + chunk) * 2) * t.width;
       const std::int64_t left = t.tile_rows - chunk * t.chunk_tile_rows;
-      const auto n = static_cast<double>(left < t.chunk_tile_rows ? left : t.chunk_tile_rows);
+      const auto n = static_cast<Accumulator>(left < t.chunk_tile_rows ? left : t.chunk_tile_rows);
       for (std::int64_t place = 0; place < t.tile; ++place) {
         for (std::int64_t k = 0; k < members; ++k) {
           const std::int64_t lane = place * t.channels + channel(group, k);
-          auto mean = static_cast<double>(means[lane]);
+          auto mean = static_cast<Accumulator>(means[lane]);
           if constexpr (!device::kOnCores)
-            mean += static_cast<double>(reference[instance * t.width + lane]);
-          f(n, mean, static_cast<double>(means[t.width + lane]));
+            mean += static_cast<Accumulator>(reference[instance * t.width + lane]);
+          f(n, mean, static_cast<Accumulator>(means[t.width + lane]));
         }
       }
     }
   }
-  KOKKOS_INLINE_FUNCTION double count() const {
+  KOKKOS_INLINE_FUNCTION Accumulator count() const {
     const std::int64_t members = shape.channels / shape.groups;
-    return static_cast<double>(shape.rows * members);
+    return static_cast<Accumulator>(shape.rows * members);
   }
   KOKKOS_INLINE_FUNCTION Moments moments(std::int64_t instance, std::int64_t group) const {
-    double mean = 0.0;
-    for_parts(instance, group, [&](double n, double m, double) { mean += n * m; });
+    Accumulator mean{};
+    for_parts(instance, group, [&](Accumulator n, Accumulator m, Accumulator) { mean += n * m; });
     mean /= count();
-    double squares = 0.0;
-    for_parts(instance, group, [&](double n, double m, double own) {
+    Accumulator squares{};
+    for_parts(instance, group, [&](Accumulator n, Accumulator m, Accumulator own) {
       squares += own + n * (m - mean) * (m - mean);
     });
     return {mean, squares};
@@ -235,7 +230,7 @@ struct WriteStatistics {
 /// Or the moments of a channel of one part of a batch.
 struct WriteMoments {
   JoinedChunks chunks;
-  double* moments;
+  Accumulator* moments;
 
   KOKKOS_FUNCTION void operator()(std::int64_t c) const {
     const Moments m = chunks.moments(0, c);
@@ -333,7 +328,7 @@ void norm_statistics(const ExecutionSpace& space, const NormShape& shape, float*
 }
 
 template <class T>
-void norm_moments(const ExecutionSpace& space, const NormShape& shape, double* moments,
+void norm_moments(const ExecutionSpace& space, const NormShape& shape, Accumulator* moments,
                   NormScratch scratch, const T* x) {
   MILLRACE_ASSERT(shape.by_channel());
   with_moments("norm part", space, shape, scratch, x, [&](const JoinedChunks& chunks) {
@@ -342,18 +337,18 @@ void norm_moments(const ExecutionSpace& space, const NormShape& shape, double* m
 }
 
 void norm_join_moments(const ExecutionSpace& space, const NormShape& shape, std::int64_t parts,
-                       float* statistics, RunningSums running, const double* moments,
+                       float* statistics, RunningSums running, const Accumulator* moments,
                        float epsilon) {
   const StatisticsOf result{running, epsilon};
   const auto join = KOKKOS_LAMBDA(std::int64_t c) {
-    const auto n = static_cast<double>(shape.rows);
-    const double count = n * static_cast<double>(parts);
-    Moments all{0.0, 0.0};
+    const auto n = static_cast<Accumulator>(shape.rows);
+    const Accumulator count = n * static_cast<Accumulator>(parts);
+    Moments all{};
     for (std::int64_t p = 0; p < parts; ++p) all.mean += n * moments[2 * p * shape.channels + c];
     all.mean /= count;
     for (std::int64_t p = 0; p < parts; ++p) {
-      const double* part = moments + 2 * p * shape.channels;
-      const double apart = part[c] - all.mean;
+      const Accumulator* part = moments + 2 * p * shape.channels;
+      const Accumulator apart = part[c] - all.mean;
       all.squares += part[shape.channels + c] + n * apart * apart;
     }
     statistics[c] = static_cast<float>(all.mean);

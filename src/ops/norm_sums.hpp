@@ -11,28 +11,25 @@ namespace millrace::ops {
 
 /// Sums of dz and dz xhat.
 struct GradientSums {
-  double dz;
-  double product;
+  Accumulator dz;
+  Accumulator product;
 };
 
 /// Adds the sums of neighboring parts, lane by lane.
 struct JoinSums {
   template <int W>
   KOKKOS_INLINE_FUNCTION static void join(const LaneParts& parts, float* out, std::int64_t second) {
-    double sum[W] = {};
-    double product[W] = {};
+    Accumulator sum[W] = {};
+    Accumulator product[W] = {};
     for (std::int64_t p = 0; p < parts.count; ++p) {
       MILLRACE_SIMD
       for (int j = 0; j < W; ++j) {
-        sum[j] += static_cast<double>(parts.at(p, j));
-        product[j] += static_cast<double>(parts.second_at(p, j));
+        sum[j] += static_cast<Accumulator>(parts.at(p, j));
+        product[j] += static_cast<Accumulator>(parts.second_at(p, j));
       }
     }
-    MILLRACE_SIMD
-    for (int j = 0; j < W; ++j) {
-      out[j] = static_cast<float>(sum[j]);
-      out[second + j] = static_cast<float>(product[j]);
-    }
+    round_lanes(out, sum);
+    round_lanes(out + second, product);
   }
 };
 
@@ -48,12 +45,12 @@ KOKKOS_INLINE_FUNCTION GradientSums sums_of(const ChunkSums& chunks, std::int64_
   const float* const partial = chunks.partial;
   const std::int64_t instance = i / t.channels;
   const std::int64_t c = i % t.channels;
-  GradientSums all{0.0, 0.0};
+  GradientSums all{};
   for (std::int64_t chunk = 0; chunk < t.chunks; ++chunk) {
     const float* sums = partial + ((instance * t.chunks + chunk) * 2) * t.width;
     for (std::int64_t place = 0; place < t.tile; ++place) {
-      all.dz += static_cast<double>(sums[place * t.channels + c]);
-      all.product += static_cast<double>(sums[t.width + place * t.channels + c]);
+      all.dz += static_cast<Accumulator>(sums[place * t.channels + c]);
+      all.product += static_cast<Accumulator>(sums[t.width + place * t.channels + c]);
     }
   }
   return all;
@@ -167,7 +164,7 @@ struct OfChannel {
 struct OfPart {
   ChunkSums chunks;
   std::int64_t channels;
-  double* sums;
+  Accumulator* sums;
   ParameterSums out;
   KOKKOS_FUNCTION void operator()(std::int64_t c) const {
     const GradientSums own = sums_of(chunks, c);

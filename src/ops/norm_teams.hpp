@@ -40,11 +40,23 @@ struct LaneParts {
   [[nodiscard]] KOKKOS_INLINE_FUNCTION float second_at(std::int64_t part, int lane) const {
     return values[part * step + second + lane];
   }
-  [[nodiscard]] KOKKOS_INLINE_FUNCTION double rows_of(std::int64_t part) const {
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION Accumulator rows_of(std::int64_t part) const {
     const std::int64_t left = all_rows - part * rows;
-    return static_cast<double>(left < rows ? left : rows);
+    return static_cast<Accumulator>(left < rows ? left : rows);
   }
 };
+
+template <int W>
+KOKKOS_INLINE_FUNCTION void store_lanes(float* out, const float (&values)[W]) {
+  LanesOut<W, float> lanes(out);
+  MILLRACE_SIMD
+  for (int j = 0; j < W; ++j) lanes.set(j, values[j]);
+}
+template <int W>
+KOKKOS_INLINE_FUNCTION void round_lanes(float* out, const Accumulator (&values)[W]) {
+  MILLRACE_SIMD
+  for (int j = 0; j < W; ++j) out[j] = static_cast<float>(values[j]);
+}
 
 /// For for_lanes(), around a body that writes two values for each lane.
 template <class Body>

@@ -40,7 +40,7 @@ struct SquaresOfSpan {
 template <class M>
 struct SquaresByTeam {
   static constexpr int kThreads = kTeamThreads;
-  static constexpr std::size_t kSharedBytes = 2 * kTeamLanes * sizeof(double);
+  static constexpr std::size_t kSharedBytes = 2 * kTeamLanes * sizeof(Accumulator);
   float scale;
   UpdateArrays<M> a;
 
@@ -59,11 +59,11 @@ struct SquaresByTeam {
   KOKKOS_FUNCTION void operator()(const device::Team& team, std::int64_t i) const {
     const ParameterSpan span = a.spans[i];
     if (!span.adapts) return;
-    auto* const lanes = reinterpret_cast<double*>(team.shared());
-    const double weights =
+    auto* const lanes = reinterpret_cast<Accumulator*>(team.shared());
+    const Accumulator weights =
         team_sum_of_squares(team, lanes, span.elements, Weights{a.weights + span.offset});
-    const double gradients = team_sum_of_squares(team, lanes + kTeamLanes, span.elements,
-                                                 Gradients{a.gradients + span.offset, scale});
+    const Accumulator gradients = team_sum_of_squares(team, lanes + kTeamLanes, span.elements,
+                                                      Gradients{a.gradients + span.offset, scale});
     if (team.rank() != 0) return;
     a.squares[2 * i] = weights;
     a.squares[2 * i + 1] = gradients;
@@ -74,14 +74,14 @@ struct SquaresByTeam {
 template <class M>
 struct LarsRatio {
   static constexpr int kThreads = kTeamThreads;
-  static constexpr std::size_t kSharedBytes = sizeof(double);  // not used
+  static constexpr std::size_t kSharedBytes = sizeof(Accumulator);  // not used
   Update u;
   UpdateArrays<M> a;
 
   KOKKOS_FUNCTION void operator()(const device::Team& team, std::int64_t t) const {
     const TensorSpans tensor = a.tensors[t];
     if (!a.spans[tensor.first].adapts) return;
-    double* const sums = a.squares + 2 * tensor.first;
+    Accumulator* const sums = a.squares + 2 * tensor.first;
     for (std::int64_t step = 1; step < tensor.spans; step *= 2) {
       for (std::int64_t i = 2 * step * team.rank(); i + step < tensor.spans;
            i += 2 * step * team.size()) {
@@ -90,15 +90,16 @@ struct LarsRatio {
       }
       team.wait();
     }
+    using std::sqrt;
     if (team.rank() == 0)
       a.ratios[t] = ratio(sqrt(sums[0]), sqrt(sums[1]), a.spans[tensor.first].decays);
   }
 
-  KOKKOS_FUNCTION float ratio(double weights, double gradients, bool decays) const {
-    if (weights == 0.0 || gradients == 0.0) return 1.0f;
-    const double decay = decays ? static_cast<double>(u.weight_decay) : 0.0;
-    const double below = gradients + decay * weights + static_cast<double>(u.epsilon);
-    return static_cast<float>(static_cast<double>(u.trust) * weights / below);
+  KOKKOS_FUNCTION float ratio(Accumulator weights, Accumulator gradients, bool decays) const {
+    if (weights == Accumulator{} || gradients == Accumulator{}) return 1.0f;
+    const Accumulator decay = decays ? static_cast<Accumulator>(u.weight_decay) : Accumulator{};
+    const Accumulator below = gradients + decay * weights + static_cast<Accumulator>(u.epsilon);
+    return static_cast<float>(static_cast<Accumulator>(u.trust) * weights / below);
   }
 };
 

@@ -8,6 +8,7 @@
 #include "core/random.hpp"
 #include "core/update_rule.hpp"
 #include "device/tensor.hpp"
+#include "ops/accumulator.hpp"
 
 namespace millrace::ops {
 
@@ -84,8 +85,8 @@ struct UpdateArrays {
   // Only LARS needs the following.
   const TensorSpans* tensors = nullptr;
   std::int64_t num_tensors = 0;
-  double* squares = nullptr;  ///< scratch: two per span
-  float* ratios = nullptr;    ///< scratch: one per tensor
+  Accumulator* squares = nullptr;  ///< scratch: two per span
+  float* ratios = nullptr;         ///< scratch: one per tensor
 };
 
 /// Updates all parameters and their copies in one launch and one pass. LARS makes another pass over
@@ -100,9 +101,9 @@ template <class M>
 void update_weights(const device::ExecutionSpace& space, UpdateRule rule, const Update& update,
                     const UpdateArrays<M>& arrays);
 
-/// Sum of squares of the gradients of each span, in double. It depends on the span only.
+/// Sum of squares of the gradients of each span. It depends on the span only.
 void square_gradients(const device::ExecutionSpace& space, const ParameterSpan* spans,
-                      std::int64_t num_spans, const float* gradients, double* squares);
+                      std::int64_t num_spans, const float* gradients, Accumulator* squares);
 
 /// Updates `copy` or `vectors` after the weights were changed by something other than
 /// update_weights().

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "device/teams.hpp"
+#include "ops/accumulator.hpp"
 
 namespace millrace::ops {
 
@@ -32,14 +33,14 @@ struct Plus {
 };
 
 /// The sum of values(k)^2 over k < n, for every thread of the team. `lanes` is shared memory for
-/// kTeamLanes doubles; the caller waits for the team before it is used again.
+/// kTeamLanes values; the caller waits for the team before it is used again.
 template <class Values>
-KOKKOS_INLINE_FUNCTION double team_sum_of_squares(const device::Team& team, double* lanes,
-                                                  std::int64_t n, const Values& values) {
+KOKKOS_INLINE_FUNCTION Accumulator team_sum_of_squares(const device::Team& team, Accumulator* lanes,
+                                                       std::int64_t n, const Values& values) {
   for (int lane = team.rank(); lane < kTeamLanes; lane += team.size()) {
-    double sum = 0.0;
+    Accumulator sum{};
     for (std::int64_t k = lane; k < n; k += kTeamLanes) {
-      const auto value = static_cast<double>(values(k));
+      const auto value = static_cast<Accumulator>(values(k));
       sum += value * value;
     }
     lanes[lane] = sum;

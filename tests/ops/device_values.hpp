@@ -23,6 +23,7 @@
 #include "core/sha256.hpp"
 #include "device/arena.hpp"
 #include "device/compat.hpp"
+#include "ops/accumulator.hpp"
 
 namespace millrace::ops {
 
@@ -38,7 +39,7 @@ template <class T>
 }
 template <class T>
 [[nodiscard]] double decode(T x) {
-  if constexpr (std::is_integral_v<T> || std::is_same_v<T, double>) {
+  if constexpr (std::is_integral_v<T> || std::is_same_v<T, Accumulator>) {
     return static_cast<double>(x);
   } else {
     return static_cast<double>(to_float(x));

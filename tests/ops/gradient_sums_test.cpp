@@ -67,7 +67,7 @@ TEST(SquareGradients, SumsEachSpan) {
   }
   DeviceValues<float> on_device(gradients);
   const DeviceRecords<ParameterSpan> records(spans);
-  DeviceValues<double> squares(std::ssize(spans));
+  DeviceValues<Accumulator> squares(std::ssize(spans));
   const device::ExecutionSpace space;
   square_gradients(space, records.data(), std::ssize(spans), on_device.data(), squares.data());
   device::fence(space);

@@ -39,11 +39,11 @@ class PartedNorm {
     DeviceValues<float> statistics(part.statistics_floats());
     NormScratchMemory scratch(part);
     DeviceValues<float> mean(Values(channels, 2.0)), variance(Values(channels, 3.0));
-    DeviceValues<double> exchange(parts_ * part.part_doubles());
+    DeviceValues<Accumulator> exchange(parts_ * part.part_values());
     for (std::int64_t p = 0; p < parts_; ++p) {
       const auto first = x.begin() + static_cast<std::ptrdiff_t>(p * part.elements());
       DeviceValues<T> own(Values(first, first + static_cast<std::ptrdiff_t>(part.elements())));
-      norm_moments<T>(space, part, exchange.data() + p * part.part_doubles(), scratch.get(),
+      norm_moments<T>(space, part, exchange.data() + p * part.part_values(), scratch.get(),
                       own.data());
       space.fence();
     }

@@ -65,7 +65,7 @@ struct Updater {
                        .num_spans = num_spans,
                        .tensors = tensors.data(),
                        .num_tensors = num_tensors,
-                       .squares = reinterpret_cast<double*>(squares.raw()),
+                       .squares = reinterpret_cast<Accumulator*>(squares.raw()),
                        .ratios = ratios.data()});
     device::fence(space);
   }

@@ -72,14 +72,15 @@ TEST(TeamSums, AreATreeOverLanes) {
   for (const std::int64_t n : {1, 127, 128, 129, 4096}) {
     std::vector<float> values;
     for (const double x : random_values(n, 1)) values.push_back(static_cast<float>(x));
-    std::vector<double> expected(kTeamLanes);
+    std::vector<Accumulator> expected(kTeamLanes);
     for (std::size_t k = 0; k < values.size(); ++k)
-      expected[k % kTeamLanes] += static_cast<double>(values[k]) * static_cast<double>(values[k]);
+      expected[k % kTeamLanes] +=
+          static_cast<Accumulator>(values[k]) * static_cast<Accumulator>(values[k]);
     for (std::size_t half = kTeamLanes / 2; half > 0; half /= 2)
       for (std::size_t lane = 0; lane < half; ++lane) expected[lane] += expected[lane + half];
-    std::vector<double> lanes(kTeamLanes);
+    std::vector<Accumulator> lanes(kTeamLanes);
     const device::Team team(reinterpret_cast<std::byte*>(lanes.data()));
-    EXPECT_EQ(team_sum_of_squares(team, lanes.data(), n, Of{&values}), expected[0]) << n;
+    EXPECT_TRUE(team_sum_of_squares(team, lanes.data(), n, Of{&values}) == expected[0]) << n;
   }
 }
 #endif

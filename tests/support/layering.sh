@@ -97,6 +97,12 @@ only_in 'src/ops/onednn/|src/device/' '\bdnnl\b|\bdnnl_|dnnl\.hpp'
 only_in 'src/ops/cudnn/|src/device/' '<cu(da|dnn|blas)|\bcu(da|dnn|blas)[A-Z]|\bCU(DNN|BLAS)_'
 only_in 'src/comm/' '<nccl\.h>|\bnccl[A-Z]'
 only_in 'src/device/' '<(hip|sycl)/|\bhip[A-Z]|\bsycl::'
+# Kernels run on devices without 64-bit floats (src/ops/accumulator.hpp).
+mapfile -t kernels < <(grep -rlE 'KOKKOS_([A-Z_]*FUNCTION|LAMBDA)' src pipeline 2>/dev/null || true)
+((${#kernels[@]} > 0)) || report "found no kernels" <<<"src"
+report "kernels have no 64-bit floats: use Accumulator, or literals of float" < <(
+  search -H '\bdouble\b|[^"A-Za-z0-9_.][0-9]+\.[0-9]*([^0-9fx.]|$)' "${kernels[@]}" | grep -vE '"[^"]*[0-9]\.[0-9][^"]*"' || true)
+
 only_in 'src/(device|ops|train)/|pipeline/' '<Kokkos_|\bKokkos::|\bKOKKOS_'
 
 if ((violations > 0)); then
