@@ -145,14 +145,14 @@ struct StatisticsOf {
 
   KOKKOS_INLINE_FUNCTION float inverse_deviation(const Moments& m, Accumulator count) const {
     using std::sqrt;
-    return static_cast<float>(Accumulator{1.0f} /
-                              sqrt(m.squares / count + static_cast<Accumulator>(epsilon)));
+    const auto one = static_cast<Accumulator>(1.0f);
+    return static_cast<float>(one / sqrt(m.squares / count + static_cast<Accumulator>(epsilon)));
   }
   KOKKOS_INLINE_FUNCTION void add_running(std::int64_t channel, const Moments& m,
                                           Accumulator count) const {
     if (running.mean == nullptr) return;
-    const auto unbiased = static_cast<float>(
-        m.squares / (count > Accumulator{1.0f} ? count - Accumulator{1.0f} : count));
+    const auto one = static_cast<Accumulator>(1.0f);
+    const auto unbiased = static_cast<float>(m.squares / (count > one ? count - one : count));
     const auto mean = static_cast<float>(m.mean);
     running.mean[channel] = running.first ? mean : running.mean[channel] + mean;
     running.variance[channel] = running.first ? unbiased : running.variance[channel] + unbiased;
