@@ -76,6 +76,17 @@ class Queues final : public comm::DeviceQueues {
   std::unique_ptr<Copies> copies_;
 };
 
+/// Whether MPI says that it reads and writes memory of this kind of device.
+bool mpi_reaches_device() {
+#if defined(KOKKOS_ENABLE_CUDA)
+  return comm::reaches_cuda_memory();
+#elif defined(KOKKOS_ENABLE_HIP)
+  return comm::reaches_rocm_memory();
+#else
+  return false;
+#endif
+}
+
 void copy_within(std::byte* to, const std::byte* from, std::int64_t bytes) {
   device::queue_copy(device::ExecutionSpace(), device::Direction::Within, to, from, bytes);
 }
@@ -85,7 +96,7 @@ void copy_within(std::byte* to, const std::byte* from, std::int64_t bytes) {
 comm::DeviceMemory device_memory() {
   comm::DeviceMemory memory{.copy_within = copy_within};
   if constexpr (device::kHasQueues) memory.queues = std::make_shared<Queues>();
-  memory.is_staged = !device::kHostReadable && (device::kFakeDevice || !comm::reaches_gpu_memory());
+  memory.is_staged = !device::kHostReadable && !mpi_reaches_device();
   return memory;
 }
 

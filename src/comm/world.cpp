@@ -139,9 +139,17 @@ bool is_open_mpi() noexcept {
 #endif
 }
 
-bool reaches_gpu_memory() noexcept {
+bool reaches_cuda_memory() noexcept {
 #if defined(MPIX_CUDA_AWARE_SUPPORT)
   return MPIX_Query_cuda_support() == 1;
+#else
+  return false;
+#endif
+}
+
+bool reaches_rocm_memory() noexcept {
+#if defined(MPIX_ROCM_AWARE_SUPPORT)  // since Open MPI 5
+  return MPIX_Query_rocm_support() == 1;
 #else
   return false;
 #endif

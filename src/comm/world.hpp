@@ -34,9 +34,10 @@ namespace millrace::comm {
 /// Whether this build uses Open MPI, whose launcher has different options than MPICH's.
 [[nodiscard]] bool is_open_mpi() noexcept;
 
-/// Whether the MPI library says that it can read and write the memory of NVIDIA GPUs. Open MPI says
-/// so; of other libraries it is not known.
-[[nodiscard]] bool reaches_gpu_memory() noexcept;
+/// Whether the MPI library says that it can read and write the memory of NVIDIA's GPUs, or AMD's.
+/// Open MPI says so; of other libraries it is not known.
+[[nodiscard]] bool reaches_cuda_memory() noexcept;
+[[nodiscard]] bool reaches_rocm_memory() noexcept;
 
 /// Name and version of the MPI library, up to the first comma or line break.
 [[nodiscard]] std::string library_version();
