@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <bit>
 #include <cstdint>
-#include <cstring>
 
 #include "core/portable.hpp"
 
@@ -19,16 +19,13 @@ MILLRACE_FUNCTION float to_float(float x) { return x; }
 
 MILLRACE_FUNCTION float to_float(bfloat16 x) {
   const std::uint32_t wide = static_cast<std::uint32_t>(x.bits) << 16;
-  float result;
-  std::memcpy(&result, &wide, sizeof result);
-  return result;
+  return std::bit_cast<float>(wide);
 }
 
 /// Rounds to nearest, ties to even; a NaN becomes a quiet NaN. Branch-free, so that loops over it
 /// vectorize.
 MILLRACE_FUNCTION bfloat16 to_bfloat16(float x) {
-  std::uint32_t wide;
-  std::memcpy(&wide, &x, sizeof wide);
+  const auto wide = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t rounded = (wide + 0x7fffu + ((wide >> 16) & 1u)) >> 16;
   const std::uint32_t quiet_nan = (wide >> 16) | 0x40u;
   const bool is_nan = (wide & 0x7fffffffu) > 0x7f800000u;
@@ -41,8 +38,7 @@ MILLRACE_FUNCTION bfloat16 to_bfloat16(float x) {
 /// NaNs are treated as in to_bfloat16. Finite numbers stay finite: they saturate at the largest
 /// bfloat16.
 MILLRACE_FUNCTION bfloat16 to_bfloat16_stochastic(float x, std::uint16_t noise) {
-  std::uint32_t wide;
-  std::memcpy(&wide, &x, sizeof wide);
+  const auto wide = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t magnitude = wide & 0x7fffffffu;
   const std::uint32_t rounded = (magnitude + noise) >> 16;
   const std::uint32_t finite = rounded < 0x7f7fu ? rounded : 0x7f7fu;
@@ -72,8 +68,7 @@ MILLRACE_FUNCTION float store_exact<float>(float x) {
 }
 template <>
 MILLRACE_FUNCTION bfloat16 store_exact<bfloat16>(float x) {
-  std::uint32_t wide;
-  std::memcpy(&wide, &x, sizeof wide);
+  const auto wide = std::bit_cast<std::uint32_t>(x);
   return bfloat16{static_cast<std::uint16_t>(wide >> 16)};
 }
 

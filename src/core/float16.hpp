@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <bit>
 #include <cstdint>
-#include <cstring>
 
 #include "core/bfloat16.hpp"
 #include "core/portable.hpp"
@@ -26,18 +26,13 @@ MILLRACE_FUNCTION float to_float(float16 x) {
   const std::int32_t special = normal + kExponents;
   // 2^-14 + number - 2^-14 moves the fraction to its place in a normal number.
   const std::int32_t above = magnitude + kExponents + 0x00800000;
-  float tiny;
-  std::memcpy(&tiny, &above, sizeof tiny);
-  tiny -= 0x1p-14f;
-  std::int32_t wide;
-  std::memcpy(&wide, &tiny, sizeof wide);
+  const float tiny = std::bit_cast<float>(above) - 0x1p-14f;
+  auto wide = std::bit_cast<std::int32_t>(tiny);
   wide = magnitude < 0x00800000 ? wide : normal;
   wide = magnitude < 0x0f800000 ? wide : special;
   const std::uint32_t bits =
       static_cast<std::uint32_t>(wide) | static_cast<std::uint32_t>(x.bits & 0x8000) << 16;
-  float result;
-  std::memcpy(&result, &bits, sizeof result);
-  return result;
+  return std::bit_cast<float>(bits);
 }
 
 namespace float16_detail {
@@ -49,8 +44,7 @@ struct Parts {
 };
 
 MILLRACE_FUNCTION Parts parts_of(float x) {
-  std::uint32_t wide;
-  std::memcpy(&wide, &x, sizeof wide);
+  const auto wide = std::bit_cast<std::uint32_t>(x);
   return {static_cast<std::int32_t>(wide & 0x7fffffffu),
           static_cast<std::int32_t>((wide >> 16) & 0x8000u)};
 }
@@ -58,12 +52,8 @@ MILLRACE_FUNCTION Parts parts_of(float x) {
 /// Rounds a magnitude below 2^-14 to a multiple of 2^-24 and returns the factor. Adding 2^-1 does
 /// the rounding.
 MILLRACE_FUNCTION std::int32_t subnormal_of(std::int32_t magnitude) {
-  float tiny;
-  std::memcpy(&tiny, &magnitude, sizeof tiny);
-  tiny += 0.5f;
-  std::int32_t sum;
-  std::memcpy(&sum, &tiny, sizeof sum);
-  return sum - 0x3f000000;
+  const float tiny = std::bit_cast<float>(magnitude) + 0.5f;
+  return std::bit_cast<std::int32_t>(tiny) - 0x3f000000;
 }
 
 }  // namespace float16_detail
@@ -95,8 +85,7 @@ MILLRACE_FUNCTION float16 to_float16_stochastic(float x, std::uint16_t noise) {
   // A subnormal result: count in units of 2^-37, then drop 13 bits.
   const bool small = magnitude < 0x38800000;  // below 2^-14
   const std::int32_t scalable = small ? magnitude : 0;
-  float tiny;
-  std::memcpy(&tiny, &scalable, sizeof tiny);
+  const auto tiny = std::bit_cast<float>(scalable);
   const std::int32_t subnormal = (static_cast<std::int32_t>(tiny * 0x1p37f) + chance) >> 13;
   std::int32_t half = small ? subnormal : normal;
   half = half < kLargest && magnitude < 0x47800000 ? half : kLargest;
@@ -121,19 +110,15 @@ MILLRACE_FUNCTION float rounded_as<float16>(float x) {
   // Unsigned, because NaNs may overflow; they are replaced below.
   const auto normal =
       static_cast<std::int32_t>((static_cast<std::uint32_t>(magnitude) + 0x0fffu + odd) & ~0x1fffu);
-  float tiny;
-  std::memcpy(&tiny, &magnitude, sizeof tiny);
-  tiny = (tiny + 0.5f) - 0.5f;  // as in subnormal_of()
-  std::int32_t bits;
-  std::memcpy(&bits, &tiny, sizeof bits);
+  // As in subnormal_of().
+  const float tiny = (std::bit_cast<float>(magnitude) + 0.5f) - 0.5f;
+  auto bits = std::bit_cast<std::int32_t>(tiny);
   bits = magnitude < 0x38800000 ? bits : normal;
   bits = normal >= 0x47800000 ? 0x7f800000 : bits;
   bits = magnitude > 0x7f800000 ? 0x7fc00000 : bits;
   const std::uint32_t wide = static_cast<std::uint32_t>(bits) | static_cast<std::uint32_t>(sign)
                                                                     << 16;
-  float result;
-  std::memcpy(&result, &wide, sizeof result);
-  return result;
+  return std::bit_cast<float>(wide);
 }
 template <>
 MILLRACE_FUNCTION float16 store_stochastic<float16>(float x, std::uint16_t noise) {

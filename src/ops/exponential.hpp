@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <bit>
 #include <cstdint>
-#include <cstring>
 
 #include "core/portable.hpp"
 
@@ -11,9 +11,7 @@ namespace millrace::ops {
 /// 2^n as a float, for n from -126 to 127; unspecified for other n.
 MILLRACE_FUNCTION float power_of_two(std::int32_t n) {
   const std::uint32_t bits = static_cast<std::uint32_t>(n + 127) << 23;
-  float result;
-  std::memcpy(&result, &bits, sizeof result);
-  return result;
+  return std::bit_cast<float>(bits);
 }
 
 /// e^x to within one unit in the last place: infinity on overflow, 0 below -104 (where subnormal
@@ -38,8 +36,7 @@ MILLRACE_FUNCTION float exponential(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = (p * (r * r) + r) + 1.0f;
-  std::uint32_t bits;
-  std::memcpy(&bits, &rounded, sizeof bits);
+  const auto bits = std::bit_cast<std::uint32_t>(rounded);
   const auto exponent = static_cast<std::int32_t>(bits - kRounderBits);
   // In two steps, because 2^exponent may not be a float.
   const std::int32_t half = exponent >> 1;

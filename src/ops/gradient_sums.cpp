@@ -2,7 +2,7 @@
 //
 // Passes over gradients before the update: sums of parts, norms, and the check for values that are
 // not finite.
-#include <cstring>
+#include <bit>
 
 #include "device/compat.hpp"
 #include "ops/instantiate.hpp"
@@ -66,9 +66,7 @@ struct AddParts {
 
 /// The bits of a value as float32, with exponent and sign in their float32 positions.
 KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bits_of(float x) {
-  std::uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return bits;
+  return std::bit_cast<std::uint32_t>(x);
 }
 KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bits_of(bfloat16 x) {
   return static_cast<std::uint32_t>(x.bits) << 16;
