@@ -152,12 +152,12 @@ if(millrace_cudnn_found)
   target_link_libraries(cudnn INTERFACE ${CUDNN_LIBRARY})
 endif()
 
-# NCCL carries messages between GPUs. On the fake device, a library for tests stands in for it
-# (tests/support/nccl), if this build has tests.
+# NCCL carries messages between GPUs, beside kernels. On the fake device, a library for tests stands in
+# for it (tests/support/nccl), if this build has tests.
 set(millrace_use_nccl OFF)
-if(MILLRACE_FAKE_DEVICE)
+if(MILLRACE_FAKE_DEVICE AND MILLRACE_SIDE_QUEUES)
   set(millrace_use_nccl ${MILLRACE_TESTS})
-elseif(Kokkos_DEVICES MATCHES "CUDA")
+elseif(MILLRACE_SIDE_QUEUES AND Kokkos_DEVICES MATCHES "CUDA")
   find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT}/lib)
   if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
@@ -169,7 +169,9 @@ elseif(Kokkos_DEVICES MATCHES "CUDA")
   endif()
 endif()
 option(MILLRACE_NCCL "Messages between ranks by NCCL (NVIDIA GPUs only)" ${millrace_use_nccl})
-if(MILLRACE_NCCL AND NOT millrace_use_nccl)
+if(MILLRACE_NCCL AND NOT MILLRACE_SIDE_QUEUES)
+  message(FATAL_ERROR "MILLRACE_NCCL is ON, but MILLRACE_SIDE_QUEUES, which it needs, is OFF")
+elseif(MILLRACE_NCCL AND NOT millrace_use_nccl)
   if(Kokkos_DEVICES MATCHES "CUDA")
     message(FATAL_ERROR "NCCL 2.17 or newer was not found: set NCCL_INCLUDE_DIR and NCCL_LIBRARY, "
       "or MILLRACE_NCCL=OFF")

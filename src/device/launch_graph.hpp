@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "device/parallel.hpp"
+#include "device/queues.hpp"
 
 namespace millrace::device {
 
@@ -29,11 +29,7 @@ class LaunchGraph {
   std::unique_ptr<State> state_;
 };
 
-/// Whether this device keeps launches.
-#if defined(KOKKOS_ENABLE_CUDA) || defined(MILLRACE_FAKE_DEVICE)
-inline constexpr bool kHasGraphs = true;
-#else
-inline constexpr bool kHasGraphs = false;
-#endif
+/// Whether this device keeps launches: not if marks wait for it.
+inline constexpr bool kHasGraphs = kHasSideQueues;
 
 }  // namespace millrace::device

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Queues of devices without an implementation of their own (queues_cuda.cpp, fake_queues.cpp):
+// Queues of devices without an implementation of their own (queues_cuda.cpp, fake_queue.cpp):
 // cores, which have none, and accelerators that Kokkos alone describes. There a mark waits for the
-// queue, so that every point is reached.
+// kernels, and a copy for the kernels before it and for its own end, so that every point is
+// reached. This keeps to the contract but runs nothing beside kernels.
 #include "device/queues.hpp"
 
 #include "core/clock.hpp"
@@ -37,8 +38,9 @@ std::int64_t Event::nanoseconds_until(const Event& later) const {
 
 void wait_for(const ExecutionSpace&, const Event&) {}
 
-void queue_copy(const ExecutionSpace&, Direction direction, std::byte* to, const std::byte* from,
-                std::int64_t bytes) {
+void queue_copy(const ExecutionSpace& space, Direction direction, std::byte* to,
+                const std::byte* from, std::int64_t bytes) {
+  if constexpr (kHasQueues) fence(space);
   switch (direction) {
     case Direction::Within:
       return copy_within(to, from, bytes);

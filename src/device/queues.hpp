@@ -18,6 +18,15 @@ namespace millrace::device {
 /// Whether work waits in queues. Otherwise every point is reached as soon as it is marked.
 inline constexpr bool kHasQueues = !kOnCores;
 
+/// Whether there are queues beside that of kernels. Kokkos knows none: on a device that it alone
+/// describes, the host waits for the kernels at every mark, and for every copy.
+#if (defined(KOKKOS_ENABLE_CUDA) || defined(MILLRACE_FAKE_DEVICE)) && \
+    !defined(MILLRACE_NO_SIDE_QUEUES)
+inline constexpr bool kHasSideQueues = true;
+#else
+inline constexpr bool kHasSideQueues = false;
+#endif
+
 /// A point in a queue. It can be marked again and again; what waits for it waits for the last mark.
 class Event {
  public:
@@ -97,8 +106,8 @@ class LibraryQueue {
   void wait_for(const Event& event);
   /// Marks the point behind everything that is in the queue so far.
   void mark(Event& event);
-  /// What the library of the device knows it by: on NVIDIA's GPUs a stream; null where there are no
-  /// queues.
+  /// What the library of the device knows it by: on NVIDIA's GPUs a stream; null without
+  /// kHasSideQueues.
   [[nodiscard]] void* handle() const;
 
   class State;
@@ -107,8 +116,8 @@ class LibraryQueue {
   std::unique_ptr<State> state_;
 };
 
-/// Which device of its machine this process uses: the place of a GPU on the bus. "" where devices
-/// have no queues.
+/// Which device of its machine this process uses: the place of a GPU on the bus. "" without
+/// kHasSideQueues.
 [[nodiscard]] std::string device_place();
 
 }  // namespace millrace::device

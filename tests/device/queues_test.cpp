@@ -102,7 +102,7 @@ TEST_F(QueuesTest, KernelsWaitForWhatWasUploaded) {
 
 TEST_F(QueuesTest, AQueueOfALibraryWaitsForKernelsAndKernelsForIt) {
   LibraryQueue library;
-  EXPECT_EQ(library.handle() != nullptr, kHasQueues);
+  EXPECT_EQ(library.handle() != nullptr, kHasSideQueues);
   Event computed;
   Event passed;
   compute(0, 4);
@@ -117,7 +117,7 @@ TEST_F(QueuesTest, AQueueOfALibraryWaitsForKernelsAndKernelsForIt) {
 }
 
 TEST_F(QueuesTest, ADeviceWithQueuesKnowsItsPlace) {
-  EXPECT_EQ(!device_place().empty(), kHasQueues);
+  EXPECT_EQ(!device_place().empty(), kHasSideQueues);
   EXPECT_EQ(device_place(), device_place());
 }
 
