@@ -39,12 +39,23 @@ foreach(folder IN LISTS millrace_kokkos_includes)
     break()
   endif()
 endforeach()
+# Whether kernels run on cores; otherwise a compiler for GPUs reads their sources twice, once for the
+# host and once for the device.
+set(millrace_on_cpu ON)
+if(Kokkos_DEVICES MATCHES "CUDA|HIP|SYCL|OPENMPTARGET|OPENACC")
+  set(millrace_on_cpu OFF)
+endif()
+# Flags of these compilers; those that hold for cores as well are in ProjectOptions.cmake.
 if(Kokkos_CXX_COMPILER_ID STREQUAL "NVIDIA")
   # -fmad=false corresponds to -ffp-contract=off on the host. A kernel that calls a host function
   # would fail at run time, and nvcc would only warn. Kernels may call constexpr members of
   # std::array (blocks of random numbers) only with --expt-relaxed-constexpr.
   target_compile_options(Kokkos::kokkos INTERFACE -fmad=false --expt-relaxed-constexpr
     --Werror=cross-execution-space-call)
+elseif(Kokkos_CXX_COMPILER_ID STREQUAL "HIPCC")
+  # hipcc would read all sources twice, which takes long; clang does so where Kokkos tells it to.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-xc++>)
+  target_compile_options(Kokkos::kokkos INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-xhip>)
 endif()
 if(Kokkos_DEVICES STREQUAL "SERIAL" AND NOT MILLRACE_SANITIZE STREQUAL "thread")
   message(WARNING "Kokkos ${Kokkos_VERSION} in ${Kokkos_DIR} runs own kernels on one core; "
@@ -92,10 +103,6 @@ if(NOT PNG_FOUND)
 endif()
 
 # oneDNN computes in host memory, so it is off if Kokkos uses the memory of a GPU by default.
-set(millrace_on_cpu ON)
-if(Kokkos_DEVICES MATCHES "CUDA|HIP|SYCL|OPENMPTARGET|OPENACC")
-  set(millrace_on_cpu OFF)
-endif()
 option(MILLRACE_ONEDNN "Convolution and dense by oneDNN (CPU only)" ${millrace_on_cpu})
 if(MILLRACE_ONEDNN AND NOT millrace_on_cpu)
   message(FATAL_ERROR "MILLRACE_ONEDNN is ON, but Kokkos in ${Kokkos_DIR} computes on "

@@ -40,8 +40,8 @@ endfunction()
 # precompiled headers for its flags. A source with its own flags may not be able to use them and
 # then includes the headers itself.
 function(millrace_precompile target)
-  if(Kokkos_CXX_COMPILER_ID STREQUAL "NVIDIA")
-    return()  # nvcc cannot read them
+  if(NOT millrace_on_cpu)
+    return()  # compilers for GPUs, which read a source twice, cannot use them
   endif()
   set(headers ${millrace_common_headers})
   set(libraries millrace::options fmt::fmt)

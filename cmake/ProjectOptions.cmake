@@ -17,9 +17,13 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
 # No contraction of a*b+c: a fused kernel and its parts must give the same bits. Nothing reads
 # floating-point flags or errno after arithmetic; if comparisons could raise a flag or roots set
 # errno, GCC would not vectorize their loops below AVX-512.
-set(millrace_compile -ffp-contract=off -fno-trapping-math -fno-math-errno -fopenmp-simd)
+set(millrace_compile -ffp-contract=off -fno-trapping-math -fno-math-errno)
+if(millrace_on_cpu)
+  list(APPEND millrace_compile -fopenmp-simd)  # clang would use it for kernels of GPUs as well
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "IntelLLVM")
-  list(APPEND millrace_compile -fp-model=precise)  # its default reorders sums
+  # Its default reorders sums. First, as it allows contractions.
+  list(PREPEND millrace_compile -fp-model=precise)
 endif()
 list(APPEND millrace_compile
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wdouble-promotion -Wnon-virtual-dtor
@@ -66,9 +70,9 @@ target_compile_options(millrace_options INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${millrace_compile}>")
 # Memory errors end the process instead of corrupting memory: bounds of standard containers and of
 # libc's copies are checked, and the tables of library functions are read-only at run time. Not with
-# sanitizers, which check more; not with nvcc, which would compile the checks for the device, where
-# their functions do not exist; not without optimization, where libc's headers only warn.
-if(NOT MILLRACE_SANITIZE AND NOT Kokkos_CXX_COMPILER_ID STREQUAL "NVIDIA")
+# sanitizers, which check more; not for GPUs, whose compilers would compile the checks for the device,
+# where their functions do not exist; not without optimization, where libc's headers only warn.
+if(NOT MILLRACE_SANITIZE AND millrace_on_cpu)
   target_compile_definitions(millrace_options INTERFACE _GLIBCXX_ASSERTIONS)
   target_compile_options(millrace_options INTERFACE
     "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release,RelWithDebInfo>>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=3>")

@@ -137,6 +137,13 @@ std::string vendor_library() { return fmt::format("{}; {}", instruction_set(), l
 std::string library_name() { return "cuDNN " MILLRACE_CUDNN; }
 std::string vendor_library() { return library_name(); }
 #else
+#if MILLRACE_ON_HOST
+constexpr std::string_view kWithoutLibrary = "built without oneDNN";
+#elif defined(KOKKOS_ENABLE_CUDA)
+constexpr std::string_view kWithoutLibrary = "built without cuDNN";
+#else
+constexpr std::string_view kWithoutLibrary = "no library is used on this kind of GPU";
+#endif
 std::string vendor_library() { return "own kernels only"; }
 #endif
 
@@ -249,9 +256,8 @@ std::string describe_kernels() {
   if (!vendor_cap().empty()) text += fmt::format("; capped by {}", vendor_cap());
   if (kFakeDevice) text += "; on the fake device, which is for tests and slow";
 #if !defined(MILLRACE_ONEDNN) && !defined(MILLRACE_CUDNN)
-  text += fmt::format(
-      "; built without {}: convolutions run on our own kernels and are several times slower",
-      computes_on_cores() ? "oneDNN" : "cuDNN");
+  text += fmt::format("; {}: convolutions run on our own kernels and are several times slower",
+                      kWithoutLibrary);
 #endif
 #if defined(KOKKOS_ENABLE_CUDA) && !defined(MILLRACE_NCCL)
   text += "; built without NCCL: messages between GPUs go through MPI";

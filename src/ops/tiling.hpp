@@ -28,10 +28,10 @@
 
 // Lanes of a strip are independent even if output and input are the same buffer, which compilers
 // cannot prove.
-#if defined(__CUDACC__) || defined(__HIPCC__)
-#define MILLRACE_SIMD
-#else
+#if MILLRACE_ON_HOST
 #define MILLRACE_SIMD _Pragma("omp simd")
+#else
+#define MILLRACE_SIMD
 #endif
 
 namespace millrace::ops {
