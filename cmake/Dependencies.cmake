@@ -159,6 +159,28 @@ if(millrace_cudnn_found)
   target_link_libraries(cudnn INTERFACE ${CUDNN_LIBRARY})
 endif()
 
+# cublasLt computes weight gradients that are matrix products, for which cuDNN has no float32 result.
+# Tests need its header only: a library of our own stands in for it (tests/support/cublas).
+find_path(CUBLASLT_INCLUDE_DIR cublasLt.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+set(millrace_use_cublaslt OFF)
+if(CUBLASLT_INCLUDE_DIR AND TARGET CUDA::cublasLt)
+  set(millrace_use_cublaslt ON)
+endif()
+include(CMakeDependentOption)
+cmake_dependent_option(MILLRACE_CUBLASLT "Weight gradients of 1x1 convolutions and dense by cublasLt"
+  ${millrace_use_cublaslt} "MILLRACE_CUDNN" OFF)
+if(MILLRACE_CUBLASLT AND NOT millrace_use_cublaslt)
+  message(FATAL_ERROR "cublasLt was not found beside CUDA: set CUDAToolkit_ROOT, or "
+    "MILLRACE_CUBLASLT=OFF")
+elseif(MILLRACE_CUBLASLT)
+  millrace_read_version(CUBLASLT_VERSION ${CUBLASLT_INCLUDE_DIR}/cublas_api.h CUBLAS_VER PATCH)
+endif()
+if(CUBLASLT_INCLUDE_DIR AND CUDAToolkit_FOUND)
+  add_library(cublaslt_headers INTERFACE)
+  target_include_directories(cublaslt_headers SYSTEM INTERFACE
+    ${CUBLASLT_INCLUDE_DIR} ${CUDAToolkit_INCLUDE_DIRS})
+endif()
+
 # NCCL carries messages between GPUs, beside kernels. On the fake device, a library for tests stands in
 # for it (tests/support/nccl), if this build has tests.
 set(millrace_use_nccl OFF)

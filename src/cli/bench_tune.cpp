@@ -56,7 +56,7 @@ std::string line_of(std::size_t number, std::size_t all, const train::LinearWork
                     const TableRow* row) {
   std::string line =
       fmt::format("{:3} of {}  {:<15} {}: ", number, all, name_of(work.pass), describe(work.shape));
-  if (row == nullptr) return line + "left to our own kernels";
+  if (row == nullptr) return line + "left to another library or our own kernels";
   line += fmt::format("engine {} takes {:.1f} us", row->best.choice.engine, row->best.microseconds);
   if (row->best.choice == row->usual.choice) return line + ", as proposed";
   return line + fmt::format(", proposed engine {} {:.1f} us", row->usual.choice.engine,

@@ -26,7 +26,7 @@ struct LinearWork {
 [[nodiscard]] std::vector<LinearWork> linear_work_of(const TrainConfig& config, Use use);
 
 /// Called after each pass, with its number from 1, how many there are, and what was measured;
-/// nullptr: the vendor leaves it to our kernels.
+/// nullptr: the vendor leaves it to others, see KernelTuner::tune.
 using TunedPass = std::function<void(std::size_t number, std::size_t all, const LinearWork& work,
                                      const TableRow* row)>;
 

@@ -94,7 +94,9 @@ only_in 'io/data/example\.|io/tools/write_records\.|io/onnx/' '<google/|\bgoogle
 only_in 'io/weights/archive\.cpp' '<zip\.h>|\bzip_[a-z_]+ *\('
 only_in 'io/tools/|src/cli/command_data(_convert)?\.cpp' '^ *# *include "io/tools/'
 only_in 'src/ops/onednn/|src/device/' '\bdnnl\b|\bdnnl_|dnnl\.hpp'
-only_in 'src/ops/cudnn/|src/device/' '<cu(da|dnn|blas)|\bcu(da|dnn|blas)[A-Z]|\bCU(DNN|BLAS)_'
+only_in 'src/ops/(cudnn|cublas)/|src/device/' '<cuda|\bcuda[A-Z]'
+only_in 'src/ops/cudnn/|src/device/' '<cudnn|\bcudnn[A-Z]|\bCUDNN_'
+only_in 'src/ops/cublas/' '<cublas|\bcublas[A-Z]|\bCUBLAS'
 only_in 'src/comm/' '<nccl\.h>|\bnccl[A-Z]'
 only_in 'src/device/' '<(hip|sycl)/|\bhip[A-Z]|\bsycl::'
 # Kernels run on devices without 64-bit floats (src/ops/accumulator.hpp).

@@ -42,7 +42,8 @@ struct PassPlans {
 
 /// A convolution of cuDNN. It reads the kernel in canonical order, so nothing is packed. The
 /// gradient of a micro-batch is rounded to the storage type and summed over micro-batches in
-/// float32, in their order.
+/// float32, in their order. In 16 bits the vendor leaves products to ops/cublas, which rounds
+/// nothing.
 class CudnnOp final : public LinearOp {
  public:
   CudnnOp(std::shared_ptr<const Context> context, const ConvShape& shape, DType type,

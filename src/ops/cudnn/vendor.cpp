@@ -8,6 +8,9 @@
 #include "ops/cudnn/stopwatch.hpp"
 #include "ops/cudnn/tuning.hpp"
 #include "ops/linear_ops.hpp"
+#ifdef MILLRACE_CUBLASLT
+#include "ops/cublas/weight_op.hpp"
+#endif
 
 namespace millrace::ops {
 namespace {
@@ -17,6 +20,22 @@ using cudnn::CudnnOp;
 using cudnn::Pass;
 using cudnn::PassPlans;
 using cudnn::PlanRules;
+
+#ifdef MILLRACE_CUBLASLT
+using cublas::WeightGradients;
+std::string libraries_in_use() {
+  return cudnn::library_name() + " and " + cublas::library_name() + " in use";
+}
+#else
+/// None by another library.
+struct WeightGradients {
+  [[nodiscard]] static bool has(const ConvShape&, DType) { return false; }
+  [[nodiscard]] static std::unique_ptr<LinearOp> make(const ConvShape&, DType, std::int64_t) {
+    return nullptr;
+  }
+};
+std::string libraries_in_use() { return cudnn::library_name() + " in use"; }
+#endif
 
 PlanRules plan_rules(const KernelRules& rules, std::int64_t cap) {
   return {.cap = std::min(cap, cudnn::kDefaultCap),
@@ -40,6 +59,27 @@ class CudnnVendor final : public Vendor {
   [[nodiscard]] LinearClaim claim(const ConvShape& s, DType type, Passes passes,
                                   std::int64_t cap) const override {
     if (is_ours(s)) return {};
+    if (!passes.backward_weight || !WeightGradients::has(s, type))
+      return by_plans(s, type, passes, cap);
+    const Passes rest{.backward_input = passes.backward_input,
+                      .backward_weight = false,
+                      .forward = passes.forward};
+    constexpr Passes kWeight{.backward_input = false, .backward_weight = true, .forward = false};
+    LinearClaim claim = by_plans(s, type, rest, cap);
+    claim.passes.backward_weight = true;
+    claim.op = make_by_pass(kWeight, weights_.make(s, type, cap), std::move(claim.op));
+    return claim;
+  }
+  [[nodiscard]] LinearClaim claim(const DenseShape& s, DType type, Passes passes,
+                                  std::int64_t cap) const override {
+    return claim(as_convolution(s), type, passes, cap);
+  }
+  using Vendor::claim;  // of runs: none
+
+ private:
+  /// Claims the passes that cuDNN has kernels for.
+  [[nodiscard]] LinearClaim by_plans(const ConvShape& s, DType type, Passes passes,
+                                     std::int64_t cap) const {
     start();
     const PlanRules rules = plan_rules(rules_, cap);
     const auto find = [&](bool wanted, Pass pass) {
@@ -54,13 +94,7 @@ class CudnnVendor final : public Vendor {
                        .forward = plans.forward.has_value()};
     return {found, std::make_unique<CudnnOp>(context_, s, type, std::move(plans))};
   }
-  [[nodiscard]] LinearClaim claim(const DenseShape& s, DType type, Passes passes,
-                                  std::int64_t cap) const override {
-    return claim(as_convolution(s), type, passes, cap);
-  }
-  using Vendor::claim;  // of runs: none
 
- private:
   /// The library starts with the first claim: whoever only asks for names needs no device.
   void start() const {
     if (context_) return;
@@ -72,6 +106,7 @@ class CudnnVendor final : public Vendor {
   }
 
   KernelRules rules_;
+  WeightGradients weights_;
   mutable std::shared_ptr<const Context> context_;
   mutable const KernelTable* table_ = nullptr;  ///< that of the rules, if it is for this device
 };
@@ -85,6 +120,7 @@ class CudnnTuner final : public KernelTuner {
   std::optional<TableRow> tune(const ConvShape& shape, DType type, LinearPass pass,
                                std::int64_t cap) override {
     if (is_ours(shape)) return {};
+    if (pass == LinearPass::BackwardWeight && WeightGradients::has(shape, type)) return {};
     const cudnn::PassShape of{shape, type, pass};
     return cudnn::tune_pass(
         context_.device(), of, plan_rules(rules_, cap),
@@ -107,7 +143,7 @@ std::unique_ptr<KernelTuner> make_cudnn_tuner(const KernelRules& rules) {
 }
 
 std::string describe_cudnn_device() {
-  return device_name(cudnn::properties_in_use()) + "; " + cudnn::library_name() + " in use";
+  return device_name(cudnn::properties_in_use()) + "; " + libraries_in_use();
 }
 
 std::string why_unfit_for_cudnn(const KernelTable& table) {

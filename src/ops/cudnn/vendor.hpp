@@ -9,15 +9,17 @@
 
 namespace millrace::ops {
 
-/// cuDNN on the GPU that Kokkos uses. A table that was measured on another device or with another
-/// version is not used. Errors: Internal, at the first claim, if the library does not start.
+/// cuDNN on the GPU that Kokkos uses, with cublasLt for the weight gradients that are matrix
+/// products (ops/cublas), if this build has it. A table that was measured on another device or with
+/// another version is not used. Errors: Internal, at the first claim, if the library does not
+/// start.
 [[nodiscard]] std::unique_ptr<Vendor> make_cudnn_vendor(const KernelRules& rules);
 
 /// Errors: Internal, if the library does not start.
 [[nodiscard]] std::unique_ptr<KernelTuner> make_cudnn_tuner(const KernelRules& rules);
 
-/// The GPU that Kokkos uses and the library that is loaded: "NVIDIA H200, 132 multiprocessors;
-/// cuDNN 9.19.0 in use".
+/// The GPU that Kokkos uses and the libraries that are loaded: "NVIDIA H200, 132 multiprocessors;
+/// cuDNN 9.19.0 and cublasLt 13.1.0 in use".
 [[nodiscard]] std::string describe_cudnn_device();
 
 /// As why_unfit(), for the GPU that Kokkos uses.

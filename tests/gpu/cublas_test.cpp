@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Weight gradients by cublasLt, with a stand-in for the library: that the calls mean the gradient,
+// and that they keep to the library's rules. Nothing here says how the library itself computes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "../support/cublas/stand_in.hpp"
+#include "../support/expect_error.hpp"
+#include "products.hpp"
+
+namespace millrace::ops::cublas {
+namespace {
+
+using millrace::testing::cublas::calls;
+using millrace::testing::cublas::Kernel;
+using millrace::testing::cublas::propose;
+using testing::add_gradient;
+using testing::Batch;
+using testing::batch_of;
+using testing::Bytes;
+using testing::halves;
+
+const Kernel kPlain{};
+const Kernel kInPlace{4, CUBLASLT_REDUCTION_SCHEME_INPLACE, 0};
+const Kernel kDivided{4, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 4096};
+
+/// A gradient that begins as NaN.
+struct Gradient {
+  explicit Gradient(const ProductShape& s, std::int64_t offset = 0)
+      : elements(s.in * s.out), memory(4 * elements, offset) {
+    for (std::int64_t i = 0; i < elements; ++i) data()[i] = std::numeric_limits<float>::quiet_NaN();
+  }
+  [[nodiscard]] float* data() const { return reinterpret_cast<float*>(memory.get()); }
+  std::int64_t elements;
+  Bytes memory;
+};
+
+class CublasTest : public ::testing::Test {
+ protected:
+  CublasTest() { propose({kPlain}); }
+
+  void run(WeightProduct& product, const Gradient& dw, const Batch& batch, bool first,
+           std::byte* scratch = nullptr) const {
+    product.run(library_.handle(), nullptr, dw.data(), batch.dy.stored.get(), batch.x.stored.get(),
+                first, scratch);
+  }
+
+  Library library_;
+};
+
+std::string words(const ProductShape& s) {
+  return fmt::format("{} rows, {} to {}, {}", s.rows, s.in, s.out, name_of(s.type));
+}
+
+TEST_F(CublasTest, GradientsAreThoseOfLoopsInDouble) {
+  // 1x1 convolutions of ResNet-50 with fewer pixels, dense ops, and numbers that nothing divides.
+  struct Sizes {
+    std::int64_t rows, in, out;
+  };
+  for (const Sizes& size : {Sizes{2 * 49, 256, 64}, Sizes{2 * 196, 32, 128}, Sizes{8, 512, 10},
+                            Sizes{1, 5, 3}, Sizes{77, 1, 9}, Sizes{64, 24, 1}, Sizes{131, 7, 13}}) {
+    for (const DType type : {DType::BF16, DType::F16}) {
+      const ProductShape shape{size.rows, size.in, size.out, type};
+      WeightProduct product(shape, 0);
+      const Gradient dw(shape);
+      std::vector<double> sums(static_cast<std::size_t>(dw.elements));
+      std::vector<double> magnitudes = sums;
+      for (std::int64_t step = 0; step < 3; ++step) {
+        const Batch batch = batch_of(shape, step);
+        run(product, dw, batch, step == 0);
+        add_gradient(shape, batch, sums, magnitudes);
+        for (std::size_t i = 0; i < sums.size(); ++i)
+          // Each micro-batch and each addition is rounded to float32 once.
+          ASSERT_NEAR(static_cast<double>(dw.data()[i]), sums[i], 0x1p-22 * magnitudes[i] + 1e-37)
+              << words(shape) << ", element " << i << ", micro-batch " << step;
+      }
+    }
+  }
+}
+
+TEST_F(CublasTest, NothingIsRoundedToTheTypeOfTheOperands) {
+  for (const DType type : {DType::BF16, DType::F16}) {
+    const std::int64_t rows = type == DType::BF16 ? 257 : 2049;  // one bit too long for the type
+    const auto total = static_cast<float>(rows);
+    const float rounded =
+        type == DType::BF16 ? rounded_as<bfloat16>(total) : rounded_as<float16>(total);
+    ASSERT_EQ(rounded, total - 1.0f);
+    const ProductShape shape{rows, 3, 2, type};
+    const auto one = [](std::int64_t) { return 1.0f; };
+    const Batch ones{halves(rows * 3, type, one), halves(rows * 2, type, one)};
+    WeightProduct product(shape, 0);
+    const Gradient dw(shape);
+    for (int step = 0; step < 5; ++step) {
+      run(product, dw, ones, step == 0);
+      for (std::int64_t i = 0; i < dw.elements; ++i)
+        ASSERT_EQ(dw.data()[i], total * static_cast<float>(step + 1)) << words(shape);
+    }
+  }
+}
+
+TEST_F(CublasTest, TheKernelIsChosenOnceWhateverTheAddresses) {
+  const ProductShape shape{64, 8, 8, DType::BF16};
+  WeightProduct product(shape, 0);
+  const int before = calls().searches;
+  for (const std::int64_t offset : {16, 0, 48, 128}) {  // of bytes, from a multiple of 256
+    const Gradient dw(shape, offset);
+    run(product, dw, batch_of(shape, 1, offset), true);
+    EXPECT_FALSE(std::isnan(dw.data()[0]));
+  }
+  EXPECT_EQ(calls().searches, before + 1);
+}
+
+TEST_F(CublasTest, RunsOnTheStreamThatIsGiven) {
+  const ProductShape shape{4, 4, 4, DType::F16};
+  WeightProduct product(shape, 0);
+  const Gradient dw(shape);
+  const Batch batch = batch_of(shape, 1);
+  const auto stream = reinterpret_cast<cudaStream_t>(&product);  // an address like any other
+  product.run(library_.handle(), stream, dw.data(), batch.dy.stored.get(), batch.x.stored.get(),
+              true, nullptr);
+  EXPECT_EQ(calls().stream, stream);
+}
+
+/// The kernel that is chosen for this many rows and bytes of scratch.
+class CublasChoiceTest : public CublasTest {
+ protected:
+  [[nodiscard]] Kernel chosen(std::int64_t rows, std::int64_t scratch_bytes) const {
+    const ProductShape shape{rows, 3, 5, DType::BF16};
+    WeightProduct product(shape, scratch_bytes);
+    const Gradient dw(shape);
+    const Bytes scratch(scratch_bytes);
+    const auto one = [](std::int64_t) { return 1.0f; };
+    const Batch ones{halves(rows * 3, shape.type, one), halves(rows * 5, shape.type, one)};
+    run(product, dw, ones, true, scratch.get());
+    for (std::int64_t i = 0; i < dw.elements; ++i)
+      EXPECT_EQ(dw.data()[i], static_cast<float>(rows)) << "a sum of ones counts the rows";
+    return calls().last;
+  }
+};
+
+TEST_F(CublasChoiceTest, SumsAreNotJoinedInPlace) {
+  propose({kInPlace, kDivided, kPlain});
+  EXPECT_EQ(chosen(256, 4096), kDivided);
+  propose({kInPlace, kPlain});
+  EXPECT_EQ(chosen(256, 4096), kPlain);
+}
+
+TEST_F(CublasChoiceTest, KernelsKeepToTheScratch) {
+  propose({kDivided, kPlain});
+  EXPECT_EQ(chosen(256, 4096), kDivided);
+  EXPECT_EQ(chosen(256, 4095), kPlain);
+  EXPECT_EQ(chosen(256, 0), kPlain);
+}
+
+// With this rule off, sums of the first three end 2, 1 and 3 rows early.
+TEST_F(CublasChoiceTest, SumsThatMayLoseRowsAreNotDivided) {
+  propose({kDivided, kPlain});
+  EXPECT_EQ(chosen(4 * 64 + 2, 4096), kPlain);
+  EXPECT_EQ(chosen(8 * 64 + 1, 4096), kPlain);
+  EXPECT_EQ(chosen(4 * 64 + 3, 4096), kPlain);
+  EXPECT_EQ(chosen(4 * 64 + 4, 4096), kDivided);  // as many as parts
+  EXPECT_EQ(chosen(1568, 4096), kDivided);        // 32 images of 7x7 pixels
+  // Where only such kernels are proposed, those that divide nothing are asked for.
+  propose({kDivided, kDivided, kDivided, kDivided, kDivided, kDivided, kDivided, kDivided, kPlain});
+  EXPECT_EQ(chosen(4 * 64 + 2, 4096), kPlain);
+}
+
+TEST_F(CublasTest, NoKernelIsOneLineThatSaysWhatToDo) {
+  propose({kDivided});
+  const ProductShape shape{130, 64, 256, DType::F16};
+  WeightProduct product(shape, 512);
+  const Bytes scratch(512);
+  const Gradient dw(shape);
+  const Batch batch = batch_of(shape, 1);
+  expect_error(
+      ErrorKind::Internal,
+      "cublasLt has no kernel for the weight gradient of 64 to 256 channels over 130 pixels "
+      "in float16 with 512 bytes of scratch: configure this build with "
+      "MILLRACE_CUBLASLT=OFF, so that cuDNN computes it",
+      [&] { run(product, dw, batch, true, scratch.get()); });
+}
+
+TEST_F(CublasTest, LibraryHasANameWithoutADevice) {
+  EXPECT_TRUE(library_name().starts_with("cublasLt 1")) << library_name();
+}
+
+TEST(CublasObjectsTest, NothingIsLeft) {
+  propose({kPlain});
+  ASSERT_EQ(calls().live_objects, 0);
+  {
+    const Library library;
+    EXPECT_EQ(calls().live_objects, 0) << "a library that nobody uses opens no device";
+    const ProductShape shape{4, 4, 4, DType::BF16};
+    WeightProduct product(shape, 0);
+    const Gradient dw(shape);
+    const Batch batch = batch_of(shape, 1);
+    product.run(library.handle(), nullptr, dw.data(), batch.dy.stored.get(), batch.x.stored.get(),
+                true, nullptr);
+    EXPECT_EQ(calls().live_objects, 5) << "handle, operation and three matrices";
+  }
+  EXPECT_EQ(calls().live_objects, 0);
+}
+
+// The stand-in itself: what NVIDIA's manual forbids is refused.
+class StandInTest : public CublasTest {
+ protected:
+  static void expect_refused(const std::function<void()>& action) {
+    expect_error(ErrorKind::Internal, {"cublasLt refuses"}, action);
+  }
+};
+
+TEST_F(StandInTest, AddressesMustBeAligned) {
+  propose({kDivided});
+  const ProductShape shape{256, 8, 8, DType::BF16};
+  const Bytes scratch(4096 + 64);
+  const auto product = [&](std::int64_t dw_offset, std::int64_t batch_offset,
+                           std::int64_t scratch_offset) {
+    WeightProduct made(shape, 4096);
+    run(made, Gradient(shape, dw_offset), batch_of(shape, 1, batch_offset), true,
+        scratch.get() + scratch_offset);
+  };
+  product(16, 16, 0);
+  expect_refused([&] { product(4, 0, 0); });
+  expect_refused([&] { product(0, 2, 0); });
+  expect_refused([&] { product(0, 0, 64); });
+}
+
+/// The call of WeightProduct by hand, with one thing wrong.
+struct Wrong {
+  cudaDataType_t x = CUDA_R_16BF, dy = CUDA_R_16BF, dw = CUDA_R_32F;
+  cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
+  std::uint64_t rows_of_dy = 6;
+  bool transposes = true;
+  bool aligned_preferences = true;
+  bool own_algorithm = false;
+  std::size_t less_scratch = 0;
+};
+cublasStatus_t status_of(cublasLtHandle_t library, const Wrong& wrong) {
+  propose({kDivided});
+  const auto layout = [](cudaDataType_t type, std::uint64_t rows, std::uint64_t columns) {
+    cublasLtMatrixLayout_t made = nullptr;
+    check(cublasLtMatrixLayoutCreate(&made, type, rows, columns, static_cast<std::int64_t>(rows)),
+          "a matrix");
+    return Layout(made);
+  };
+  const Layout x = layout(wrong.x, 4, 6);
+  const Layout dy = layout(wrong.dy, 5, wrong.rows_of_dy);
+  const Layout dw = layout(wrong.dw, 4, 5);
+  cublasLtMatmulDesc_t described = nullptr;
+  check(cublasLtMatmulDescCreate(&described, wrong.compute, CUDA_R_32F), "an operation");
+  const Operation operation(described);
+  const cublasOperation_t transposed = CUBLAS_OP_T;
+  if (wrong.transposes)
+    check(cublasLtMatmulDescSetAttribute(described, CUBLASLT_MATMUL_DESC_TRANSB, &transposed,
+                                         sizeof transposed),
+          "a transposed matrix");
+  cublasLtMatmulPreference_t preferred = nullptr;
+  check(cublasLtMatmulPreferenceCreate(&preferred), "preferences");
+  const Preference preference(preferred);
+  const std::uint64_t scratch_bytes = 4096;
+  check(cublasLtMatmulPreferenceSetAttribute(preferred, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                             &scratch_bytes, sizeof scratch_bytes),
+        "scratch");
+  const std::uint32_t alignment = 16;
+  for (const auto name :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    if (wrong.aligned_preferences)
+      check(cublasLtMatmulPreferenceSetAttribute(preferred, name, &alignment, sizeof alignment),
+            "an alignment");
+  cublasLtMatmulHeuristicResult_t result = {};
+  int count = 0;
+  const cublasStatus_t found = cublasLtMatmulAlgoGetHeuristic(
+      library, described, x.get(), dy.get(), dw.get(), dw.get(), preferred, 1, &result, &count);
+  if (found != CUBLAS_STATUS_SUCCESS) return found;
+  const cublasLtMatmulAlgo_t own = {};
+  const Bytes memory(256, 16);
+  const Bytes scratch(4096);
+  const float one = 1.0f;
+  const float zero = 0.0f;
+  return cublasLtMatmul(library, described, &one, memory.get(), x.get(), memory.get(), dy.get(),
+                        &zero, memory.get(), dw.get(), memory.get(), dw.get(),
+                        wrong.own_algorithm ? &own : &result.algo, scratch.get(),
+                        4096 - wrong.less_scratch, nullptr);
+}
+
+TEST_F(StandInTest, RefusesWhatTheManualForbids) {
+  const auto status = [&](const Wrong& wrong) { return status_of(library_.handle(), wrong); };
+  EXPECT_EQ(status({}), CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(status({.dy = CUDA_R_16F}), CUBLAS_STATUS_NOT_SUPPORTED);
+  EXPECT_EQ(status({.x = CUDA_R_32F, .dy = CUDA_R_32F}), CUBLAS_STATUS_NOT_SUPPORTED);
+  EXPECT_EQ(status({.dw = CUDA_R_16BF}), CUBLAS_STATUS_NOT_SUPPORTED);
+  EXPECT_EQ(status({.compute = CUBLAS_COMPUTE_32F_FAST_TF32}), CUBLAS_STATUS_NOT_SUPPORTED);
+  EXPECT_EQ(status({.rows_of_dy = 7}), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_EQ(status({.transposes = false}), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_EQ(status({.aligned_preferences = false}), CUBLAS_STATUS_INVALID_VALUE)
+      << "addresses are multiples of 16, and the library assumes 256";
+  EXPECT_EQ(status({.own_algorithm = true}), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_EQ(status({.less_scratch = 1}), CUBLAS_STATUS_INVALID_VALUE);
+  cublasLtMatrixLayout_t layout = nullptr;
+  EXPECT_EQ(cublasLtMatrixLayoutCreate(&layout, CUDA_R_16F, 8, 4, 7), CUBLAS_STATUS_INVALID_VALUE);
+}
+
+}  // namespace
+}  // namespace millrace::ops::cublas
