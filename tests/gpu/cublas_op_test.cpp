@@ -11,6 +11,7 @@
 
 #include "../support/cublas/stand_in.hpp"
 #include "device/arena.hpp"
+#include "device/compat.hpp"
 #include "ops/joined_sums.hpp"
 #include "ops/linear_ops.hpp"
 #include "products.hpp"

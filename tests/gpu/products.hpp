@@ -3,9 +3,9 @@
 // Matrices of weight gradients, and the gradients by loops in double.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -21,16 +21,16 @@ namespace millrace::ops::cublas::testing {
 class Bytes {
  public:
   explicit Bytes(std::int64_t count, std::int64_t offset = 0)
-      : memory_(static_cast<std::byte*>(std::aligned_alloc(
-            256, static_cast<std::size_t>((count + offset + 255) / 256 * 256 + 256)))),
+      : blocks_(std::make_unique<std::vector<Block>>(
+            static_cast<std::size_t>((count + offset) / 256 + 1))),
         offset_(offset) {}
-  [[nodiscard]] std::byte* get() const { return memory_.get() + offset_; }
+  [[nodiscard]] std::byte* get() const { return blocks_->front().bytes.data() + offset_; }
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const noexcept { std::free(memory); }
+  struct alignas(256) Block {
+    std::array<std::byte, 256> bytes;
   };
-  std::unique_ptr<std::byte, Free> memory_;
+  std::unique_ptr<std::vector<Block>> blocks_;
   std::int64_t offset_;
 };
 

@@ -9,6 +9,9 @@
 
 #include "ops/backend.hpp"
 #include "ops/linear_ops.hpp"
+#ifdef MILLRACE_CUBLASLT
+#include "ops/cublas/weight_op.hpp"
+#endif
 
 namespace millrace::ops {
 
@@ -18,6 +21,15 @@ inline constexpr bool kCudnn = true;
 #else
 inline constexpr bool kCudnn = false;
 #endif
+
+/// Whether the vendor rounds the weight gradients of micro-batches to the type of the activations.
+[[nodiscard]] inline bool rounds_gradients([[maybe_unused]] const ConvShape& shape,
+                                           [[maybe_unused]] DType type) {
+#ifdef MILLRACE_CUBLASLT
+  if (cublas::WeightGradients::has(shape, type)) return false;
+#endif
+  return kCudnn;
+}
 
 /// Frugal: oneDNN's kernels with the least scratch. Kokkos: no vendor. Own: our replacements for
 /// slow vendor kernels, used for all shapes that they support, and plain loops.
