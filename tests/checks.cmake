@@ -38,7 +38,7 @@ endif()
 
 find_program(SHELLCHECK shellcheck)
 if(SHELLCHECK)
-  add_test(NAME shellcheck COMMAND ${SHELLCHECK} scripts/setup scripts/demo scripts/test scripts/check-gpu .ci/run
+  add_test(NAME shellcheck COMMAND ${SHELLCHECK} scripts/setup scripts/demo scripts/test scripts/check-cuda scripts/check-gpu .ci/run
     ${layering} tests/support/format.sh tests/support/tidy.sh tests/support/pack_corpus.sh
     tests/support/hardened.sh tests/e2e/two_hosts.sh tests/e2e/supervise.sh tests/e2e/soak.sh
     tests/gpu/run.sh tests/e2e/install.sh tests/e2e/launch.sh configs/launch/supervise.sh configs/launch/slurm.sh
