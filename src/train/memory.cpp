@@ -105,7 +105,7 @@ partition::ProcessMemory forecast_memory(const Session& session, const TrainConf
   // Queues and shared segments of MPI, which appear with the first messages; HDF5 and the thread
   // that writes. Measured.
   constexpr std::int64_t kMessages = 1'000'000;
-  constexpr std::int64_t kWriting = 1'000'000;
+  constexpr std::int64_t kWriting = 1'500'000;
   partition::ProcessMemory process{.rank = session.rank(), .devices = session.device_memory()};
   process.base = base;
   process.library = session.library_bytes();
@@ -135,7 +135,7 @@ std::vector<partition::ProcessMemory> forecast_processes(const TrainConfig& conf
   // What a training reads and opens before it measures itself, and MPI in a process that a launcher
   // started. Measured with Open MPI.
   constexpr std::int64_t kStarted = 800'000;
-  constexpr std::int64_t kLaunched = 10'200'000;
+  constexpr std::int64_t kLaunched = 10'600'000;
   const pipeline::RankMap& map = config.pipeline.ranks;
   const bool launched = world.size() == map.ranks;
   const int last = config.optimiser.sharded ? map.ranks - 1 : map.rank_of(0, map.devices - 1);

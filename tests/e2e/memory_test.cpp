@@ -129,8 +129,9 @@ std::int64_t device_bytes(const json& process) {
 /// By so much the same process differs from start to start: train/memory.hpp.
 constexpr std::int64_t kBaseVaries = 1'500'000;
 
-/// Expects that the devices take what was planned and that no process takes more, or 5 % less; by
-/// some bytes the same process differs from start to start. Prints a row for each process.
+/// Expects that the devices take what was planned and that no process takes more, or 5 % less, but
+/// for what two processes differ by: the plan comes from another one than the run. Prints a row for
+/// each process.
 void expect_planned(const char* name, const json& processes, const std::string& output) {
   const std::map<int, std::int64_t> arenas = bytes_in(output, "Memory: [^(]*\\((\\d+) and");
   const std::map<int, std::int64_t> peaks = peaks_in(output);
@@ -140,7 +141,7 @@ void expect_planned(const char* name, const json& processes, const std::string& 
     const auto planned = process.at("peak").get<std::int64_t>();
     const std::int64_t peak = peaks.at(rank);
     EXPECT_EQ(device_bytes(process), arenas.at(rank)) << "rank " << rank;
-    EXPECT_GE(planned, peak) << "rank " << rank << ": the plan says too little";
+    EXPECT_GE(planned + kBaseVaries / 2, peak) << "rank " << rank << ": the plan says too little";
     EXPECT_LE(static_cast<double>(planned - kBaseVaries), 1.05 * static_cast<double>(peak))
         << "rank " << rank << ": too much";
     std::cout << fmt::format(
