@@ -10,10 +10,11 @@ namespace millrace {
 
 /// A number as the sum of two floats, of which the second is at most half a unit in the last place
 /// of the first: about 48 bits instead of 24, with the range of a float. For sums on devices
-/// without 64-bit floats. A result is within 2^-43 of the exact one, relative, if its square root
-/// is not close to the limits of a float; infinities and NaNs are those of the first float alone.
-/// Source: Joldes, Muller and Popescu, Tight and rigorous error bounds for basic building blocks of
-/// double-word arithmetic, 2017 (algorithms 6, 12 and 17; the root is one Newton step).
+/// without 64-bit floats. A result is within 2^-43 of the exact one, relative, if it is
+/// between 2^-80 and 2^127; below, lower parts get lost. Infinities and NaNs are those of the first
+/// float alone. Source: Joldes, Muller and Popescu, Tight and rigorous error bounds for basic
+/// building blocks of double-word arithmetic, 2017 (algorithms 6, 12 and 17; the root is one Newton
+/// step).
 class alignas(8) FloatPair {
  public:
   FloatPair() = default;

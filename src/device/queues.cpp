@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Queues of devices without an implementation of their own (queues_cuda.cpp, fake_queue.cpp):
+// Queues of devices without an implementation of their own (queues_cuda.cpp, fake_queues.cpp):
 // cores, which have none, and accelerators that Kokkos alone describes. There a mark waits for the
 // kernels, and a copy for the kernels before it and for its own end, so that every point is
 // reached. This keeps to the contract but runs nothing beside kernels.
