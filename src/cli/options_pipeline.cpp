@@ -111,9 +111,9 @@ void add_device(OptionTable& table) {
   row("available-memory-proportion", names("X .."), "IPU",
       "maximum scratch memory of a kernel of the vendor's library; one number, or two per stage of "
       "a pipeline (convolutions, matrix products). If no kernel fits, the one with the least "
-      "scratch memory is used",
+      "scratch memory is used. Equal bits need equal limits",
       default_text("no limit"),
-      unit("fraction of --device-memory, or else of the machine's memory divided by its ranks"));
+      unit("fraction of --device-memory, or else of the machine's memory"));
   row("allow-nondeterministic", flag(), "millrace",
       "let cuDNN take kernels whose sums have another order from run to run: faster, but results "
       "repeat to rounding only, not bit for bit; without effect where cuDNN does not compute",

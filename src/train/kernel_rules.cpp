@@ -62,8 +62,12 @@ std::vector<std::string> describe_kernel_rules(const KernelRules& rules,
 
 std::string environment_of(const TrainConfig& config) {
   const std::string here = ops::describe_device_here();
-  return device::describe_environment() + (here.empty() ? "" : "; " + here) +
-         rules_in_environment(config.kernels, why_unfit(config));
+  std::string text = device::describe_environment() + (here.empty() ? "" : "; " + here) +
+                     rules_in_environment(config.kernels, why_unfit(config));
+  // With less scratch, libraries have other kernels, whose sums have another order.
+  if (!config.scratch_caps.empty())
+    text += fmt::format("; scratch of at most {} bytes", fmt::join(config.scratch_caps, ", "));
+  return text;
 }
 
 std::vector<std::string> describe_kernel_rules(const TrainConfig& config) {
