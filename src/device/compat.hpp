@@ -9,7 +9,7 @@
 // host_buffer   host memory that the device copies its input from
 // queues        copies that run beside kernels, and points for which queues wait
 // fake_device   cores that behave like an accelerator, for tests (preset fake-device), with
-//               fake_queue, in which its work waits
+//               fake_queue, in which its work waits, and fake_queues, its copies and points
 // vendor_scope  marks calls into libraries that allocate memory themselves
 //
 // Kernels take an execution-space instance and device pointers, never host pointers, and never loop

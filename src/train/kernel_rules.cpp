@@ -7,7 +7,6 @@
 
 #include "device/environment.hpp"
 #include "ops/backend.hpp"
-#include "train/agreement.hpp"
 
 namespace millrace::train {
 namespace {
@@ -60,6 +59,20 @@ std::vector<std::string> describe_kernel_rules(const KernelRules& rules,
   return lines;
 }
 
+std::vector<Fact> facts_of_kernels(const KernelRules& rules, const std::string& here,
+                                   const std::string& unfit) {
+  std::vector<Fact> facts;
+  if (!rules.allow_nondeterministic)
+    facts.push_back({"device with its libraries", here.empty() ? "cores" : here,
+                     "run all ranks on GPUs of one kind with the same libraries, or give "
+                     "--allow-nondeterministic, as their sums have another order"});
+  if (rules.table)
+    facts.push_back({"kernel table", unfit.empty() ? "in use" : "not used, as " + unfit,
+                     "run all ranks on GPUs of one kind with the same cuDNN, or give "
+                     "--kernel-table none"});
+  return facts;
+}
+
 std::string environment_of(const TrainConfig& config) {
   const std::string here = ops::describe_device_here();
   std::string text = device::describe_environment() + (here.empty() ? "" : "; " + here) +
@@ -75,11 +88,8 @@ std::vector<std::string> describe_kernel_rules(const TrainConfig& config) {
 }
 
 void require_same_kernels(const TrainConfig& config, const comm::World& world) {
-  if (!config.kernels.table) return;
-  const std::string unfit = why_unfit(config);
-  require_alike(world, {{"kernel table", unfit.empty() ? "in use" : "not used, as " + unfit,
-                         "run all ranks on GPUs of one kind with the same cuDNN, or give "
-                         "--kernel-table none"}});
+  require_alike(world,
+                facts_of_kernels(config.kernels, ops::describe_device_here(), why_unfit(config)));
 }
 
 }  // namespace millrace::train

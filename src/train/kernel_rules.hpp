@@ -11,6 +11,7 @@
 
 #include "comm/world.hpp"
 #include "core/kernel_table.hpp"
+#include "train/agreement.hpp"
 #include "train/config.hpp"
 
 namespace millrace::train {
@@ -24,15 +25,19 @@ namespace millrace::train {
 /// device::Environment.
 [[nodiscard]] std::vector<std::string> describe_kernel_rules(const TrainConfig& config);
 
-/// Requires that all ranks use the table, or none: those with another device cannot. Collective.
-/// Errors: Usage, naming the rank.
+/// Requires that all ranks have the same device and libraries, where these decide bits, unless sums
+/// may vary anyway; and that all use the table, or none: those with another device cannot.
+/// Collective. Errors: Usage, naming the rank.
 void require_same_kernels(const TrainConfig& config, const comm::World& world);
 
 /// The table in `file` and the rules, where the table is `unfit` for the device for that reason
-/// ("": it is not). The two functions above are these for the device at hand.
+/// ("": it is not). `here`: describe_device_here(). The functions above are these for the device at
+/// hand.
 [[nodiscard]] std::string rules_in_environment(const KernelRules& rules, std::string_view unfit);
 [[nodiscard]] std::vector<std::string> describe_kernel_rules(const KernelRules& rules,
                                                              const std::filesystem::path& file,
                                                              std::string_view unfit);
+[[nodiscard]] std::vector<Fact> facts_of_kernels(const KernelRules& rules, const std::string& here,
+                                                 const std::string& unfit);
 
 }  // namespace millrace::train

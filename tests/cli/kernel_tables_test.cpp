@@ -140,6 +140,27 @@ TEST(KernelRulesTest, AreInTheEnvironmentThatMustMatch) {
   EXPECT_EQ(train::rules_in_environment(rules, "it was measured elsewhere"), "");
 }
 
+// Ranks with another GPU or library would have other bits, with or without a table.
+TEST(KernelRulesTest, AreTheSameOnAllRanks) {
+  const auto facts = [](const KernelRules& rules, const std::string& here,
+                        const std::string& unfit) {
+    std::vector<std::string> lines;
+    for (const train::Fact& fact : train::facts_of_kernels(rules, here, unfit))
+      lines.push_back(fact.name + ": " + fact.value);
+    return lines;
+  };
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(facts({}, "", ""), Lines{"device with its libraries: cores"});
+  EXPECT_EQ(facts({}, "gpu; lib 1", ""), Lines{"device with its libraries: gpu; lib 1"});
+  const auto table = std::make_shared<const KernelTable>(table_of("gpu"));
+  EXPECT_EQ(facts({.allow_nondeterministic = false, .table = table}, "gpu; lib 1", ""),
+            (Lines{"device with its libraries: gpu; lib 1", "kernel table: in use"}));
+  // Sums have another order in each run anyway, but a table that only some can use is a mistake.
+  EXPECT_EQ(facts({.allow_nondeterministic = true, .table = nullptr}, "gpu; lib 1", ""), Lines{});
+  EXPECT_EQ(facts({.allow_nondeterministic = true, .table = table}, "gpu; lib 1", "it is old"),
+            Lines{"kernel table: not used, as it is old"});
+}
+
 TEST(KernelRulesTest, HaveOneLineEach) {
   using Lines = std::vector<std::string>;
   KernelTable measured = table_of("gpu");

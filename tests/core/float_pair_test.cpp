@@ -20,14 +20,16 @@ constexpr double kBound = 0x1p-43;
 
 double value(FloatPair x) { return static_cast<double>(x); }
 
-/// A pair with all its bits in use, of either sign and of size 2^-20 to 2^20.
-FloatPair random_pair(std::uint64_t seed, std::uint64_t i) {
+/// A pair with all its bits in use, of either sign and of size 2^lowest to 2^highest.
+FloatPair random_pair(std::uint64_t seed, std::uint64_t i, int lowest, int highest) {
   const auto word = [&](std::uint64_t k) { return mix_bits(mix_bits(seed) + 3 * i + k); };
   const auto part = [](std::uint64_t bits) { return static_cast<float>(bits & 0xffffffu) + 1.0f; };
   const FloatPair fine = FloatPair(part(word(0))) + FloatPair(std::ldexp(part(word(1)), -24));
-  const float scale =
-      std::ldexp((word(2) & 1) == 0 ? 1.0f : -1.0f, static_cast<int>((word(2) >> 1) % 41) - 44);
-  return fine * FloatPair(scale);
+  const int size =
+      lowest + static_cast<int>((word(2) >> 1) % static_cast<std::uint64_t>(highest - lowest));
+  // Powers of two change no bit. Two steps, as the first part has up to 25 bits before the point.
+  const FloatPair near_one = fine * FloatPair(0x1p-24f);
+  return near_one * FloatPair(std::ldexp((word(2) & 1) == 0 ? 1.0f : -1.0f, size));
 }
 
 TEST(FloatPairTest, HoldsWholeNumbersUpTo2To48) {
@@ -39,19 +41,22 @@ TEST(FloatPairTest, HoldsWholeNumbersUpTo2To48) {
 
 TEST(FloatPairTest, RoundsToTheNearestFloat) {
   for (std::uint64_t i = 0; i < 10000; ++i) {
-    const FloatPair x = random_pair(1, i);
+    const FloatPair x = random_pair(1, i, -80, 127);
     EXPECT_EQ(static_cast<float>(x), static_cast<float>(value(x)));
   }
 }
 
-TEST(FloatPairTest, ArithmeticIsWithinTheBound) {
+/// Draws operands of size 2^lowest to 2^highest. Results outside the range of the bound are left
+/// out.
+void expect_arithmetic_within_the_bound(int lowest, int highest) {
   for (std::uint64_t i = 0; i < 100000; ++i) {
-    const FloatPair x = random_pair(1, i);
-    const FloatPair y = random_pair(2, i);
+    const FloatPair x = random_pair(1, i, lowest, highest);
+    const FloatPair y = random_pair(2, i, lowest, highest);
     const double a = value(x);
     const double b = value(y);
     const auto near = [](FloatPair got, double want) {
-      return std::abs(value(got) - want) <= kBound * std::abs(want);
+      const double size = std::abs(want);
+      return size < 0x1p-80 || size >= 0x1p127 || std::abs(value(got) - want) <= kBound * size;
     };
     ASSERT_TRUE(near(x + y, a + b)) << a << " + " << b << " = " << value(x + y);
     ASSERT_TRUE(near(x - y, a - b)) << a << " - " << b << " = " << value(x - y);
@@ -62,6 +67,11 @@ TEST(FloatPairTest, ArithmeticIsWithinTheBound) {
     ASSERT_EQ(x > y, a > b);
     ASSERT_EQ(x == y, a == b);
   }
+}
+
+TEST(FloatPairTest, ArithmeticIsWithinTheBound) { expect_arithmetic_within_the_bound(-20, 20); }
+TEST(FloatPairTest, ArithmeticIsWithinTheBoundForLargeAndSmallNumbers) {
+  expect_arithmetic_within_the_bound(-80, 127);
 }
 
 TEST(FloatPairTest, CancelsWithoutLossOfTheLowerPart) {

@@ -9,7 +9,6 @@
 #include <limits>
 #include <vector>
 
-#include "../support/cublas/stand_in.hpp"
 #include "device/arena.hpp"
 #include "device/compat.hpp"
 #include "ops/joined_sums.hpp"
@@ -19,13 +18,7 @@
 namespace millrace::ops::cublas {
 namespace {
 
-using millrace::testing::cublas::calls;
-using millrace::testing::cublas::Kernel;
-using millrace::testing::cublas::propose;
-using testing::add_gradient;
-using testing::Batch;
-using testing::batch_of;
-using testing::Bytes;
+using namespace testing;
 
 constexpr std::int64_t kNoCap = std::numeric_limits<std::int64_t>::max();
 
@@ -64,7 +57,7 @@ TEST(CublasOpTest, ScratchIsPlannedWithoutADevice) {
   const auto scratch = [&](std::int64_t cap, bool bias) {
     ConvShape s = pointwise();
     s.bias = bias;
-    return gradients.make(s, DType::BF16, cap)->bytes().scratch;
+    return gradients.make(s, DType::BF16, cap, make_plain(s, DType::BF16))->bytes().scratch;
   };
   constexpr std::int64_t kMost = (32 << 20) + 192;  // to begin at a multiple of 256 in the arena
   EXPECT_EQ(scratch(kNoCap, false), kMost);
@@ -73,6 +66,12 @@ TEST(CublasOpTest, ScratchIsPlannedWithoutADevice) {
   EXPECT_EQ(scratch(0, false), 0);
   EXPECT_EQ(scratch(0, true), channel_sums_bytes(8));
   EXPECT_EQ(scratch(kNoCap, true), std::max(kMost, channel_sums_bytes(8)));
+  // The other op may need more, and may read what the library does not.
+  const ConvShape s = pointwise();
+  const LinearBytes other = make_tiled(s, DType::BF16)->bytes();
+  const LinearBytes both = gradients.make(s, DType::BF16, 0, make_tiled(s, DType::BF16))->bytes();
+  EXPECT_EQ(both.scratch, other.scratch);
+  EXPECT_EQ(both.reads_kernel, other.reads_kernel);
   EXPECT_EQ(calls().live_objects, before);
 }
 
@@ -82,7 +81,7 @@ void expect_gradients(const ConvShape& shape, DType type, std::int64_t cap) {
   const ProductShape s{shape.window.batch * shape.window.out.pixels(), shape.window.in.c,
                        shape.window.out.c, type};
   const WeightGradients gradients;
-  const std::unique_ptr<LinearOp> op = gradients.make(shape, type, cap);
+  const std::unique_ptr<LinearOp> op = gradients.make(shape, type, cap, make_tiled(shape, type));
   const std::int64_t scratch = op->bytes().scratch;
   constexpr std::int64_t kMarks = 64;
   const Bytes memory(scratch + kMarks, device::kAlignment);
@@ -127,6 +126,22 @@ TEST(CublasOpTest, GradientsOfKernelAndBiasAreSummedOverMicroBatches) {
     expect_gradients(shape, type, 0);
     expect_gradients(as_convolution(DenseShape{9, 64, 10}), type, 5000);
   }
+}
+
+TEST(CublasOpTest, AnotherOpComputesWhatTheLibraryHasNoKernelFor) {
+  propose({Kernel{}});
+  ConvShape shape = pointwise();
+  expect_gradients(shape, DType::BF16, kNoCap);
+  const Kernel ran = calls().last;
+  propose({Kernel{2, CUBLASLT_REDUCTION_SCHEME_INPLACE, 0}});
+  const int searches = calls().searches;
+  for (const bool bias : {false, true}) {
+    shape.bias = bias;
+    expect_gradients(shape, DType::BF16, kNoCap);
+    expect_gradients(shape, DType::F16, 0);
+  }
+  EXPECT_EQ(calls().last, ran) << "the library computes nothing";
+  EXPECT_GT(calls().searches, searches) << "the library is asked";
 }
 
 }  // namespace

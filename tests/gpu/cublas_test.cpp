@@ -8,21 +8,13 @@
 #include <limits>
 #include <string>
 
-#include "../support/cublas/stand_in.hpp"
 #include "../support/expect_error.hpp"
 #include "products.hpp"
 
 namespace millrace::ops::cublas {
 namespace {
 
-using millrace::testing::cublas::calls;
-using millrace::testing::cublas::Kernel;
-using millrace::testing::cublas::propose;
-using testing::add_gradient;
-using testing::Batch;
-using testing::batch_of;
-using testing::Bytes;
-using testing::halves;
+using namespace testing;
 
 const Kernel kPlain{};
 const Kernel kInPlace{4, CUBLASLT_REDUCTION_SCHEME_INPLACE, 0};
@@ -45,6 +37,7 @@ class CublasTest : public ::testing::Test {
 
   void run(WeightProduct& product, const Gradient& dw, const Batch& batch, bool first,
            std::byte* scratch = nullptr) const {
+    ASSERT_TRUE(product.has_kernel(library_.handle()));
     product.run(library_.handle(), nullptr, dw.data(), batch.dy.stored.get(), batch.x.stored.get(),
                 first, scratch);
   }
@@ -119,6 +112,7 @@ TEST_F(CublasTest, RunsOnTheStreamThatIsGiven) {
   WeightProduct product(shape, 0);
   const Gradient dw(shape);
   const Batch batch = batch_of(shape, 1);
+  ASSERT_TRUE(product.has_kernel(library_.handle()));
   const auto stream = reinterpret_cast<cudaStream_t>(&product);  // an address like any other
   product.run(library_.handle(), stream, dw.data(), batch.dy.stored.get(), batch.x.stored.get(),
               true, nullptr);
@@ -169,19 +163,35 @@ TEST_F(CublasChoiceTest, SumsThatMayLoseRowsAreNotDivided) {
   EXPECT_EQ(chosen(4 * 64 + 2, 4096), kPlain);
 }
 
-TEST_F(CublasTest, NoKernelIsOneLineThatSaysWhatToDo) {
-  propose({kDivided});
+// Where the sum is divided, what is left behind the last whole block must not be shorter than there
+// are parts. Blocks are powers of two, from 8 to 512.
+TEST_F(CublasChoiceTest, BlocksOfAllLengthsAreThoughtOf) {
+  for (const std::int32_t block : {8, 16, 32, 64, 128, 256, 512}) {
+    const Kernel many{block / 2 + 1, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 4096};
+    propose({many, kPlain});
+    EXPECT_EQ(chosen(block + block / 2, 4096), kPlain) << "half a block of " << block << " is left";
+    EXPECT_EQ(chosen(2 * block, 4096), many) << "nothing is left behind two blocks of " << block;
+  }
+}
+
+TEST_F(CublasChoiceTest, ProposalsThatTheLibraryCannotRunAreLeftOut) {
+  Kernel unable = kDivided;
+  unable.state = CUBLAS_STATUS_NOT_SUPPORTED;
+  propose({unable, kPlain});
+  EXPECT_EQ(chosen(256, 4096), kPlain);
+}
+
+TEST_F(CublasTest, SaysWhetherThereIsAKernel) {
   const ProductShape shape{130, 64, 256, DType::F16};
-  WeightProduct product(shape, 512);
-  const Bytes scratch(512);
-  const Gradient dw(shape);
-  const Batch batch = batch_of(shape, 1);
-  expect_error(
-      ErrorKind::Internal,
-      "cublasLt has no kernel for the weight gradient of 64 to 256 channels over 130 pixels "
-      "in float16 with 512 bytes of scratch: configure this build with "
-      "MILLRACE_CUBLASLT=OFF, so that cuDNN computes it",
-      [&] { run(product, dw, batch, true, scratch.get()); });
+  propose({kDivided});
+  WeightProduct without(shape, 512);
+  EXPECT_FALSE(without.has_kernel(library_.handle()));
+  const int before = calls().searches;
+  propose({kPlain});
+  EXPECT_FALSE(without.has_kernel(library_.handle())) << "the answer does not change in a run";
+  EXPECT_EQ(calls().searches, before);
+  WeightProduct with(shape, 512);
+  EXPECT_TRUE(with.has_kernel(library_.handle()));
 }
 
 TEST_F(CublasTest, LibraryHasANameWithoutADevice) {
@@ -198,6 +208,7 @@ TEST(CublasObjectsTest, NothingIsLeft) {
     WeightProduct product(shape, 0);
     const Gradient dw(shape);
     const Batch batch = batch_of(shape, 1);
+    ASSERT_TRUE(product.has_kernel(library.handle()));
     product.run(library.handle(), nullptr, dw.data(), batch.dy.stored.get(), batch.x.stored.get(),
                 true, nullptr);
     EXPECT_EQ(calls().live_objects, 5) << "handle, operation and three matrices";

@@ -10,12 +10,17 @@
 #include <memory>
 #include <vector>
 
+#include "../support/cublas/stand_in.hpp"
 #include "core/bfloat16.hpp"
 #include "core/dtype.hpp"
 #include "core/float16.hpp"
 #include "ops/cublas/weight_product.hpp"
 
 namespace millrace::ops::cublas::testing {
+
+using millrace::testing::cublas::calls;
+using millrace::testing::cublas::Kernel;
+using millrace::testing::cublas::propose;
 
 /// Bytes that begin `offset` behind a multiple of 256.
 class Bytes {

@@ -50,19 +50,25 @@ ProductShape as_product(const ConvShape& s, DType type) {
 class WeightOp final : public LinearOp {
  public:
   WeightOp(std::shared_ptr<const Library> library, const ConvShape& shape, DType type,
-           std::int64_t scratch)
+           std::int64_t scratch, std::unique_ptr<LinearOp> other)
       : library_(std::move(library)),
         shape_(as_product(shape, type)),
         bias_(shape.bias),
         scratch_(scratch),
-        product_(shape_, usable(scratch)) {}
+        product_(shape_, usable(scratch)),
+        other_(std::move(other)) {}
 
   /// The sums of the bias' gradient come after the product is done.
   [[nodiscard]] LinearBytes bytes() const override {
-    return {.scratch = std::max(scratch_, bias_ ? channel_sums_bytes(shape_.out) : 0)};
+    LinearBytes bytes = other_->bytes();
+    bytes.scratch = std::max({bytes.scratch, scratch_, bias_ ? channel_sums_bytes(shape_.out) : 0});
+    return bytes;
   }
-  void bind(const LinearMemory& memory) override { memory_ = memory; }
-  void pack(const ExecutionSpace&, bool) override {}
+  void bind(const LinearMemory& memory) override {
+    memory_ = memory;
+    other_->bind(memory);
+  }
+  void pack(const ExecutionSpace& space, bool backward) override { other_->pack(space, backward); }
   void forward(const ExecutionSpace&, std::byte*, const std::byte*) override {
     MILLRACE_ASSERT(false);
   }
@@ -71,10 +77,9 @@ class WeightOp final : public LinearOp {
   }
   void backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
                        bool first) override {
-    {
-      const device::VendorScope vendor;
-      product_.run(library_->handle(), stream_of(space), memory_.dkernel, dy, x, first,
-                   next_aligned(memory_.scratch));
+    if (!multiplied(space, dy, x, first)) {
+      other_->backward_weight(space, dy, x, first);
+      return;
     }
     if (!bias_) return;
     device::dispatch(shape_.type, [&]<class T>() {
@@ -84,11 +89,22 @@ class WeightOp final : public LinearOp {
   }
 
  private:
+  /// Queues the gradient of the kernel, unless the library has no kernel for it.
+  bool multiplied(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
+                  bool first) {
+    const device::VendorScope vendor;
+    if (!product_.has_kernel(library_->handle())) return false;
+    product_.run(library_->handle(), stream_of(space), memory_.dkernel, dy, x, first,
+                 next_aligned(memory_.scratch));
+    return true;
+  }
+
   std::shared_ptr<const Library> library_;
   ProductShape shape_;
   bool bias_;
   std::int64_t scratch_;
   WeightProduct product_;
+  std::unique_ptr<LinearOp> other_;
   LinearMemory memory_;
 };
 
@@ -102,9 +118,11 @@ bool WeightGradients::has(const ConvShape& s, DType type) {
 }
 
 std::unique_ptr<LinearOp> WeightGradients::make(const ConvShape& shape, DType type,
-                                                std::int64_t cap) const {
+                                                std::int64_t cap,
+                                                std::unique_ptr<LinearOp> other) const {
   const std::int64_t scratch = std::min(cap, kMost);
-  return std::make_unique<WeightOp>(library_, shape, type, usable(scratch) > 0 ? scratch : 0);
+  return std::make_unique<WeightOp>(library_, shape, type, usable(scratch) > 0 ? scratch : 0,
+                                    std::move(other));
 }
 
 }  // namespace millrace::ops::cublas

@@ -16,9 +16,11 @@ class WeightGradients {
   /// dense ops.
   [[nodiscard]] static bool has(const ConvShape& shape, DType type);
 
-  /// An op with backward weight as its only pass. `cap` limits its scratch.
-  [[nodiscard]] std::unique_ptr<LinearOp> make(const ConvShape& shape, DType type,
-                                               std::int64_t cap) const;
+  /// An op with backward weight as its only pass. `cap` limits the library's scratch. `other`
+  /// computes the gradient if the library turns out to have no kernel for the shape, which only an
+  /// open device can tell.
+  [[nodiscard]] std::unique_ptr<LinearOp> make(const ConvShape& shape, DType type, std::int64_t cap,
+                                               std::unique_ptr<LinearOp> other) const;
 
  private:
   std::shared_ptr<const Library> library_ = std::make_shared<const Library>();

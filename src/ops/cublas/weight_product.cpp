@@ -95,8 +95,8 @@ WeightProduct::WeightProduct(const ProductShape& shape, std::int64_t scratch)
       dy_(make_layout(data_type(shape.type), shape.out, shape.rows)),
       dw_(make_layout(CUDA_R_32F, shape.in, shape.out)) {}
 
-/// The library's first proposal that keeps to the rules.
-cublasLtMatmulAlgo_t WeightProduct::choose(cublasLtHandle_t library) const {
+/// The library's first proposal that keeps to the rules, if it has one.
+std::optional<cublasLtMatmulAlgo_t> WeightProduct::choose(cublasLtHandle_t library) const {
   for (const std::uint32_t schemes : {kInOrder, kUndivided}) {
     std::array<cublasLtMatmulHeuristicResult_t, 8> proposals = {};
     int count = 0;
@@ -110,16 +110,18 @@ cublasLtMatmulAlgo_t WeightProduct::choose(cublasLtHandle_t library) const {
       if (proposal.state == CUBLAS_STATUS_SUCCESS && keeps_all_rows(proposal.algo, shape_.rows))
         return proposal.algo;
   }
-  fail(ErrorKind::Internal,
-       "cublasLt has no kernel for the weight gradient of {} to {} channels over {} pixels in {} "
-       "with {} bytes of scratch: configure this build with MILLRACE_CUBLASLT=OFF, so that cuDNN "
-       "computes it",
-       shape_.in, shape_.out, shape_.rows, name_of(shape_.type), scratch_);
+  return std::nullopt;
+}
+
+bool WeightProduct::has_kernel(cublasLtHandle_t library) {
+  if (!asked_) kernel_ = choose(library);
+  asked_ = true;
+  return kernel_.has_value();
 }
 
 void WeightProduct::run(cublasLtHandle_t library, cudaStream_t stream, float* dw, const void* dy,
                         const void* x, bool first, std::byte* scratch) {
-  if (!kernel_) kernel_ = choose(library);
+  MILLRACE_ASSERT(kernel_.has_value());
   const float one = 1.0f;
   const float kept = first ? 0.0f : 1.0f;
   check(cublasLtMatmul(library, operation_.get(), &one, x, x_.get(), dy, dy_.get(), &kept, dw,

@@ -27,19 +27,23 @@ class WeightProduct {
   /// `scratch`: bytes that run() will be given.
   WeightProduct(const ProductShape& shape, std::int64_t scratch);
 
-  /// Queues dw = dy^T x, added to dw unless `first`. Addresses of matrices are multiples of 16. The
-  /// first call chooses the kernel and must not be captured into a graph. Errors: Internal, if the
-  /// library has no kernel.
+  /// Whether the library has a kernel that keeps to the rules. The first call asks it, and must not
+  /// be captured into a graph.
+  [[nodiscard]] bool has_kernel(cublasLtHandle_t library);
+
+  /// Queues dw = dy^T x, added to dw unless `first`. Addresses of matrices are multiples of 16.
+  /// Only if has_kernel() has said so.
   void run(cublasLtHandle_t library, cudaStream_t stream, float* dw, const void* dy, const void* x,
            bool first, std::byte* scratch);
 
  private:
-  [[nodiscard]] cublasLtMatmulAlgo_t choose(cublasLtHandle_t library) const;
+  [[nodiscard]] std::optional<cublasLtMatmulAlgo_t> choose(cublasLtHandle_t library) const;
 
   ProductShape shape_;
   std::int64_t scratch_;
   Operation operation_;
   Layout x_, dy_, dw_;
+  bool asked_ = false;
   std::optional<cublasLtMatmulAlgo_t> kernel_;
 };
 

@@ -30,8 +30,9 @@ std::string libraries_in_use() {
 /// None by another library.
 struct WeightGradients {
   [[nodiscard]] static bool has(const ConvShape&, DType) { return false; }
-  [[nodiscard]] static std::unique_ptr<LinearOp> make(const ConvShape&, DType, std::int64_t) {
-    return nullptr;
+  [[nodiscard]] static std::unique_ptr<LinearOp> make(const ConvShape&, DType, std::int64_t,
+                                                      std::unique_ptr<LinearOp> other) {
+    return other;
   }
 };
 std::string libraries_in_use() { return cudnn::library_name() + " in use"; }
@@ -64,10 +65,9 @@ class CudnnVendor final : public Vendor {
     const Passes rest{.backward_input = passes.backward_input,
                       .backward_weight = false,
                       .forward = passes.forward};
-    constexpr Passes kWeight{.backward_input = false, .backward_weight = true, .forward = false};
     LinearClaim claim = by_plans(s, type, rest, cap);
     claim.passes.backward_weight = true;
-    claim.op = make_by_pass(kWeight, weights_.make(s, type, cap), std::move(claim.op));
+    claim.op = make_by_pass(kWeight, weight_gradient(s, type, cap), std::move(claim.op));
     return claim;
   }
   [[nodiscard]] LinearClaim claim(const DenseShape& s, DType type, Passes passes,
@@ -77,6 +77,17 @@ class CudnnVendor final : public Vendor {
   using Vendor::claim;  // of runs: none
 
  private:
+  static constexpr Passes kWeight{
+      .backward_input = false, .backward_weight = true, .forward = false};
+
+  /// By cublasLt. Where it has no kernel, by cuDNN, or by our own kernels if that has none either.
+  [[nodiscard]] std::unique_ptr<LinearOp> weight_gradient(const ConvShape& s, DType type,
+                                                          std::int64_t cap) const {
+    LinearClaim other = by_plans(s, type, kWeight, cap);
+    return weights_.make(s, type, cap,
+                         other.passes == kWeight ? std::move(other.op) : make_tiled(s, type));
+  }
+
   /// Claims the passes that cuDNN has kernels for.
   [[nodiscard]] LinearClaim by_plans(const ConvShape& s, DType type, Passes passes,
                                      std::int64_t cap) const {

@@ -265,7 +265,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
     state().proposed.push_back({kernel, product, asked});
     result.algo.data[0] = state().proposed.size();  // from 1: an algorithm of zeros is none of ours
     result.workspaceSize = kernel.scratch;
-    result.state = CUBLAS_STATUS_SUCCESS;
+    result.state = kernel.state;
   }
   return *count > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
@@ -308,6 +308,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                     aligned(b, least.at(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES)) &&
                     aligned(c, least.at(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES)) &&
                     aligned(d, least.at(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES));
+  if (proposed.kernel.state != CUBLAS_STATUS_SUCCESS) return proposed.kernel.state;
   if (!fits || scratch_bytes < proposed.kernel.scratch || !aligned(scratch, 256))
     return CUBLAS_STATUS_INVALID_VALUE;
   // Whoever says that there is scratch must have it.

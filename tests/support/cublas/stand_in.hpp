@@ -17,6 +17,8 @@ struct Kernel {
   std::int32_t parts = 1;
   cublasLtReductionScheme_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE;
   std::size_t scratch = 0;
+  /// What the library says of the proposal itself: others than this must not run.
+  cublasStatus_t state = CUBLAS_STATUS_SUCCESS;
   friend bool operator==(const Kernel&, const Kernel&) = default;
 };
 
