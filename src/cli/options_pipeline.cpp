@@ -115,8 +115,9 @@ void add_device(OptionTable& table) {
       default_text("no limit"),
       unit("fraction of --device-memory, or else of the machine's memory"));
   row("allow-nondeterministic", flag(), "millrace",
-      "let cuDNN take kernels whose sums have another order from run to run: faster, but results "
-      "repeat to rounding only, not bit for bit; without effect where cuDNN does not compute",
+      "let cuDNN take kernels whose sums have another order from run to run or from layout to "
+      "layout: faster, but results repeat to rounding only, not bit for bit; without effect where "
+      "cuDNN does not compute",
       commands(kRunsAndValidate | kPredict));
   row("kernel-table", path("FILE"), "millrace",
       "take cuDNN's kernels from a file that bench --tune has measured on such a GPU; none: let "

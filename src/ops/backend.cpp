@@ -116,7 +116,8 @@ RunClaim Backend::claim(std::span<const OfferedCall> calls, DType type) const {
     return conv != nullptr && conv->padded_channels > 0;
   });
   const auto offered = calls.first(static_cast<std::size_t>(padded - calls.begin()));
-  return vendor_ && !offered.empty() ? vendor_->claim(offered, type) : RunClaim{};
+  return vendor_ && !offered.empty() ? vendor_->claim(offered, type, caps_.convolution)
+                                     : RunClaim{};
 }
 
 std::unique_ptr<Vendor> make_vendor([[maybe_unused]] const KernelRules& rules) {

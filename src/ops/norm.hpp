@@ -110,6 +110,13 @@ void norm_join_moments(const device::ExecutionSpace& space, const NormShape& sha
                        std::int64_t parts, float* statistics, RunningSums running,
                        const Accumulator* moments, float epsilon);
 
+/// Like norm_statistics, from the sums of x over all rows and of its squares, `channels` floats
+/// each: for libraries that add while they convolve. Batch norm only. A mean that is large beside
+/// the deviation costs the deviation its digits.
+void norm_statistics_of_sums(const device::ExecutionSpace& space, const NormShape& shape,
+                             float* statistics, RunningSums running, const float* sums,
+                             const float* squares, float epsilon);
+
 /// Like norm_statistics, from the running statistics, for evaluation.
 void norm_statistics_from_running(const device::ExecutionSpace& space, std::int64_t channels,
                                   float* statistics, const float* moving_mean,

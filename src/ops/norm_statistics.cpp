@@ -358,6 +358,25 @@ void norm_join_moments(const ExecutionSpace& space, const NormShape& shape, std:
   parallel("norm join", space, shape.channels, join);
 }
 
+void norm_statistics_of_sums(const ExecutionSpace& space, const NormShape& shape, float* statistics,
+                             RunningSums running, const float* sums, const float* squares,
+                             float epsilon) {
+  MILLRACE_ASSERT(shape.by_channel());
+  const StatisticsOf result{running, epsilon};
+  const auto channel = KOKKOS_LAMBDA(std::int64_t c) {
+    const auto count = static_cast<Accumulator>(shape.rows);
+    const auto sum = static_cast<Accumulator>(sums[c]);
+    const Accumulator mean = sum / count;
+    const Accumulator about_mean = static_cast<Accumulator>(squares[c]) - sum * mean;
+    // Rounding must not leave a negative square. That of a NaN remains one.
+    const Moments all{mean, Accumulator{} > about_mean ? Accumulator{} : about_mean};
+    statistics[c] = static_cast<float>(all.mean);
+    statistics[shape.channels + c] = result.inverse_deviation(all, count);
+    result.add_running(c, all, count);
+  };
+  parallel("norm sums", space, shape.channels, channel);
+}
+
 void norm_statistics_from_running(const ExecutionSpace& space, std::int64_t channels,
                                   float* statistics, const float* moving_mean,
                                   const float* moving_variance, float epsilon) {

@@ -63,7 +63,8 @@ struct CallParameters {
 using CallBuffers = std::array<std::byte*, kRoles>;
 
 /// A run of calls that a vendor computes as one kernel. The results must be those of the separate
-/// kernels, bit for bit, because a cut between the ops separates them.
+/// kernels, bit for bit, because a cut between the ops separates them; unless the rules allow bits
+/// to vary.
 class ClaimedRun {
  public:
   struct Bytes {
@@ -122,8 +123,11 @@ class Vendor {
   [[nodiscard]] virtual LinearClaim claim(const DenseShape& shape, DType type, Passes passes,
                                           std::int64_t cap) const = 0;
   /// Claims the beginning of a run of calls, such as convolution + statistics, norm + addition +
-  /// activation, or the backward pass of one of these.
-  [[nodiscard]] virtual RunClaim claim(std::span<const OfferedCall>, DType) const { return {}; }
+  /// activation, or the backward pass of one of these. `cap` limits scratch bytes.
+  [[nodiscard]] virtual RunClaim claim(std::span<const OfferedCall>, DType,
+                                       std::int64_t /*cap*/) const {
+    return {};
+  }
 };
 
 }  // namespace millrace::ops

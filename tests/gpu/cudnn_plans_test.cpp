@@ -15,6 +15,7 @@
 #include "../cli/seed_lines.hpp"
 #include "../support/expect_error.hpp"
 #include "devices.hpp"
+#include "ops/cudnn/fused_pass.hpp"
 #include "ops/cudnn/plan.hpp"
 #include "ops/linear_ops.hpp"
 #include "pipeline/stage.hpp"
@@ -196,6 +197,80 @@ TEST(CudnnPlansTest, PaddedImagesTakeLessScratch) {
   EXPECT_EQ(scratch_of(stem, DType::BF16, Pass::Forward, 8), 0);
   EXPECT_GT(scratch_of(stem, DType::BF16, Pass::BackwardWeight, 3), 200'000'000);
   EXPECT_LT(scratch_of(stem, DType::BF16, Pass::BackwardWeight, 8), 10'000'000);
+}
+
+/// Whether the library has a kernel for the convolution with sums: padding is the same on both
+/// sides, and there are no groups. Images are too narrow.
+bool may_have_sums(const ConvShape& s) {
+  const WindowShape& w = s.window;
+  return s.groups == 1 && w.in.c % 8 == 0 && w.pad_top == s.pad_bottom && w.pad_left == s.pad_right;
+}
+
+// What --allow-nondeterministic fuses (docs/gpus.md).
+TEST(CudnnPlansTest, ConvolutionsWithSumsExistInFloat16) {
+  const Descriptor device = properties_from_text(millrace::testing::kH200);
+  int found = 0;
+  int others = 0;
+  for (const auto& [text, shape] : shapes_of_recipes()) {
+    if (shape.bias || is_depthwise(shape)) continue;
+    const auto plan =
+        find_plan(device, {shape, DType::F16, Pass::Forward, true}, {.cap = kDefaultCap});
+    EXPECT_EQ(plan.has_value(), may_have_sums(shape)) << text;
+    if (plan) {
+      EXPECT_LE(plan->scratch, 16'000'000) << text;
+    }
+    ++(plan ? found : others);
+  }
+  fmt::print("{} convolutions of recipes with sums, {} without\n", found, others);
+  EXPECT_GT(found, 200);
+  for (const DType type : {DType::BF16, DType::F32})
+    EXPECT_FALSE(find_plan(device, {testing::strided(), type, Pass::Forward, true}, {}));
+}
+
+/// The two calls of a convolution and of the norm behind it.
+std::vector<OfferedCall> convolution_and_norm() {
+  ConvShape shape = testing::strided();
+  OfferedCall conv;
+  conv.kind = KernelKind::LinearForward;
+  conv.shape = shape;
+  conv.buffers.fill(-1);
+  conv.buffers[static_cast<std::size_t>(Role::X)] = 3;
+  conv.buffers[static_cast<std::size_t>(Role::Y)] = 4;
+  OfferedCall norm;
+  norm.kind = KernelKind::NormStatistics;
+  norm.shape = batch_norm_shape(shape.window.batch * shape.window.out.pixels(), shape.window.out.c);
+  norm.buffers.fill(-1);
+  norm.buffers[static_cast<std::size_t>(Role::X)] = 4;
+  norm.buffers[static_cast<std::size_t>(Role::Statistics)] = 5;
+  return {conv, norm};
+}
+
+TEST(FusedPassTest, IsAConvolutionWithTheStatisticsOfItsOutput) {
+  const std::vector<OfferedCall> calls = convolution_and_norm();
+  const auto pass = fused_pass(calls, DType::F16);
+  ASSERT_TRUE(pass);
+  EXPECT_TRUE(pass->sums);
+  EXPECT_EQ(pass->pass, Pass::Forward);
+  EXPECT_EQ(describe(pass->shape), describe(testing::strided()));
+  EXPECT_FALSE(fused_pass(calls, DType::BF16));
+  EXPECT_FALSE(fused_pass(calls, DType::F32));
+  EXPECT_FALSE(fused_pass(std::span(calls).first(1), DType::F16));
+  const auto fused_after = [&](const auto& change) {
+    std::vector<OfferedCall> changed = calls;
+    change(changed);
+    return fused_pass(changed, DType::F16).has_value();
+  };
+  EXPECT_FALSE(fused_after([](auto& c) { c[1].buffers[static_cast<std::size_t>(Role::X)] = 3; }))
+      << "statistics of something else";
+  EXPECT_FALSE(fused_after([](auto& c) { std::get<ConvShape>(c[0].shape).bias = true; }));
+  EXPECT_FALSE(fused_after([](auto& c) { std::get<ConvShape>(c[0].shape).padded_channels = 8; }));
+  EXPECT_FALSE(fused_after([](auto& c) { c[1].kind = KernelKind::NormMoments; }))
+      << "replicas join their moments";
+  EXPECT_FALSE(fused_after([](auto& c) { c[1].kind = KernelKind::NormApply; }));
+  EXPECT_FALSE(fused_after([](auto& c) { c[0].kind = KernelKind::LinearBackwardInput; }));
+  EXPECT_FALSE(fused_after([](auto& c) { c[0].shape = DenseShape{256, 64, 128, false}; }));
+  EXPECT_FALSE(
+      fused_after([](auto& c) { c[1].shape = group_norm_shape(256, 28 * 28, 128, 32, false); }));
 }
 
 // Law 1 rests on it: every process finds the same kernels.

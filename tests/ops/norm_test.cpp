@@ -251,6 +251,56 @@ TEST_P(Statistics, OfAConstantAreThatConstant) {
                        1e-5));
 }
 
+// Sums in float32, as a library leaves them.
+TEST_P(Statistics, FollowFromSums) {
+  const NormShape& s = GetParam().shape;
+  if (!s.by_channel()) GTEST_SKIP() << "libraries have such sums for batch norm only";
+  const device::ExecutionSpace space;
+  const Values x = random_as<float>(s.elements(), 1, -1.0, 3.0);
+  const auto channels = static_cast<std::size_t>(s.channels);
+  Values sum(channels), square(channels);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    sum[i % channels] += x[i];
+    square[i % channels] += x[i] * x[i];
+  }
+  DeviceValues<float> sums(sum), squares(square);
+  DeviceValues<float> statistics(s.statistics_floats()), mean(s.channels), variance(s.channels);
+  for (const bool first : {true, false})
+    norm_statistics_of_sums(space, s, statistics.data(), {mean.data(), variance.data(), first},
+                            sums.data(), squares.data(), kEpsilon);
+  const reference::Moments m = reference::norm_moments(s, x);
+  const double n = static_cast<double>(s.rows);
+  Values expected = m.mean, twice_mean, twice_variance;
+  for (std::size_t c = 0; c < channels; ++c) {
+    expected.push_back(1.0 / std::sqrt(m.variance[c] + kDoubleEpsilon));
+    twice_mean.push_back(2.0 * m.mean[c]);
+    twice_variance.push_back(2.0 * m.variance[c] * n / std::max(n - 1.0, 1.0));
+  }
+  // Squares of about 2.3 are rounded to float32 once; what they lose weighs more in a small
+  // variance.
+  const auto room = [&](std::size_t i) {
+    if (i < channels) return 1e-6;
+    const double weight = 0.5 / (m.variance[i - channels] + kDoubleEpsilon);
+    return expected[i] * (1e-6 + 1e-6 * weight);
+  };
+  EXPECT_TRUE(close(statistics.values(), expected, room));
+  EXPECT_TRUE(close_to(mean.values(), twice_mean, 2e-6));
+  EXPECT_TRUE(close_to(variance.values(), twice_variance, 1e-5));
+}
+
+TEST(StatisticsOfSums, NeverHaveANegativeVariance) {
+  const device::ExecutionSpace space;
+  const NormShape s = batch_norm_shape(3, 2);
+  // Of three values 0.1, rounded so that the square of the mean is the larger one; and a NaN.
+  DeviceValues<float> sums(Values{0.3, std::nan("")});
+  DeviceValues<float> squares(Values{0.0299999, 1.0});
+  DeviceValues<float> statistics(s.statistics_floats());
+  norm_statistics_of_sums(space, s, statistics.data(), {}, sums.data(), squares.data(), kEpsilon);
+  const Values values = statistics.values();
+  EXPECT_NEAR(values[2], 1.0 / std::sqrt(kDoubleEpsilon), 1e-3);
+  EXPECT_TRUE(std::isnan(values[3]));
+}
+
 INSTANTIATE_TEST_SUITE_P(Table, Statistics, testing::ValuesIn(norm_cases()),
                          [](const auto& param) { return param.param.name; });
 

@@ -6,6 +6,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
 #include "models/registry.hpp"
 #include "support/stage_chain.hpp"
 
@@ -87,7 +92,8 @@ class NormVendor final : public ops::Vendor {
                                        std::int64_t cap) const override {
     return rest_ ? rest_->claim(s, type, passes, cap) : ops::LinearClaim{};
   }
-  [[nodiscard]] ops::RunClaim claim(std::span<const ops::OfferedCall> calls, DType) const override {
+  [[nodiscard]] ops::RunClaim claim(std::span<const ops::OfferedCall> calls, DType,
+                                    std::int64_t) const override {
     const auto statistics = static_cast<std::size_t>(Role::Statistics);
     if (calls.size() < 2 || calls[0].kind != KernelKind::NormStatistics ||
         calls[1].kind != KernelKind::NormApply)
@@ -122,6 +128,44 @@ TEST(ClaimedRunsTest, GiveTheSameBitsAtEveryCut) {
   EXPECT_GT(counts.claimed, n);
   EXPECT_GE(counts.packed, counts.claimed);
   EXPECT_GT(counts.run, counts.claimed);
+}
+
+/// The square root of the sum of squares, of values or of differences.
+double size_of(const std::map<std::string, std::vector<float>>& values,
+               const std::map<std::string, std::vector<float>>& less = {}) {
+  double squares = 0.0;
+  for (const auto& [name, all] : values)
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const auto x = static_cast<double>(all[i]);
+      const double y = less.empty() ? 0.0 : static_cast<double>(less.at(name)[i]);
+      squares += (x - y) * (x - y);
+    }
+  return std::sqrt(squares);
+}
+
+// What a library of a GPU fuses if bits may vary: convolutions with the sums of their outputs.
+TEST(ClaimedRunsTest, OfTheVendorAreCloseToSeparateKernels) {
+  if (!ops::takes_rules()) GTEST_SKIP() << "the vendor of this build claims no runs";
+  models::ModelOptions net;
+  net.size = "20";
+  net.image = {32, 32, 3};
+  const models::Graph graph = models::build_model(net);
+  StageOptions options;
+  options.batch = 16;
+  options.type = DType::F16;
+  options.recompute = Recompute::Stage;
+  const auto step = [&](bool may_vary) {
+    const auto backend =
+        ops::make_default_backend({}, {.allow_nondeterministic = may_vary, .table = nullptr});
+    return test::StageChain(graph, {}, options, *backend).plain_step(2);
+  };
+  const test::StepState separate = step(false);
+  const test::StepState fused = step(true);
+  EXPECT_NE(fused, separate) << "nothing is fused";
+  for (std::size_t i = 0; i < separate.losses.size(); ++i)
+    EXPECT_NEAR(fused.losses[i], separate.losses[i], 1e-2 * separate.losses[i]);
+  EXPECT_LT(size_of(fused.gradients, separate.gradients), 0.05 * size_of(separate.gradients));
+  EXPECT_LT(size_of(fused.values, separate.values), 1e-2 * size_of(separate.values));
 }
 
 }  // namespace

@@ -8,11 +8,13 @@
 // plan          the kernels for such a graph: deterministic, exact enough, within a limit of
 //               scratch
 // tuning        which of them a table names, and which is the fastest
-// stopwatch     how long one takes on the device
+// fused_pass    which calls of a program are one pass with sums
+// stopwatch     how long a plan takes on the device
 // linear_op     runs plans
+// fused_run     runs those with sums
 // vendor        what the backend asks
 //
-// The first four need no GPU: for given properties of a device, the library finds the same kernels
+// The first five need no GPU: for given properties of a device, the library finds the same kernels
 // on every machine. The tests look at the plans of all recipes this way.
 #pragma once
 
@@ -51,6 +53,8 @@ template <>
 inline constexpr auto kAttributeType<cudnnConvolutionMode_t> = CUDNN_TYPE_CONVOLUTION_MODE;
 template <>
 inline constexpr auto kAttributeType<cudnnPointwiseMode_t> = CUDNN_TYPE_POINTWISE_MODE;
+template <>
+inline constexpr auto kAttributeType<cudnnGenStatsMode_t> = CUDNN_TYPE_GENSTATS_MODE;
 template <>
 inline constexpr auto kAttributeType<cudnnBackendHeurMode_t> = CUDNN_TYPE_HEUR_MODE;
 template <>

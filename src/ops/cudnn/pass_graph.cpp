@@ -120,12 +120,25 @@ Descriptor addition(const Descriptor& rule, const Descriptor& sums, const Descri
   return operation;
 }
 
+Descriptor sums_of(const Descriptor& output, const Descriptor& sums, const Descriptor& squares) {
+  Descriptor operation(CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_GENSTATS_SUM_SQSUM)
+      .set(CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_DATA_FLOAT)
+      .set(CUDNN_ATTR_OPERATION_GENSTATS_XDESC, output)
+      .set(CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sums)
+      .set(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, squares)
+      .finish();
+  return operation;
+}
+
 }  // namespace
 
-PassGraph make_pass_graph(const ConvShape& s, DType type, Pass pass) {
-  constexpr std::int64_t kSums = kOutput + 1;
+PassGraph make_pass_graph(const PassShape& of) {
+  constexpr std::int64_t kUnrounded = kSquares + 1;
+  const ConvShape& s = of.shape;
+  const Pass pass = of.pass;
   const WindowShape& w = s.window;
-  const cudnnDataType_t stored = data_type(type);
+  const cudnnDataType_t stored = data_type(of.type);
   PassGraph made{{}, Descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)};
   const auto keep = [&](Descriptor part) -> const Descriptor& {
     return made.parts.emplace_back(std::move(part));
@@ -136,15 +149,19 @@ PassGraph make_pass_graph(const ConvShape& s, DType type, Pass pass) {
       keep(tensor(kKernel, stored, w.out.c, {w.kernel_h, w.kernel_w, w.in.c / s.groups}));
   const Descriptor& output = keep(tensor(kOutput, stored, w.batch, w.out));
 
+  const auto per_channel = [&](std::int64_t number) -> const Descriptor& {
+    return keep(tensor(number, CUDNN_DATA_FLOAT, 1, {1, 1, w.out.c}));
+  };
+
   std::vector<Descriptor> operations;
   if (pass == Pass::Forward && s.bias) {
-    const Descriptor& sums = keep(tensor(kSums, CUDNN_DATA_FLOAT, w.batch, w.out, true));
-    const Descriptor& bias = keep(tensor(kBias, CUDNN_DATA_FLOAT, 1, {1, 1, w.out.c}));
+    const Descriptor& sums = keep(tensor(kUnrounded, CUDNN_DATA_FLOAT, w.batch, w.out, true));
     operations.push_back(convolution(pass, conv, input, kernel, sums));
-    operations.push_back(addition(keep(addition_rule()), sums, bias, output));
+    operations.push_back(addition(keep(addition_rule()), sums, per_channel(kBias), output));
   } else {
     operations.push_back(convolution(pass, conv, input, kernel, output));
   }
+  if (of.sums) operations.push_back(sums_of(output, per_channel(kSums), per_channel(kSquares)));
   made.graph.set_all(CUDNN_ATTR_OPERATIONGRAPH_OPS, std::span<const Descriptor>(operations))
       .finish();
   for (Descriptor& operation : operations) keep(std::move(operation));

@@ -18,6 +18,17 @@ inline constexpr std::int64_t kInput = 1;
 inline constexpr std::int64_t kKernel = 2;
 inline constexpr std::int64_t kBias = 3;
 inline constexpr std::int64_t kOutput = 4;
+inline constexpr std::int64_t kSums = 5;     ///< of the output, per channel
+inline constexpr std::int64_t kSquares = 6;  ///< sums of its squares
+
+/// One pass of a convolution that needs kernels.
+struct PassShape {
+  ConvShape shape;
+  DType type = DType::F32;
+  Pass pass = Pass::Forward;
+  /// A forward pass without bias also gives the sums of its output and of the squares, in float32.
+  bool sums = false;
+};
 
 /// A graph and all objects that it consists of.
 struct PassGraph {
@@ -29,6 +40,6 @@ struct PassGraph {
 /// library's own (KRSC). Storage in `type`, products and sums in float32. Forward adds the bias in
 /// float32 before the result is rounded. Backward weight gives the kernel's gradient rounded to
 /// `type`: the library has no float32 result for 16-bit inputs.
-[[nodiscard]] PassGraph make_pass_graph(const ConvShape& shape, DType type, Pass pass);
+[[nodiscard]] PassGraph make_pass_graph(const PassShape& pass);
 
 }  // namespace millrace::ops::cudnn

@@ -84,7 +84,7 @@ std::optional<Plan> plan_of(const Descriptor& device, const Descriptor& configur
 template <class Take>
 void for_each_plan(const Descriptor& device, const PassShape& pass, const PlanRules& rules,
                    const Take& take) {
-  const PassGraph pass_graph = make_pass_graph(pass.shape, pass.type, pass.pass);
+  const PassGraph pass_graph = make_pass_graph(pass);
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     for (const Descriptor& suggestion : suggestions(device, pass_graph.graph, mode)) {
       const Engine engine = engine_of(suggestion);
@@ -153,7 +153,7 @@ std::vector<Plan> all_plans(const Descriptor& device, const PassShape& pass,
 
 std::optional<Plan> plan_of_choice(const Descriptor& device, const PassShape& pass,
                                    const PlanRules& rules, const EngineChoice& choice) {
-  const PassGraph pass_graph = make_pass_graph(pass.shape, pass.type, pass.pass);
+  const PassGraph pass_graph = make_pass_graph(pass);
   Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   engine.set(CUDNN_ATTR_ENGINE_OPERATION_GRAPH, pass_graph.graph)
       .set(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, choice.engine)

@@ -38,13 +38,6 @@ struct Plan {
   bool tensor_cores = false;
 };
 
-/// One pass of a convolution that needs kernels.
-struct PassShape {
-  ConvShape shape;
-  DType type = DType::F32;
-  Pass pass = Pass::Forward;
-};
-
 /// The library's first choice for a device among the kernels that keep to the rules. Products of
 /// float32 are exact: kernels that round operands (TF32) are not considered. Empty, if there is
 /// none.

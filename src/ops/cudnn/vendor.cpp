@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "ops/cudnn/fused_pass.hpp"
+#include "ops/cudnn/fused_run.hpp"
 #include "ops/cudnn/linear_op.hpp"
 #include "ops/cudnn/stopwatch.hpp"
 #include "ops/cudnn/tuning.hpp"
@@ -19,6 +21,7 @@ using cudnn::Context;
 using cudnn::CudnnOp;
 using cudnn::Pass;
 using cudnn::PassPlans;
+using cudnn::Plan;
 using cudnn::PlanRules;
 
 #ifdef MILLRACE_CUBLASLT
@@ -74,7 +77,19 @@ class CudnnVendor final : public Vendor {
                                   std::int64_t cap) const override {
     return claim(as_convolution(s), type, passes, cap);
   }
-  using Vendor::claim;  // of runs: none
+  /// Convolutions with the sums of their outputs. Statistics that are computed so have other bits
+  /// than those behind a cut.
+  [[nodiscard]] RunClaim claim(std::span<const OfferedCall> calls, DType type,
+                               std::int64_t cap) const override {
+    if (!rules_.allow_nondeterministic) return {};
+    const auto pass = cudnn::fused_pass(calls, type);
+    if (!pass) return {};
+    start();
+    const PlanRules rules = plan_rules(rules_, cap);
+    std::optional<Plan> plan = cudnn::find_plan(context_->device(), *pass, rules);
+    if (!plan || plan->scratch > rules.cap) return {};
+    return {2, cudnn::make_fused_run(context_, calls, std::move(*plan))};
+  }
 
  private:
   static constexpr Passes kWeight{
