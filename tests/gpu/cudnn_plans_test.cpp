@@ -9,6 +9,7 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -211,8 +212,10 @@ TEST(CudnnPlansTest, ConvolutionsWithSumsExistInFloat16) {
   const Descriptor device = properties_from_text(millrace::testing::kH200);
   int found = 0;
   int others = 0;
+  std::set<std::string> seen;
   for (const auto& [text, shape] : shapes_of_recipes()) {
-    if (shape.bias || is_depthwise(shape)) continue;
+    const bool new_but_for_its_batch = seen.insert(text.substr(text.find(" of "))).second;
+    if (shape.bias || is_depthwise(shape) || !new_but_for_its_batch) continue;
     const auto plan =
         find_plan(device, {shape, DType::F16, Pass::Forward, true}, {.cap = kDefaultCap});
     EXPECT_EQ(plan.has_value(), may_have_sums(shape)) << text;
@@ -222,7 +225,7 @@ TEST(CudnnPlansTest, ConvolutionsWithSumsExistInFloat16) {
     ++(plan ? found : others);
   }
   fmt::print("{} convolutions of recipes with sums, {} without\n", found, others);
-  EXPECT_GT(found, 200);
+  EXPECT_GT(found, 100);
   for (const DType type : {DType::BF16, DType::F32})
     EXPECT_FALSE(find_plan(device, {testing::strided(), type, Pass::Forward, true}, {}));
 }
