@@ -4,27 +4,26 @@
 images in the GPU's memory, and prints one line with medians and their ratio.
 
 PyTorch runs with channels last and autocast in three modes (eager, torch.compile, a CUDA graph of the
-whole step); the best one counts. Exit code 77: PyTorch, its GPU or the network is not there.
+whole step); the best one counts. The line names the modes that were not measured. Exit code 77:
+PyTorch, its GPU or the network is not there.
 """
 import argparse
+import contextlib
 import json
+import signal
 import statistics
-import subprocess
-import sys
 import time
 
-# millrace's options, and the network in PyTorch.
+from measure import bench, rounds, skip, spread
+
+# The size of the images and the number of classes.
 NETWORKS = {
-    "resnet50": ("--dataset imagenet --model-size 50", 224, 1000),
-    "resnext101": ("--dataset imagenet --model resnext --model-size 101", 224, 1000),
-    "efficientnet-b0": ("--dataset imagenet --model efficientnet --model-size B0", 224, 1000),
-    "resnet20": ("--dataset cifar-10 --model-size 20", 32, 10),
+    "resnet50": (224, 1000),
+    "resnext101": (224, 1000),
+    "efficientnet-b0": (224, 1000),
+    "resnet20": (32, 10),
 }
-
-
-def skip(why):
-    print(f"skipped: {why}")
-    sys.exit(77)
+MODES = ("eager", "graph", "compiled")
 
 
 def arguments():
@@ -33,8 +32,10 @@ def arguments():
     parser.add_argument("--millrace", required=True, help="the program")
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--type", choices=["bfloat16", "float16"], default="bfloat16")
-    parser.add_argument("--modes", default="eager,compiled,graph", help="of PyTorch")
+    parser.add_argument("--modes", default=",".join(MODES), help="of PyTorch")
+    parser.add_argument("--set-up", type=float, default=0, help="seconds for the set-up of a mode")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, help="the time for everything")
     parser.add_argument("--steps", type=int, default=30, help="in a round")
     parser.add_argument("--ceilings", help="what gpu_ceilings printed, for the share of the roofline")
     return parser.parse_args()
@@ -98,7 +99,7 @@ class Training:
 
     def __init__(self, torch, options, mode):
         self.torch = torch
-        _, size, classes = NETWORKS[options.network]
+        size, classes = NETWORKS[options.network]
         network = make_network(torch, options.network, classes).cuda().to(memory_format=torch.channels_last)
         self.rule = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4, fused=True)
         images = torch.randn(options.batch, 3, size, size, device="cuda")
@@ -145,17 +146,48 @@ class Training:
 
 
 def millrace_step(options):
-    line = [options.millrace, "bench", "--training", "--synthetic-data", "--format", "json"]
-    line += NETWORKS[options.network][0].split() + ["--optimiser", "momentum"]
-    line += ["--batch-size", str(options.batch), "--steps", str(options.steps)]
-    line += ["--precision", "16.32"] + (["--half", "fp16"] if options.type == "float16" else [])
-    done = subprocess.run(line, stdout=subprocess.PIPE, check=True, text=True)
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    words = ["--batch-size", str(options.batch), "--steps", str(options.steps)]
+    words += ["--precision", "16.32"] + (["--half", "fp16"] if options.type == "float16" else [])
+    return bench(options.millrace, options.network, words)
 
 
-def spread(times):
-    ordered = sorted(times)
-    return f"{ordered[len(ordered) // 10]:.2f} to {ordered[-1 - len(ordered) // 10]:.2f}"
+@contextlib.contextmanager
+def within(seconds):
+    """Raises TimeoutError in what takes longer, again and again, in case somebody catches it."""
+
+    def over(*_):
+        raise TimeoutError(f"not ready after {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def share_of_ceiling(file, kind, gflop_per_second):
+    """The share of what gpu_ceilings measured, or "" if its file does not say that."""
+    try:
+        with open(file) as text:
+            ceiling = 1e3 * json.load(text)[f"{kind}_tflop_per_second"]
+        return f", {100 * gflop_per_second / ceiling:.0f} % of the GEMM ceiling"
+    except (OSError, ValueError, LookupError, TypeError, ArithmeticError) as error:
+        print(f"the share of the GEMM ceiling is left out, because {file} has none: {error!r}")
+        return ""
+
+
+def summary(batch, mine, medians, share):
+    """The last line; milliseconds of millrace, and of each mode of PyTorch that was measured."""
+    best = min(medians, key=medians.get)
+    missing = [mode for mode in MODES if mode not in medians]
+    named = best + (f"; {' and '.join(missing)} not measured" if missing else "")
+    eager = f", {medians['eager'] / mine:.2f} times eager" if "eager" in medians else ""
+    return (
+        f"{1e3 * batch / mine:.0f} img/s{share}; PyTorch {1e3 * batch / medians[best]:.0f} ({named}): "
+        f"{medians[best] / mine:.2f} times{eager}"
+    )
 
 
 def main():
@@ -170,15 +202,16 @@ def main():
     trainings = {}
     for mode in options.modes.split(","):
         try:
-            trainings[mode] = Training(torch, options, mode)
-            trainings[mode].milliseconds(1)
+            with within(options.set_up):
+                trainings[mode] = Training(torch, options, mode)
+                trainings[mode].milliseconds(1)
         except Exception as error:  # a mode that this installation cannot do is left out
-            print(f"PyTorch, {mode}: {str(error).splitlines()[0]}")
+            print(f"PyTorch, {mode}: {(str(error) or repr(error)).splitlines()[0]}")
             trainings.pop(mode, None)
     if not trainings:
         skip("no mode of PyTorch works")
     ours, theirs, rate = [], {mode: [] for mode in trainings}, 0.0
-    for _ in range(options.rounds):
+    for _ in rounds(options.rounds, options.seconds):
         result = millrace_step(options)
         ours += result["step_ms"]
         rate = max(rate, result["gflop_per_second"])
@@ -189,17 +222,8 @@ def main():
     print(f"millrace: {mine:.2f} ms ({spread(ours)})")
     for mode, times in theirs.items():
         print(f"PyTorch {torch.__version__}, {mode}: {medians[mode]:.2f} ms ({spread(times)})")
-    best = min(medians, key=medians.get)
-    share = ""
-    if options.ceilings:
-        with open(options.ceilings) as file:
-            ceiling = 1e3 * json.load(file)[f"{options.type}_tflop_per_second"]
-        share = f", {100 * rate / ceiling:.0f} % of the GEMM ceiling"
-    eager = f", {medians['eager'] / mine:.2f} times eager" if "eager" in medians else ""
-    print(
-        f"{1e3 * options.batch / mine:.0f} img/s{share}; PyTorch {1e3 * options.batch / medians[best]:.0f} "
-        f"({best}): {medians[best] / mine:.2f} times{eager}"
-    )
+    share = share_of_ceiling(options.ceilings, options.type, rate) if options.ceilings else ""
+    print(summary(options.batch, mine, medians, share))
 
 
 if __name__ == "__main__":
