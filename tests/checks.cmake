@@ -41,13 +41,33 @@ if(SHELLCHECK)
   add_test(NAME shellcheck COMMAND ${SHELLCHECK} scripts/setup scripts/demo scripts/test scripts/check-cuda scripts/check-gpu .ci/run
     ${layering} tests/support/format.sh tests/support/tidy.sh tests/support/pack_corpus.sh
     tests/support/hardened.sh tests/e2e/two_hosts.sh tests/e2e/supervise.sh tests/e2e/soak.sh
-    tests/gpu/run.sh tests/e2e/install.sh tests/e2e/launch.sh configs/launch/supervise.sh configs/launch/slurm.sh
+    tests/gpu/run.sh tests/gpu/filters.sh tests/support/check_gpu.sh tests/e2e/install.sh tests/e2e/launch.sh configs/launch/supervise.sh configs/launch/slurm.sh
     configs/launch/mpirun.sh configs/launch/tf-config.sh WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 endif()
 
 # The script for a machine with a GPU: its steps, within eight minutes.
 add_test(NAME gpu_dry_run COMMAND ${BASH} tests/gpu/run.sh --dry-run
   WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+# Its filters name tests of this build. Only builds with a vendor's library have frugal kernels.
+add_test(NAME gpu_filters COMMAND ${BASH} tests/gpu/filters.sh ${PROJECT_BINARY_DIR}
+  $<$<NOT:$<OR:$<BOOL:${MILLRACE_ONEDNN}>,$<BOOL:${MILLRACE_CUDNN}>>>:*Frugal*>
+  COMMAND_EXPAND_LISTS WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+set_tests_properties(gpu_filters PROPERTIES LABELS "e2e;device")
+# What it does in Python: arithmetic and messages, and one of its measurements on a small network.
+find_program(PYTHON3 python3)
+if(PYTHON3)
+  add_test(NAME gpu_scripts COMMAND ${PYTHON3} -B tests/gpu/scripts_test.py
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  add_test(NAME gpu_two_stages COMMAND ${PYTHON3} -B tests/gpu/stages.py resnet8 --batch 4 --depth 4 --steps 3
+    --rounds 2 --millrace $<TARGET_FILE:millrace> --options "--threads-per-device 1"
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(gpu_two_stages PROPERTIES LABELS "e2e;mpi" PROCESSORS 2 TIMEOUT 120
+    PASS_REGULAR_EXPRESSION "two stages take [0-9.]+ times one stage .bar: 1.10., two processes [0-9.]+; 4 x 4 images\n")
+else()
+  message(STATUS "python3 was not found: what tests/gpu/run.sh does in Python is not tested")
+endif()
+# That a Kokkos for another device is refused.
+add_test(NAME check_gpu COMMAND ${BASH} tests/support/check_gpu.sh WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 
 # What the compiler and the linker were told is in the program.
 find_program(READELF readelf)
@@ -58,7 +78,7 @@ if(READELF AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT MILLRACE_SANITIZE
   set_tests_properties(hardened PROPERTIES LABELS e2e)
 endif()
 
-foreach(check layering layering_finds format shellcheck gpu_dry_run)
+foreach(check layering layering_finds format shellcheck gpu_dry_run gpu_scripts check_gpu)
   if(TEST ${check})
     set_tests_properties(${check} PROPERTIES LABELS fast)
   endif()

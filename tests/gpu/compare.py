@@ -174,7 +174,7 @@ def share_of_ceiling(file, kind, gflop_per_second):
             ceiling = 1e3 * json.load(text)[f"{kind}_tflop_per_second"]
         return f", {100 * gflop_per_second / ceiling:.0f} % of the GEMM ceiling"
     except (OSError, ValueError, LookupError, TypeError, ArithmeticError) as error:
-        print(f"the share of the GEMM ceiling is left out, because {file} has none: {error!r}")
+        print(f"the share of the GEMM ceiling is left out: {file} does not say it ({error!r})")
         return ""
 
 

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of compare.py and stages.py, with programs that print what the test wants."""
+import contextlib
+import io
+import json
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import compare
+import measure
+import stages
+
+# Milliseconds of three steps of one stage, two stages and two processes.
+PROGRAM = """#!/bin/sh
+echo "$*" >>"$0.calls"
+case "$*" in
+  *"--ranks 2"*) steps="30, 31, 29" ;;
+  *"--ranks 1"*) steps="10, 11, 13" ;;
+  *) steps="10, 9, 12" ;;
+esac
+printf 'a line for people\\n{"images_per_step": 512, "step_ms": [%s], "gflop_per_second": 250000}\\n' "$steps"
+"""
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.folder = Path(directory.name)
+
+    def program(self, text=PROGRAM):
+        path = self.folder / "millrace"
+        path.write_text(text)
+        path.chmod(0o755)
+        return str(path)
+
+    def printed(self, function, *words):
+        """What function prints when it is called as a program."""
+        out = io.StringIO()
+        with mock.patch.object(sys, "argv", ["script", *words]), contextlib.redirect_stdout(out):
+            function()
+        return out.getvalue().splitlines()
+
+    def calls(self):
+        return (self.folder / "millrace.calls").read_text().splitlines()
+
+
+class StagesTest(Case):
+    def test_ratio_is_that_of_the_medians(self):
+        lines = self.printed(stages.main, "resnet50", "--millrace", self.program(), "--steps", "3")
+        self.assertEqual(
+            lines,
+            [
+                "one stage: 10.00 ms (9.00 to 12.00), median of 9",
+                "two stages: 11.00 ms (10.00 to 13.00), median of 9",
+                "two processes: 30.00 ms (29.00 to 31.00), median of 3",
+                "two stages take 1.100 times one stage (bar: 1.10), two processes 3.000; 8 x 64 images",
+            ],
+        )
+
+    def test_layouts_take_turns_with_the_same_micro_batches(self):
+        self.printed(stages.main, "resnet50", "--millrace", self.program(), "--steps", "3")
+        kinds = ["2" if "--ranks 2" in c else "1" if "--ranks 1" in c else "0" for c in self.calls()]
+        self.assertEqual("".join(kinds), "0101012")
+        for call in self.calls():
+            self.assertIn("--batch-size 64 --precision 16.32", call)
+            self.assertRegex(call, "--(pipeline-depth|gradients-to-accumulate) 8 ")
+            self.assertIn("--model-size 50", call)
+
+    def test_time_ends_the_rounds(self):
+        words = ["resnet50", "--millrace", self.program(), "--steps", "3", "--seconds", "0.001"]
+        lines = self.printed(stages.main, *words)
+        self.assertEqual(len(self.calls()), 2)
+        self.assertEqual(lines[0], "1 of 3 rounds, because 0 s are over")
+        self.assertIn("two processes not measured", lines[-1])
+
+    def test_other_steps_than_asked_for_are_refused(self):
+        for words in (["--steps", "4"], ["--steps", "3", "--depth", "4"]):
+            with self.assertRaisesRegex(SystemExit, "bench measured other steps"):
+                self.printed(stages.main, "resnet50", "--millrace", self.program(), *words)
+
+    def test_one_gpu_is_visible(self):
+        for given, seen in (("", "0"), ("3", "3"), ("2,1", "2")):
+            with mock.patch.dict("os.environ", CUDA_VISIBLE_DEVICES=given):
+                self.assertEqual(stages.one_gpu()["CUDA_VISIBLE_DEVICES"], seen)
+
+    def test_failures_of_the_program_are_one_line(self):
+        for text, said in (
+            ("#!/bin/sh\nexit 3\n", "failed with exit code 3: "),
+            ("#!/bin/sh\necho rubbish\n", "printed no JSON: "),
+            ("#!/bin/sh\n", "printed no JSON: "),
+        ):
+            with self.assertRaisesRegex(SystemExit, said):
+                measure.bench(self.program(text), "resnet50", [])
+        with self.assertRaisesRegex(SystemExit, "/nowhere/millrace does not start: No such file"):
+            measure.bench("/nowhere/millrace", "resnet50", [])
+
+
+class Steps:
+    """In place of a training with PyTorch."""
+
+    MILLISECONDS = {"eager": 20.0, "graph": 16.0, "compiled": 8.0}
+
+    def __init__(self, _torch, _options, mode):
+        self.mode = mode
+
+    def milliseconds(self, steps):
+        return [self.MILLISECONDS[self.mode]] * steps
+
+
+class CompareTest(Case):
+    def compared(self, *words):
+        torch = mock.MagicMock(__version__="2.9")
+        with mock.patch.dict(sys.modules, torch=torch), mock.patch.object(compare, "Training", Steps):
+            line = ["resnet50", "--batch", "512", "--millrace", self.program(), *words]
+            return self.printed(compare.main, *line)
+
+    def ceilings(self, text):
+        path = self.folder / "ceilings"
+        path.write_text(text)
+        return ["--ceilings", str(path)]
+
+    def test_best_mode_counts(self):
+        words = self.ceilings(json.dumps({"bfloat16_tflop_per_second": 500, "float16_tflop_per_second": 1}))
+        self.assertEqual(
+            self.compared(*words)[-1],
+            "51200 img/s, 50 % of the GEMM ceiling; PyTorch 64000 (compiled): 0.80 times, 2.00 times eager",
+        )
+
+    def test_modes_that_were_not_measured_are_named(self):
+        self.assertEqual(
+            self.compared("--modes", "eager,graph")[-1],
+            "51200 img/s; PyTorch 32000 (graph; compiled not measured): 1.60 times, 2.00 times eager",
+        )
+        self.assertIn("(graph; eager and compiled not measured)", self.compared("--modes", "graph")[-1])
+
+    def test_slow_set_up_is_given_up(self):
+        class Slow(Steps):
+            def __init__(self, torch, options, mode):
+                super().__init__(torch, options, mode)
+                if mode == "compiled":
+                    time.sleep(60)
+
+        with mock.patch.object(sys.modules[__name__], "Steps", Slow):
+            lines = self.compared("--set-up", "0.05")
+        self.assertIn("PyTorch, compiled: not ready after 0 s", lines)
+        self.assertIn("(graph; compiled not measured)", lines[-1])
+
+    def test_ceilings_that_are_missing_or_broken_leave_out_the_share(self):
+        missing = ["--ceilings", str(self.folder / "nothing")]
+        empty = self.ceilings("")
+        for words in (missing, empty):
+            lines = self.compared(*words)
+            self.assertTrue(lines[-1].startswith("51200 img/s; PyTorch 64000 (compiled): 0.80"), lines)
+            self.assertIn(f"{words[1]} does not say it", lines[-2])
+        for text in ("ceilings: no device", "{}", "[]", "3", '{"bfloat16_tflop_per_second": "x"}',
+                     '{"bfloat16_tflop_per_second": 0}', '{"bfloat16_tflop_per_second": null}'):
+            words = self.ceilings(text)
+            lines = self.compared(*words)
+            self.assertTrue(lines[-1].startswith("51200 img/s; PyTorch"), (text, lines))
+            self.assertIn(f"{words[1]} does not say it", lines[-2])
+
+
+if __name__ == "__main__":
+    unittest.main()
