@@ -201,10 +201,12 @@ def main():
     torch.backends.cudnn.benchmark = True
     trainings = {}
     for mode in options.modes.split(","):
+        begin = time.monotonic()
         try:
             with within(options.set_up):
                 trainings[mode] = Training(torch, options, mode)
                 trainings[mode].milliseconds(1)
+            print(f"PyTorch, {mode}: ready after {time.monotonic() - begin:.0f} s")
         except Exception as error:  # a mode that this installation cannot do is left out
             print(f"PyTorch, {mode}: {(str(error) or repr(error)).splitlines()[0]}")
             trainings.pop(mode, None)

@@ -218,7 +218,7 @@ in_shell() { printf 'set -euo pipefail; %s' "$*"; }
 measured() {
   local name=$1 limit=$2 script=$3 network=$4 batch=$5
   shift 5
-  step "$name" "$limit" python3 "tests/gpu/$script.py" "$network" --batch "$batch" --millrace "$millrace" \
+  step "$name" "$limit" python3 -Bu "tests/gpu/$script.py" "$network" --batch "$batch" --millrace "$millrace" \
     --seconds $((limit - 3)) "$@"
 }
 # compared NAME LIMIT NETWORK BATCH OPTIONS..: beside PyTorch.

@@ -47,14 +47,15 @@ def layouts(depth):
     }
 
 
-def measure(options, words):
-    """Milliseconds of the steps of a run."""
+def measure(options, name, words):
+    """Milliseconds of the steps of a run, whose median is printed in case it is the last."""
     more = ["--batch-size", str(options.batch), "--precision", "16.32", "--warmup-steps", "2"]
     more += ["--steps", str(options.steps)] + options.options.split()
     result = bench(options.millrace, options.network, words + more, one_gpu())
     images = options.batch * options.depth
     if result["images_per_step"] != images or len(result["step_ms"]) != options.steps:
         raise SystemExit(f"bench measured other steps than {options.steps} of {images} images")
+    print(f"{name}: {statistics.median(result['step_ms']):.2f} ms")
     return result["step_ms"]
 
 
@@ -65,13 +66,13 @@ def main():
     for _ in rounds(options.rounds, options.seconds):
         begin = time.monotonic()
         for name, measured in times.items():
-            measured += measure(options, words[name])
+            measured += measure(options, name, words[name])
         took = time.monotonic() - begin
     if not options.seconds or time.monotonic() + took < BEGIN + options.seconds:
-        times["two processes"] = measure(options, words["two processes"])
+        times["two processes"] = measure(options, "two processes", words["two processes"])
     medians = {name: statistics.median(measured) for name, measured in times.items()}
     for name, measured in times.items():
-        print(f"{name}: {medians[name]:.2f} ms ({spread(measured)}), median of {len(measured)}")
+        print(f"{name}: {medians[name]:.2f} ms ({spread(measured)}), median of {len(measured)} steps")
     ratio = {name: f"{median / medians['one stage']:.3f}" for name, median in medians.items()}
     print(
         f"two stages take {ratio['two stages']} times one stage (bar: {BAR:.2f}), two processes "

@@ -133,6 +133,7 @@ void measure_all(const Options& options) {
     fmt::print("{:<40} {:>11.3f} {:>8.1f} {:>6.1f} %\n", recipe.name,
                1e-6 * static_cast<double>(kernel.bytes()), 1e-9 * percentile_of(rates.kernel, 0.5),
                100.0 * share);
+    (void)std::fflush(stdout);  // for whoever ends this program before its last line
     copied.insert(copied.end(), rates.copy.begin(), rates.copy.end());
     if (share >= kBar) ++reached;
     if (!slowest.empty() && share >= smallest) continue;
