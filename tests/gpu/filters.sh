@@ -12,24 +12,29 @@ absent=("$@")
 failed=0
 filters=0
 
-# count PROGRAM FILTER: how many tests of the program match.
+# count PROGRAM FILTER: sets `matching` to the number of tests of the program that match.
 count() {
   local listed
-  listed=$("$1" --gtest_list_tests --gtest_filter="$2") || { echo "$1 does not list its tests" >&2; exit 1; }
-  grep -c '^  ' <<<"$listed" || true
+  if ! listed=$("$1" --gtest_list_tests --gtest_filter="$2" 2>&1); then
+    echo "$1 does not list its tests: $listed"
+    exit 1
+  fi
+  matching=$(grep -c '^  ' <<<"$listed" || true)
 }
 
 # check PROGRAM FILTER: all patterns of a filter.
 check() {
   local program=$1 filter=$2 pattern patterns
-  if (($(count "$program" "$filter") == 0)); then
+  count "$program" "$filter"
+  if ((matching == 0)); then
     echo "run.sh: $filter leaves no test of $program to run"
     failed=1
   fi
   IFS=: read -ra patterns <<<"${filter/-/:}"
   for pattern in "${patterns[@]}"; do
     [[ -n $pattern ]] || continue # in front of "-"
-    (($(count "$program" "$pattern") == 0)) || continue
+    count "$program" "$pattern"
+    ((matching == 0)) || continue
     if [[ " ${absent[*]-} " == *" $pattern "* ]]; then
       echo "run.sh: $pattern names no test of $program, which this build may lack"
     else
