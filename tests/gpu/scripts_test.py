@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of compare.py and stages.py, with programs that print what the test wants."""
+"""Tests of compare.py and stages.py, with programs that print what the test wants, and of the options of
+run.sh."""
 import contextlib
 import io
 import json
+import subprocess
 import sys
 import tempfile
 import time
@@ -165,6 +167,19 @@ class CompareTest(Case):
             lines = self.compared(*words)
             self.assertTrue(lines[-1].startswith("51200 img/s; PyTorch"), (text, lines))
             self.assertIn(f"{words[1]} does not say it", lines[-2])
+
+
+class RunTest(unittest.TestCase):
+    def test_wrong_options_and_steps_are_named(self):
+        script = str(Path(__file__).with_name("run.sh"))
+        for words, said in (
+            (["--bogus"], "there is no option --bogus\nUsage: tests/gpu/run.sh "),
+            (["--out"], "--out needs a folder\n"),
+            (["--dry-run", "nothing"], "there is no step nothing, only driver doctor "),
+        ):
+            done = subprocess.run(["bash", script, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(done.returncode, 2)
+            self.assertTrue(done.stderr.startswith(said), done.stderr)
 
 
 if __name__ == "__main__":
