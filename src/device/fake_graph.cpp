@@ -21,9 +21,9 @@ LaunchGraph& LaunchGraph::operator=(LaunchGraph&&) noexcept = default;
 
 bool LaunchGraph::capture(const ExecutionSpace&, const std::function<void()>& queue_work) {
   fake::Queue& queue = fake::Queue::of_kernels();
-  const std::size_t begin = queue.end();
+  queue.begin_keeping();
   queue_work();
-  state_ = std::make_unique<State>(State{queue.take_from(begin)});
+  state_ = std::make_unique<State>(State{queue.keep()});
   return true;
 }
 

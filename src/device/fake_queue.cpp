@@ -18,6 +18,8 @@ namespace {
 
 constexpr std::size_t kWord = sizeof(std::max_align_t);
 
+constexpr std::size_t words_of(const Work& work) { return (work.functor.size + kWord - 1) / kWord; }
+
 }  // namespace
 
 Queue& Queue::of_kernels() {
@@ -31,10 +33,40 @@ void Queue::add(Item item) {
   items_.push_back(std::move(item));
 }
 
+void Queue::make_room(std::size_t items, std::size_t words) {
+  if (kept_from_ || running_) return;
+  const auto fits = [&] {
+    return items_.size() + items <= kItems && functors_.size() + words <= kWords;
+  };
+  {
+    const VendorScope accelerators_allocate_themselves;
+    items_.reserve(kItems);
+    functors_.reserve(kWords);
+  }
+  if (fits()) return;
+  forget_past();
+  if (fits()) return;
+  (void)try_until(nullptr);
+  forget_past();
+}
+
+void Queue::forget_past() {
+  items_.erase(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(next_));
+  next_ = 0;
+  std::size_t past = functors_.size();
+  for (const Item& item : items_)
+    if (const auto* const kernel = std::get_if<Kernel>(&item))
+      past = std::min(past, kernel->functor);  // that of the first kernel
+  functors_.erase(functors_.begin(), functors_.begin() + static_cast<std::ptrdiff_t>(past));
+  for (Item& item : items_)
+    if (auto* const kernel = std::get_if<Kernel>(&item)) kernel->functor -= past;
+}
+
 void Queue::push(const Work& work) {
+  make_room(1, words_of(work));
   const VendorScope accelerators_allocate_themselves;
   const std::size_t at = functors_.size();
-  functors_.resize(at + (work.functor.size + kWord - 1) / kWord);
+  functors_.resize(at + words_of(work));
   std::memcpy(&functors_[at], work.functor.data, work.functor.size);
   add(Kernel{work, at});
 }
@@ -46,8 +78,12 @@ std::shared_ptr<Point> Queue::mark() {
   return point;
 }
 
-Queue::Kept Queue::take_from(std::size_t begin) {
+void Queue::begin_keeping() { kept_from_ = items_.size(); }
+
+Queue::Kept Queue::keep() {
   const VendorScope accelerators_allocate_themselves;
+  const std::size_t begin = kept_from_.value();
+  kept_from_.reset();
   MILLRACE_ASSERT(next_ <= begin && begin <= items_.size());  // nobody has waited meanwhile
   Kept kept;
   kept.items_.assign(items_.begin() + static_cast<std::ptrdiff_t>(begin), items_.end());
@@ -66,6 +102,7 @@ Queue::Kept Queue::take_from(std::size_t begin) {
 }
 
 void Queue::push(const Kept& kept) {
+  make_room(kept.items_.size(), kept.functors_.size());
   const VendorScope accelerators_allocate_themselves;
   const std::size_t first = functors_.size();
   functors_.insert(functors_.end(), kept.functors_.begin(), kept.functors_.end());
@@ -136,6 +173,11 @@ bool Queue::execute(const Wait& wait) {
 }
 
 bool Queue::execute(const Message& message) { return message.work->finish(); }
+
+std::int64_t queue_bytes(std::int64_t kept_calls) {
+  constexpr std::int64_t kOfCall = 400;  // some launch several kernels; measured
+  return Queue::bytes() + kept_calls * kOfCall;
+}
 
 }  // namespace fake
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -47,11 +48,18 @@ struct Point {
   std::int64_t time = 0;   ///< when it was reached, in nanoseconds of the steady clock
 };
 
-/// What waits, in order, with the functors of kernels in one array of words.
+/// What waits, in order, with the functors of kernels in one array of words. Like the queue of a
+/// driver, it has room for so much work, and runs what it can where there is more.
 class Queue {
  public:
   /// That of all kernels.
   static Queue& of_kernels();
+
+  /// Bytes that the queue of kernels takes; more only if it waits for work elsewhere, or if one
+  /// piece is larger.
+  [[nodiscard]] static constexpr std::int64_t bytes() {
+    return kItems * sizeof(Item) + kWords * sizeof(std::max_align_t);
+  }
 
   /// Puts work at the end, with a copy of its functor.
   void push(const Work& work);
@@ -64,10 +72,11 @@ class Queue {
   void wait_for(std::shared_ptr<Point> point) { add(Wait{std::move(point)}); }
   /// Reaches the points that the end of the queue waits for, now.
   void settle_waits();
-  /// What was put in since then, which is taken out. It may hold kernels and copies only.
+  /// From begin_keeping() to keep() nothing runs. What was put in between is taken out; it may hold
+  /// kernels and copies only.
   class Kept;
-  [[nodiscard]] std::size_t end() const { return items_.size(); }
-  [[nodiscard]] Kept take_from(std::size_t begin);
+  void begin_keeping();
+  [[nodiscard]] Kept keep();
   /// Puts copies of it at the end.
   void push(const Kept& kept);
   /// Runs everything, in order, or what lies before a point of this queue.
@@ -91,8 +100,13 @@ class Queue {
     std::shared_ptr<Elsewhere> work;
   };
   using Item = std::variant<Kernel, Copy, Mark, Wait, Message>;
+  static constexpr std::size_t kItems = 1024;
+  static constexpr std::size_t kWords = 8 * 1024;
 
   void add(Item item);
+  /// Before work is put in: forgets what has run, and runs the rest if there is still no room.
+  void make_room(std::size_t items, std::size_t words);
+  void forget_past();
   /// Whether the item is done.
   bool execute(const Kernel& kernel) const;
   static bool execute(const Copy& copy);
@@ -101,6 +115,7 @@ class Queue {
   static bool execute(const Message& message);
 
   bool running_ = false;
+  std::optional<std::size_t> kept_from_;  ///< of items_, between begin_keeping() and keep()
   std::vector<Item> items_;
   std::size_t next_ = 0;  ///< of items_
   std::vector<std::max_align_t> functors_;

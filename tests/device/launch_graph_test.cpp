@@ -81,6 +81,29 @@ TEST_F(LaunchGraphTest, KeepsItsPlaceAmongOtherWork) {
   EXPECT_EQ(numbers(), (Numbers{16, 26}));
 }
 
+// More than a queue has room for: what is behind runs later, with its own arguments.
+TEST_F(LaunchGraphTest, KeepsTheOrderOfMoreThanAQueueHolds) {
+  LaunchGraph graph;
+  ASSERT_TRUE(graph.capture(space_, [&] {
+    step(1);
+    step(2);
+  }));
+  Numbers expected;
+  const auto expect_step = [&](std::int64_t summand) {
+    expected.second += expected.first;
+    expected.first += summand;
+  };
+  for (std::int64_t i = 0; i < 3000; ++i) {
+    step(i);
+    expect_step(i);
+    if (i % 3 != 0) continue;
+    graph.launch(space_);
+    expect_step(1);
+    expect_step(2);
+  }
+  EXPECT_EQ(numbers(), expected);
+}
+
 TEST_F(LaunchGraphTest, CanBeCapturedAgainAndMoved) {
   LaunchGraph graph;
   ASSERT_TRUE(graph.capture(space_, [&] { step(1); }));
