@@ -156,7 +156,8 @@ std::string WeightUpdate::first_not_finite() const {
     if (const auto id = first_not_finite(*graph_, sums, *space_))
       first = std::min(first, std::int64_t{id->value});
   first = -world_->maximum(-first);
-  return first == none ? "" : graph_->parameters[static_cast<std::size_t>(first)].name;
+  if (first != none) return graph_->parameters[static_cast<std::size_t>(first)].name;
+  return norm_is_finite_ ? "" : "the norm of all gradients";
 }
 
 bool WeightUpdate::all_finite() const {
@@ -170,6 +171,7 @@ bool WeightUpdate::finish(const StepSettings& settings) {
   recording_->enter(sums_.front().entry);
   {
     const Recording::While waiting(*recording_, Doing::AwaitAllRanks);
+    norm_is_finite_ = true;
     if (world_->maximum(all_finite() ? 0 : 1) != 0) return false;
   }
   const std::int32_t total = plan_->schedule.micro_batches * plan_->ranks.replicas;
@@ -178,7 +180,18 @@ bool WeightUpdate::finish(const StepSettings& settings) {
   // The product may not fit in float.
   const double scale =
       1.0 / (static_cast<double>(settings.loss_scaling) * static_cast<double>(total));
-  update.gradient_scale = static_cast<float>(scale * clipping(settings.clip_norm, scale));
+  const double norm = scale * norm_of_gradients(settings.clip_norm);
+  norm_is_finite_ = std::isfinite(norm);
+  if (!norm_is_finite_ && settings.check_exceptions) {
+    world_->fail_together();
+    fail(ErrorKind::Numeric,
+         "the norm of all gradients is not finite, though each gradient is, update {}; use a "
+         "smaller --loss-scaling",
+         settings.iteration + 1);
+  }
+  if (!norm_is_finite_) return false;
+  const double clipping = norm > settings.clip_norm ? settings.clip_norm / norm : 1.0;
+  update.gradient_scale = static_cast<float>(scale * clipping);
   for (const Sums& sums : sums_) {
     recording_->enter(sums.entry);
     spans_->begin(*space_, sums.entry, Doing::Work);
@@ -198,11 +211,12 @@ bool WeightUpdate::finish(const StepSettings& settings) {
   return true;
 }
 
-/// The factor that brings the norm of all gradients, times `scale`, down to `clip_norm`; 1 if it is
-/// not larger. Every gradient is squared by one replica, and all ranks add the squares in the order
-/// of the parameters, so that the factor has the same bits everywhere and in every layout.
-double WeightUpdate::clipping(double clip_norm, double scale) {
-  if (clip_norm <= 0.0) return 1.0;
+/// Every gradient is squared by one replica, and all ranks add the squares in the order of the
+/// parameters, so that the norm has the same bits everywhere and in every layout. The squares have
+/// the range of a double or, on devices without 64-bit floats, of a float: there the norm is not
+/// finite beyond 1.8e19, though all gradients are.
+double WeightUpdate::norm_of_gradients(double clip_norm) {
+  if (clip_norm <= 0.0) return 0.0;
   std::fill(squares_.begin(), squares_.end(), 0.0);
   for (const Sums& sums : sums_) {
     recording_->enter(sums.entry);
@@ -213,8 +227,7 @@ double WeightUpdate::clipping(double clip_norm, double scale) {
     const Recording::While waiting(*recording_, Doing::AwaitAllRanks);
     world_->add(squares_);
   }
-  const double norm = scale * std::sqrt(std::accumulate(squares_.begin(), squares_.end(), 0.0));
-  return norm > clip_norm ? clip_norm / norm : 1.0;
+  return std::sqrt(std::accumulate(squares_.begin(), squares_.end(), 0.0));
 }
 
 /// If the update is divided, each replica sends the weights that it updated to the others.

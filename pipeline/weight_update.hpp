@@ -12,8 +12,8 @@
 //   3. the squares for clipping, tensor by tensor, in the order of the graph's parameters
 //
 // All weights are updated together at the end of the step. When all stages of the process have
-// their sums, the processes agree whether all sums are finite; then either all of them update or
-// none.
+// their sums, the processes agree whether all sums are finite, and with clipping their norm; then
+// either all of them update or none.
 #pragma once
 
 #include <cstddef>
@@ -64,10 +64,11 @@ class WeightUpdate {
   void await(std::size_t unit, const StepSettings& settings);
   /// Completes all Update actions. Runs after all entries of this process, so that no process waits
   /// for a message from a process that is waiting here. Returns false if a sum was not finite on
-  /// any rank: nothing was updated. Collective.
+  /// any rank, or the norm for clipping: nothing was updated. Collective. Errors: Numeric for the
+  /// norm, if settings.check_exceptions is set.
   [[nodiscard]] bool finish(const StepSettings& settings);
   /// After finish() returned false: the name of the first parameter of the network whose sum is not
-  /// finite on any rank; "" if there is none. Collective.
+  /// finite on any rank, or words for the norm; "" if all are finite. Collective.
   [[nodiscard]] std::string first_not_finite() const;
 
  private:
@@ -87,7 +88,8 @@ class WeightUpdate {
   [[nodiscard]] std::vector<int> ranks_of(const Sums& sums) const;
   /// Whether the sums of this process are finite. Waits for the checks.
   [[nodiscard]] bool all_finite() const;
-  [[nodiscard]] double clipping(double clip_norm, double scale);
+  /// 0 without clipping.
+  [[nodiscard]] double norm_of_gradients(double clip_norm);
   void share_weights();
 
   const Graph* graph_;
@@ -100,6 +102,7 @@ class WeightUpdate {
   const comm::World* world_ = nullptr;
   const device::ExecutionSpace* space_ = nullptr;
   int adding_ = 0;               ///< sums in progress
+  bool norm_is_finite_ = true;   ///< of the last step
   std::vector<double> squares_;  ///< of the norms of gradients, by parameter
 };
 
