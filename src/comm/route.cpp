@@ -15,15 +15,6 @@
 namespace millrace::comm {
 namespace {
 
-/// Whether the user wants no messages by NCCL.
-bool wants_mpi() {
-  const char* const text = std::getenv("MILLRACE_MESSAGES");
-  if (text == nullptr || *text == '\0') return false;
-  if (std::string_view(text) != "mpi")
-    fail(ErrorKind::Usage, "MILLRACE_MESSAGES={}: use mpi, or unset it", text);
-  return true;
-}
-
 /// What all ranks say, by rank; each says three lines. Collective.
 std::vector<RankFacts> facts_of_all(const World& world, DeviceQueues& device) {
   const std::string place = device.place();
@@ -58,6 +49,14 @@ std::string describe(const Route& route, bool on_cores) {
 }
 
 }  // namespace
+
+bool wants_mpi() {
+  const char* const text = std::getenv("MILLRACE_MESSAGES");
+  if (text == nullptr || *text == '\0') return false;
+  if (std::string_view(text) != "mpi")
+    fail(ErrorKind::Usage, "MILLRACE_MESSAGES={}: use mpi, or unset it", text);
+  return true;
+}
 
 Route choose_route(std::span<const RankFacts> ranks, Way otherwise) {
   const auto without = [&](std::string reason) { return Route{otherwise, std::move(reason)}; };

@@ -32,16 +32,19 @@ struct RankFacts {
   bool wants_mpi = false;
 };
 
+/// Whether MILLRACE_MESSAGES=mpi keeps NCCL out of this process. Errors: Usage, for another value.
+[[nodiscard]] bool wants_mpi();
+
 /// By NCCL if all ranks have the same version of it, each has a device of its own, because NCCL
 /// refuses two on one, and nobody has asked for MPI. `otherwise` is the way without NCCL.
 [[nodiscard]] Route choose_route(std::span<const RankFacts> ranks, Way otherwise);
 
 /// The route between the ranks of this world, of which there are at least two. Collective where
-/// devices have queues. Errors: Usage, for a value of MILLRACE_MESSAGES other than mpi.
+/// devices have queues.
 [[nodiscard]] Route route_between_ranks(const World& world, const DeviceMemory& memory);
 
 /// How messages go between each pair of ranks, a line for each kind of pair, for people.
-/// `on_cores`: whether kernels run there. Collective where devices have queues. Errors: as above.
+/// `on_cores`: whether kernels run there. Collective where devices have queues.
 [[nodiscard]] std::vector<std::string> describe_routes(const World& world,
                                                        const DeviceMemory& memory, bool on_cores);
 

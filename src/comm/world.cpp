@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "comm/rank_messages.hpp"
+#include "comm/route.hpp"
 #include "core/clock.hpp"
 #include "core/error.hpp"
 
@@ -169,6 +170,7 @@ std::string host_name() {
 }
 
 World::World() {
+  (void)wants_mpi();  // a wrong wish ends every process alike, also those that send no messages
   if (!started_by_launcher()) return;
   int provided = 0;
   prepare_for_nccl();  // before MPI may start CUDA

@@ -57,6 +57,7 @@ class World {
   /// Says that a world has one rank, whoever started this process.
   struct Alone {};
 
+  /// Errors: Usage, for a value of MILLRACE_MESSAGES other than mpi, before MPI is initialized.
   World();
   explicit World(Alone) noexcept;
   ~World();

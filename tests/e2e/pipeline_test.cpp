@@ -2,7 +2,6 @@
 //
 // Pipelines and replicas over real processes: they give the bits of one process, also when restored
 // in other layouts or with delayed and unbuffered messages; ranks that die or hang are reported.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
@@ -81,11 +80,22 @@ TEST(RouteTest, DoctorSaysWhichWayMessagesGo) {
               stands_in() ? "by NCCL 2.28.9 from device to device\n" : "by MPI");
   const Variable asked("MILLRACE_MESSAGES", "mpi");
   expect_said(mpirun(2, "doctor"), "by MPI");
-  if (!stands_in()) return;
+}
+
+// Whether or not there are messages that it could matter to.
+TEST(RouteTest, AWrongWayIsRefusedByAnyNumberOfRanks) {
+  const char* const line = "MILLRACE_MESSAGES=carrier pigeons: use mpi, or unset it";
   const Variable wrong("MILLRACE_MESSAGES", "carrier pigeons");
-  const ProcessResult result = mpirun(2, "doctor");
-  EXPECT_NE(result.code, 0);
-  expect_in(result.output, {"MILLRACE_MESSAGES=carrier pigeons: use mpi, or unset it"});
+  const Words training = kRun + "--no-logs";
+  for (const Words& words :
+       {Words("doctor"), Words("train") + training, Words("train --shards 2") + training}) {
+    const ProcessResult result = millrace(words);
+    expect_end(result, 2, {});
+    EXPECT_EQ(result.output, std::string("millrace: error: ") + line + "\n");
+  }
+  const ProcessResult several = mpirun(2, "doctor");
+  EXPECT_EQ(several.code, 2);
+  expect_in(several.output, {line});
 }
 
 // Every send waits for its receive, and messages are delayed at random.
