@@ -111,7 +111,8 @@ void add_device(OptionTable& table) {
   row("available-memory-proportion", names("X .."), "IPU",
       "maximum scratch memory of a kernel of the vendor's library; one number, or two per stage of "
       "a pipeline (convolutions, matrix products). If no kernel fits, the one with the least "
-      "scratch memory is used. Equal bits need equal limits",
+      "scratch memory is used. Runs with different limits agree to rounding only. With one number, "
+      "every layout gives the same bits; with numbers per stage, the bits depend on the cuts",
       default_text("no limit"),
       unit("fraction of --device-memory, or else of the machine's memory"));
   row("allow-nondeterministic", flag(), "millrace",

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// --available-memory-proportion: limits of scratch choose the library's kernels, whose sums have
+// another order each. The layout must not.
+#include <gtest/gtest.h>
+
+#include <regex>
+#include <string>
+#include <utility>
+
+#include "millrace.hpp"
+
+namespace millrace::test {
+namespace {
+
+const Words kFew =
+    "--batch-size 8 --gradients-to-accumulate 2 --iterations 2 --no-validation "
+    "--available-memory-proportion";
+/// A few bytes: only kernels without scratch keep to it.
+const std::string kNothing = "1e-9";
+const Words kTwoStages = "--shards 2 --pipeline-splits b2/0";
+
+std::string digest_with(const Words& limit, const Words& layout) {
+  const TemporaryDirectory directory;
+  const ProcessResult result = train(directory / "run", kFew + limit + layout);
+  EXPECT_EQ(result.code, 0) << result.output;
+  return result.code == 0 ? digest_of(directory / "run") : "";
+}
+
+/// The digest, and the bytes of the device.
+std::pair<std::string, std::string> of_one_stage(const std::string& limit) {
+  const TemporaryDirectory directory;
+  const ProcessResult result = train(directory / "run", kFew + Words{limit});
+  EXPECT_EQ(result.code, 0) << result.output;
+  std::smatch bytes;
+  EXPECT_TRUE(std::regex_search(result.output, bytes, std::regex("Memory: [^(]*\\((\\d+) and")))
+      << result.output;
+  return {digest_of(directory / "run"), bytes[1]};
+}
+
+TEST(ScratchLimitTest, OneNumberGivesTheSameBitsInEveryLayout) {
+  const auto unlimited = of_one_stage("1");
+  EXPECT_NE(of_one_stage(kNothing), unlimited) << "the limit has no effect";
+  for (const std::string& limit : {std::string("1"), std::string("1e-6"), kNothing}) {
+    const std::string expected = of_one_stage(limit).first;
+    for (const Words& layout :
+         {kTwoStages, Words("--shards 4 --pipeline-splits b1/0/conv2 b2/0 b3/0")})
+      EXPECT_EQ(digest_with(Words{limit}, layout), expected) << limit << ", " << layout.back();
+  }
+}
+
+// Each stage has kernels of its own then: the cuts decide which op has which limit, and so do
+// the bits. What else a layout is made of still does not matter.
+TEST(ScratchLimitTest, NumbersForEachStageHoldForTheirCuts) {
+  const Words first = Words{kNothing, kNothing, "1 1"};
+  const std::string digest = digest_with(first, kTwoStages);
+  EXPECT_EQ(digest_with(first, kTwoStages + "--ranks 1"), digest);
+  EXPECT_EQ(digest_with(first, kTwoStages + "--pipeline-schedule GPipe --xla-recompute"), digest);
+  EXPECT_NE(digest_with(first, "--shards 2 --pipeline-splits b3/0"), digest);
+  const Words alike = Words{kNothing, kNothing, kNothing, kNothing};
+  EXPECT_EQ(digest_with(alike, kTwoStages), of_one_stage(kNothing).first);
+}
+
+}  // namespace
+}  // namespace millrace::test
