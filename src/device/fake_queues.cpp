@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <exception>
 #include <utility>
 
@@ -14,7 +15,17 @@
 
 namespace millrace::device {
 
-std::optional<std::int64_t> free_memory() { return std::nullopt; }
+namespace {
+
+/// The bytes of a device that all processes of this machine share, for tests.
+const char* shared_device() { return std::getenv("MILLRACE_STAND_IN_GPU"); }
+
+}  // namespace
+
+std::optional<std::int64_t> free_memory() {
+  const char* const bytes = shared_device();
+  return bytes == nullptr ? std::nullopt : std::optional(std::strtoll(bytes, nullptr, 10));
+}
 
 class Event::State {
  public:
@@ -109,7 +120,9 @@ void LibraryQueue::wait_for(const Event& event) { state_->queue.wait_for(event.s
 void LibraryQueue::mark(Event& event) { event.state().mark(state_->queue); }
 void* LibraryQueue::handle() const { return &state_->queue; }
 
-/// Every process has its own.
-std::string device_place() { return fmt::format("process {}", ::getpid()); }
+/// Every process has its own, unless they are told to share one.
+std::string device_place() {
+  return shared_device() != nullptr ? "stand-in" : fmt::format("process {}", ::getpid());
+}
 
 }  // namespace millrace::device

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -18,11 +17,13 @@
 #include "device/compat.hpp"
 #include "device/environment.hpp"
 #include "device/free_memory.hpp"
+#include "device/queues.hpp"
 #include "io/onnx/onnx_file.hpp"
 #include "ops/backend.hpp"
 #include "pipeline/segments.hpp"
 #include "pipeline/stage.hpp"
 #include "train/averaging.hpp"
+#include "train/device_claims.hpp"
 #include "train/session.hpp"
 #include "train/setup.hpp"
 #include "train/trace.hpp"
@@ -274,22 +275,33 @@ std::int64_t host_peak(const partition::ProcessMemory& process) {
   return device::computes_on_cores() ? process.peak() : process.rest();
 }
 
+namespace {
+
+/// Collective. Every rank has memory of its own device, or none has.
+void require_memory_of_device(const partition::ProcessMemory& forecast, const comm::World& world) {
+  const std::optional<std::int64_t> free = device::free_memory();
+  if (!free) return;
+  const std::string place = device::device_place();
+  const std::string text = why_too_large(
+      {.device = place.empty() ? "" : fmt::format("{} of {}", place, comm::host_name()),
+       .need = forecast.device_total(),
+       .free = *free},
+      world);
+  if (text.empty()) return;
+  world.fail_together();
+  fail(ErrorKind::Config, "{}", text);
+}
+
+}  // namespace
+
 void require_memory(const partition::ProcessMemory& forecast, const TrainConfig& config,
                     const comm::World& world) {
+  require_memory_of_device(forecast, world);
   const double available = static_cast<double>(available_bytes()) / std::max(1, world.local_size());
   const auto needed = static_cast<double>(host_peak(forecast) - resident_bytes());
-  const std::optional<std::int64_t> free = device::free_memory();
-  const bool fits_host = available <= 0.0 || needed <= available;
-  const bool fits_device = !free || forecast.device_total() <= *free;
-  std::array<std::int64_t, 2> short_of = {fits_host ? 0 : 1, fits_device ? 0 : 1};
-  world.maximum(short_of);
-  if (short_of == std::array<std::int64_t, 2>{}) return;
+  const bool fits = available <= 0.0 || needed <= available;
+  if (world.maximum(fits ? 0 : 1) == 0) return;
   world.fail_together();
-  if (short_of[1] != 0)
-    fail(ErrorKind::Config,
-         "the training needs {} of the GPU's memory but only {} are free: a smaller --batch-size, "
-         "--recompute segments, more --shards or --precision 16.32 need less",
-         human_bytes(forecast.device_total()), human_bytes(free.value_or(0)));
   // Weights and libraries do not grow with the batch, so scale a little less than proportionally.
   const auto batch =
       static_cast<std::int64_t>(0.9 * available / needed * static_cast<double>(config.batch_size));

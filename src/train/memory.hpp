@@ -101,7 +101,8 @@ struct DeviceUse {
 [[nodiscard]] std::int64_t host_peak(const partition::ProcessMemory& process);
 
 /// Collective. Errors: Config if the training does not fit into the free memory of a machine, with
-/// a batch size that does: memory grows with the batch; or into that of its GPU.
+/// a batch size that does: memory grows with the batch; or into that of a GPU, which several ranks
+/// may share.
 void require_memory(const partition::ProcessMemory& forecast, const TrainConfig& config,
                     const comm::World& world);
 
