@@ -370,9 +370,16 @@ Outcome Run::stopped() {
 
 void Run::report_process() {
   const std::int64_t peak = peak_resident_bytes();
-  reporter_.line_by_rank(fmt::format("Process peak: {} ({} predicted), {} of {} bytes",
+  std::string more;
+  if (peak > predicted_peak_) {
+    more = fmt::format(": {} more than predicted", human_bytes(peak - predicted_peak_));
+    if (peak - predicted_peak_ <= kBaseVaries)
+      more += fmt::format(", as processes differ by up to {} from start to start",
+                          human_bytes(kBaseVaries));
+  }
+  reporter_.line_by_rank(fmt::format("Process peak: {} ({} predicted), {} of {} bytes{}",
                                      human_bytes(peak), human_bytes(predicted_peak_), peak,
-                                     predicted_peak_));
+                                     predicted_peak_, more));
   if constexpr (device::kHasGraphs) {
     const pipeline::KeptLaunches::Count kept = session_->executor().kept();
     reporter_.line_by_rank(fmt::format(
