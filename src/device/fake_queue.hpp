@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Queues of the fake device: of its kernels, and of copies beside them. Nothing in a queue runs
-// before somebody waits for it, or asks a second time whether it has run; the first answer is
-// always no. So whoever forgets to wait, or reuses memory too early, gets other bits.
+// before somebody waits for it, or asks a second time whether it has run, unless the queue is full;
+// the first answer is always no. So whoever forgets to wait, or reuses memory too early, gets other
+// bits.
 #pragma once
 
 #include <cstddef>
