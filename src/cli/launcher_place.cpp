@@ -7,13 +7,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <ctime>
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "core/error.hpp"
 
@@ -41,10 +41,10 @@ fs::path temporary_base() {
 
 /// On a full disk folders can be created, but nothing can be written into them.
 void require_room(const fs::path& folder, const fs::path& base) {
-  static constexpr std::array<std::byte, 65536> kBytes{};
+  const std::vector<std::byte> bytes(65536);
   const fs::path file = folder / "room";
   const io::UniqueFd handle(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  const int error = handle.valid() ? io::write_at(handle.get(), kBytes, 0) : errno;
+  const int error = handle.valid() ? io::write_at(handle.get(), bytes, 0) : errno;
   ::unlink(file.c_str());
   if (error == 0) return;
   ::rmdir(folder.c_str());

@@ -4,7 +4,7 @@
 
 #include "ops/instantiate.hpp"
 #include "ops/lanes.hpp"
-#include "ops/norm.hpp"
+#include "ops/norm_moments.hpp"
 #include "ops/norm_teams.hpp"
 
 namespace millrace::ops {
@@ -105,12 +105,6 @@ struct ChunkMoments {
   }
 };
 
-/// Mean of some elements and the sum of their squared deviations.
-struct Moments {
-  Accumulator mean;
-  Accumulator squares;
-};
-
 /// Joins the moments of neighboring parts, lane by lane, as in JoinedChunks.
 struct JoinMoments {
   template <int W>
@@ -135,27 +129,6 @@ struct JoinMoments {
     }
     round_lanes(out, mean);
     round_lanes(out + second, squares);
-  }
-};
-
-/// Writes the statistics of a channel from the moments of its `count` elements.
-struct StatisticsOf {
-  RunningSums running;
-  float epsilon;
-
-  KOKKOS_INLINE_FUNCTION float inverse_deviation(const Moments& m, Accumulator count) const {
-    using std::sqrt;
-    const auto one = static_cast<Accumulator>(1.0f);
-    return static_cast<float>(one / sqrt(m.squares / count + static_cast<Accumulator>(epsilon)));
-  }
-  KOKKOS_INLINE_FUNCTION void add_running(std::int64_t channel, const Moments& m,
-                                          Accumulator count) const {
-    if (running.mean == nullptr) return;
-    const auto one = static_cast<Accumulator>(1.0f);
-    const auto unbiased = static_cast<float>(m.squares / (count > one ? count - one : count));
-    const auto mean = static_cast<float>(m.mean);
-    running.mean[channel] = running.first ? mean : running.mean[channel] + mean;
-    running.variance[channel] = running.first ? unbiased : running.variance[channel] + unbiased;
   }
 };
 
@@ -356,25 +329,6 @@ void norm_join_moments(const ExecutionSpace& space, const NormShape& shape, std:
     result.add_running(c, all, count);
   };
   parallel("norm join", space, shape.channels, join);
-}
-
-void norm_statistics_of_sums(const ExecutionSpace& space, const NormShape& shape, float* statistics,
-                             RunningSums running, const float* sums, const float* squares,
-                             float epsilon) {
-  MILLRACE_ASSERT(shape.by_channel());
-  const StatisticsOf result{running, epsilon};
-  const auto channel = KOKKOS_LAMBDA(std::int64_t c) {
-    const auto count = static_cast<Accumulator>(shape.rows);
-    const auto sum = static_cast<Accumulator>(sums[c]);
-    const Accumulator mean = sum / count;
-    const Accumulator about_mean = static_cast<Accumulator>(squares[c]) - sum * mean;
-    // Rounding must not leave a negative square. That of a NaN remains one.
-    const Moments all{mean, Accumulator{} > about_mean ? Accumulator{} : about_mean};
-    statistics[c] = static_cast<float>(all.mean);
-    statistics[shape.channels + c] = result.inverse_deviation(all, count);
-    result.add_running(c, all, count);
-  };
-  parallel("norm sums", space, shape.channels, channel);
 }
 
 void norm_statistics_from_running(const ExecutionSpace& space, std::int64_t channels,
