@@ -54,7 +54,8 @@ struct ProductShape {
 ///   run(outer, inner)      how many elements from it on lie next to each other along the dense
 ///                          index, which is k if kInnerIsDense
 ///
-/// `Store` is called as store(batch, part, m, n, sum).
+/// `Store` has a function row(batch, part, m), whose result takes the sums of that row as
+/// row(n, sum).
 template <class Sizes, class A, class B, class Store>
 struct TileProduct {
   static constexpr int kRows = Sizes::kRows;
@@ -234,10 +235,13 @@ struct TileProduct {
       multiply(sums, shared, row, column, depth);
       team.wait();
     }
-    for (int m = 0; m < Sizes::kThreadRows; ++m)
+    for (int m = 0; m < Sizes::kThreadRows; ++m) {
+      if (t.row + row + m >= shape.rows) return;
+      const auto to = store.row(t.batch, t.part, t.row + row + m);
+      MILLRACE_SIMD
       for (int n = 0; n < Sizes::kThreadColumns; ++n)
-        if (t.row + row + m < shape.rows && t.column + column + n < shape.columns)
-          store(t.batch, t.part, t.row + row + m, t.column + column + n, sums[m][n]);
+        if (t.column + column + n < shape.columns) to(t.column + column + n, sums[m][n]);
+    }
   }
 
  private:
