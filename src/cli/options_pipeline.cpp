@@ -114,7 +114,7 @@ void add_device(OptionTable& table) {
       "scratch memory is used. Runs with different limits agree to rounding only. With one number, "
       "every layout gives the same bits; with numbers per stage, the bits depend on the cuts",
       default_text("no limit"),
-      unit("fraction of --device-memory, or else of the machine's memory"));
+      unit("fraction of --device-memory, or else of the memory of the GPU, or of the machine"));
   row("allow-nondeterministic", flag(), "millrace",
       "let cuDNN take kernels whose sums have another order from run to run or from layout to "
       "layout: faster, but results repeat to rounding only, not bit for bit; without effect where "

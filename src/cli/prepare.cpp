@@ -22,6 +22,7 @@
 #include "core/sha256.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
+#include "device/free_memory.hpp"
 #include "io/atomic_file.hpp"
 #include "io/data/first_images.hpp"
 #include "io/data/imagenet.hpp"
@@ -264,6 +265,7 @@ void print_notices(const Options& options, const std::vector<std::string>& lines
 MachineFacts this_machine() {
   return {.cores = device::available_cores(),
           .memory = train::machine_bytes(),
+          .device_memory = device::total_memory(),
           .has_gpu = !device::computes_on_cores(),
           .copies_images = device::has_own_memory(),
           .has_cudnn = ops::takes_rules()};

@@ -40,13 +40,14 @@ struct DatasetFacts {
 
 struct MachineFacts {
   int cores = 1;
-  int ranks = 0;               ///< started by a launcher; 0: no launcher
-  int local_ranks = 0;         ///< those of them on this machine
-  int threads = 0;             ///< per rank, the same on all machines of the job; 0: unknown
-  std::int64_t memory = 0;     ///< bytes; 0: unknown
-  bool has_gpu = false;        ///< whether kernels run on a GPU
-  bool copies_images = false;  ///< whether the device has memory of its own
-  bool has_cudnn = false;      ///< whether cuDNN computes, whose kernels options choose
+  int ranks = 0;            ///< started by a launcher; 0: no launcher
+  int local_ranks = 0;      ///< those of them on this machine
+  int threads = 0;          ///< per rank, the same on all machines of the job; 0: unknown
+  std::int64_t memory = 0;  ///< bytes; 0: unknown
+  std::optional<std::int64_t> device_memory = {};  ///< of a device's own
+  bool has_gpu = false;                            ///< whether kernels run on a GPU
+  bool copies_images = false;                      ///< whether the device has memory of its own
+  bool has_cudnn = false;  ///< whether cuDNN computes, whose kernels options choose
   /// Bytes that a device needs besides its stages, as measured; none: they are assumed.
   std::optional<std::int64_t> rest = {};
 };

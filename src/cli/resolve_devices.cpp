@@ -44,15 +44,15 @@ void check_cores(const std::vector<int>& numbers, const MachineFacts& machine, i
 
 /// Scratch limits of the vendor library's kernels in bytes, from --available-memory-proportion:
 /// empty when not given, one number, or two per stage. The memory of a device is --device-memory,
-/// or else the machine's: not a rank's share of it, as the limits choose kernels, and every layout
-/// has the same bits.
+/// or else its own, or else the machine's: not a rank's share of it, as the limits choose kernels,
+/// and every layout has the same bits.
 std::vector<std::int64_t> scratch_caps(Reader& read, const MachineFacts& machine,
                                        const TrainConfig& config) {
   std::vector<std::int64_t> caps;
   const Setting* given = read.options().find("available-memory-proportion");
   if (given == nullptr) return caps;
   const std::int64_t told = device_memory(read);
-  const std::int64_t memory = told > 0 ? told : machine.memory;
+  const std::int64_t memory = told > 0 ? told : machine.device_memory.value_or(machine.memory);
   for (const std::string& word : split_list(read.text("available-memory-proportion"), ' ')) {
     const std::optional<double> share = parse_number<double>(word);
     if (!share || !(*share > 0.0) || *share > 1.0)

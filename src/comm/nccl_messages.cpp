@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "comm/rank_messages.hpp"
+#include "comm/route.hpp"
 #include "core/error.hpp"
 
 namespace millrace::comm {
@@ -304,7 +305,7 @@ std::string nccl_version() {
 /// loaded when it is first launched can wait for all queues, be it behind a message that waits for
 /// this kernel.
 void prepare_for_nccl() {
-  if (std::getenv("MILLRACE_MESSAGES") != nullptr) return;  // by MPI
+  if (wants_mpi()) return;
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", std::to_string(kMostConnections).c_str(), 0);
   ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }

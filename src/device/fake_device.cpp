@@ -9,6 +9,7 @@
 
 #include "core/error.hpp"
 #include "device/fake_queue.hpp"
+#include "device/parallel.hpp"
 
 namespace millrace::device::fake {
 namespace {
@@ -38,6 +39,7 @@ class Memory {
     if (base == MAP_FAILED) return nullptr;
     (void)madvise(base, bytes, MADV_HUGEPAGE);  // mprotect takes time for each page
     blocks_.push_back({base, bytes});
+    if constexpr (kHostReadable) return static_cast<std::byte*>(base);
     if (key_ >= 0)
       MILLRACE_ASSERT(pkey_mprotect(base, bytes, PROT_READ | PROT_WRITE, key_) == 0);
     else if (depth() == 0)
@@ -67,6 +69,7 @@ class Memory {
     MILLRACE_ASSERT(mprotect(block.base, block.bytes, rights) == 0);
   }
   void set(bool open) {
+    if constexpr (kHostReadable) return;
     if (key_ >= 0) {
       MILLRACE_ASSERT(pkey_set(key_, open ? 0U : PKEY_DISABLE_ACCESS) == 0);
       return;

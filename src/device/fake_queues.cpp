@@ -9,6 +9,8 @@
 #include <exception>
 #include <utility>
 
+#include "core/error.hpp"
+#include "core/text.hpp"
 #include "device/fake_queue.hpp"
 #include "device/free_memory.hpp"
 #include "device/queues.hpp"
@@ -18,14 +20,19 @@ namespace millrace::device {
 namespace {
 
 /// The bytes of a device that all processes of this machine share, for tests.
-const char* shared_device() { return std::getenv("MILLRACE_STAND_IN_GPU"); }
+std::optional<std::int64_t> shared_device() {
+  const char* const text = std::getenv("MILLRACE_STAND_IN_GPU");
+  if (text == nullptr) return std::nullopt;
+  const auto bytes = parse_number<std::int64_t>(text);
+  if (!bytes || *bytes < 1)
+    fail(ErrorKind::Usage, "MILLRACE_STAND_IN_GPU={}: use a number of bytes, or unset it", text);
+  return bytes;
+}
 
 }  // namespace
 
-std::optional<std::int64_t> free_memory() {
-  const char* const bytes = shared_device();
-  return bytes == nullptr ? std::nullopt : std::optional(std::strtoll(bytes, nullptr, 10));
-}
+std::optional<std::int64_t> free_memory() { return shared_device(); }
+std::optional<std::int64_t> total_memory() { return shared_device(); }
 
 class Event::State {
  public:
@@ -122,7 +129,7 @@ void* LibraryQueue::handle() const { return &state_->queue; }
 
 /// Every process has its own, unless they are told to share one.
 std::string device_place() {
-  return shared_device() != nullptr ? "stand-in" : fmt::format("process {}", ::getpid());
+  return shared_device() ? "stand-in" : fmt::format("process {}", ::getpid());
 }
 
 }  // namespace millrace::device

@@ -10,4 +10,8 @@ namespace millrace::device {
 /// memory of the machine, or where the device does not say. Needs an Environment.
 [[nodiscard]] std::optional<std::int64_t> free_memory();
 
+/// Bytes of the device's own memory, free or not; none as above, and where there is no such device,
+/// as a training can be planned without it.
+[[nodiscard]] std::optional<std::int64_t> total_memory();
+
 }  // namespace millrace::device

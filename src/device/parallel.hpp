@@ -44,7 +44,10 @@ inline constexpr bool kOnCores = MILLRACE_ON_HOST == 1 && !kFakeDevice;
 
 /// Whether the host, and MPI with it, may read and write device memory. A different fact than
 /// kOnCores: the host reads the unified memory of a GPU as well.
-#if MILLRACE_ON_HOST
+#if defined(MILLRACE_UNIFIED_MEMORY)
+inline constexpr bool kHostReadable = true;
+static_assert(kFakeDevice, "Kokkos knows whether the memory of other devices is unified");
+#elif MILLRACE_ON_HOST
 inline constexpr bool kHostReadable = !kFakeDevice;
 #else
 inline constexpr bool kHostReadable =

@@ -14,6 +14,7 @@
 namespace millrace::device {
 
 std::optional<std::int64_t> free_memory() { return std::nullopt; }
+std::optional<std::int64_t> total_memory() { return std::nullopt; }
 
 class Event::State {
  public:

@@ -29,6 +29,15 @@ std::optional<std::int64_t> free_memory() {
   return static_cast<std::int64_t>(free);
 }
 
+std::optional<std::int64_t> total_memory() {
+  int device = 0;
+  cudaDeviceProp properties = {};
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaGetDeviceProperties(&properties, device) != cudaSuccess)
+    return std::nullopt;
+  return static_cast<std::int64_t>(properties.totalGlobalMem);
+}
+
 class Event::State {
  public:
   State() { check(cudaEventCreate(&event), "cudaEventCreate"); }

@@ -2,6 +2,7 @@
 //
 // Ranks on one GPU need its memory together. On the fake device MILLRACE_STAND_IN_GPU is the memory
 // of a GPU that all processes share; what it counts as free never changes.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -65,6 +66,22 @@ TEST(SharedDeviceTest, ARankAloneNeedsOnlyItsOwn) {
   ASSERT_EQ(bytes.size(), 1u);
   expect_end(train_with(bytes[0], kSmall), 0);
   expect_end(train_with(bytes[0] - 1, kSmall), 2, {"the training needs", "of the GPU's memory"});
+}
+
+TEST(SharedDeviceTest, LimitsOfScratchAreSharesOfItsMemory) {
+  if (!kStandsIn) GTEST_SKIP() << "only the fake device has a GPU that stands in";
+  const Words half = kSmall + "--available-memory-proportion 0.5 --verbose";
+  expect_end(train_with(2'000'000'000, half), 0, {"scratch of at most 1000000000 bytes"});
+}
+
+TEST(SharedDeviceTest, ItsMemoryIsANumberOfBytes) {
+  if (!kStandsIn) GTEST_SKIP() << "only the fake device has a GPU that stands in";
+  for (const char* const wrong : {"foo", "-1", "1e9", ""}) {
+    const Variable bytes("MILLRACE_STAND_IN_GPU", wrong);
+    expect_end(
+        millrace(Words("train --iterations 1") + kSmall), 2,
+        {fmt::format("MILLRACE_STAND_IN_GPU={}: use a number of bytes, or unset it", wrong)});
+  }
 }
 
 }  // namespace
