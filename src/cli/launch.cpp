@@ -26,25 +26,55 @@
 namespace millrace::cli {
 namespace {
 
-/// Environment variables that ranks use.
+/// Environment variables that ranks use. Those of one machine are not among them: on another one,
+/// the numbers in CUDA_VISIBLE_DEVICES mean other GPUs, and its scheduler sets its own.
+/// --select-ipus chooses the same GPUs everywhere.
 constexpr std::array kVariables = {
     "TF_CONFIG",        "MULTI_HLS_IPS",    "MPI_TCP_INCLUDE",    "DATA_DIR",        "NO_COLOR",
     "MILLRACE_RUN_DIR", "MILLRACE_MAX_ISA", "ONEDNN_MAX_CPU_ISA", "OMP_WAIT_POLICY", "PATH",
     "LD_LIBRARY_PATH",  "DNNL_MAX_CPU_ISA", "MILLRACE_MESSAGES"};
 
+/// Whether a variable is one of NCCL's settings, which have to be equal on all ranks.
+/// NCCL_HOSTID is the name of one machine.
+bool is_nccl_setting(std::string_view name) {
+  return name.starts_with("NCCL_") && name != "NCCL_HOSTID";
+}
+
+/// The names of the variables above and of NCCL's settings that this process has.
+std::vector<std::string> set_variables() {
+  std::vector<std::string> names;
+  for (const char* const name : kVariables)
+    if (std::getenv(name) != nullptr) names.emplace_back(name);
+  const std::size_t first = names.size();
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const std::string_view name = text.substr(0, text.find('='));
+    if (is_nccl_setting(name)) names.emplace_back(name);
+  }
+  std::sort(names.begin() + static_cast<std::ptrdiff_t>(first), names.end());
+  return names;
+}
+
+/// The launcher of the MPI library that this program was built with, unless the environment names
+/// another one.
+std::string launcher() {
+  const char* const named = std::getenv("MILLRACE_MPIEXEC");
+  return named != nullptr && *named != '\0' ? named : MILLRACE_MPIEXEC;
+}
+
 }  // namespace
 
 std::vector<std::string> environment_lines() {
   std::vector<std::string> lines;
-  for (const std::string_view name : kVariables)
-    if (const char* const value = std::getenv(name.data()); value != nullptr && name != "PATH")
+  for (const std::string& name : set_variables())
+    if (const char* const value = std::getenv(name.c_str()); value != nullptr && name != "PATH")
       lines.push_back(fmt::format("Environment: {}={}", name, shell_word(value)));
   return lines;
 }
 
 std::vector<std::string> launch_command(int ranks, std::span<const std::string> words,
                                         const std::optional<Cluster>& cluster) {
-  std::vector<std::string> command = {MILLRACE_MPIEXEC, "-n", std::to_string(ranks)};
+  std::vector<std::string> command = {launcher(), "-n", std::to_string(ranks)};
   const auto add = [&](std::initializer_list<std::string> more) {
     command.insert(command.end(), more);
   };
@@ -61,8 +91,8 @@ std::vector<std::string> launch_command(int ranks, std::span<const std::string> 
                                                           : host);
     add({comm::is_open_mpi() ? "-H" : "-hosts", join(hosts, ",")});
     // Other machines do not inherit this environment.
-    for (const char* name : kVariables)
-      if (comm::is_open_mpi() && std::getenv(name) != nullptr) add({"-x", name});
+    if (comm::is_open_mpi())
+      for (const std::string& name : set_variables()) add({"-x", name});
     const std::string& interface = cluster->interface;
     if (!interface.empty() && comm::is_open_mpi())
       add({"--mca", "btl_tcp_if_include", interface, "--mca", "oob_tcp_if_include", interface});
@@ -119,7 +149,9 @@ int meaning_of(const LauncherEnd& end, const std::string& launcher,
   const int interrupted = exit_code(ErrorKind::Interrupted);
   if (code == kNotFound)
     fail(ErrorKind::Io,
-         "cannot run {}: install MPI, start millrace with your own launcher, or use --ranks 1",
+         "cannot run {}: install MPI, name its mpiexec in MILLRACE_MPIEXEC, start millrace with "
+         "your "
+         "own launcher, or use --ranks 1",
          launcher);
   if (code != 0 && end.interrupted) return interrupted;
   if (code == interrupted) return code;

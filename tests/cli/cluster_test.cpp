@@ -118,5 +118,35 @@ TEST(LaunchTest, CommandNamesHostsPortAndInterface) {
   EXPECT_TRUE(follows("btl_tcp_if_include", "eth1"));
 }
 
+TEST(LaunchTest, OtherMachinesGetTheSettingsOfNcclAndNotThoseOfOneMachine) {
+  if (!comm::is_open_mpi()) GTEST_SKIP() << "another MPI forwards all variables";
+  setenv("NCCL_SOCKET_IFNAME", "eth1", 1);
+  setenv("NCCL_DEBUG", "WARN", 1);
+  setenv("NCCL_HOSTID", "a", 1);
+  setenv("NOT_NCCL_DEBUG", "1", 1);
+  setenv("CUDA_VISIBLE_DEVICES", "1", 1);
+  const std::optional<Cluster> cluster = cluster_of(train_line("--hosts a,b"), environment_of({}));
+  const std::string far = join(launch_command(2, {}, cluster), " ");
+  const std::string near = join(launch_command(2, {}, std::nullopt), " ");
+  const std::string lines = join(environment_lines(), "|");
+  for (const char* name : {"NCCL_SOCKET_IFNAME", "NCCL_DEBUG", "NCCL_HOSTID", "NOT_NCCL_DEBUG",
+                           "CUDA_VISIBLE_DEVICES"})
+    unsetenv(name);
+  EXPECT_TRUE(contains(far, " -x NCCL_DEBUG -x NCCL_SOCKET_IFNAME ")) << far;
+  for (const char* name : {"NCCL_HOSTID", "NOT_NCCL_DEBUG", "CUDA_VISIBLE_DEVICES"})
+    EXPECT_FALSE(contains(far, name)) << far;
+  EXPECT_FALSE(contains(near, "NCCL")) << near;
+  EXPECT_TRUE(contains(lines, "Environment: NCCL_DEBUG=WARN")) << lines;
+}
+
+TEST(LaunchTest, TheEnvironmentNamesAnotherLauncher) {
+  const std::string built_in = launch_command(2, {}, std::nullopt).front();
+  setenv("MILLRACE_MPIEXEC", "/packed/bin/mpiexec", 1);
+  EXPECT_EQ(launch_command(2, {}, std::nullopt).front(), "/packed/bin/mpiexec");
+  setenv("MILLRACE_MPIEXEC", "", 1);
+  EXPECT_EQ(launch_command(2, {}, std::nullopt).front(), built_in);
+  unsetenv("MILLRACE_MPIEXEC");
+}
+
 }  // namespace
 }  // namespace millrace::cli
