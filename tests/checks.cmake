@@ -41,7 +41,8 @@ if(SHELLCHECK)
   add_test(NAME shellcheck COMMAND ${SHELLCHECK} scripts/setup scripts/demo scripts/test scripts/check-cuda scripts/check-gpu .ci/run
     ${layering} tests/support/format.sh tests/support/tidy.sh tests/support/pack_corpus.sh
     tests/support/hardened.sh tests/e2e/two_hosts.sh tests/e2e/supervise.sh tests/e2e/soak.sh
-    tests/gpu/run.sh tests/gpu/filters.sh tests/support/check_gpu.sh tests/e2e/install.sh tests/e2e/launch.sh configs/launch/supervise.sh configs/launch/slurm.sh
+    tests/gpu/run.sh tests/gpu/filters.sh tests/gpu/pack.sh tests/gpu/packed.sh tests/gpu/pack_test.sh
+    tests/support/check_gpu.sh tests/e2e/install.sh tests/e2e/launch.sh configs/launch/supervise.sh configs/launch/slurm.sh
     configs/launch/mpirun.sh configs/launch/tf-config.sh WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 endif()
 
@@ -65,6 +66,13 @@ if(PYTHON3)
     PASS_REGULAR_EXPRESSION "two stages take [0-9.]+ times one stage .bar: 1.10., two processes [0-9.]+; 4 x 4 images\n")
 else()
   message(STATUS "python3 was not found: what tests/gpu/run.sh does in Python is not tested")
+endif()
+# Ranks start from what it packs. Skipped without Open MPI.
+if(NOT MILLRACE_SANITIZE)
+  add_test(NAME gpu_pack COMMAND ${BASH} tests/gpu/pack_test.sh ${PROJECT_BINARY_DIR}
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(gpu_pack PROPERTIES LABELS "e2e;mpi" PROCESSORS 2 TIMEOUT 120
+    SKIP_RETURN_CODE 77 ENVIRONMENT OMP_WAIT_POLICY=passive)
 endif()
 # That a Kokkos for another device is refused.
 add_test(NAME check_gpu COMMAND ${BASH} tests/support/check_gpu.sh WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})

@@ -5,6 +5,7 @@
 # The table comes last.
 # shellcheck disable=SC2317  # functions that another shell calls
 set -euo pipefail
+from=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 usage() {
@@ -16,36 +17,11 @@ Usage: tests/gpu/run.sh [--dry-run] [--build DIR] [--cpu DIR] [--data DIR] [--ou
   --cpu DIR    millrace for cores, for runs that move there and back (build/default)
   --data DIR   CIFAR-10 as binary files; without it, images are drawn
   --out DIR    where outputs and table.txt go (a temporary folder)
-  --pack DIR   copies the programs, stripped, and the libraries that a machine with CUDA does not have
-               to DIR: with --build DIR it runs there without anything being built
+  --pack DIR   copies the programs, stripped, and what a machine with CUDA does not have (libraries,
+               Open MPI) to DIR: with --build DIR it runs there without anything being built
   STEP..       only these
 Exit code 1: a step failed or ran over its limit. 77: no NVIDIA driver here.
 TEXT
-}
-
-# The libraries of a program that do not come with the system or with CUDA.
-libraries_of() {
-  ldd "$@" | awk '/=> \//{print $3}' | sort -u |
-    grep -vE '/(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+)\.so|/lib(cudnn|cublas|cudart|cuda|nvrtc)'
-}
-
-# pack_into DIR: what a machine with the same CUDA needs to run this script.
-pack_into() {
-  local to=$1 program
-  mkdir -p "$to/lib"
-  for program in millrace ops_test device_test stage_test numerics_test gpu_ceilings gpu_streaming; do
-    [[ -x $build/$program ]] || { echo "$build/$program is missing: build it first" >&2; exit 2; }
-    strip -o "$to/$program" "$build/$program"
-  done
-  local openmpi=/usr/lib/x86_64-linux-gnu/openmpi
-  cp -rL "$openmpi" "$to/lib/"
-  mkdir -p "$to/bin" "$to/share"
-  cp -L "$(command -v mpirun)" "$to/bin/mpirun"
-  cp -L "$(command -v orted)" "$to/bin/orted"
-  cp -rL /usr/share/openmpi "$to/share/"
-  # shellcheck disable=SC2046  # paths without spaces
-  cp -Lu $(libraries_of "$to"/[a-z]*_test "$to/millrace" "$to/bin/mpirun" "$openmpi"/lib/openmpi*/*.so) "$to/lib/"
-  printf 'packed %s into %s\n' "$(du -sh "$to" | cut -f 1)" "$to"
 }
 
 dry=
@@ -60,7 +36,8 @@ while (($#)); do
     --dry-run) dry=1 ;;
     --build | --cpu | --data | --out | --pack)
       (($# >= 2)) || { echo "$1 needs a folder" >&2; exit 2; }
-      declare "${1#--}=$2"
+      [[ -n $2 ]] || { echo "$1 needs a folder" >&2; exit 2; }
+      declare "${1#--}=$(cd "$from" && realpath -m -- "$2")"
       shift
       ;;
     -h | --help) usage && exit 0 ;;
@@ -73,20 +50,15 @@ while (($#)); do
   esac
   shift
 done
-if [[ -n $pack ]]; then
-  pack_into "$pack"
-  exit 0
-fi
+[[ -z $pack ]] || exec tests/gpu/pack.sh "$build" "$pack"
 if [[ -z $dry ]] && ! nvidia-smi >/dev/null 2>&1; then
   echo 'skipped: no NVIDIA driver here (--dry-run prints the steps)'
   exit 77
 fi
 
-# A packed build brings its libraries and mpirun. cuDNN may come from PyTorch's packages.
-if [[ -d $build/lib/openmpi ]]; then
-  export OPAL_PREFIX=$PWD/$build PATH=$PWD/$build/bin:$PATH
-  export LD_LIBRARY_PATH=$PWD/$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-fi
+# A packed build brings its own mpirun. cuDNN may come from PyTorch's packages.
+mpirun=mpirun
+[[ ! -x $build/mpirun ]] || mpirun=$build/mpirun
 torch_libraries=$(python3 -c 'import nvidia, os
 for root in nvidia.__path__:
     print(*(os.path.join(root, n, "lib") for n in ("cudnn", "cublas", "cu13")), sep=":")' 2>/dev/null || true)
@@ -238,7 +210,7 @@ step streaming 15 "$build/gpu_streaming"
 step device 7 "$build/device_test"
 step ops 40 "$build/ops_test" --gtest_filter='-*Frugal*:*Own*:ThreadCount*'
 step stages 15 "$build/stage_test"
-step two-ranks 10 env MILLRACE_TEST_RANKS=2 MILLRACE_MESSAGES=mpi mpirun -np 2 "$build/numerics_test" --gtest_filter=TwoRanks.*
+step two-ranks 10 env MILLRACE_TEST_RANKS=2 MILLRACE_MESSAGES=mpi "$mpirun" -np 2 "$build/numerics_test" --gtest_filter=TwoRanks.*
 all='2:Sequential 2:Grouped 2:Interleaved 2:GPipe 2:1F1B 2:Looped 2:Looped-ZB 2:ZB-H1 2:ZB-V 2:V-Min 2:V-Half 2:V-ZB 2:DualPipeV 2:auto 4:1F1B 4:ZB-H1'
 step layouts 40 bash -c "$(in_shell "layouts f32 '2:1F1B 4:ZB-H1' $small --precision 32.32; layouts b16 '$all' $small --precision 16.32")"
 step tuned 10 bash -c "$(in_shell "tuned $small --precision 16.32")"

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# pack_test.sh BUILD: that ranks start from a packed folder on a machine without Open MPI. Where the
+# system allows it, the installed Open MPI is hidden by empty files and folders in a mount namespace.
+set -euo pipefail
+build=$(realpath "$1")
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+unset MILLRACE_MPIEXEC OPAL_PREFIX
+
+failed() {
+  printf 'FAILED: %s\n' "$*"
+  exit 1
+}
+
+# hide_open_mpi: everything of it that pack.sh could have forgotten.
+hide_open_mpi() {
+  local path
+  : >"$work/nothing"
+  mkdir "$work/empty"
+  for path in "${installed[@]}"; do
+    if [[ -d $path ]]; then
+      mount --bind "$work/empty" "$path"
+    elif [[ -e $path ]]; then
+      mount --bind "$work/nothing" "$path"
+    fi
+  done
+  ! mpirun --version >/dev/null 2>&1 || failed 'the installed mpirun still runs'
+  ! "$build/millrace" --version >/dev/null 2>&1 || failed 'the program of the build still finds its MPI'
+}
+
+# installed_paths: one a line.
+installed_paths() {
+  local name
+  for name in pkglibdir pkgdatadir sysconfdir; do ompi_info --path "$name" --parsable | cut -d : -f 3; done
+  for name in mpirun mpiexec orted; do
+    name=$(command -v "$name") && realpath "$name"
+  done
+  ldd "$build/millrace" "$(ompi_info --path pkglibdir --parsable | cut -d : -f 3)"/*.so |
+    awk '/\/lib(mpi|open-rte|open-pal|pmix)\.so/{print $3}' | sort -u | xargs realpath | sort -u |
+    while read -r name; do
+      printf '%s\n' "$name"
+      [[ $name != */libpmix.so* ]] || printf '%s\n' "$(dirname "$name")/pmix"
+    done
+}
+
+# starts_ranks: as run.sh does. The current folder must not matter.
+starts_ranks() {
+  local run said small
+  cd /
+  said=$("$packed/millrace" doctor)
+  grep -qxE "launcher +$packed/bin/mpirun" <<<"$said" || failed "doctor names another launcher: $said"
+  small='train --dataset cifar-10 --generated-data --model-size 8 --batch-size 4 --iterations 2 --seed 3 --no-validation --threads-per-device 1'
+  # shellcheck disable=SC2086 # several words
+  "$packed/millrace" $small --gradients-to-accumulate 4 --run-dir "$work/one" >"$work/log" 2>&1 ||
+    failed "one rank: $(tail -n 20 "$work/log")"
+  # shellcheck disable=SC2086
+  "$packed/millrace" $small --shards 2 --pipeline-depth 4 --pipeline-splits auto --ranks 2 --run-dir "$work/two" >"$work/log" 2>&1 ||
+    failed "two ranks: $(tail -n 20 "$work/log")"
+  grep -q '^Starting 2 ranks' "$work/log" || failed 'two ranks were not started'
+  for run in one two; do "$packed/millrace" inspect "$work/$run" --digest >"$work/$run.digest"; done
+  cmp "$work/one.digest" "$work/two.digest" || failed 'two ranks give other bits than one'
+  said=$("$packed/mpirun" -np 2 "$packed/millrace" doctor 2>&1) || failed "two ranks of mpirun: $said"
+  grep -q '^rank 1 ' <<<"$said" || failed "mpirun started no second rank: $said"
+}
+
+if [[ ${2-} != hidden ]]; then
+  command -v ompi_info >/dev/null || { echo 'skipped: Open MPI is not installed'; exit 77; }
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  (cd "$work" && "$here/run.sh" --build "$(realpath --relative-to=. "$build")" --pack "pack age")
+  installed_paths >"$work/installed"
+  if unshare -m true 2>/dev/null; then
+    unshare -m "${BASH_SOURCE[0]}" "$build" hidden "$work"
+  elif unshare -rm true 2>/dev/null; then
+    unshare -rm "${BASH_SOURCE[0]}" "$build" hidden "$work"
+  else
+    echo 'this system hides nothing: the installed Open MPI is in reach'
+    packed="$work/pack age"
+    starts_ranks
+  fi
+  echo 'ranks start from a packed folder'
+  exit
+fi
+work=$3
+packed="$work/pack age"
+mapfile -t installed <"$work/installed"
+hide_open_mpi
+starts_ranks
+echo "with $(printf '%s ' "${installed[@]}")hidden"
