@@ -6,9 +6,18 @@ images in the GPU's memory, and prints one line with medians and their ratio.
 PyTorch runs with channels last and autocast in three modes (eager, torch.compile, a CUDA graph of the
 whole step); the best one counts. The line names the modes that were not measured. Exit code 77:
 PyTorch, its GPU or the network is not there.
+
+What is in a step: both train on one batch that lies in the GPU's memory and update float32 weights by
+SGD with momentum. PyTorch finds the images in the 16-bit type, so that autocast casts none; millrace
+makes them from bytes in every step, as in a training. Each step of millrace is timed alone, from its
+start until the host has its losses; before the update the host also waits to hear whether all
+gradients are finite. Steps of PyTorch are timed in groups, without a wait between them, and nobody
+reads a loss or looks for gradients that are not finite. Turns alternate, and while one side or mode
+has its turn, the others hold no more than weights and momentum in the GPU's memory.
 """
 import argparse
 import contextlib
+import gc
 import json
 import signal
 import statistics
@@ -24,19 +33,31 @@ NETWORKS = {
     "resnet20": (32, 10),
 }
 MODES = ("eager", "graph", "compiled")
+GROUP = 10  # steps between two waits for the GPU
+
+
+def modes_of(text):
+    modes = text.split(",")
+    for mode in modes:
+        if mode not in MODES:
+            raise argparse.ArgumentTypeError(f"there is no mode '{mode}', only {', '.join(MODES)}")
+    return list(dict.fromkeys(modes))
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("network", choices=NETWORKS)
     parser.add_argument("--millrace", required=True, help="the program")
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--type", choices=["bfloat16", "float16"], default="bfloat16")
-    parser.add_argument("--modes", default=",".join(MODES), help="of PyTorch")
+    parser.add_argument("--modes", type=modes_of, default=list(MODES), help="of PyTorch: eager,graph,compiled")
     parser.add_argument("--set-up", type=float, default=0, help="seconds for the set-up of a mode")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, help="the time for everything")
-    parser.add_argument("--steps", type=int, default=30, help="in a round")
+    parser.add_argument("--steps", type=int, default=30, help="in a round; those of PyTorch in tens")
+    parser.add_argument("--options", default="", help="more options of millrace bench")
     parser.add_argument("--ceilings", help="what gpu_ceilings printed, for the share of the roofline")
     return parser.parse_args()
 
@@ -102,52 +123,74 @@ class Training:
         size, classes = NETWORKS[options.network]
         network = make_network(torch, options.network, classes).cuda().to(memory_format=torch.channels_last)
         self.rule = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4, fused=True)
+        self.type = getattr(torch, options.type)
         images = torch.randn(options.batch, 3, size, size, device="cuda")
-        self.images = images.to(memory_format=torch.channels_last)
+        # Autocast takes images of its type as they are, and would cast others in every step.
+        self.images = images.to(self.type, memory_format=torch.channels_last)
         self.labels = torch.randint(classes, (options.batch,), device="cuda")
         self.network = torch.compile(network) if mode == "compiled" else network
-        self.type = getattr(torch, options.type)
-        self.step = self.plain_step
-        if mode == "graph":
-            self.capture()
+        self.mode = mode
 
-    def plain_step(self):
-        self.rule.zero_grad(set_to_none=False)
+    def learn(self):
+        """A step for which no gradients are there yet."""
         with self.torch.autocast("cuda", dtype=self.type, cache_enabled=False):
             loss = self.torch.nn.functional.cross_entropy(self.network(self.images), self.labels)
         loss.backward()
         self.rule.step()
 
-    def capture(self):
+    def step(self):
+        self.rule.zero_grad(set_to_none=True)
+        self.learn()
+
+    def captured(self):
+        """A CUDA graph of a step. Its gradients are made in the capture, in the memory of the graph, and
+        written again by every replay."""
         cuda = self.torch.cuda
         side = cuda.Stream()
         side.wait_stream(cuda.current_stream())
         with cuda.stream(side):
             for _ in range(3):
-                self.plain_step()
+                self.step()
         cuda.current_stream().wait_stream(side)
+        self.release()
         graph = cuda.CUDAGraph()
         with cuda.graph(graph):
-            self.plain_step()
-        self.step = graph.replay
+            self.learn()
+        return graph
 
     def milliseconds(self, steps):
-        cuda = self.torch.cuda
-        for _ in range(5):
-            self.step()
-        times = []
-        for _ in range(steps):
-            cuda.synchronize()
-            begin = time.perf_counter()
-            self.step()
-            cuda.synchronize()
-            times.append(1e3 * (time.perf_counter() - begin))
+        """Of a step, once for each group of steps. Leaves weights and momentum in the GPU's memory."""
+        step = self.captured().replay if self.mode == "graph" else self.step
+        times = self.timed(step, steps)
+        del step
+        self.release()
         return times
+
+    def timed(self, step, steps):
+        group = min(GROUP, steps)
+        for _ in range(5):
+            step()
+        times = []
+        for _ in range(steps // group):
+            self.torch.cuda.synchronize()
+            begin = time.perf_counter()
+            for _ in range(group):
+                step()
+            self.torch.cuda.synchronize()
+            times.append(1e3 * (time.perf_counter() - begin) / group)
+        return times
+
+    def release(self):
+        """Gives gradients, activations and scratch back to the GPU, for what runs next."""
+        self.rule.zero_grad(set_to_none=True)
+        gc.collect()
+        self.torch.cuda.empty_cache()
 
 
 def millrace_step(options):
     words = ["--batch-size", str(options.batch), "--steps", str(options.steps)]
     words += ["--precision", "16.32"] + (["--half", "fp16"] if options.type == "float16" else [])
+    words += options.options.split()
     return bench(options.millrace, options.network, words)
 
 
@@ -200,7 +243,7 @@ def main():
         skip("PyTorch sees no GPU")
     torch.backends.cudnn.benchmark = True
     trainings = {}
-    for mode in options.modes.split(","):
+    for mode in options.modes:
         begin = time.monotonic()
         try:
             with within(options.set_up):
@@ -210,6 +253,8 @@ def main():
         except Exception as error:  # a mode that this installation cannot do is left out
             print(f"PyTorch, {mode}: {(str(error) or repr(error)).splitlines()[0]}")
             trainings.pop(mode, None)
+        gc.collect()
+        torch.cuda.empty_cache()  # what a failed set-up left
     if not trainings:
         skip("no mode of PyTorch works")
     ours, theirs, rate = [], {mode: [] for mode in trainings}, 0.0
@@ -221,9 +266,9 @@ def main():
             theirs[mode] += training.milliseconds(options.steps)
     mine = statistics.median(ours)
     medians = {mode: statistics.median(times) for mode, times in theirs.items()}
-    print(f"millrace: {mine:.2f} ms ({spread(ours)})")
+    print(f"millrace {options.options}".rstrip() + f": {mine:.2f} ms ({spread(ours)}), each of {len(ours)} steps")
     for mode, times in theirs.items():
-        print(f"PyTorch {torch.__version__}, {mode}: {medians[mode]:.2f} ms ({spread(times)})")
+        print(f"PyTorch {torch.__version__}, {mode}: {medians[mode]:.2f} ms ({spread(times)}), {len(times)} groups of steps")
     share = share_of_ceiling(options.ceilings, options.type, rate) if options.ceilings else ""
     print(summary(options.batch, mine, medians, share))
 

@@ -15,11 +15,12 @@ Usage: tests/gpu/run.sh [--dry-run] [--build DIR] [--cpu DIR] [--data DIR] [--ou
   --dry-run    prints every step and its limit, runs nothing
   --build DIR  programs of the preset cuda (build/cuda)
   --cpu DIR    millrace for cores, for runs that move there and back (build/default)
-  --data DIR   CIFAR-10 as binary files; without it, images are drawn
+  --data DIR   CIFAR-10 as binary files; without it, the step cifar is skipped (the others draw images)
   --out DIR    where outputs and table.txt go (a temporary folder)
   --pack DIR   copies the programs, stripped, and what a machine with CUDA does not have (libraries,
                Open MPI) to DIR: with --build DIR it runs there without anything being built
-  STEP..       only these
+  STEP..       only these; --dry-run shows their names, and those of steps that run only when named
+Folders are relative to the current one.
 Exit code 1: a step failed or ran over its limit. 77: no NVIDIA driver here.
 TEXT
 }
@@ -35,8 +36,7 @@ while (($#)); do
   case $1 in
     --dry-run) dry=1 ;;
     --build | --cpu | --data | --out | --pack)
-      (($# >= 2)) || { echo "$1 needs a folder" >&2; exit 2; }
-      [[ -n $2 ]] || { echo "$1 needs a folder" >&2; exit 2; }
+      [[ -n ${2-} ]] || { echo "$1 needs a folder" >&2; exit 2; }
       declare "${1#--}=$(cd "$from" && realpath -m -- "$2")"
       shift
       ;;
@@ -51,11 +51,6 @@ while (($#)); do
   shift
 done
 [[ -z $pack ]] || exec tests/gpu/pack.sh "$build" "$pack"
-if [[ -z $dry ]] && ! nvidia-smi >/dev/null 2>&1; then
-  echo 'skipped: no NVIDIA driver here (--dry-run prints the steps)'
-  exit 77
-fi
-
 # A packed build brings its own mpirun. cuDNN may come from PyTorch's packages.
 mpirun=mpirun
 [[ ! -x $build/mpirun ]] || mpirun=$build/mpirun
@@ -64,30 +59,33 @@ for root in nvidia.__path__:
     print(*(os.path.join(root, n, "lib") for n in ("cudnn", "cublas", "cu13")), sep=":")' 2>/dev/null || true)
 export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}${torch_libraries:+:$torch_libraries}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-if [[ -n $dry ]]; then
-  out=${out:-OUT}
-else
-  out=${out:-$(mktemp -d)}
-  mkdir -p "$out/runs"
-  out=$(realpath "$out")
-fi
-millrace=$build/millrace
-table=$out/table.txt
-[[ -n $dry ]] || : >"$table"
+# What this pass over the steps does: it lists their names, prints them (dry), or runs them.
+pass=names
 failed=0
 limits=0
 names=()
+unnamed=() # lines for the steps that a dry run leaves out
+
+# wanted NAME: whether the step runs; one within only_if_named does not run by itself.
+wanted() {
+  if ((${#only[@]})); then [[ " ${only[*]} " == *" $1 "* ]]; else [[ -z ${by_name-} ]]; fi
+}
 
 # step NAME LIMIT COMMAND...: runs the command for at most LIMIT seconds. Its output is in $out/NAME.
 # It is skipped where a tool that it calls by name (nvidia-smi, python3) is not installed.
 step() {
-  local name=$1 limit=$2 begin=$SECONDS rc=0
+  local name=$1 limit=$2 begin=$SECONDS rc=0 line
   shift 2
   names+=("$name")
-  ((${#only[@]} == 0)) || [[ " ${only[*]} " == *" $name "* ]] || return 0
+  [[ $pass != names ]] || return 0
+  line=$(printf '%-24s %4s s  %s' "$name" "$limit" "$*")
+  if ! wanted "$name"; then
+    [[ -z ${by_name-} ]] || unnamed+=("$line")
+    return 0
+  fi
   limits=$((limits + limit))
-  if [[ -n $dry ]]; then
-    printf '%-18s %4s s  %s\n' "$name" "$limit" "$*"
+  if [[ $pass == dry ]]; then
+    printf '%s\n' "$line"
     return
   fi
   if command -v "$1" >/dev/null || [[ $1 == */* ]]; then
@@ -104,8 +102,14 @@ step() {
     *) result="failed ($rc)" ;;
   esac
   ((rc == 0 || rc == 77)) || failed=1
-  printf '%-18s %-15s %4d s  %s\n' "$name" "$result" $((SECONDS - begin)) \
-    "$(grep -v '^$' "$out/$name" | tail -n 1 | cut -c 1-110)" | tee -a "$table"
+  printf '%-24s %-15s %4d s  %s\n' "$name" "$result" $((SECONDS - begin)) \
+    "$(grep -v '^$' "$out/$name" | tail -n 1 | cut -c 1-160)" | tee -a "$table"
+}
+
+# only_if_named STEP..: a step for which the eight minutes have no room.
+only_if_named() {
+  local by_name=1
+  "$@"
 }
 
 # The functions below run in a shell of their own, under a limit.
@@ -183,6 +187,22 @@ cifar() {
     printf "top-1 %.4f, band 0.87 to 0.92\n", top1; exit !(top1 >= 0.87 && top1 <= 0.92) }' "$out/cifar.json"
 }
 
+# sanitized TOOL SECONDS PROGRAM FILTER: runs tests in a mixed order under a tool of CUDA's sanitizer, as
+# many as the time allows.
+sanitized() {
+  local tool=$1 seconds=$2 rc=0 file=$out/$1.log tests
+  shift 2
+  command -v compute-sanitizer >/dev/null || { echo 'skipped: there is no compute-sanitizer on PATH'; return 77; }
+  GTEST_SHUFFLE=1 GTEST_RANDOM_SEED=1 timeout --kill-after=2 "$seconds" compute-sanitizer --tool "$tool" \
+    --target-processes all --error-exitcode 1 "$@" >"$file" 2>&1 || rc=$?
+  cat "$file"
+  tests=$(grep -c '\[       OK' "$file") || true
+  ((rc != 0)) || { echo "$tool: all $tests tests without an error"; return; }
+  ! grep -m 1 -E '^=+ +(Error|Warning|Invalid)|\[  FAILED' "$file" || return 1
+  ((rc == 124 && tests > 0)) || return "$rc"
+  echo "$tool: $tests tests without an error; the others were not reached in $seconds s"
+}
+
 # in_shell COMMAND..: the command line for one of the functions above.
 in_shell() { printf 'set -euo pipefail; %s' "$*"; }
 # measured NAME LIMIT SCRIPT NETWORK BATCH OPTIONS..: a step with millrace's benchmark, which begins no
@@ -199,44 +219,76 @@ compared() {
   shift 2
   measured "$name" "$limit" compare "$@" --ceilings "$out/ceilings"
 }
-export -f digests_agree layouts scaled tuned moved cifar
-export millrace cpu out data
+# checked NAME LIMIT TOOL FILTER: a step with CUDA's sanitizer, with time for it to end. A test sets a
+# shorter one.
+checked() {
+  step "$1" "$2" bash -c 'set -euo pipefail; sanitized "$@"' sanitized "$3" "${MILLRACE_SANITIZER_SECONDS:-$(($2 - 4))}" "$build/ops_test" "$4"
+}
+export -f digests_agree layouts scaled tuned moved cifar sanitized
 
 small='--dataset cifar-10 --generated-data --model-size 8 --batch-size 8 --iterations 3 --seed 3 --no-validation --threads-per-device 1'
-step driver 3 nvidia-smi -q
-step doctor 5 "$millrace" doctor
-step ceilings 10 "$build/gpu_ceilings"
-step streaming 15 "$build/gpu_streaming"
-step device 7 "$build/device_test"
-step ops 40 "$build/ops_test" --gtest_filter='-*Frugal*:*Own*:ThreadCount*'
-step stages 15 "$build/stage_test"
-step two-ranks 10 env MILLRACE_TEST_RANKS=2 MILLRACE_MESSAGES=mpi "$mpirun" -np 2 "$build/numerics_test" --gtest_filter=TwoRanks.*
 all='2:Sequential 2:Grouped 2:Interleaved 2:GPipe 2:1F1B 2:Looped 2:Looped-ZB 2:ZB-H1 2:ZB-V 2:V-Min 2:V-Half 2:V-ZB 2:DualPipeV 2:auto 4:1F1B 4:ZB-H1'
-step layouts 40 bash -c "$(in_shell "layouts f32 '2:1F1B 4:ZB-H1' $small --precision 32.32; layouts b16 '$all' $small --precision 16.32")"
-step tuned 10 bash -c "$(in_shell "tuned $small --precision 16.32")"
-step scaled 10 bash -c "$(in_shell "scaled --dataset cifar-10 --generated-data --model-size 8 --batch-size 32 --iterations 60 --log-freq 10 --no-validation --threads-per-device 1")"
-step moved 15 bash -c "$(in_shell "moved $small")"
-step cifar 30 bash -c "$(in_shell cifar)"
-step sanitizer 30 compute-sanitizer --error-exitcode 1 "$build/ops_test" \
-  --gtest_filter='*Linear*/Point*:*Linear*/K3*KokkosBfloat16:Optimiser*:*Norm*:*Pool*:*Softmax*:*Depthwise*:*Drop*:*Images*'
-measured two-stages 45 stages resnet50 64
-# The compiled mode of a large network alone can take a minute; those lines say that it was left out.
-compared resnet50-256 58 resnet50 256 --set-up 30
-compared resnet50-32 50 resnet50 32 --steps 50 --set-up 30
-compared resnext101-128 32 resnext101 128 --modes eager,graph
-compared efficientnet-128 25 efficientnet-b0 128 --modes eager,graph
-compared resnet20-128 30 resnet20 128 --steps 100 --set-up 20
+steps() {
+  step driver 3 nvidia-smi -q
+  step doctor 8 "$millrace" doctor
+  step ceilings 10 "$build/gpu_ceilings"
+  step streaming 15 "$build/gpu_streaming"
+  step device 7 "$build/device_test"
+  step ops 36 "$build/ops_test" --gtest_filter='-*Frugal*:*Own*:ThreadCount*'
+  step stages 12 "$build/stage_test"
+  step two-ranks 10 env MILLRACE_TEST_RANKS=2 MILLRACE_MESSAGES=mpi "$mpirun" -np 2 "$build/numerics_test" --gtest_filter=TwoRanks.*
+  # 20 start-ups, each of which makes up to four contexts on the GPU, one after the other.
+  step layouts 66 bash -c "$(in_shell "layouts f32 '2:1F1B 4:ZB-H1' $small --precision 32.32; layouts b16 '$all' $small --precision 16.32")"
+  # cuDNN compiles some of the kernels that are measured.
+  step tuned 25 bash -c "$(in_shell "tuned $small --precision 16.32")"
+  step scaled 12 bash -c "$(in_shell "scaled --dataset cifar-10 --generated-data --model-size 8 --batch-size 32 --iterations 60 --log-freq 10 --no-validation --threads-per-device 1")"
+  step moved 15 bash -c "$(in_shell "moved $small")"
+  step cifar 28 bash -c "$(in_shell cifar)"
+  checked memcheck 26 memcheck --gtest_filter='*Linear*/Point*:*Linear*/K3*KokkosBfloat16:Optimiser*:*Norm*:*Pool*:*Softmax*:*Depthwise*:*Drop*:*Images*'
+  # Kernels of teams, whose threads share memory.
+  checked racecheck 20 racecheck --gtest_filter='*Linear*/Point*:*Norm*:*Softmax*:*Depthwise*'
+  measured two-stages 32 stages resnet50 64
+  # The compiled mode of a network can take a minute; lines without it say that it was left out.
+  compared resnet50-256 55 resnet50 256 --set-up 30
+  compared resnet50-32 24 resnet50 32 --steps 50 --modes eager,graph
+  compared resnext101-128 23 resnext101 128 --steps 20 --modes eager,graph
+  compared efficientnet-128 20 efficientnet-b0 128 --modes eager,graph
+  compared resnet20-128 22 resnet20 128 --steps 100 --set-up 12
+  # With --allow-nondeterministic, cuDNN adds the sums of a batch norm while it convolves, in float16.
+  only_if_named compared resnet50-float16 120 resnet50 256 --type float16 --set-up 60 --options=--allow-nondeterministic
+  only_if_named compared resnet50-float16-ordered 120 resnet50 256 --type float16 --set-up 60
+  only_if_named compared resnet50-32-compiled 120 resnet50 32 --steps 50 --set-up 60
+  only_if_named compared resnext101-compiled 240 resnext101 128 --set-up 150
+  only_if_named compared efficientnet-compiled 240 efficientnet-b0 128 --set-up 150
+}
 
+millrace=$build/millrace
+steps
 for name in ${only[@]+"${only[@]}"}; do
   [[ " ${names[*]} " == *" $name "* ]] && continue
   echo "there is no step $name, only ${names[*]}" >&2
   exit 2
 done
 if [[ -n $dry ]]; then
+  out=${out:-OUT}
+  pass=dry
+  steps
   printf '%d s at most\n' "$limits"
-  ((limits <= 480)) || failed=1
-else
-  printf '\n%s\n' "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader)"
-  cat "$table"
+  ((${#only[@]} > 0)) || printf 'only if named:\n%s\n' "$(printf '%s\n' "${unnamed[@]}")"
+  ((${#only[@]} > 0 || limits <= 470)) || exit 1
+  exit 0
 fi
+if ! nvidia-smi >/dev/null 2>&1; then
+  echo 'skipped: no NVIDIA driver here (--dry-run prints the steps)'
+  exit 77
+fi
+out=${out:-$(mktemp -d)}
+mkdir -p "$out/runs"
+table=$out/table.txt
+: >"$table"
+export millrace cpu out data
+pass=run
+steps
+printf '\n%s\n' "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader)"
+cat "$table"
 exit "$failed"

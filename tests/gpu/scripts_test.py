@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of compare.py and stages.py, with programs that print what the test wants, and of the options of
 run.sh."""
+import argparse
 import contextlib
 import io
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -142,6 +144,30 @@ class CompareTest(Case):
         )
         self.assertIn("(graph; eager and compiled not measured)", self.compared("--modes", "graph")[-1])
 
+    def test_unknown_modes_are_refused(self):
+        for modes, named in (("foo", "foo"), ("eager,fast", "fast"), ("", ""), ("eager,", "")):
+            err = io.StringIO()
+            with contextlib.redirect_stderr(err), self.assertRaises(SystemExit) as end:
+                self.compared("--modes", modes)
+            self.assertEqual(end.exception.code, 2)
+            self.assertIn(f"there is no mode '{named}', only eager, graph, compiled", err.getvalue())
+        self.assertEqual(compare.modes_of("graph,eager,graph"), ["graph", "eager"])
+
+    def test_more_options_reach_the_program_and_the_line(self):
+        lines = self.compared("--options=--allow-nondeterministic", "--type", "float16")
+        self.assertTrue(any(line.startswith("millrace --allow-nondeterministic: 10.00 ms") for line in lines))
+        for call in self.calls():
+            self.assertTrue(call.endswith("--precision 16.32 --half fp16 --allow-nondeterministic"), call)
+
+    def test_help_ends_with_a_sentence(self):
+        for script in (compare, stages):
+            self.assertTrue(script.__doc__.endswith(".\n"))
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out), self.assertRaises(SystemExit):
+                with mock.patch.object(sys, "argv", ["script", "--help"]):
+                    script.main()
+            self.assertIn(script.__doc__.strip(), out.getvalue())
+
     def test_slow_set_up_is_given_up(self):
         class Slow(Steps):
             def __init__(self, torch, options, mode):
@@ -169,15 +195,123 @@ class CompareTest(Case):
             self.assertIn(f"{words[1]} does not say it", lines[-2])
 
 
-class RunTest(unittest.TestCase):
+class TrainingTest(unittest.TestCase):
+    """What compare.py asks of PyTorch, by a stand-in that notes the calls."""
+
+    def training(self, mode):
+        torch = mock.MagicMock()
+        options = argparse.Namespace(network="resnet50", batch=4, type="bfloat16")
+        with mock.patch.object(compare, "make_network"):
+            training = compare.Training(torch, options, mode)
+        torch.optim.SGD.return_value.step.side_effect = lambda: torch.updated()
+        torch.optim.SGD.return_value.zero_grad.side_effect = lambda **words: torch.cleared(**words)
+        return torch, training
+
+    def calls(self, torch):
+        """The calls that matter here, by the last part of their names."""
+        names = ("synchronize", "updated", "cleared", "empty_cache", "replay", "graph")
+        short = [call[0].split(".")[-1] for call in torch.mock_calls]
+        return [name for name in short if name in names]
+
+    def test_waits_only_around_a_group_of_steps(self):
+        torch, training = self.training("eager")
+        self.assertEqual(len(training.milliseconds(30)), 3)
+        step = ["cleared", "updated"]
+        group = ["synchronize", *step * 10, "synchronize"]
+        self.assertEqual(self.calls(torch), step * 5 + group * 3 + ["cleared", "empty_cache"])
+        self.assertEqual(len(training.milliseconds(1)), 1)
+        self.assertEqual({call.kwargs["set_to_none"] for call in torch.cleared.mock_calls}, {True})
+
+    def test_graph_is_captured_without_gradients_and_given_back(self):
+        torch, training = self.training("graph")
+        replay = torch.cuda.CUDAGraph.return_value.replay
+        self.assertEqual(len(training.milliseconds(20)), 2)
+        self.assertEqual(replay.call_count, 25)
+        calls = self.calls(torch)
+        before = ["cleared", "updated"] * 3 + ["cleared", "empty_cache", "graph", "updated"]
+        self.assertEqual(calls[: len(before)], before)
+        self.assertEqual(calls.count("updated"), 4)  # replays update
+        self.assertEqual(calls[-2:], ["cleared", "empty_cache"])
+
+    def test_images_have_the_type_of_autocast(self):
+        torch, training = self.training("compiled")
+        made = torch.randn.return_value.to
+        made.assert_called_once_with(torch.bfloat16, memory_format=torch.channels_last)
+        self.assertIs(training.images, made.return_value)
+        training.milliseconds(10)
+        self.assertIs(torch.autocast.call_args.kwargs["dtype"], torch.bfloat16)
+
+
+# A driver, and a sanitizer that does what HOW says after some tests.
+DRIVER = "#!/bin/sh\necho GPU\n"
+SANITIZER = """#!/bin/sh
+echo "$PWD $*" >>"$CALLS"
+echo '[       OK ] A.A'; echo '[       OK ] A.B'
+case $HOW in
+  race) echo '========= Error: Race reported between Write access'; exit 1 ;;
+  slow) sleep 60 ;;
+  slow-race) echo '========= Error: Race reported between Write access'; sleep 60 ;;
+esac
+"""
+
+
+class RunTest(Case):
+    script = str(Path(__file__).with_name("run.sh"))
+
+    def run_step(self, *words, **variables):
+        for name, text in (("nvidia-smi", DRIVER), ("compute-sanitizer", SANITIZER)):
+            (self.folder / name).write_text(text)
+            (self.folder / name).chmod(0o755)
+        environment = {**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"}
+        environment.update(variables, CALLS=str(self.folder / "millrace.calls"))
+        return subprocess.run(
+            ["bash", self.script, "--out", "out", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, cwd=self.folder, env=environment,
+        )
+
+    def test_folders_are_those_of_the_user(self):
+        done = self.run_step("--build", "built here", "memcheck", "driver")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue((self.folder / "out" / "table.txt").is_file())
+        self.assertIn(f" {self.folder.resolve()}/built here/ops_test --gtest_filter=*Linear*/", self.calls()[0])
+        shown = self.run_step("--dry-run", "--build", "/else where", "memcheck")
+        self.assertIn(" /else where/ops_test ", shown.stdout)
+
+    def test_sanitizer_is_judged_by_what_it_reached(self):
+        for how, code, said in (
+            ("all", 0, "racecheck: all 2 tests without an error"),
+            ("slow", 0, "racecheck: 2 tests without an error; the others were not reached in 1 s"),
+            ("race", 1, "failed (1)"),
+            ("slow-race", 1, "failed (1)"),
+        ):
+            done = self.run_step("racecheck", HOW=how, MILLRACE_SANITIZER_SECONDS="1")
+            self.assertEqual(done.returncode, code, done.stdout)
+            self.assertIn(said, done.stdout)
+            self.assertIn("--tool racecheck", self.calls()[-1])
+
+    def test_unknown_steps_are_refused_before_anything_runs(self):
+        done = self.run_step("memcheck", "nothing")
+        self.assertEqual(done.returncode, 2)
+        self.assertTrue(done.stderr.startswith("there is no step nothing, only driver doctor "), done.stderr)
+        self.assertFalse((self.folder / "out").exists())
+        self.assertFalse((self.folder / "millrace.calls").exists())
+
+    def test_some_steps_run_only_when_they_are_named(self):
+        text = self.run_step("--dry-run").stdout
+        by_themselves, named = text.split(" s at most\nonly if named:\n")
+        for name in ("resnet50-float16", "resnext101-compiled", "efficientnet-compiled"):
+            self.assertNotIn(f"\n{name} ", by_themselves)
+            self.assertIn(f"{name} ", named)
+            self.assertTrue(self.run_step("--dry-run", name).stdout.startswith(f"{name} "))
+        self.assertLessEqual(int(by_themselves.splitlines()[-1]), 470)
+
     def test_wrong_options_and_steps_are_named(self):
-        script = str(Path(__file__).with_name("run.sh"))
         for words, said in (
             (["--bogus"], "there is no option --bogus\nUsage: tests/gpu/run.sh "),
             (["--out"], "--out needs a folder\n"),
             (["--dry-run", "nothing"], "there is no step nothing, only driver doctor "),
         ):
-            done = subprocess.run(["bash", script, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            done = subprocess.run(["bash", self.script, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             self.assertEqual(done.returncode, 2)
             self.assertTrue(done.stderr.startswith(said), done.stderr)
 

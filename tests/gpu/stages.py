@@ -19,7 +19,9 @@ BAR = 1.10
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("network", choices=NETWORKS)
     parser.add_argument("--millrace", required=True, help="the program")
     parser.add_argument("--batch", type=int, default=64, help="images of a micro-batch")
