@@ -4,10 +4,13 @@
 // products per second of large matrices. Prints one JSON object with these ceilings, the properties
 // of the device, and how cuDNN describes it (for devices.hpp).
 #include <cublas_v2.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -30,11 +33,24 @@ struct Free {
 };
 using Memory = std::unique_ptr<void, Free>;
 
-Memory allocate(std::size_t bytes) {
+/// `count` numbers between -1 and 1. A processor that multiplies zeros takes less power and runs
+/// faster than in a training.
+template <class T>
+Memory numbers(std::size_t count) {
+  std::vector<T> values(std::min<std::size_t>(count, 1 << 16));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = T(static_cast<float>((i * 2'654'435'761 >> 8) % 2001) * 1e-3f - 1.0f);
+  const std::size_t bytes = count * sizeof(T);
   void* memory = nullptr;
   check(cudaMalloc(&memory, bytes));
   Memory owned(memory);
-  check(cudaMemset(memory, 0, bytes));
+  std::size_t filled = values.size() * sizeof(T);
+  check(cudaMemcpy(memory, values.data(), filled, cudaMemcpyHostToDevice));
+  for (std::size_t piece = 0; filled < bytes; filled += piece) {
+    piece = std::min(filled, bytes - filled);
+    check(cudaMemcpy(static_cast<std::byte*>(memory) + filled, memory, piece,
+                     cudaMemcpyDeviceToDevice));
+  }
   return owned;
 }
 
@@ -76,18 +92,20 @@ double seconds_of(const Queue& queue) {
 
 double copied_bytes_per_second() {
   constexpr std::size_t kBytes = std::size_t{2} << 30;
-  const Memory from = allocate(kBytes);
-  const Memory to = allocate(kBytes);
+  const Memory from = numbers<float>(kBytes / sizeof(float));
+  const Memory to = numbers<float>(kBytes / sizeof(float));
   const double seconds = seconds_of(
       [&] { check(cudaMemcpyAsync(to.get(), from.get(), kBytes, cudaMemcpyDeviceToDevice)); });
   return 2.0 * static_cast<double>(kBytes) / seconds;  // read and written
 }
 
+/// Of products of matrices of T, which cuBLAS calls `type`.
+template <class T>
 double operations_per_second(cublasHandle_t library, cudaDataType_t type, int size) {
-  const std::size_t bytes = static_cast<std::size_t>(size) * static_cast<std::size_t>(size) * 4;
-  const Memory a = allocate(bytes);
-  const Memory b = allocate(bytes);
-  const Memory c = allocate(bytes);
+  const std::size_t count = static_cast<std::size_t>(size) * static_cast<std::size_t>(size);
+  const Memory a = numbers<T>(count);
+  const Memory b = numbers<T>(count);
+  const Memory c = numbers<T>(count);
   const float one = 1.0f;
   const float zero = 0.0f;
   const double seconds = seconds_of([&] {
@@ -114,9 +132,10 @@ void print() {
   fmt::print(
       " \"copy_gb_per_second\": {:.0f}, \"bfloat16_tflop_per_second\": {:.0f}, "
       "\"float16_tflop_per_second\": {:.0f}, \"float32_tflop_per_second\": {:.1f},\n",
-      1e-9 * copied_bytes_per_second(), 1e-12 * operations_per_second(library, CUDA_R_16BF, 8192),
-      1e-12 * operations_per_second(library, CUDA_R_16F, 8192),
-      1e-12 * operations_per_second(library, CUDA_R_32F, 4096));
+      1e-9 * copied_bytes_per_second(),
+      1e-12 * operations_per_second<__nv_bfloat16>(library, CUDA_R_16BF, 8192),
+      1e-12 * operations_per_second<__half>(library, CUDA_R_16F, 8192),
+      1e-12 * operations_per_second<float>(library, CUDA_R_32F, 4096));
   cublasDestroy(library);
   fmt::print(" \"cudnn\": {}}}\n",
              millrace::ops::cudnn::properties_text(millrace::ops::cudnn::properties_of_device(0)));
