@@ -17,13 +17,9 @@ namespace {
 
 /// What all ranks say, by rank; each says three lines. Collective.
 std::vector<RankFacts> facts_of_all(const World& world, DeviceQueues& device) {
-  const std::string place = device.place();
-  const std::string own = fmt::format(
-      "{}\n{}\n{}\n", nccl_version(),
-      place.empty() ? "" : fmt::format("{} of {}", place, host_name()), wants_mpi() ? "mpi" : "");
-  std::string all;
-  for (const std::string& facts : world.gather(own)) all += facts;
-  std::istringstream lines(world.broadcast(all));
+  std::istringstream lines(world.gather_everywhere(
+      fmt::format("{}\n{}\n{}\n", nccl_version(), of_this_machine(device.place()),
+                  wants_mpi() ? "mpi" : "")));
   std::vector<RankFacts> ranks(static_cast<std::size_t>(world.size()));
   for (RankFacts& rank : ranks) {
     std::string wish;

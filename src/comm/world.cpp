@@ -169,6 +169,10 @@ std::string host_name() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
+std::string of_this_machine(std::string_view device) {
+  return device.empty() ? "" : fmt::format("{} of {}", device, host_name());
+}
+
 World::World() {
   (void)wants_mpi();  // a wrong wish ends every process alike, also those that send no messages
   if (!started_by_launcher()) return;
@@ -250,6 +254,12 @@ std::vector<std::string> World::gather(const std::string& text) const {
   std::vector<std::string> texts = {text};
   for (int rank = 1; rank < size_; ++rank) texts.push_back(peers_->receive_text(rank, patience()));
   return texts;
+}
+
+std::string World::gather_everywhere(const std::string& text) const {
+  std::string all;
+  for (const std::string& one : gather(text)) all += one;
+  return broadcast(all);
 }
 
 std::vector<int> World::gather_here(const std::vector<int>& numbers) const {

@@ -42,6 +42,8 @@ namespace millrace::comm {
 /// Name and version of the MPI library, up to the first comma or line break.
 [[nodiscard]] std::string library_version();
 [[nodiscard]] std::string host_name();
+/// The name of a device of this machine among those of all machines; "" if it has none.
+[[nodiscard]] std::string of_this_machine(std::string_view device);
 
 /// Removes the files in /dev/shm that Open MPI's ranks on this machine share. Open MPI leaves them
 /// behind if a process ends without MPI_Finalize and its launcher does not clean up. Call it just
@@ -82,6 +84,9 @@ class World {
   [[nodiscard]] std::int64_t maximum(std::int64_t value) const;
   /// Collective: returns the texts of all ranks, indexed by rank, on rank 0; empty on other ranks.
   [[nodiscard]] std::vector<std::string> gather(const std::string& text) const;
+  /// Collective (all-gather): returns the concatenated texts of all ranks, in rank order, on every
+  /// rank.
+  [[nodiscard]] std::string gather_everywhere(const std::string& text) const;
   /// Collective (all-gather): returns the concatenated numbers of the ranks on this machine, in
   /// rank order.
   [[nodiscard]] std::vector<int> gather_here(const std::vector<int>& numbers) const;

@@ -67,11 +67,8 @@ std::string why_too_large(std::span<const DeviceClaim> ranks) {
 }
 
 std::string why_too_large(const DeviceClaim& own, const comm::World& world) {
-  std::string all;
-  for (const std::string& claim :
-       world.gather(fmt::format("{} {} {}\n", own.need, own.free, own.device)))
-    all += claim;
-  std::istringstream lines(world.broadcast(all));
+  std::istringstream lines(
+      world.gather_everywhere(fmt::format("{} {} {}\n", own.need, own.free, own.device)));
   std::vector<DeviceClaim> ranks(static_cast<std::size_t>(world.size()));
   for (DeviceClaim& claim : ranks) {
     lines >> claim.need >> claim.free;

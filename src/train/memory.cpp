@@ -281,12 +281,10 @@ namespace {
 void require_memory_of_device(const partition::ProcessMemory& forecast, const comm::World& world) {
   const std::optional<std::int64_t> free = device::free_memory();
   if (!free) return;
-  const std::string place = device::device_place();
-  const std::string text = why_too_large(
-      {.device = place.empty() ? "" : fmt::format("{} of {}", place, comm::host_name()),
-       .need = forecast.device_total(),
-       .free = *free},
-      world);
+  const std::string text = why_too_large({.device = comm::of_this_machine(device::device_place()),
+                                          .need = forecast.device_total(),
+                                          .free = *free},
+                                         world);
   if (text.empty()) return;
   world.fail_together();
   fail(ErrorKind::Config, "{}", text);
