@@ -4,12 +4,14 @@
 //
 // environment   lifetime of Kokkos and its number of threads; the first object of `main`
 // parallel      launches kernels at the instruction level of the processor
+// teams         launches teams of threads that share memory and wait for each other
 // tensor        the storage types that kernels support
 // arena         the single allocation of a device, used through offsets that a plan computes
 // host_buffer   host memory that the device copies its input from
 // queues        copies that run beside kernels, and points for which queues wait
 // fake_device   cores that behave like an accelerator, for tests (preset fake-device), with
-//               fake_queue, in which its work waits, and fake_queues, its copies and points
+//               fake_queue, in which its work waits, fake_queues, its copies and points, and
+//               fake_teams, the threads of its teams
 // vendor_scope  marks calls into libraries that allocate memory themselves
 //
 // Kernels take an execution-space instance and device pointers, never host pointers, and never loop

@@ -9,6 +9,7 @@
 // - Kernels wait in a queue until a fence or a copy. Whoever forgets to wait gets other bits.
 // - The queue holds copies of functors. A functor that points to the launcher's stack breaks.
 // - Work items have the shapes of an accelerator (kOnCores is false).
+// - Teams have as many threads as on an accelerator (device/fake_teams.hpp).
 //
 // Used by src/device and by libraries' backends; nothing else needs to know of it.
 #pragma once
@@ -46,6 +47,9 @@ void belong_to_device();
 /// Bytes of host memory that the queue of kernels takes, with so many calls of kernels that are
 /// kept.
 [[nodiscard]] std::int64_t queue_bytes(std::int64_t kept_calls);
+
+/// Bytes of host memory that the threads of teams take, on all host threads.
+[[nodiscard]] std::int64_t team_bytes();
 
 }  // namespace fake
 }  // namespace millrace::device

@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Launches of teams: threads that share fast memory and wait for each other. On accelerators a team
-// is a block of threads. On cores it is one thread, whose shared memory lies in its cache.
+// is a block of threads. On cores it is one thread, whose shared memory lies in its cache. On the
+// fake device it has as many threads as on accelerators (device/fake_teams.hpp).
 #pragma once
 
 #include "device/parallel.hpp"
+#if defined(MILLRACE_FAKE_DEVICE)
+#include "device/fake_teams.hpp"
+#endif
 
 namespace millrace::device {
 
+/// How many threads a team has whose accelerators have `on_accelerators`: one on cores.
+[[nodiscard]] constexpr int threads_of_team(int on_accelerators) {
+  return kOnCores ? 1 : on_accelerators;
+}
+
 #if MILLRACE_ON_HOST
+#if !defined(MILLRACE_FAKE_DEVICE)
 /// What a kernel knows of its team.
 class Team {
  public:
@@ -21,21 +31,32 @@ class Team {
  private:
   std::byte* shared_;
 };
+#endif
+
+/// A kernel that runs team after team.
+template <class Functor>
+struct OnHost {
+  Functor functor;
+  void operator()(std::int64_t i) const {
+#if defined(MILLRACE_FAKE_DEVICE)
+    const auto run = [](const void* body, const Team& team, std::int64_t at) {
+      at_level([&] { (*static_cast<const Functor*>(body))(team, at); });
+    };
+    fake::run_team({run, &functor, Functor::kThreads, Functor::kSharedBytes}, i);
+#else
+    alignas(64) std::byte shared[Functor::kSharedBytes];
+    functor(Team(shared), i);
+#endif
+  }
+};
 
 /// Runs functor(team, i) once for each i in [0, n), in any order, with Functor::kThreads threads
 /// and Functor::kSharedBytes of shared memory each.
 template <std::size_t kLabelSize, class Functor>
 void parallel_teams(const char (&label)[kLabelSize], const ExecutionSpace& space, std::int64_t n,
                     const Functor& functor) {
-  static_assert(Functor::kThreads == 1, "on cores a team is one thread");
-  struct OnCore {
-    Functor functor;
-    void operator()(std::int64_t i) const {
-      alignas(64) std::byte shared[Functor::kSharedBytes];
-      functor(Team(shared), i);
-    }
-  };
-  parallel(label, space, n, OnCore{functor});
+  static_assert(!kOnCores || Functor::kThreads == 1, "on cores a team is one thread");
+  parallel(label, space, n, OnHost<Functor>{functor});
 }
 #else
 class Team {

@@ -109,7 +109,7 @@ struct BackwardTaps {
 
 template <class T, int K, class Taps>
 struct DepthwisePixels {
-  static constexpr int kThreads = MILLRACE_ON_HOST == 1 ? 1 : 128;
+  static constexpr int kThreads = device::threads_of_team(128);
   static constexpr std::size_t kSharedBytes = K * K * kChannelBlock * sizeof(float);
 
   Runs runs;

@@ -97,12 +97,10 @@ struct NormSets {
 /// and finish.join_instances(team, groups) joins the groups.
 template <class Body, class Join, class Finish>
 struct NormTeams {
-  static constexpr int kThreads = MILLRACE_ON_HOST == 1 ? 1 : 256;
+  static constexpr int kThreads = device::threads_of_team(256);
   static constexpr std::int64_t kLanesOfTeam = NormTeamShape::kStrips * kLanes;
   static constexpr std::size_t kValues = 2 * NormTeamShape::kChunks * kLanesOfTeam;
   static constexpr std::size_t kSharedBytes = (kValues + 4) * sizeof(float);
-  /// Lanes that a thread joins at once: vectors on host cores.
-  static constexpr int kJoined = MILLRACE_ON_HOST == 1 ? kLanes : 1;
 
   NormTeamShape s;
   Body body;
@@ -184,17 +182,10 @@ struct NormTeams {
     const std::int64_t width = s.tiling.width;
     const std::int64_t first = at.column * kLanesOfTeam;
     const std::int64_t lanes = smaller(kLanesOfTeam, width - first);
-    for (std::int64_t lane = std::int64_t{team.rank()} * kJoined; lane < lanes;
-         lane += std::int64_t{team.size()} * kJoined) {
+    for (std::int64_t lane = team.rank(); lane < lanes; lane += team.size()) {
       LaneParts own = parts;
       own.values += lane;
-      float* const to = out + first + lane;
-      if (kJoined > 1 && lane + kJoined <= lanes) {
-        Join::template join<kJoined>(own, to, width);
-        continue;
-      }
-      for (int j = 0; j < kJoined && lane + j < lanes; ++j, ++own.values)
-        Join::template join<1>(own, to + j, width);
+      Join::template join<1>(own, out + first + lane, width);
     }
   }
 

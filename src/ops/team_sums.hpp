@@ -11,7 +11,7 @@
 namespace millrace::ops {
 
 inline constexpr int kTeamLanes = 128;
-inline constexpr int kTeamThreads = MILLRACE_ON_HOST == 1 ? 1 : kTeamLanes;
+inline constexpr int kTeamThreads = device::threads_of_team(kTeamLanes);
 
 /// Joins kTeamLanes values in shared memory with Join::join(a, b); the result is lanes[0]. Waits
 /// for the team before and after.

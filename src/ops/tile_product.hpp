@@ -11,8 +11,8 @@
 //   kRows    [ ]  [        ]
 //   x kDepth
 //
-// On cores one thread computes the whole tile, row by row, with vectors along the columns. Each sum
-// adds its products in ascending order of k, whatever the device.
+// On cores one thread computes the whole tile, row by row, with vectors along the columns, and
+// copies with other code. Each sum adds its products in ascending order of k, whatever the device.
 //
 // An operand gives keys for its two indices and the place for a pair of keys, so that divisions are
 // done once for a row or column and not for each element. Along one of its indices, the dense one,
@@ -29,9 +29,9 @@ namespace millrace::ops {
 /// Sizes of a tile. On cores it is `kTaller` times as tall, so that copies of B are used longer.
 template <int kRowsOfTile, int kColumnsOfTile, int kTaller = 1>
 struct TileSizes {
-  static constexpr int kRows = kRowsOfTile * (MILLRACE_ON_HOST == 1 ? kTaller : 1);
+  static constexpr int kRows = kRowsOfTile * (device::kOnCores ? kTaller : 1);
   static constexpr int kColumns = kColumnsOfTile;
-  static constexpr bool kOneThread = MILLRACE_ON_HOST == 1;
+  static constexpr bool kOneThread = device::kOnCores;
   static constexpr int kDepth = kOneThread ? 64 : 16;
   static constexpr int kThreadRows = kOneThread || kRows < 8 ? kRows : 8;
   static constexpr int kThreadColumns = kOneThread || kColumns < 8 ? kColumns : 8;
@@ -231,9 +231,8 @@ struct TileProduct {
     float sums[Sizes::kThreadRows][Sizes::kThreadColumns] = {};
     for (std::int64_t k = t.first; k < t.last; k += kDepth) {
       const auto depth = static_cast<int>(smaller(kDepth, t.last - k));
-      copy_slices(team, shared, t, k, depth);
+      copy_slices(team, shared, t, k, depth);  // waits before it writes what multiply() reads
       multiply(sums, shared, row, column, depth);
-      team.wait();
     }
     for (int m = 0; m < Sizes::kThreadRows; ++m) {
       if (t.row + row + m >= shape.rows) return;

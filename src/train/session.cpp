@@ -244,7 +244,7 @@ std::int64_t Session::queue_bytes() const {
   if constexpr (device::kFakeDevice) {
     std::int64_t kept = training_ ? training_->kept_calls() : 0;
     for (const Group& group : groups_) kept += group.executor->kept_calls();
-    return device::fake::queue_bytes(kept);
+    return device::fake::queue_bytes(kept) + device::fake::team_bytes();
   } else {
     return 0;
   }

@@ -12,26 +12,28 @@
 namespace millrace::ops {
 namespace {
 
-/// Teams share counters in neighborhoods of `shared` teams, and the last of each adds up their
-/// numbers, which follow from the launch.
-struct SumOfNeighborhood {
+/// `shared` teams share each counter, and the last of them adds up their numbers, which follow from
+/// the launch. Teams with one counter are far apart, so that several run at a time. Other threads
+/// write and read than the one that counts.
+struct SumOfCounter {
   static constexpr int kThreads = kTeamThreads;
   static constexpr std::size_t kSharedBytes = sizeof(std::uint32_t);
   std::uint32_t* counters;
   std::int64_t* numbers;
   std::int64_t* totals;
+  std::int64_t num_counters;
   std::int64_t shared;
   std::int64_t launch;
 
   KOKKOS_FUNCTION void operator()(const device::Team& team, std::int64_t i) const {
-    const std::int64_t neighborhood = i / shared;
-    if (team.rank() == 0) numbers[i] = launch * (i % shared + 1);
-    if (!is_last(team, counters + neighborhood, static_cast<std::uint32_t>(shared),
+    const std::int64_t own = i % num_counters;
+    if (team.rank() == team.size() - 1) numbers[i] = launch * (i / num_counters + 1);
+    if (!is_last(team, counters + own, static_cast<std::uint32_t>(shared),
                  reinterpret_cast<std::uint32_t*>(team.shared())))
       return;
-    if (team.rank() != team.size() - 1) return;  // another thread than the one that counts
-    for (std::int64_t k = 0; k < shared; ++k)
-      totals[neighborhood] += numbers[neighborhood * shared + k];
+    if (team.rank() != team.size() / 2) return;
+    for (std::int64_t k = own; k < shared * num_counters; k += num_counters)
+      totals[own] += numbers[k];
   }
 };
 
@@ -47,7 +49,7 @@ TEST(LastOne, OfEachCounterSeesWhatTheOthersWrote) {
     for (std::int64_t launch = 1; launch <= kLaunches; ++launch)
       device::parallel_teams(
           "last one", space, kCounters * shared,
-          SumOfNeighborhood{counters.data(), numbers.data(), totals.data(), shared, launch});
+          SumOfCounter{counters.data(), numbers.data(), totals.data(), kCounters, shared, launch});
     device::fence(space);
     const std::int64_t launches = kLaunches * (kLaunches + 1) / 2;
     const auto expected = static_cast<double>(launches * (shared * (shared + 1) / 2));

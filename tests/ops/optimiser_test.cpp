@@ -324,6 +324,31 @@ TEST(Optimiser, LarsTakesARatioOfOneWhereANormIsZero) {
   EXPECT_EQ(lars_step({0.0, 0.0}, {0.0, 0.0}, adapts, 0.5f), 0.0);
 }
 
+// Teams add the sums of the spans in several steps.
+TEST(Optimiser, LarsTakesTheNormsOfAllSpansOfATensor) {
+  constexpr std::int64_t kOfTensor = 100;
+  constexpr std::int64_t kTensors = 5;
+  Spans spans;
+  Values weights;
+  for (std::int64_t i = 0; i < kOfTensor * kTensors; ++i) {
+    spans.push_back({.offset = i,
+                     .elements = 1,
+                     .adapts = true,
+                     .tensor = static_cast<std::int32_t>(i / kOfTensor),
+                     .first = i % kOfTensor * kSpanElements});
+    weights.push_back(static_cast<double>(i % kOfTensor * (i / kOfTensor + 1) + 1));
+  }
+  const Values gradients(weights.size(), 1.0);
+  const Update update{.rate = 1.0f, .trust = 0.5f};
+  Updater updater(spans, {weights, Values(weights.size()), Values(weights.size(), 1.0)});
+  updater.step(UpdateRule::Lars, update, gradients);
+  Values ratios;
+  for (std::size_t t = 0; t < kTensors; ++t)
+    ratios.push_back(ratio_reference(update, spans, spans[t * kOfTensor], weights, gradients));
+  EXPECT_TRUE(
+      close(updater.ratios.values(), ratios, [&](std::size_t t) { return 1e-6 * ratios[t]; }));
+}
+
 // ---- 16 bits ------------------------------------------------------------------------------------
 
 RandomStream stream_of(const char* name) { return {7, RandomPurpose::Rounding, hash_name(name)}; }

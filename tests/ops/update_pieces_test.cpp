@@ -62,28 +62,44 @@ TEST(UpdatePieces, NeighborsHaveNeighboringElements) {
 }
 
 struct Of {
-  const std::vector<float>* values;
-  float operator()(std::int64_t k) const { return (*values)[static_cast<std::size_t>(k)]; }
+  const float* values;
+  KOKKOS_INLINE_FUNCTION float operator()(std::int64_t k) const { return values[k]; }
 };
 
-#if MILLRACE_ON_HOST  // where a team is one thread that a test can play
+/// The sum that the last thread of a team sees, to which each thread contributes.
+struct SumOfTeam {
+  static constexpr int kThreads = kTeamThreads;
+  static constexpr std::size_t kSharedBytes = kTeamLanes * sizeof(Accumulator);
+  Accumulator* out;
+  std::int64_t n;
+  const float* values;
+  KOKKOS_FUNCTION void operator()(const device::Team& team, std::int64_t i) const {
+    auto* const lanes = reinterpret_cast<Accumulator*>(team.shared());
+    const Accumulator sum = team_sum_of_squares(team, lanes, n, Of{values});
+    if (team.rank() == team.size() - 1) out[i] = sum;
+  }
+};
+
 // The order of summation, written out.
 TEST(TeamSums, AreATreeOverLanes) {
+  const device::ExecutionSpace space;
   for (const std::int64_t n : {1, 127, 128, 129, 4096}) {
-    std::vector<float> values;
-    for (const double x : random_values(n, 1)) values.push_back(static_cast<float>(x));
+    const Values values = random_as<float>(n, 1);
     std::vector<Accumulator> expected(kTeamLanes);
-    for (std::size_t k = 0; k < values.size(); ++k)
-      expected[k % kTeamLanes] +=
-          static_cast<Accumulator>(values[k]) * static_cast<Accumulator>(values[k]);
+    for (std::size_t k = 0; k < values.size(); ++k) {
+      const auto value = static_cast<Accumulator>(static_cast<float>(values[k]));
+      expected[k % kTeamLanes] += value * value;
+    }
     for (std::size_t half = kTeamLanes / 2; half > 0; half /= 2)
       for (std::size_t lane = 0; lane < half; ++lane) expected[lane] += expected[lane + half];
-    std::vector<Accumulator> lanes(kTeamLanes);
-    const device::Team team(reinterpret_cast<std::byte*>(lanes.data()));
-    EXPECT_TRUE(team_sum_of_squares(team, lanes.data(), n, Of{&values}) == expected[0]) << n;
+    constexpr std::int64_t kTeams = 5;
+    DeviceValues<float> input(values);
+    DeviceValues<Accumulator> sums(kTeams);
+    device::parallel_teams("sum", space, kTeams, SumOfTeam{sums.data(), n, input.data()});
+    device::fence(space);
+    EXPECT_EQ(sums.values(), Values(kTeams, static_cast<double>(expected[0]))) << n;
   }
 }
-#endif
 
 }  // namespace
 }  // namespace millrace::ops
