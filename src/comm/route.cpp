@@ -17,9 +17,8 @@ namespace {
 
 /// What all ranks say, by rank; each says three lines. Collective.
 std::vector<RankFacts> facts_of_all(const World& world, DeviceQueues& device) {
-  std::istringstream lines(world.gather_everywhere(
-      fmt::format("{}\n{}\n{}\n", nccl_version(), of_this_machine(device.place()),
-                  wants_mpi() ? "mpi" : "")));
+  std::istringstream lines(world.gather_everywhere(fmt::format(
+      "{}\n{}\n{}\n", nccl_version(), of_this_machine(device.place()), wants_mpi() ? "mpi" : "")));
   std::vector<RankFacts> ranks(static_cast<std::size_t>(world.size()));
   for (RankFacts& rank : ranks) {
     std::string wish;
