@@ -13,9 +13,12 @@ if (($# < 2)) || [[ ! -r $1 ]]; then
 fi
 hosts=$1
 shift
-# Ranks pin themselves to cores. Variables that options come from are handed on.
+# Ranks pin themselves to cores. Variables that options come from are handed on, and NCCL's settings,
+# which have to be equal on all ranks; NCCL_HOSTID is the name of one machine.
 forward=()
-for name in DATA_DIR MILLRACE_RUN_DIR MILLRACE_MAX_ISA MILLRACE_MESSAGES; do
+mapfile -t settings < <(compgen -e NCCL_)
+for name in DATA_DIR MILLRACE_RUN_DIR MILLRACE_MAX_ISA MILLRACE_MESSAGES "${settings[@]}"; do
+  [[ $name != NCCL_HOSTID ]] || continue
   [[ -z ${!name-} ]] || forward+=(-x "$name")
 done
 # shellcheck disable=SC2086 # several words

@@ -30,6 +30,15 @@ echo 'localhost slots=2' >hosts
   failed "mpirun.sh"
 grep -q '^Rank 1: ' mpirun.log || failed "not two ranks"
 refused Usage "$launch/mpirun.sh" missing train
+mkdir bin
+printf '#!/bin/sh\necho "$@"\n' >bin/mpirun # says what the other machines would get
+chmod +x bin/mpirun
+handed=$(env PATH="$work/bin:$PATH" DATA_DIR=/data NCCL_DEBUG=INFO NCCL_HOSTID=here NCCL_ALGO=Ring \
+  "$launch/mpirun.sh" hosts train)
+for name in DATA_DIR NCCL_DEBUG NCCL_ALGO; do
+  [[ $handed == *"-x $name "* ]] || failed "mpirun.sh does not hand on $name"
+done
+[[ $handed != *NCCL_HOSTID* ]] || failed "mpirun.sh hands on the name of this machine"
 
 echo "== TF_CONFIG"
 "$launch/tf-config.sh" other "$(hostname)" -- train "${tiny[@]}" --distributed --replicas 1 \
