@@ -62,6 +62,14 @@ struct Windows {
     if (h < 0 || w < 0 || h >= image.h || w >= image.w) return nullptr;
     return data + p.image + (h * image.w + w) * image.c + t.channel;
   }
+  /// Elements from at(p, t) on that lie next to each other: channels of the group, and those of the
+  /// next taps of the row where all of them lie within the image.
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t run(const Position& p, const Tap& t) const {
+    const std::int32_t w = p.w + t.w;
+    const bool whole_pixels = per_group == image.c && tap_w == 1;
+    if (!whole_pixels || w < 0 || p.w + kernel_w > image.w) return t.left;
+    return t.left + (kernel_w - 1 - t.w) * per_group;
+  }
 };
 
 /// Windows as the left operand: a row is a window.
@@ -80,8 +88,8 @@ struct WindowRows {
   [[nodiscard]] KOKKOS_INLINE_FUNCTION const T* pointer(const Position& p, const Tap& t) const {
     return windows.at(p, t);
   }
-  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t run(const Position&, const Tap& t) const {
-    return t.left;
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t run(const Position& p, const Tap& t) const {
+    return windows.run(p, t);
   }
 };
 
@@ -101,8 +109,8 @@ struct TapColumns {
   [[nodiscard]] KOKKOS_INLINE_FUNCTION const T* pointer(const Tap& t, const Position& p) const {
     return windows.at(p, t);
   }
-  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t run(const Tap& t, const Position&) const {
-    return t.left;
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t run(const Tap& t, const Position& p) const {
+    return windows.run(p, t);
   }
 };
 

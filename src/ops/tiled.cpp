@@ -30,8 +30,9 @@ constexpr std::int64_t kEnoughTeams = device::kOnCores ? 32 : 512;
 constexpr int kWide = 64;
 constexpr int kNarrow = 16;
 constexpr int kMiddle = 32;
-/// Tiles of activations are as much taller on cores.
+/// Tiles of activations are as much taller on cores, and narrower, so that 32 channels fill one.
 constexpr int kTaller = 2;
+constexpr int kColumns = device::kOnCores ? kMiddle : kWide;
 
 /// Parts of the sum over pixels: enough teams, but each with some slices of its own.
 std::int64_t parts_of(const ConvShape& s) {
@@ -142,7 +143,7 @@ class TiledConvolution final : public LinearOp {
     if (shape.columns <= kNarrow)
       run<TileSizes<kWide, kNarrow, kTaller>>(label, space, shape, a, b, store);
     else
-      run<TileSizes<kWide, kWide, kTaller>>(label, space, shape, a, b, store);
+      run<TileSizes<kWide, kColumns, kTaller>>(label, space, shape, a, b, store);
   }
 
   static std::int32_t small(std::int64_t n) { return static_cast<std::int32_t>(n); }
