@@ -404,6 +404,8 @@ TEST(DeviceMemoryTest, IsKeptByAutomaticCuts) {
 TEST(DeviceMemoryTest, AutomaticSchedulesAreNeverWorseThanNamedOnes) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory counts";
   constexpr std::int64_t kVaries = 2'500'000;  // of a process from start to start
+  // What the fake device takes beside: its queue, its threads and staged messages.
+  constexpr std::int64_t kBeside = kStaged ? 6'700'000 : 0;
   const Words pipeline = kCifar +
                          "--model-size 20 --batch-size 16 --precision 32.32 --no-logs "
                          "--no-validation --shards 2 --pipeline-depth 8 --pipeline-splits auto";
@@ -417,7 +419,8 @@ TEST(DeviceMemoryTest, AutomaticSchedulesAreNeverWorseThanNamedOnes) {
     return json::parse(plan.output).at("seconds").get<double>();
   };
   int compared = 0;
-  for (const std::int64_t limit : {72'000'000, 77'000'000, 82'000'000}) {
+  for (const std::int64_t without : {72'000'000, 77'000'000, 82'000'000}) {
+    const std::int64_t limit = without + kBeside;
     const ProcessResult automatic = plan_within(limit, "auto");
     ASSERT_EQ(automatic.code, 0) << automatic.output;
     for (const char* name : {"Sequential", "1F1B", "ZB-H1"}) {
