@@ -20,6 +20,26 @@ void check(cudaError_t code, const char* call) {
        cudaGetErrorString(code));
 }
 
+/// A stream, which its destructor waits for.
+class Stream {
+ public:
+  /// The smaller the number, the earlier it is served; streams of kernels have 0.
+  explicit Stream(int priority) {
+    check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority),
+          "cudaStreamCreateWithPriority");
+  }
+  ~Stream() {
+    (void)cudaStreamSynchronize(stream_);
+    (void)cudaStreamDestroy(stream_);
+  }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  [[nodiscard]] cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
 }  // namespace
 
 std::optional<std::int64_t> free_memory() {
@@ -48,6 +68,10 @@ class Event::State {
   void mark(cudaStream_t stream) {
     check(cudaEventRecord(event, stream), "cudaEventRecord");
     marked = true;
+  }
+
+  void hold(cudaStream_t stream) const {
+    if (marked) check(cudaStreamWaitEvent(stream, event, 0), "cudaStreamWaitEvent");
   }
 
   cudaEvent_t event = nullptr;
@@ -81,8 +105,7 @@ std::int64_t Event::nanoseconds_until(const Event& later) const {
 }
 
 void wait_for(const ExecutionSpace& space, const Event& event) {
-  if (!event.state().marked) return;
-  check(cudaStreamWaitEvent(space.cuda_stream(), event.state().event, 0), "cudaStreamWaitEvent");
+  event.state().hold(space.cuda_stream());
 }
 
 void queue_copy(const ExecutionSpace& space, Direction direction, std::byte* to,
@@ -96,66 +119,46 @@ void queue_copy(const ExecutionSpace& space, Direction direction, std::byte* to,
 
 class CopyQueue::State {
  public:
-  State() {
-    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-  }
-  ~State() {
-    (void)cudaStreamSynchronize(stream);
-    (void)cudaStreamDestroy(stream);
-  }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-
   void copy(std::byte* to, const std::byte* from, std::int64_t bytes, cudaMemcpyKind kind) const {
-    check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, stream),
+    check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, stream.get()),
           "cudaMemcpyAsync");
   }
 
-  cudaStream_t stream = nullptr;
+  Stream stream{0};
 };
 
 CopyQueue::CopyQueue() : state_(std::make_unique<State>()) {}
 CopyQueue::~CopyQueue() = default;
-void CopyQueue::wait_for(const Event& event) {
-  if (!event.state().marked) return;
-  check(cudaStreamWaitEvent(state_->stream, event.state().event, 0), "cudaStreamWaitEvent");
-}
+void CopyQueue::wait_for(const Event& event) { event.state().hold(state_->stream.get()); }
 void CopyQueue::to_device(std::byte* device, const std::byte* host, std::int64_t bytes) {
   state_->copy(device, host, bytes, cudaMemcpyHostToDevice);
 }
 void CopyQueue::to_host(std::byte* host, const std::byte* device, std::int64_t bytes) {
   state_->copy(host, device, bytes, cudaMemcpyDeviceToHost);
 }
-void CopyQueue::mark(Event& event) { event.state().mark(state_->stream); }
-void CopyQueue::wait() { check(cudaStreamSynchronize(state_->stream), "cudaStreamSynchronize"); }
+void CopyQueue::mark(Event& event) { event.state().mark(state_->stream.get()); }
+void CopyQueue::wait() {
+  check(cudaStreamSynchronize(state_->stream.get()), "cudaStreamSynchronize");
+}
 
 class LibraryQueue::State {
  public:
-  State() {
+  Stream stream{highest_priority()};
+
+ private:
+  static int highest_priority() {
     int lowest = 0;
     int highest = 0;
     check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
-    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, highest),
-          "cudaStreamCreateWithPriority");
+    return highest;
   }
-  ~State() {
-    (void)cudaStreamSynchronize(stream);
-    (void)cudaStreamDestroy(stream);
-  }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-
-  cudaStream_t stream = nullptr;
 };
 
 LibraryQueue::LibraryQueue() : state_(std::make_unique<State>()) {}
 LibraryQueue::~LibraryQueue() = default;
-void LibraryQueue::wait_for(const Event& event) {
-  if (!event.state().marked) return;
-  check(cudaStreamWaitEvent(state_->stream, event.state().event, 0), "cudaStreamWaitEvent");
-}
-void LibraryQueue::mark(Event& event) { event.state().mark(state_->stream); }
-void* LibraryQueue::handle() const { return state_->stream; }
+void LibraryQueue::wait_for(const Event& event) { event.state().hold(state_->stream.get()); }
+void LibraryQueue::mark(Event& event) { event.state().mark(state_->stream.get()); }
+void* LibraryQueue::handle() const { return state_->stream.get(); }
 
 std::string device_place() {
   int device = 0;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/cudnn/stopwatch.hpp"
 
-#include <cuda_runtime.h>
-
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -11,32 +9,10 @@
 #include "core/error.hpp"
 #include "device/arena.hpp"
 #include "device/compat.hpp"
+#include "device/queues.hpp"
 
 namespace millrace::ops::cudnn {
 namespace {
-
-void require(cudaError_t status) {
-  if (status != cudaSuccess)
-    fail(ErrorKind::Internal, "CUDA cannot measure a kernel: {}", cudaGetErrorString(status));
-}
-
-class Event {
- public:
-  Event() { require(cudaEventCreate(&event_)); }
-  ~Event() { cudaEventDestroy(event_); }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-  void record(cudaStream_t stream) const { require(cudaEventRecord(event_, stream)); }
-  [[nodiscard]] double microseconds_since(const Event& begin) const {
-    float milliseconds = 0;
-    require(cudaEventSynchronize(event_));
-    require(cudaEventElapsedTime(&milliseconds, begin.event_, event_));
-    return 1e3 * static_cast<double>(milliseconds);
-  }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
 
 /// The arrays of a pass, one after the other in one allocation. A processor that multiplies zeros
 /// takes less power and runs faster than in a training, so they hold numbers.
@@ -95,19 +71,20 @@ std::optional<double> measure_plan(const Context& context, const PassShape& pass
   const std::array<std::int64_t, 4> numbers = {kInput, kKernel, kOutput, kBias};
   const std::array<void*, 4> tensors = operands.addresses();
   const std::size_t count = pass.shape.bias && pass.pass == Pass::Forward ? 4 : 3;
-  const std::array<Event, kRuns + 1> events;
+  std::array<device::Event, kRuns + 1> events;
   try {
     for (int run = -kWarmUp; run < kRuns; ++run) {
-      if (run >= 0) events.at(static_cast<std::size_t>(run)).record(space.cuda_stream());
+      if (run >= 0) events.at(static_cast<std::size_t>(run)).mark(space);
       context.run(space, plan, std::span(numbers).first(count), std::span(tensors).first(count),
                   operands.scratch());
     }
-    events.back().record(space.cuda_stream());
-    std::array<double, kRuns> times = {};
+    events.back().mark(space);
+    events.back().wait();
+    std::array<std::int64_t, kRuns> times = {};
     for (std::size_t run = 0; run < times.size(); ++run)
-      times[run] = events[run + 1].microseconds_since(events[run]);
+      times[run] = events[run].nanoseconds_until(events[run + 1]);
     std::ranges::nth_element(times, times.begin() + kRuns / 2);
-    return times[kRuns / 2];
+    return 1e-3 * static_cast<double>(times[kRuns / 2]);
   } catch (const Error&) {
     return std::nullopt;  // another candidate may run
   }

@@ -5,9 +5,8 @@
 
 namespace millrace::ops::cudnn {
 
-/// The median time of a plan of this pass on the device, over runs that follow each other, between
-/// events of the stream. None, if the plan does not run, as where its code
-/// does not load.
+/// The median time of a plan of this pass on the device, in microseconds, over runs that follow
+/// each other. None, if the plan does not run, as where its code does not load.
 [[nodiscard]] std::optional<double> measure_plan(const Context& context, const PassShape& pass,
                                                  const Plan& plan);
 
