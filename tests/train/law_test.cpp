@@ -18,6 +18,7 @@
 #include <set>
 #include <tuple>
 
+#include "device/arena.hpp"
 #include "io/checkpoint.hpp"
 #include "pipeline/segments.hpp"
 #include "tests/support/covering.hpp"
@@ -528,7 +529,10 @@ TEST(LawTest, AReplicaWithOtherWeightsIsFound) {
   for (const pipeline::LocalStage& unit : session.units()) {
     if (unit.replica != 1 || unit.stage != 1) continue;
     const std::span<const std::byte> trained = unit.state->parameters().trained();
-    const_cast<std::byte&>(trained.back()) ^= std::byte{1};
+    std::byte last = {};
+    device::copy_to_host(&last, &trained.back(), 1);
+    last ^= std::byte{1};
+    device::copy_to_device(const_cast<std::byte*>(&trained.back()), &last, 1);
   }
   expect_error(ErrorKind::Peer, {"stage 1: replica 1"}, [&] { session.compare_replicas(); });
 }
