@@ -265,8 +265,7 @@ std::string dialect_help(std::vector<std::string> words) {
     text +=
         "\nDashes and underscores are interchangeable in these names. To switch a flag off, put no "
         "before its\nname or =false after it. Options of millrace are accepted too, written in "
-        "full: "
-        "millrace train --help.\n";
+        "full: millrace train --help.\n";
   return text;
 }
 

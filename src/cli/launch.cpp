@@ -150,8 +150,7 @@ int meaning_of(const LauncherEnd& end, const std::string& launcher,
   if (code == kNotFound)
     fail(ErrorKind::Io,
          "cannot run {}: install MPI, name its mpiexec in MILLRACE_MPIEXEC, start millrace with "
-         "your "
-         "own launcher, or use --ranks 1",
+         "your own launcher, or use --ranks 1",
          launcher);
   if (code != 0 && end.interrupted) return interrupted;
   if (code == interrupted) return code;

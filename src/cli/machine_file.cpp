@@ -23,8 +23,7 @@ using partition::Machine;
 
 constexpr std::string_view kExpected =
     "a machine file has a section such as [float32] with flops-per-second and bytes-per-second, "
-    "and "
-    "[link]; millrace bench --machine-file FILE writes one";
+    "and [link]; millrace bench --machine-file FILE writes one";
 // Beyond every machine: an error in the exponent.
 constexpr double kMostRate = 1e24;
 constexpr double kMostSeconds = 3600.0;

@@ -85,8 +85,7 @@ void add_measuring(OptionTable& table) {
   row("gc-profile", choice("NO_PROFILE|DEVICE_PROFILE|IPU_PROFILE|TILE_PROFILE"), "IPU",
       "write a trace to trace.json in the run directory: DEVICE_PROFILE of weight updates as a "
       "whole, IPU_PROFILE of every action of each device, TILE_PROFILE also of every kernel; of "
-      "the "
-      "first weight update unless --profile-steps is given",
+      "the first weight update unless --profile-steps is given",
       default_text("NO_PROFILE; IPU_PROFILE if given without a value"), bare("IPU_PROFILE"),
       commands(kContinues | kPlan));
   row("profile-steps", text("A,B"), "Habana", "first and last weight update to trace",
@@ -136,8 +135,7 @@ void add_benchmark(OptionTable& table) {
       "measure forward passes with running statistics, on validation images", default_text(""));
   row("batch-sizes", kind(ValueType::Integer, "N,..", at_least(1)), "NVIDIA",
       "measure several batch sizes, each in a run of its own, and print tables. --precision takes "
-      "a "
-      "list, too, and so does --ranks: then there are as many replicas as ranks, or one for each "
+      "a list, too, and so does --ranks: then there are as many replicas as ranks, or one for each "
       "--shards of them",
       default_text(""), unit("images"), lists(kBench));
   row("steps", integer(at_least(1)), "millrace", "weight updates or forward passes to measure",

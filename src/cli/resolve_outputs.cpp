@@ -62,8 +62,7 @@ void resolve_checkpoint_every(Reader& read, train::TrainConfig& config) {
       (steps && !whole))
     fail(ErrorKind::Usage,
          "{}: '{}' is not a number of updates, epochs or minutes above 0 and up to {:.0e}; "
-         "examples: "
-         "500, 500updates, 0.5epochs, 10minutes",
+         "examples: 500, 500updates, 0.5epochs, 10minutes",
          where, text, kMost);
   if (minutes) {
     config.checkpoint_minutes = *number;

@@ -8,9 +8,8 @@
 // - Messages whose order the schedule fixes (activations and gradients) share one link for each
 //   pair of sender and receiver. The sender starts them in that order. The receiver posts them
 //   early and in another order, so it issues each when all before it are issued.
-// - All others (sums over replicas, batch statistics) depend on progress. Each tag has a link of
-// its
-//   own: messages with one tag are started in the same order at both ends.
+// - All others (sums over replicas, batch statistics) depend on progress. There is a link for each
+//   tag: messages with one tag are started in the same order at both ends.
 //
 // A link's queue waits for the kernels that were queued before the start, and kernels wait for the
 // queue where the host would wait: see wait(). The host asks only in done().

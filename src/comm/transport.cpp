@@ -61,8 +61,7 @@ class RoutingTransport final : public Transport {
     if (tag <= world_->highest_tag()) return;
     fail(ErrorKind::Config,
          "this layout needs message tag {}, but the highest tag of this MPI library is {}: use "
-         "fewer "
-         "stages or replicas",
+         "fewer stages or replicas",
          tag, world_->highest_tag());
   }
 

@@ -305,8 +305,7 @@ void require_memory(const partition::ProcessMemory& forecast, const TrainConfig&
       static_cast<std::int64_t>(0.9 * available / needed * static_cast<double>(config.batch_size));
   fail(ErrorKind::Config,
        "the training needs {} of memory but only {} are free: {}--recompute segments, more "
-       "--shards or "
-       "--precision 16.32 need less",
+       "--shards or --precision 16.32 need less",
        human_bytes(static_cast<std::int64_t>(needed)),
        human_bytes(static_cast<std::int64_t>(available)),
        batch > 0 && batch < config.batch_size ? fmt::format("--batch-size {} fits; ", batch) : "");
