@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "cli/commands.hpp"
 #include "cli/launch.hpp"
@@ -10,6 +11,7 @@
 #include "comm/world.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
+#include "device/free_memory.hpp"
 #include "millrace_version.hpp"
 #include "ops/backend.hpp"
 #include "pipeline/device_memory.hpp"
@@ -28,12 +30,18 @@ int doctor(const Invocation& invocation, const comm::World& world) {
   const bool on_cores = device::computes_on_cores() && !device::kFakeDevice;
   const std::vector<std::string> routes =
       comm::describe_routes(world, pipeline::device_memory(), on_cores);
+  const std::optional<std::int64_t> of_gpu = device::free_memory();
   const std::vector<std::string> map = world.gather(fmt::format(
-      "{}, local rank {} of {}, {} threads on cores {}", comm::host_name(), world.local_rank(),
-      world.local_size(), threads, join(device::core_numbers(), " ")));
+      "{}, local rank {} of {}, {} threads on cores {}{}", comm::host_name(), world.local_rank(),
+      world.local_size(), threads, join(device::core_numbers(), " "),
+      of_gpu ? fmt::format(", a GPU with {} free", human_bytes(*of_gpu)) : ""));
   if (world.rank() != 0) return 0;
   fmt::print("millrace   {} ({})\n", kVersion, kCommit);
   fmt::print("device     {}\n", device::describe_environment());
+  if (of_gpu) {
+    if (const std::string gpu = ops::describe_device_here(); !gpu.empty())
+      fmt::print("GPU        {}\n", gpu);
+  }
   fmt::print("kernels    {}\n", device::describe_kernels());
   fmt::print("products   {}\n           {}\n", ops::describe_products(DType::BF16),
              ops::describe_products(DType::F16));

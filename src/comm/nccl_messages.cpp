@@ -114,21 +114,24 @@ class Pair {
 class NcclMessages final : public RankMessages {
  public:
   NcclMessages(const World& world, const DeviceMemory& memory)
-      : rank_(world.rank()), device_(memory.queues), greeting_(device_->device_buffer(kGreeting)) {}
+      : world_(world),
+        rank_(world.rank()),
+        device_(memory.queues),
+        greeting_(device_->device_buffer(kGreeting)) {}
 
   int add_run(const MessageOrder& order) override {
-    runs_.push_back(order);
+    runs_.push_back({order});
     return static_cast<int>(runs_.size()) - 1;
   }
-  void begin_run(int run) override {
-    MILLRACE_ASSERT(run < static_cast<int>(runs_.size()));
+  void begin_run(int number) override {
+    Run& run = runs_.at(static_cast<std::size_t>(number));
+    if (!std::exchange(run.has_begun, true)) require_few_links();
     connect();
     for (auto& [key, link] : links_) {
       if (key.tag != kOrdered) continue;
       MILLRACE_ASSERT(link.posted.empty());
-      const MessageOrder& order = runs_[static_cast<std::size_t>(run)];
-      const auto found = order.find({key.from, key.to});
-      link.order = found == order.end() ? std::span<const int>() : found->second;
+      const auto found = run.order.find({key.from, key.to});
+      link.order = found == run.order.end() ? std::span<const int>() : found->second;
     }
   }
 
@@ -209,12 +212,18 @@ class NcclMessages final : public RankMessages {
     std::unique_ptr<Mark> end = nullptr;
   };
 
+  struct Run {
+    MessageOrder order;
+    bool has_begun = false;
+  };
+
   Message& at(int number) { return messages_[static_cast<std::size_t>(number)]; }
 
   [[nodiscard]] bool has_order(int from, int to, int tag) const {
     if (runs_.empty()) return false;
-    const auto found = runs_.back().find({from, to});
-    return found != runs_.back().end() &&
+    const MessageOrder& order = runs_.back().order;
+    const auto found = order.find({from, to});
+    return found != order.end() &&
            std::find(found->second.begin(), found->second.end(), tag) != found->second.end();
   }
   int add(Message message, int from, int to) {
@@ -249,16 +258,22 @@ class NcclMessages final : public RankMessages {
     }
   }
 
+  /// Collective, so that all ranks refuse what is too much for one of them.
+  void require_few_links() const {
+    const std::int64_t most = world_.maximum(std::ssize(links_));
+    if (most <= kMostLinks) return;
+    world_.fail_together();
+    fail(ErrorKind::Config,
+         "this layout needs {} links of NCCL on one rank, but a GPU serves only {} side by side: "
+         "set MILLRACE_MESSAGES=mpi, or use fewer replicas",
+         most, kMostLinks);
+  }
+
   /// Makes the communicators of new links. Every rank takes its own in the order of all keys, so
   /// that both ends of the first link that is not yet made come to it, and none waits for ever.
   /// NCCL connects two ranks at their first message, for which the host has to wait; a greeting
   /// makes this happen here and not in the middle of a step.
   void connect() {
-    if (links_.size() > kMostLinks)
-      fail(ErrorKind::Config,
-           "this layout needs {} links of NCCL on rank {}, but a GPU serves only {} side by side: "
-           "set MILLRACE_MESSAGES=mpi, or use fewer replicas",
-           links_.size(), rank_, kMostLinks);
     for (auto& [key, link] : links_) {
       if (link.pair) continue;
       const bool sends = key.from == rank_;
@@ -278,11 +293,12 @@ class NcclMessages final : public RankMessages {
     }
   }
 
+  const World& world_;
   int rank_;
   std::shared_ptr<DeviceQueues> device_;
   std::shared_ptr<std::byte> greeting_;
   Introductions introductions_;
-  std::vector<MessageOrder> runs_;
+  std::vector<Run> runs_;
   Links links_;
   std::deque<Message> messages_;
 };

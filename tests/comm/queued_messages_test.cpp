@@ -148,6 +148,31 @@ TEST_P(QueuedMessages, TakeTheirPlaceAmongKernels) {
   }
 }
 
+// A buffer of the host is used again while the copy of the last message out of it still waits.
+TEST_P(QueuedMessages, KeepWhatIsStillCopied) {
+  constexpr int kMessages = 3;
+  std::array<Numbers, kMessages> seen = {};
+  Numbers numbers = {};
+  const auto transport = make_transport(world(), memory_);
+  const bool sends = world().rank() == 0;
+  const int number = sends
+                         ? transport->prepare_send(bytes_of(numbers), sizeof numbers, peer(), 1)
+                         : transport->prepare_receive(bytes_of(numbers), sizeof numbers, peer(), 1);
+  for (int k = 0; k < kMessages; ++k) {
+    if (sends) set(numbers, k + 1);
+    transport->start(number);
+    transport->wait(number);
+    if (!sends) device_.queue([&, k] { seen.at(static_cast<std::size_t>(k)) = numbers; });
+  }
+  device_.finish();
+  if (sends) return;
+  for (int k = 0; k < kMessages; ++k) {
+    const Numbers& message = seen.at(static_cast<std::size_t>(k));
+    EXPECT_EQ(message.front(), k + 1);
+    EXPECT_EQ(message.back(), k + 1);
+  }
+}
+
 TEST_P(QueuedMessages, WithOneTagKeepTheirOrder) {
   constexpr int kMessages = 20;
   std::array<Numbers, kMessages> out = {};

@@ -4,6 +4,7 @@
 #include "device/fake_device.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <csignal>
 #include <cstdint>
@@ -63,6 +64,18 @@ TEST_F(ClosedMemory, EndsAProcessWhoseHostWritesItsMemory) {
 TEST_F(ClosedMemory, ClosesItsMemoryAgainAfterACopy) {
   EXPECT_EXIT(
       {
+        const Arena arena(64);
+        static_cast<void>(read(arena));
+        std::_Exit(*reinterpret_cast<const volatile char*>(arena.at(0)));
+      },
+      testing::KilledBySignal(SIGSEGV), "");
+}
+
+// As on processors without protection keys.
+TEST_F(ClosedMemory, IsClosedWithoutProtectionKeys) {
+  EXPECT_EXIT(
+      {
+        while (pkey_alloc(0, 0) >= 0) continue;
         const Arena arena(64);
         static_cast<void>(read(arena));
         std::_Exit(*reinterpret_cast<const volatile char*>(arena.at(0)));

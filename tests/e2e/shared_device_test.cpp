@@ -74,6 +74,12 @@ TEST(SharedDeviceTest, LimitsOfScratchAreSharesOfItsMemory) {
   expect_end(train_with(2'000'000'000, half), 0, {"scratch of at most 1000000000 bytes"});
 }
 
+TEST(SharedDeviceTest, DoctorSaysWhatIsFree) {
+  if (!kStandsIn) GTEST_SKIP() << "only the fake device has a GPU that stands in";
+  const Variable bytes("MILLRACE_STAND_IN_GPU", "2000000000");
+  expect_end(millrace(Words("doctor")), 0, {"a GPU with 2.00 GB free"});
+}
+
 TEST(SharedDeviceTest, ItsMemoryIsANumberOfBytes) {
   if (!kStandsIn) GTEST_SKIP() << "only the fake device has a GPU that stands in";
   for (const char* const wrong : {"foo", "-1", "1e9", ""}) {

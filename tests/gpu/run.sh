@@ -89,7 +89,7 @@ step() {
     return
   fi
   if command -v "$1" >/dev/null || [[ $1 == */* ]]; then
-    timeout --kill-after=5 "$limit" "$@" >"$out/$name" 2>&1 || rc=$?
+    timeout --kill-after=0.5 "$limit" "$@" >"$out/$name" 2>&1 || rc=$?
   else
     echo "skipped: there is no $1 on PATH" >"$out/$name"
     rc=77
@@ -275,7 +275,7 @@ if [[ -n $dry ]]; then
   steps
   printf '%d s at most\n' "$limits"
   ((${#only[@]} > 0)) || printf 'only if named:\n%s\n' "$(printf '%s\n' "${unnamed[@]}")"
-  ((${#only[@]} > 0 || limits <= 470)) || exit 1
+  ((${#only[@]} > 0 || limits <= 470)) || exit 1 # the rest is for steps that have to be killed
   exit 0
 fi
 if ! nvidia-smi >/dev/null 2>&1; then

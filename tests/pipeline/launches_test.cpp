@@ -26,6 +26,7 @@
 #include "ops/linear_ops.hpp"
 #include "pipeline/device_memory.hpp"
 #include "pipeline/executor.hpp"
+#include "pipeline/op_shapes.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -168,7 +169,8 @@ Launches launches_of_step(const StepCase& step) {
   model.size = "50";
   model.norm = step.norm;
   model.image = {step.image, step.image, 3};
-  const models::Graph graph = models::build_model(model);
+  models::Graph graph = models::build_model(model);
+  pad_images(graph, step.batch, [](const ops::ConvShape&) { return 8; });  // as cuDNN asks for
   ops::Backend backend(std::make_unique<Library>());
   PipelinePlan plan;
   plan.ranges = {whole(graph)};

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "device/arena.hpp"
+#include "device/queues.hpp"
 
 namespace millrace::train {
 namespace {
@@ -50,8 +51,11 @@ class Counted final : public io::BatchSource {
 
 class UploadedFeedTest : public testing::Test {
  protected:
-  /// Expects batch k, as a program would read it: through memory of its own.
-  void expect(UploadedFeed& feed, int k) {
+  static constexpr int kBatches = 7;
+  static constexpr std::int64_t kStep = 128;  ///< bytes between the batches that a program read
+
+  /// Expects batch k. A kernel of a program reads it when the device gets to it.
+  void read(UploadedFeed& feed, int k) {
     const io::Batch* const batch = feed.next();
     ASSERT_NE(batch, nullptr);
     ASSERT_TRUE(batch->on_device);
@@ -59,29 +63,35 @@ class UploadedFeedTest : public testing::Test {
     EXPECT_TRUE(std::ranges::equal(batch->labels, std::vector<std::int32_t>(3, k)));
     EXPECT_EQ(batch->mixing.size(), 2u);
     EXPECT_TRUE(batch->scaling.empty());
-    device::copy_within(program_.at(0), batch->images.data(), std::ssize(batch->images));
-    std::vector<std::byte> seen(kBytes);
-    device::copy_to_host(seen.data(), program_.at(0), kBytes);
-    EXPECT_TRUE(std::ranges::equal(seen, std::vector<std::byte>(kBytes, std::byte(k)))) << k;
+    device::queue_copy(device::ExecutionSpace(), device::Direction::Within, program_.at(k * kStep),
+                       batch->images.data(), std::ssize(batch->images));
     EXPECT_EQ(feed.stand_ins(), k + 1);
+  }
+  /// What the program read as batch k. Waits for the device.
+  std::vector<std::byte> seen(int k) {
+    std::vector<std::byte> bytes(kBytes);
+    device::copy_to_host(bytes.data(), program_.at(k * kStep), kBytes);
+    return bytes;
   }
 
   device::Arena memory_{UploadedFeed::bytes(kBytes)};
-  device::Arena program_{kBytes};
+  device::Arena program_{kBatches * kStep};
 };
 
 TEST_F(UploadedFeedTest, HandsOutTheBatchesOfItsSource) {
-  UploadedFeed feed(std::make_unique<Counted>(7), memory_.at(0), kBytes);
-  for (int k = 0; k < 7; ++k) expect(feed, k);
+  UploadedFeed feed(std::make_unique<Counted>(kBatches), memory_.at(0), kBytes);
+  for (int k = 0; k < kBatches; ++k) read(feed, k);
   EXPECT_EQ(feed.next(), nullptr);
   EXPECT_EQ(feed.next(), nullptr);
+  for (int k = 0; k < kBatches; ++k)
+    EXPECT_EQ(seen(k), std::vector<std::byte>(kBytes, std::byte(k))) << k;
 }
 
 // The batch after the last one that a training uses may be broken.
 TEST_F(UploadedFeedTest, ReportsAnErrorForTheBatchThatHasIt) {
-  UploadedFeed feed(std::make_unique<Counted>(7, 2), memory_.at(0), kBytes);
-  expect(feed, 0);
-  expect(feed, 1);
+  UploadedFeed feed(std::make_unique<Counted>(kBatches, 2), memory_.at(0), kBytes);
+  read(feed, 0);
+  read(feed, 1);
   EXPECT_THROW((void)feed.next(), std::runtime_error);
 }
 
