@@ -129,6 +129,14 @@ std::int64_t device_bytes(const json& process) {
 /// By so much the same process differs from start to start: train/memory.hpp.
 constexpr std::int64_t kBaseVaries = 1'500'000;
 
+/// What a plan counts whatever a stage computes: on the fake device, threads of the largest teams
+/// for one core, and the code of its kernels.
+#ifdef MILLRACE_FAKE_DEVICE
+constexpr std::int64_t kNotNeeded = 2'000'000;
+#else
+constexpr std::int64_t kNotNeeded = 0;
+#endif
+
 /// Expects that the devices take what was planned and that no process takes more, or 5 % less, but
 /// for what two processes differ by: the plan comes from another one than the run. Prints a row for
 /// each process.
@@ -142,7 +150,8 @@ void expect_planned(const char* name, const json& processes, const std::string& 
     const std::int64_t peak = peaks.at(rank);
     EXPECT_EQ(device_bytes(process), arenas.at(rank)) << "rank " << rank;
     EXPECT_GE(planned + kBaseVaries / 2, peak) << "rank " << rank << ": the plan says too little";
-    EXPECT_LE(static_cast<double>(planned - kBaseVaries), 1.05 * static_cast<double>(peak))
+    EXPECT_LE(static_cast<double>(planned - kBaseVaries - kNotNeeded),
+              1.05 * static_cast<double>(peak))
         << "rank " << rank << ": too much";
     std::cout << fmt::format(
         "| {} | {} | {} | {:.1f} | {:.1f} | {:+.1f} % |\n", name, rank, arenas.at(rank),
