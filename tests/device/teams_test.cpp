@@ -160,8 +160,8 @@ TEST(FakeTeams, RunInSeveralOrdersWithSharedMemoryThatHoldsNothing) {
   for (const auto& [writer, reader] : {std::pair{0, kMost - 1}, {kMost - 1, 0}, {4, 5}, {5, 4}}) {
     int early = 0;
     int late = 0;
-    const std::vector<std::int32_t> seen = numbers_after([&](auto* out) {
-      return ReadEarly{writer, reader, out};
+    const std::vector<std::int32_t> seen = numbers_after([w = writer, r = reader](auto* out) {
+      return ReadEarly{w, r, out};
     });
     for (std::int64_t team = 0; team < kTeams; ++team) {
       const std::int32_t word = seen[static_cast<std::size_t>(team * kMost + reader)];

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include <Kokkos_Core.hpp>
+
 #include <algorithm>
 #include <stdexcept>
 
