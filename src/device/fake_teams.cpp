@@ -126,7 +126,9 @@ class TeamThread {
   }
 
  private:
+  /// makecontext() hands over no pointer.
   static TeamThread*& starting() {
+    // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
     static thread_local TeamThread* value = nullptr;
     return value;
   }
