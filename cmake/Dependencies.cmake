@@ -52,8 +52,9 @@ if(Kokkos_CXX_COMPILER_ID STREQUAL "NVIDIA")
   # std::array (blocks of random numbers) only with --expt-relaxed-constexpr.
   target_compile_options(Kokkos::kokkos INTERFACE -fmad=false --expt-relaxed-constexpr
     --Werror=cross-execution-space-call)
-  # What does not use Kokkos is for the host alone, whose compiler is twice as fast.
-  add_compile_options($<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<IN_LIST:KOKKOS_DEPENDENCE,$<TARGET_PROPERTY:COMPILE_DEFINITIONS>>>>:--host-only>)
+  # What does not use Kokkos is for the host alone, and goes to its compiler without nvcc.
+  set(uses_kokkos $<IN_LIST:KOKKOS_DEPENDENCE,$<TARGET_PROPERTY:COMPILE_DEFINITIONS>>)
+  add_compile_options($<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:${uses_kokkos}>>:--host-only>)
 elseif(Kokkos_CXX_COMPILER_ID STREQUAL "HIPCC")
   # hipcc would read all sources twice, which takes long; clang does so where Kokkos tells it to.
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-xc++>)

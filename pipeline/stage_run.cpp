@@ -24,8 +24,7 @@ std::int32_t span_among(const Graph& graph, std::int32_t replicas) {
 void run_timed(BoundProgram& program, const device::ExecutionSpace& space, Phase phase,
                std::size_t part, const RunContext& where, Recording& recording) {
   const Call* const first = program.program().phase(phase).data();
-  if constexpr (device::kHasQueues)
-    device::fence(space);  // what came before is no part of a kernel
+  device::fence(space);  // what came before is no part of a kernel
   std::int64_t begin = steady_nanoseconds();
   program.run_part(space, phase, part, where, [&](const Call& call) {
     recording.add_kernel(phase, static_cast<std::size_t>(&call - first), begin,

@@ -38,10 +38,8 @@ int doctor(const Invocation& invocation, const comm::World& world) {
   if (world.rank() != 0) return 0;
   fmt::print("millrace   {} ({})\n", kVersion, kCommit);
   fmt::print("device     {}\n", device::describe_environment());
-  if (of_gpu) {
-    if (const std::string gpu = ops::describe_device_here(); !gpu.empty())
-      fmt::print("GPU        {}\n", gpu);
-  }
+  const std::string gpu = of_gpu ? ops::describe_device_here() : "";
+  if (!gpu.empty()) fmt::print("GPU        {}\n", gpu);
   fmt::print("kernels    {}\n", device::describe_kernels());
   fmt::print("products   {}\n           {}\n", ops::describe_products(DType::BF16),
              ops::describe_products(DType::F16));

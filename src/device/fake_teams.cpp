@@ -95,7 +95,6 @@ class TeamThread {
     own_.bottom = stack_.begin();
     own_.bytes = Stack::kBytes - number % kColors * kColorBytes;
     starting() = this;
-    ucontext_t before;
     ucontext_t context;
     MILLRACE_ASSERT(getcontext(&context) == 0);
     context.uc_stack.ss_sp = stack_.begin();
@@ -104,7 +103,7 @@ class TeamThread {
     makecontext(&context, &TeamThread::begin, 0);
     void* own = nullptr;
     leaves_for(own_, &own);
-    if (_setjmp(host_.at) == 0) swapcontext(&before, &context);
+    if (_setjmp(host_.at) == 0) setcontext(&context);
     arrives(own, nullptr);
   }
 

@@ -174,6 +174,18 @@ TEST(FakeTeams, RunInSeveralOrdersWithSharedMemoryThatHoldsNothing) {
   }
 }
 
+/// Expects that one team of this kernel ends the process.
+void expect_end(const auto& kernel, int signal, const char* message) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const ExecutionSpace space;
+        parallel_teams("teams", space, 1, kernel);
+        fence(space);
+      },
+      testing::KilledBySignal(signal), message);
+}
+
 struct WaitAlone {
   static constexpr int kThreads = kMost;
   static constexpr std::size_t kSharedBytes = 4;
@@ -182,14 +194,7 @@ struct WaitAlone {
   }
 };
 TEST(FakeTeams, EndAProcessInWhichNotAllThreadsWait) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(
-      {
-        const ExecutionSpace space;
-        parallel_teams("teams", space, 1, WaitAlone{});
-        fence(space);
-      },
-      testing::KilledBySignal(SIGABRT), "waiting == threads");
+  expect_end(WaitAlone{}, SIGABRT, "waiting == threads");
 }
 
 /// A recursion that needs more than a stack.
@@ -205,16 +210,7 @@ struct Deep {
     if (descend(1000) == 1) team.wait();
   }
 };
-TEST(FakeTeams, EndAProcessWhoseKernelNeedsTooMuchStack) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(
-      {
-        const ExecutionSpace space;
-        parallel_teams("teams", space, 1, Deep{});
-        fence(space);
-      },
-      testing::KilledBySignal(SIGSEGV), "");
-}
+TEST(FakeTeams, EndAProcessWhoseKernelNeedsTooMuchStack) { expect_end(Deep{}, SIGSEGV, ""); }
 #endif
 
 }  // namespace

@@ -126,16 +126,20 @@ std::int64_t device_bytes(const json& process) {
   return sum;
 }
 
+/// Whether messages between ranks need buffers of the host, as on devices that MPI cannot reach:
+/// limits that two stages just keep are too low then.
+#ifdef MILLRACE_FAKE_DEVICE
+constexpr bool kStaged = true;
+#else
+constexpr bool kStaged = false;
+#endif
+
 /// By so much the same process differs from start to start: train/memory.hpp.
 constexpr std::int64_t kBaseVaries = 1'500'000;
 
 /// What a plan counts whatever a stage computes: on the fake device, threads of the largest teams
 /// for one core, and the code of its kernels.
-#ifdef MILLRACE_FAKE_DEVICE
-constexpr std::int64_t kNotNeeded = 2'000'000;
-#else
-constexpr std::int64_t kNotNeeded = 0;
-#endif
+constexpr std::int64_t kNotNeeded = kStaged ? 2'000'000 : 0;
 
 /// Expects that the devices take what was planned and that no process takes more, or 5 % less, but
 /// for what two processes differ by: the plan comes from another one than the run. Prints a row for
@@ -359,14 +363,6 @@ TEST(DeviceMemoryTest, NamesRecomputationThatFits) {
   ASSERT_EQ(run.code, 0) << run.output;
   EXPECT_LE(peaks_in(run.output).at(0), 180'000'000);
 }
-
-/// Whether messages between ranks need buffers of the host, as on devices that MPI cannot reach:
-/// limits that two stages just keep are too low then.
-#ifdef MILLRACE_FAKE_DEVICE
-constexpr bool kStaged = true;
-#else
-constexpr bool kStaged = false;
-#endif
 
 TEST(DeviceMemoryTest, NamesABatchThatFits) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory counts";
