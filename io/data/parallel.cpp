@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/machine_limits.hpp"
+
 namespace millrace::io {
 namespace {
 
@@ -23,7 +25,7 @@ std::int64_t now_ms() {
 
 void parallel_for(std::size_t count, unsigned threads,
                   const std::function<void(std::size_t)>& task) {
-  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
+  if (threads == 0) threads = static_cast<unsigned>(usable_cores());
   std::atomic<std::size_t> next = 0;
   std::mutex mutex;
   std::exception_ptr error;

@@ -2,10 +2,10 @@
 #include "io/tools/pack.hpp"
 
 #include <algorithm>
-#include <thread>
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
+#include "core/machine_limits.hpp"
 #include "io/atomic_file.hpp"
 #include "io/data/little_endian.hpp"
 
@@ -25,8 +25,7 @@ class Packer {
   Packer(const ImageDataset& source, const fs::path& path, const PackOptions& options)
       : source_(source),
         options_(options),
-        threads_(options.threads != 0 ? options.threads
-                                      : std::max(1u, std::thread::hardware_concurrency())),
+        threads_(options.threads != 0 ? options.threads : static_cast<unsigned>(usable_cores())),
         slots_(std::size_t{threads_} * kImagesAtOnce),
         meter_(options.progress, static_cast<std::uint64_t>(source.size())),
         bad_(source.size(), options.max_bad_fraction, options.report_bad),

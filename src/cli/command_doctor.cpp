@@ -9,13 +9,13 @@
 #include "cli/prepare.hpp"
 #include "comm/route.hpp"
 #include "comm/world.hpp"
+#include "core/machine_limits.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
 #include "device/free_memory.hpp"
 #include "millrace_version.hpp"
 #include "ops/backend.hpp"
 #include "pipeline/device_memory.hpp"
-#include "train/memory.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -46,8 +46,9 @@ int doctor(const Invocation& invocation, const comm::World& world) {
   fmt::print("MPI        {}\n", comm::library_version());
   fmt::print("launcher   {}\n", launch_command(1, {}, {}).front());
   fmt::print("messages   {}\n", join(routes, "\n           "));
-  fmt::print("cores      {}\n", machine.cores);
-  fmt::print("memory     {} free\n", human_bytes(train::available_bytes()));
+  const MachineLimits limits = read_limits();
+  fmt::print("cores      {}\n", describe_cores(machine.cores, machine_cores(), limits.cores));
+  fmt::print("memory     {}\n", describe_memory(limits));
   for (std::size_t r = 0; r < map.size(); ++r) fmt::print("rank {:<5} {}\n", r, map[r]);
   return 0;
 }

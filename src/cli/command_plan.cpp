@@ -16,6 +16,7 @@
 #include "cli/prepare.hpp"
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
+#include "core/machine_limits.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
 #include "partition/cost.hpp"
@@ -178,7 +179,7 @@ bool rehearses_together(const Options& options, const train::TrainConfig& config
   constexpr int kMostPerCore = 4;
   const int ranks = config.pipeline.ranks.ranks;
   return model == CostModel::Profile && ranks > 1 && !options.flag("no-launch") &&
-         device::computes_on_cores() && ranks <= kMostPerCore * device::available_cores();
+         device::computes_on_cores() && ranks <= kMostPerCore * usable_cores();
 }
 
 /// Rank 0's plan on all ranks: the cuts and the actions.

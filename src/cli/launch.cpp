@@ -18,6 +18,7 @@
 #include "cli/launcher_process.hpp"
 #include "core/clock.hpp"
 #include "core/error.hpp"
+#include "core/machine_limits.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
 #include "train/progress.hpp"
@@ -276,7 +277,9 @@ int run_on_all_ranks(const comm::World& world, const std::function<int()>& body)
 }
 
 void pin_rank(const comm::World& world, int threads) {
-  if (world.size() == 1 || device::available_cores() < world.local_size() * threads) return;
+  // Where a control group limits time, not places, other processes have the cores as well.
+  const auto cores = static_cast<int>(device::core_numbers().size());
+  if (world.size() == 1 || usable_cores() < cores || cores < world.local_size() * threads) return;
   keep_cores([&](int place) { return place / threads == world.local_rank(); });
 }
 

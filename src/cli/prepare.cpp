@@ -19,6 +19,7 @@
 #include "cli/run_name.hpp"
 #include "cli/smoke.hpp"
 #include "core/error.hpp"
+#include "core/machine_limits.hpp"
 #include "core/sha256.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
@@ -31,7 +32,6 @@
 #include "ops/backend.hpp"
 #include "pipeline/schedule/schedule.hpp"
 #include "train/agreement.hpp"
-#include "train/memory.hpp"
 #include "train/setup.hpp"
 #include "train/warm_start.hpp"
 
@@ -263,8 +263,8 @@ void print_notices(const Options& options, const std::vector<std::string>& lines
 }
 
 MachineFacts this_machine() {
-  return {.cores = device::available_cores(),
-          .memory = train::machine_bytes(),
+  return {.cores = usable_cores(),
+          .memory = read_limits().memory.bytes,
           .device_memory = device::total_memory(),
           .has_gpu = !device::computes_on_cores(),
           .copies_images = device::has_own_memory(),
@@ -278,7 +278,7 @@ MachineFacts this_machine(const comm::World& world) {
   std::vector<int> cores = world.gather_here(device::core_numbers());
   std::sort(cores.begin(), cores.end());
   cores.erase(std::unique(cores.begin(), cores.end()), cores.end());
-  facts.cores = std::max(1, static_cast<int>(cores.size()));
+  facts.cores = whole_cores(std::max(1, static_cast<int>(cores.size())), read_limits().cores);
   facts.ranks = world.size();
   facts.local_ranks = world.local_size();
   if (facts.local_ranks > facts.cores) world.share_cores();

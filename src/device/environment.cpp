@@ -222,12 +222,6 @@ std::string_view vendor_cap() {
 bool computes_on_cores() { return MILLRACE_ON_HOST == 1; }
 bool has_own_memory() { return !kHostReadable; }
 
-int available_cores() {
-  cpu_set_t mask;
-  if (sched_getaffinity(0, sizeof mask, &mask) != 0) return 1;
-  return CPU_COUNT(&mask);
-}
-
 std::vector<int> core_numbers() {
   std::vector<int> numbers;
   cpu_set_t mask;

@@ -54,10 +54,7 @@ void release_unused();
 /// Whether the device has memory of its own, to which images are copied.
 [[nodiscard]] bool has_own_memory();
 
-/// Number of cores that this process may use, according to its affinity mask.
-[[nodiscard]] int available_cores();
-
-/// Numbers of these cores.
+/// Numbers of the cores in this process's affinity mask.
 [[nodiscard]] std::vector<int> core_numbers();
 
 /// The instruction sets that kernels use, and why they are limited: "own loops avx2; oneDNN 2.6.3

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/machine_limits.hpp"
 #include "core/text.hpp"
 #include "device/compat.hpp"
 #include "device/environment.hpp"
@@ -33,9 +34,9 @@
 namespace millrace::train {
 namespace {
 
-/// A line "<key>:  <n> kB" of a file in /proc.
-std::int64_t bytes_in(const char* path, std::string_view key) {
-  std::ifstream file(path);
+/// A line "<key>:  <n> kB" of this process's file in /proc.
+std::int64_t bytes_of_process(std::string_view key) {
+  std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);)
     if (line.starts_with(key)) return 1024 * std::strtoll(line.c_str() + key.size(), nullptr, 10);
   return 0;
@@ -95,11 +96,8 @@ std::int64_t file_bytes(const models::Graph& graph, const TrainConfig& config) {
 
 }  // namespace
 
-std::int64_t resident_bytes() { return bytes_in("/proc/self/status", "VmRSS:"); }
-std::int64_t peak_resident_bytes() { return bytes_in("/proc/self/status", "VmHWM:"); }
-
-std::int64_t available_bytes() { return bytes_in("/proc/meminfo", "MemAvailable:"); }
-std::int64_t machine_bytes() { return bytes_in("/proc/meminfo", "MemTotal:"); }
+std::int64_t resident_bytes() { return bytes_of_process("VmRSS:"); }
+std::int64_t peak_resident_bytes() { return bytes_of_process("VmHWM:"); }
 
 partition::ProcessMemory forecast_memory(const Session& session, const TrainConfig& config,
                                          const TrainInputs& inputs, std::int64_t base) {
@@ -295,7 +293,8 @@ void require_memory_of_device(const partition::ProcessMemory& forecast, const co
 void require_memory(const partition::ProcessMemory& forecast, const TrainConfig& config,
                     const comm::World& world) {
   require_memory_of_device(forecast, world);
-  const double available = static_cast<double>(available_bytes()) / std::max(1, world.local_size());
+  const MemoryLimit free = read_limits().free_memory;
+  const double available = static_cast<double>(free.bytes) / std::max(1, world.local_size());
   const auto needed = static_cast<double>(host_peak(forecast) - resident_bytes());
   const bool fits = available <= 0.0 || needed <= available;
   if (world.maximum(fits ? 0 : 1) == 0) return;
@@ -304,10 +303,11 @@ void require_memory(const partition::ProcessMemory& forecast, const TrainConfig&
   const auto batch =
       static_cast<std::int64_t>(0.9 * available / needed * static_cast<double>(config.batch_size));
   fail(ErrorKind::Config,
-       "the training needs {} of memory but only {} are free: {}--recompute segments, more "
+       "the training needs {} of memory but only {} are free{}: {}--recompute segments, more "
        "--shards or --precision 16.32 need less",
        human_bytes(static_cast<std::int64_t>(needed)),
        human_bytes(static_cast<std::int64_t>(available)),
+       free.group.empty() ? "" : fmt::format(" in the control group {}", free.group),
        batch > 0 && batch < config.batch_size ? fmt::format("--batch-size {} fits; ", batch) : "");
 }
 

@@ -26,10 +26,6 @@ struct TrainInputs;
 /// Resident memory of this process in bytes: now, and its peak. 0 if the system does not say.
 [[nodiscard]] std::int64_t resident_bytes();
 [[nodiscard]] std::int64_t peak_resident_bytes();
-/// Memory of the machine that is still available, in bytes; 0 if unknown.
-[[nodiscard]] std::int64_t available_bytes();
-/// Total memory of the machine in bytes; 0 if unknown.
-[[nodiscard]] std::int64_t machine_bytes();
 
 /// Memory that writing a checkpoint's part of so many tensors takes besides them: HDF5, whose cache
 /// is bounded, its code, and what it leaves between what it frees. Measured.

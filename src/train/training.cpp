@@ -8,6 +8,7 @@
 
 #include "comm/world.hpp"
 #include "core/error.hpp"
+#include "core/machine_limits.hpp"
 #include "device/environment.hpp"
 #include "io/checkpoint.hpp"
 #include "partition/cuts.hpp"
@@ -31,7 +32,8 @@ Runtime::Runtime(int threads) {
   const comm::World& world = parts_->world;
   const std::vector<int> usable = world.gather_here(device::core_numbers());
   const std::set<int> cores(usable.begin(), usable.end());
-  if (world.local_size() > std::ssize(cores)) world.share_cores();
+  if (world.local_size() > whole_cores(static_cast<int>(cores.size()), read_limits().cores))
+    world.share_cores();
 }
 Runtime::~Runtime() = default;
 int Runtime::threads() const { return parts_->threads; }

@@ -13,6 +13,7 @@
 #include "cli/datasets.hpp"
 #include "cli/dialect.hpp"
 #include "cli/run_name.hpp"
+#include "core/machine_limits.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
@@ -134,8 +135,8 @@ class OnOneCore {
 };
 
 TEST_F(PrepareTest, ThreadsAreAsManyAsTheCoresThatTheProcessMayUse) {
-  if (device::available_cores() < 2) GTEST_SKIP() << "there is one core only";
-  EXPECT_EQ(this_machine().cores, device::available_cores());
+  if (usable_cores() < 2) GTEST_SKIP() << "there is one core only";
+  EXPECT_EQ(this_machine().cores, usable_cores());
   const OnOneCore bound;
   EXPECT_EQ(this_machine().cores, 1);
   EXPECT_EQ(train("--batch-size 8").config.threads, 1);

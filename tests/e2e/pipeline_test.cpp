@@ -386,7 +386,7 @@ TEST(StartTest, RanksHaveTheCoresThatAnyOfThemMayUse) {
         run_process(MILLRACE_MPIEXEC, rank_on(first) + ":" + rank_on(second));
     EXPECT_EQ(result.code, 0) << result.output;
     std::smatch match;
-    EXPECT_TRUE(std::regex_search(result.output, match, std::regex("cores +([0-9]+)\n")))
+    EXPECT_TRUE(std::regex_search(result.output, match, std::regex("\ncores +([0-9]+)")))
         << result.output;
     return match[1].str();
   };
