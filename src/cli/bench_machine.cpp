@@ -163,7 +163,7 @@ int bench_machine(const Invocation& invocation, const comm::World& world, Startu
                              .devices = {},
                              .link = {}};
   if (world.rank() == 0) {
-    warn_of_load(facts.cores);
+    warn_of_load();
     fmt::print("{}, {} device(s) of {} core(s), {}\n", machine.name, ranks, config.threads,
                machine.instructions);
   }

@@ -198,7 +198,7 @@ int bench_several(const Invocation& invocation) {
   require_for_several(invocation);
   const BenchFormat format = bench_format(invocation.options);
   for (const Asked& asked : asked_runs(invocation.options)) (void)words_of(invocation, asked);
-  warn_of_load(this_machine().cores);
+  warn_of_load();
   report::BenchTable table{.machine = describe_machine(), .rows = {}};
   int code = 0;
   table.rows = Runner(invocation).rows(code);

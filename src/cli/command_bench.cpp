@@ -61,7 +61,6 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
   const train::TrainConfig& config = prepared.run.config;
   require_measurable(options, config);
   if (must_launch(config, world)) return launch_ranks(config, invocation);
-  const int cores = this_machine(world).cores;  // before this rank keeps to its own
   pin_rank(world, config);
   const device::Environment environment(config.threads, train::gpu_of(config, world.rank()));
   fit_layout(prepared.run, world);
@@ -70,7 +69,7 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
     output.emplace(prepared, options);
     print_notices(options, notices_of(prepared.run));
     print_lines(stderr, train::describe_kernel_rules(config));
-    warn_of_load(cores);
+    warn_of_load();
     output->begin();
   });
   const train::DataBenchResult result =

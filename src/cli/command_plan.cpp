@@ -309,7 +309,7 @@ int make_and_print(const Invocation& invocation, const Options& options, const D
   partition::PlanRequest request = request_of(options, resolution, shared_cores);
   const bool again = finds_again(options, request);
   print_notices_of(resolution, invocation, again, world);
-  if (model == CostModel::Profile && world.rank() == 0) warn_of_load(cores);
+  if (model == CostModel::Profile && world.rank() == 0) warn_of_load();
   request.sizer = train::search_sizer(graph, config);
   std::vector<partition::OpCost> costs;
   Planned planned;

@@ -154,7 +154,7 @@ int command_report(const Invocation& invocation) {
   if (model == CostModel::Profile && options.arguments.size() > 1)
     fail(ErrorKind::Usage, "--cost-model profile measures the ops of one run, but {} are given",
          options.arguments.size());
-  if (model == CostModel::Profile) warn_of_load(this_machine().cores);
+  if (model == CostModel::Profile) warn_of_load();
   std::vector<report::ReportedRun> runs;
   for (const std::string& directory : options.arguments) runs.push_back(reported(directory, model));
   name_apart(runs);

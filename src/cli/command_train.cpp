@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "cli/commands.hpp"
@@ -26,10 +27,12 @@ namespace millrace::cli {
 namespace {
 
 train::TrainInputs inputs_of(const PreparedRun& run, const Invocation& invocation) {
+  std::vector<std::string> notices = notices_of(run);
+  if (std::string loaded = load_notice(); !loaded.empty()) notices.push_back(std::move(loaded));
   return {.train = run.data.train,
           .validation = run.data.validation,
           .command_line = invocation.command_line,
-          .notices = notices_of(run),
+          .notices = std::move(notices),
           .details = run.config.verbosity == train::Verbosity::Verbose
                          ? environment_lines()
                          : std::vector<std::string>{}};

@@ -33,7 +33,7 @@ namespace {
 constexpr std::array kVariables = {
     "TF_CONFIG",        "MULTI_HLS_IPS",    "MPI_TCP_INCLUDE",    "DATA_DIR",        "NO_COLOR",
     "MILLRACE_RUN_DIR", "MILLRACE_MAX_ISA", "ONEDNN_MAX_CPU_ISA", "OMP_WAIT_POLICY", "PATH",
-    "LD_LIBRARY_PATH",  "DNNL_MAX_CPU_ISA", "MILLRACE_MESSAGES"};
+    "LD_LIBRARY_PATH",  "DNNL_MAX_CPU_ISA", "MILLRACE_MESSAGES",  "GOMP_SPINCOUNT"};
 
 /// Whether a variable is one of NCCL's settings, which have to be equal on all ranks.
 /// NCCL_HOSTID is the name of one machine.

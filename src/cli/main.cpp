@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/thread_waits.hpp"
 
 namespace {
 
@@ -32,5 +33,6 @@ int main(int argc, char** argv) {
   (void)mallopt(M_MMAP_THRESHOLD, kLarge);
 #endif
   const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
+  if (millrace::cli::may_use_threads(words)) millrace::cli::wait_briefly(argv);
   return millrace::cli::run(words, millrace::cli::process_environment());
 }

@@ -290,14 +290,17 @@ MachineFacts this_machine(const comm::World& world) {
 
 std::string load_notice(double load, int cores) {
   if (load <= cores) return {};
-  return fmt::format("{} {:.1f} on {} core(s): other programs slow what is measured here",
-                     kLoadNotice, load, cores);
+  return fmt::format("{} {:.1f} on {} core(s): other programs slow what runs here", kLoadNotice,
+                     load, cores);
 }
 
-void warn_of_load(int cores) {
+std::string load_notice() {
   double load = 0.0;
-  if (::getloadavg(&load, 1) != 1) return;
-  if (const std::string notice = load_notice(load, cores); !notice.empty()) print_error(notice);
+  return ::getloadavg(&load, 1) == 1 ? load_notice(load, machine_cores()) : "";
+}
+
+void warn_of_load() {
+  if (const std::string notice = load_notice(); !notice.empty()) print_error(notice);
 }
 
 PreparedRun prepare_training(const Invocation& invocation, const comm::World& world) {

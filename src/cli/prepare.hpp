@@ -33,12 +33,12 @@ void print_lines(std::FILE* out, const std::vector<std::string>& lines);
 /// Prints notices to standard error, with what the environment sets if --verbose asks for it.
 void print_notices(const Options& options, const std::vector<std::string>& lines);
 
-/// Prints that other programs use the cores that are about to be measured, of this number, if they
-/// do.
-void warn_of_load(int cores);
-/// That line, which begins with kLoadNotice; "" if there is nothing to say. `load`: the load
-/// average of a minute.
+/// A line that other programs use the cores of this machine, which begins with kLoadNotice; "" if
+/// they do not. `load`: the load average of a minute.
+[[nodiscard]] std::string load_notice();
 [[nodiscard]] std::string load_notice(double load, int cores);
+/// Prints it before something is measured.
+void warn_of_load();
 inline constexpr std::string_view kLoadNotice = "The load average of this machine is";
 
 /// What a command passes to the trainer.

@@ -225,12 +225,6 @@ TEST(SignalTest, FilesThatAreRemovedUnderARunComeBack) {
 
 // ---- errors -------------------------------------------------------------------------------------
 
-/// Runs the program under `env` with these variables; it must end with one of our exit codes.
-ProcessResult millrace_with(const Words& variables, const Words& words) {
-  return run_process("/usr/bin/env", variables + Words{std::string(MILLRACE_BINARY)} + words,
-                     Capture::Both);
-}
-
 TEST(EnvironmentLimitTest, FewerThreadsThanAskedForAreNamed) {
   const TemporaryDirectory directory;
   expect_error(millrace_with(
@@ -248,6 +242,22 @@ TEST(EnvironmentLimitTest, NoPlaceForTemporaryFilesIsNamed) {
           small_training() + Words{"--shards 2 --no-validation --pipeline-splits b2/0 --run-dir",
                                    directory / "run"}),
       5, {none + ": cannot write MPI's temporary files", "TMPDIR"});
+}
+
+// libgomp reads its variables before the program runs, so the program has to start itself again.
+TEST(ThreadWaitsTest, AreBriefUnlessTheUserSaysOtherwise) {
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "there is one core only";
+  const Words bench =
+      "bench -v --dataset cifar-10 --model-size 8 --batch-size 4 --steps 1 --warmup-steps 0 "
+      "--threads-per-device";
+  const std::string set = "Environment: GOMP_SPINCOUNT=";
+  expect_end(millrace(bench + "2"), 0, {set + "5000\n"});
+  expect_end(millrace_with("GOMP_SPINCOUNT=7", bench + "2"), 0, {set + "7\n"});
+  for (const ProcessResult& left :
+       {millrace_with("OMP_WAIT_POLICY=active", bench + "2"), millrace(bench + "1")}) {
+    expect_end(left, 0);
+    EXPECT_EQ(left.output.find(set), std::string::npos) << left.output;
+  }
 }
 
 TEST(MistakeTest, DivergenceEndsWith4) {

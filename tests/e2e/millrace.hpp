@@ -47,6 +47,11 @@ inline ProcessResult millrace(const Words& words, Capture capture = Capture::Bot
   return run_process(MILLRACE_BINARY, words, capture);
 }
 
+/// With these variables.
+inline ProcessResult millrace_with(const Environment& variables, const Words& words) {
+  return run_process("/usr/bin/env", variables + Words{std::string(MILLRACE_BINARY)} + words);
+}
+
 /// 640 training and 200 test images, created once.
 inline const std::filesystem::path& small_data() {
   static const TemporaryDirectory directory;
