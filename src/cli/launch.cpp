@@ -100,6 +100,10 @@ std::vector<std::string> launch_command(int ranks, std::span<const std::string> 
     if (!interface.empty() && !comm::is_open_mpi()) add({"-iface", interface});
     if (cluster->ssh_port > 0 && comm::is_open_mpi())
       add({"--mca", "plm_rsh_args", fmt::format("-p {}", cluster->ssh_port)});
+  } else if (comm::is_open_mpi()) {
+    // Starts ranks here and nowhere else, also in an allocation of several machines. The other ways
+    // of Open MPI want ssh, or their scheduler, even for this.
+    add({"--mca", "plm", "isolated"});
   }
   command.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
   command.insert(command.end(), words.begin(), words.end());
@@ -261,7 +265,25 @@ void report_error(const Error& error, std::string_view place) {
   for (const std::string& line : split_list(error.table(), '\n')) print_error(line);
 }
 
+namespace {
+
+/// Only one of the tasks says so.
+int refuse_separate_tasks(int tasks) {
+  if (comm::launched_rank() == 0)
+    report_error(
+        Error(ErrorKind::Usage,
+              fmt::format(
+                  "srun started {} tasks, but did not join them by MPI, so that each would do all "
+                  "of the work: use srun --mpi=pmix or SLURM_MPI_TYPE=pmix (srun --mpi=list shows "
+                  "what there is), or mpirun instead of srun, or one task (srun -n 1)",
+                  tasks)));
+  return exit_code(ErrorKind::Usage);
+}
+
+}  // namespace
+
 int run_on_all_ranks(const comm::World& world, const std::function<int()>& body) {
+  if (const int tasks = comm::separate_tasks(world); tasks > 0) return refuse_separate_tasks(tasks);
   if (world.size() == 1) return body();
   try {
     return body();

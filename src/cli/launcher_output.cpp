@@ -25,6 +25,13 @@ std::optional<int> number_after(std::string_view text, std::string_view words) {
   return value;
 }
 
+/// "mpiexec: Forwarding signal 10 to job": the launcher does what this program asks of it.
+bool tells_of_forwarding(std::string_view line) {
+  const std::size_t said = line.find(": Forwarding signal ");
+  return said != std::string_view::npos && line.find(' ') == said + 1 &&
+         line.ends_with(" to job\n");
+}
+
 }  // namespace
 
 std::string LauncherOutput::close_box() {
@@ -70,7 +77,7 @@ std::string LauncherOutput::take_line(std::string line) {
   const bool edge = is_edge(line);
   if (box_.empty() && !edge) {
     note_stuck(line);
-    return line;
+    return tells_of_forwarding(line) ? std::string{} : line;
   }
   const bool closes = edge && !box_.empty();
   box_ += line;

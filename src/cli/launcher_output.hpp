@@ -29,8 +29,9 @@ struct LauncherReport {
 };
 
 /// Filters a launcher's standard error. Lines of the ranks pass. Boxes in which Open MPI reports
-/// the end of a job are parsed and dropped, because this program reports it in one line; other
-/// boxes pass. The status line of rank 0, which is rewritten in place, is kept apart.
+/// the end of a job are parsed and dropped, because this program reports it in one line; so is the
+/// line that it forwards a signal, which this program sent. Other boxes pass. The status line of
+/// rank 0, which is rewritten in place, is kept apart.
 class LauncherOutput {
  public:
   using Clock = std::chrono::steady_clock;

@@ -62,6 +62,12 @@ class RanksHere {
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
+/// The number in an environment variable; 0 without one.
+int number_in(const char* variable) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? 0 : static_cast<int>(std::strtol(text, nullptr, 10));
+}
+
 /// Start offset of each rank's part, followed by the end of the last part.
 std::vector<int> begins_of(const std::vector<int>& lengths) {
   std::vector<int> begins(lengths.size() + 1, 0);
@@ -118,9 +124,18 @@ bool started_by_launcher() {
 
 int launched_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"})
-    if (const char* text = std::getenv(name))
-      return static_cast<int>(std::strtol(text, nullptr, 10));
+    if (std::getenv(name) != nullptr) return number_in(name);
   return 0;
+}
+
+int separate_tasks(const World& world) {
+  // The number of SLURM_NTASKS is the allocation's where a batch script starts mpirun or millrace.
+  const int tasks = number_in("SLURM_STEP_NUM_TASKS");
+  if (tasks <= 1 || world.size() > 1 || std::getenv("TF_CONFIG") != nullptr) return 0;
+  // A launcher that a task of srun started, such as a shell, made its own number of ranks.
+  for (const char* made : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
+    if (std::getenv(made) != nullptr && number_in(made) != tasks) return 0;
+  return tasks;
 }
 
 void remove_shared_memory() noexcept {

@@ -127,4 +127,9 @@ class World {
   int highest_tag_ = 0x7fffffff;
 };
 
+/// The number of tasks that srun started, if MPI has not joined them, so that each is a world of
+/// its own and would do all of the work; otherwise 0. Tasks that TF_CONFIG tells apart may be
+/// separate.
+[[nodiscard]] int separate_tasks(const World& world);
+
 }  // namespace millrace::comm

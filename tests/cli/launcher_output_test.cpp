@@ -71,6 +71,15 @@ TEST(LauncherOutputTest, RanksThatSayWhereTheyStandAreCounted) {
   EXPECT_EQ(output.report().stuck_ranks, (std::set<int>{0, 12}));
 }
 
+TEST(LauncherOutputTest, ForwardedSignalsAreNoNews) {
+  LauncherOutput output;
+  const std::string rank = "rank 0: Forwarding signal 10 to job\n";  // has a blank before the colon
+  EXPECT_EQ(output.take("a\nmpiexec: Forwarding signal 10 to job\nb\n" + rank), "a\nb\n" + rank);
+  EXPECT_EQ(output.take("/opt/mpirun: Forwarding signal 12 to job\n"), "");
+  EXPECT_EQ(output.finish(), "");
+  EXPECT_FALSE(output.report().complained);
+}
+
 TEST(LauncherOutputTest, OtherBoxesPassWhole) {
   LauncherOutput output;
   EXPECT_EQ(output.take(kUnknown), kUnknown);

@@ -340,6 +340,7 @@ TEST(SignalTest, AnEarlyOneStopsTheJobAsWell) {
     EXPECT_TRUE(result.code == 75 || result.code == 128 + SIGTERM)
         << seconds << " s: " << result.code << "\n"
         << result.output;
+    EXPECT_EQ(result.output.find("Forwarding"), std::string::npos) << result.output;
   }
 }
 
@@ -392,6 +393,43 @@ TEST(StartTest, RanksHaveTheCoresThatAnyOfThemMayUse) {
   };
   EXPECT_EQ(cores_with(cores[0], cores[1]), "2");
   EXPECT_EQ(cores_with(cores[0], cores[0]), "1");
+}
+
+const Words kTwoRanks = kRun + "--shards 2 --pipeline-splits b2/0/relu";
+
+// Open MPI looks for ssh even if no other machine takes part.
+TEST(StartTest, RanksHereNeedNoSsh) {
+  const TemporaryDirectory directory;
+  expect_end(millrace_with({std::string("PATH=") + directory.path().string()},
+                           usual_training(directory / "run", kTwoRanks)),
+             0, {"Starting 2 ranks on this machine"});
+}
+
+TEST(StartTest, TasksOfSrunThatMpiDoesNotJoinAreRefusedInOneLine) {
+  const TemporaryDirectory directory;
+  const Words training = usual_training(directory / "run", kRun);
+  for (const Words& words : {training, usual_training(directory / "run", kTwoRanks),
+                             Words("doctor"), Words("bench --batch-sizes 1,2")}) {
+    const Words step = "SLURM_NTASKS=2 SLURM_STEP_NUM_TASKS=2";
+    const ProcessResult first = millrace_with(step + "SLURM_PROCID=0", words);
+    expect_end(first, 2, {"srun started 2 tasks, but did not join them", "srun --mpi=pmix"});
+    EXPECT_EQ(std::ranges::count(first.output, '\n'), 1) << first.output;
+    const ProcessResult second = millrace_with(step + "SLURM_PROCID=1", words);
+    expect_end(second, 2);
+    EXPECT_EQ(second.output, "");
+  }
+  EXPECT_FALSE(std::filesystem::exists(directory / "run"));
+}
+
+// The tasks of a batch script or of a shell are those that could be started.
+TEST(StartTest, WhatStartsRanksUnderSlurmIsNotRefused) {
+  const TemporaryDirectory directory;
+  const Words variables[] = {"SLURM_NTASKS=2 SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1"};
+  for (const Words& started : variables)
+    expect_end(millrace_with(started, usual_training(directory / started.front(), kTwoRanks)), 0,
+               {"Starting 2 ranks"});
+  const Variable tasks("SLURM_STEP_NUM_TASKS", "4");
+  expect_end(mpirun(2, usual_training(directory / "mpirun", kTwoRanks)), 0, {"Rank 1: "});
 }
 
 }  // namespace

@@ -105,6 +105,7 @@ echo "== Slurm: the job is requeued after a request to stop"
 mkdir bin
 cat >bin/srun <<'SCRIPT'
 #!/usr/bin/env bash
+export SLURM_STEP_NUM_TASKS=${TASKS-1}
 exec "$@"
 SCRIPT
 cat >bin/scontrol <<SCRIPT
@@ -116,7 +117,8 @@ SCRIPT
 chmod +x bin/*
 cp "$launch/slurm.sh" copied-by-slurm
 code=0
-PATH="$work/bin:$PATH" SLURM_JOB_ID=7 MILLRACE="$millrace" ./copied-by-slurm queued \
+export PATH="$work/bin:$PATH" SLURM_JOB_ID=7 SLURM_NTASKS=2 SLURM_PROCID=0 MILLRACE="$millrace"
+./copied-by-slurm queued \
   train "${options[@]}" --iterations 100000 >queued.log 2>&1 &
 job=$!
 await "queued/checkpoints/ckpt-20"
@@ -125,4 +127,8 @@ wait "$job" || code=$?
 [[ $code == 75 ]] || failed "the job ended with $code"
 grep -qx 'requeue 7' scontrol.txt || failed "it was not requeued"
 "$millrace" inspect queued --verify >/dev/null || failed "not saved"
+
+echo "== Slurm: tasks that MPI does not join end the job"
+TASKS=2 ends_with 2 ./copied-by-slurm apart train "${options[@]}"
+grep -q 'srun started 2 tasks, but did not join them' output.log || failed "nothing says why"
 echo "all tests passed"
