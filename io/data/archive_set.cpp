@@ -53,8 +53,8 @@ void ArchiveSet::judge_bad(double max_bad_fraction) {
       fmt::format("{}: {} of {} samples are bad (`millrace data check` lists them)",
                   folder_.string(), bad, all);
   if (size() == 0 || too_many_bad(bad, all, max_bad_fraction))
-    fail(ErrorKind::Data, "{}, the first: {}; the limit is {:g} % (--max-bad-fraction)", count,
-         describe(index_.records.bad.front()), 100.0 * max_bad_fraction);
+    fail(ErrorKind::Data, "{}, the first: {}; {}", count, describe(index_.records.bad.front()),
+         describe_limit(all, max_bad_fraction));
   add_left_out(notices_, count + ", and are left out", index_.records.bad.size(),
                [this](std::size_t i) { return describe(index_.records.bad[i]); });
 }

@@ -29,8 +29,19 @@ std::string problem_at(const std::string& place, const std::string& problem) {
   return printable(fmt::format("{}: {}", place, without_place(problem, place)));
 }
 
+std::int64_t most_bad(std::int64_t all, double max_fraction) noexcept {
+  if (max_fraction <= 0.0) return 0;
+  const std::int64_t least = all > 1 ? 1 : 0;
+  return std::max(least, static_cast<std::int64_t>(max_fraction * static_cast<double>(all)));
+}
+
+std::string describe_limit(std::int64_t all, double max_fraction) {
+  return fmt::format("--max-bad-fraction {:g} allows at most {}", max_fraction,
+                     with_commas(most_bad(all, max_fraction)));
+}
+
 bool too_many_bad(std::int64_t bad, std::int64_t all, double max_fraction) noexcept {
-  return static_cast<double>(bad) > max_fraction * static_cast<double>(all);
+  return bad > most_bad(all, max_fraction);
 }
 
 void BadImages::add(const std::string& problem) {
@@ -44,9 +55,8 @@ void BadImages::refuse_if_all() const {
 }
 
 void BadImages::refuse() const {
-  fail(ErrorKind::Data,
-       "{} of {} images are bad so far, the first: {}; the limit is {:g} % (--max-bad-fraction)",
-       count_, images_, first_, 100.0 * max_fraction_);
+  fail(ErrorKind::Data, "{} of {} images are bad so far, the first: {}; {}", count_, images_,
+       first_, describe_limit(images_, max_fraction_));
 }
 
 void add_left_out(std::vector<std::string>& notices, const std::string& head, std::size_t count,

@@ -23,7 +23,14 @@ using ReportBad = std::function<void(const std::string&)>;
 /// "place: problem" in one line. `problem` may already begin with the place.
 [[nodiscard]] std::string problem_at(const std::string& place, const std::string& problem);
 
-/// Whether `bad` exceeds the share `max_fraction` of `all`.
+/// How many of `all` images may be bad: the share `max_fraction`, but at least one of several, so
+/// that one bad file does not stop the use of a small set; none if the share is 0.
+[[nodiscard]] std::int64_t most_bad(std::int64_t all, double max_fraction) noexcept;
+
+/// "--max-bad-fraction 0.001 allows at most 1"
+[[nodiscard]] std::string describe_limit(std::int64_t all, double max_fraction);
+
+/// Whether `bad` exceeds most_bad().
 [[nodiscard]] bool too_many_bad(std::int64_t bad, std::int64_t all, double max_fraction) noexcept;
 
 /// Counts the bad images of a task over `images` images, and throws when there are too many. Not

@@ -49,8 +49,8 @@ void ImageFiles::judge_bad(double max_bad_fraction) {
       fmt::format("{}: {} of {} files are bad (`millrace data check` lists them)", source_.string(),
                   index_.bad.size(), all);
   if (too_many_bad(std::ssize(index_.bad), all, max_bad_fraction))
-    fail(ErrorKind::Data, "{}, the first: {}; the limit is {:g} % (--max-bad-fraction)", count,
-         describe(0), 100.0 * max_bad_fraction);
+    fail(ErrorKind::Data, "{}, the first: {}; {}", count, describe(0),
+         describe_limit(all, max_bad_fraction));
   add_left_out(notices_, count + ", and are left out", index_.bad.size(), describe);
 }
 

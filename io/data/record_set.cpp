@@ -141,8 +141,8 @@ void RecordSet::refuse_too_bad(double max_bad_fraction) const {
          folder_.string());
   if (index_.bad.empty()) return;
   if (index_.entries.empty() || too_many_bad(std::ssize(index_.bad), all, max_bad_fraction))
-    fail(ErrorKind::Data, "{}, the first: {}; the limit is {:g} % (--max-bad-fraction)",
-         describe_bad(), describe(index_.bad.front()), 100.0 * max_bad_fraction);
+    fail(ErrorKind::Data, "{}, the first: {}; {}", describe_bad(), describe(index_.bad.front()),
+         describe_limit(all, max_bad_fraction));
 }
 
 void RecordSet::note_bad() {

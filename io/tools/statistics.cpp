@@ -36,9 +36,9 @@ void measure_images(const ImageDataset& set, const MeasureImage& measure, double
     if (problem.empty()) continue;
     statistics.bad.push_back(problem_at(set.where(i), problem));
     if (too_many_bad(std::ssize(statistics.bad), set.size(), max_bad_fraction))
-      fail(ErrorKind::Data,
-           "{} of {} images cannot be read, the last: {}; the limit is {:g} % (--max-bad-fraction)",
-           statistics.bad.size(), set.size(), statistics.bad.back(), 100.0 * max_bad_fraction);
+      fail(ErrorKind::Data, "{} of {} images cannot be read, the last: {}; {}",
+           statistics.bad.size(), set.size(), statistics.bad.back(),
+           describe_limit(set.size(), max_bad_fraction));
   }
   statistics.measured = std::ssize(heights);
   statistics.height = spread_of(std::move(heights));

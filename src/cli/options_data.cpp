@@ -110,9 +110,9 @@ void add_image_files(OptionTable& table) {
       "label of the first class in TFRecord files", by_default(1),
       commands(kRunsAndValidate | kDataTools));
   row("max-bad-fraction", real(between(0.0, 1.0)), "millrace",
-      "share of records or images that may be bad; a higher share ends the run. Bad records are "
-      "left out. An image that cannot be decoded is replaced by the next one of its class, or left "
-      "out when converting or packing",
+      "share of records or images that may be bad; more end the run. Unless it is 0, one of "
+      "several may always be bad. Bad records are left out. An image that cannot be decoded is "
+      "replaced by the next one of its class, or left out when converting or packing",
       by_default(0.001), may_change(),
       commands(kRunsAndValidate | (kDataTools & ~set_of(Command::DataCheck))));
   row("allow-missing-shards", flag(), "millrace",

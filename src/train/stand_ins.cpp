@@ -37,13 +37,9 @@ void StandInLimit::refuse() const {
   for (const std::string& one : world_.gather(replaced.empty() ? "" : replaced.front()))
     if (such.empty() && !one.empty()) such = fmt::format("; for example {}", one);
   world_.fail_together();
-  fail(ErrorKind::Data,
-       "{} of the {} images for {} are bad so far in this epoch; --max-bad-fraction {:g} allows at "
-       "most {}{}",
-       with_commas(in_epoch()), with_commas(dataset_.size()), use_, max_bad_fraction_,
-       with_commas(
-           static_cast<std::int64_t>(max_bad_fraction_ * static_cast<double>(dataset_.size()))),
-       such);
+  fail(ErrorKind::Data, "{} of the {} images for {} are bad so far in this epoch; {}{}",
+       with_commas(in_epoch()), with_commas(dataset_.size()), use_,
+       io::describe_limit(dataset_.size(), max_bad_fraction_), such);
 }
 
 }  // namespace millrace::train

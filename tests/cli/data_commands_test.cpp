@@ -104,8 +104,7 @@ TEST(DataCommandsTest, NamesThatAreNoUtf8AndNoTextAreEscaped) {
   store("a.JPEG", io::encode_jpeg(io::make_image(2, 2)));
   store("t\xfe\n.JPEG", std::as_bytes(std::span(std::string_view("\xff\xd8\xff no image"))));
   store("README.txt", std::as_bytes(std::span(std::string_view("text"))));
-  const Outcome stats =
-      run_words({"data", "stats", root.path().string(), "--json", "--max-bad-fraction", "0.6"});
+  const Outcome stats = run_words({"data", "stats", root.path().string(), "--json"});
   ASSERT_EQ(stats.code, 0) << stats.err;
   const auto json = nlohmann::json::parse(stats.out);
   ASSERT_EQ(json.at("training").at("bad").size(), 1u);

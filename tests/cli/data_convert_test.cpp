@@ -91,7 +91,7 @@ TEST(PackTest, AImageThatIsTooThinIsBadAndNamed) {
   const TemporaryDirectory root;
   write_classes(root / "train");
   store_image(root / "train" / "n1" / "thin.JPEG", 1, 100);
-  const Outcome refused = pack(root.path(), root / "out");
+  const Outcome refused = pack(root.path(), root / "out", {"--max-bad-fraction", "0"});
   EXPECT_EQ(refused.code, 3);
   EXPECT_TRUE(contains(refused.err, "n1/thin.JPEG: ")) << refused.err;
   EXPECT_TRUE(contains(refused.err, "25600 x 256")) << refused.err;
@@ -102,14 +102,12 @@ TEST(PackTest, BadImagesAreLeftOutNamedAndCounted) {
   const TemporaryDirectory root;
   write_classes(root / "train");
   store(root / "train" / "n1" / "1.JPEG", kNoImage);
-  const Outcome refused = pack(root.path(), root / "none");
+  const Outcome refused = pack(root.path(), root / "none", {"--max-bad-fraction", "0"});
   EXPECT_EQ(refused.code, 3);
   EXPECT_TRUE(contains(refused.err, "1 of 6 images")) << refused.err;
   EXPECT_TRUE(contains(refused.err, "--max-bad-fraction")) << refused.err;
   EXPECT_TRUE(contains(refused.err, "n1/1.JPEG: ")) << refused.err;
-  const Outcome taken =
-      pack(root.path(), root / "out",
-           {"--max-bad-fraction", "0.2", "--threads", "1", "--shorter-side", "8"});
+  const Outcome taken = pack(root.path(), root / "out", {"--threads", "1", "--shorter-side", "8"});
   ASSERT_EQ(taken.code, 0) << taken.err;
   EXPECT_TRUE(contains(taken.err, "n1/1.JPEG: ")) << taken.err;
   EXPECT_TRUE(contains(taken.out, "training: 5 images, 1 bad one left out, ")) << taken.out;
@@ -189,12 +187,12 @@ TEST(ConvertCommandTest, BadImagesObeyTheFraction) {
   const TemporaryDirectory root;
   write_classes(root / "raw" / "train");
   store(root / "raw" / "train" / "n2" / "0.JPEG", kNoImage);
-  const std::vector<std::string> strict = {"--train-shards", "2", "--threads", "1"};
+  const std::vector<std::string> strict = {"--train-shards", "2", "--max-bad-fraction", "0"};
   const Outcome refused = convert(root / "raw", root / "out", strict);
   EXPECT_EQ(refused.code, 3);
   EXPECT_TRUE(contains(refused.err, "1 of 6 images")) << refused.err;
   EXPECT_TRUE(contains(refused.err, "n2/0.JPEG: ")) << refused.err;
-  const std::vector<std::string> lenient = {"--train-shards", "2", "--max-bad-fraction", "0.2"};
+  const std::vector<std::string> lenient = {"--train-shards", "2"};
   const Outcome taken = convert(root / "raw", root / "out", lenient);
   ASSERT_EQ(taken.code, 0) << taken.err;
   EXPECT_TRUE(contains(taken.out, "training: 5 images, 1 bad one left out, of 2 classes"))
@@ -274,7 +272,7 @@ TEST(ConvertCommandTest, ImagesAreToldByContent) {
   EXPECT_EQ(labels_of(root / "good", io::Split::Train).size(), 7u);
   EXPECT_TRUE(contains(good.err, "n1/LICENSE")) << good.err;
   store(root / "raw" / "train" / "n1" / "text.JPEG", "no image either");
-  const Outcome bad = convert(root / "raw", root / "bad");
+  const Outcome bad = convert(root / "raw", root / "bad", {"--max-bad-fraction", "0"});
   EXPECT_EQ(bad.code, 3);
   EXPECT_TRUE(contains(bad.err, "n1/text.JPEG: neither a JPEG nor a PNG")) << bad.err;
 }

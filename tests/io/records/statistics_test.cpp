@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "io/data/bad_images.hpp"
 #include "io/data/imagenet.hpp"
 #include "shards.hpp"
 
@@ -38,20 +39,54 @@ TEST(StatisticsTest, CountsClassesAndBytes) {
   EXPECT_EQ(all.width, (Spread{5, 5, 5}));
 }
 
+TEST(BadImagesTest, OneOfSeveralMayAlwaysBeBad) {
+  struct Row {
+    std::int64_t all;
+    double share;
+    std::int64_t most;
+  };
+  for (const auto& [all, share, most] :
+       {Row{91, 0.001, 1}, Row{2, 0.001, 1}, Row{1, 0.001, 0}, Row{1, 1.0, 1}, Row{91, 0.0, 0},
+        Row{999, 0.001, 1}, Row{2000, 0.001, 2}, Row{1'281'167, 0.001, 1281}, Row{24, 0.1, 2},
+        Row{40, 1.0, 40}}) {
+    EXPECT_EQ(most_bad(all, share), most) << all << " " << share;
+    EXPECT_FALSE(too_many_bad(most, all, share)) << all << " " << share;
+    EXPECT_TRUE(too_many_bad(most + 1, all, share)) << all << " " << share;
+  }
+  EXPECT_EQ(describe_limit(1'281'167, 0.001), "--max-bad-fraction 0.001 allows at most 1,281");
+}
+
+TEST(StatisticsTest, OneBadImageOf91IsNamed) {
+  const TemporaryDirectory root;
+  const auto path = root / "train-00000-of-00001";
+  const auto places = write_shard(path, 0, 91);
+  const auto source = open_image_dataset(root.path(), Split::Train, {});
+  flip_byte(path, places[4] + 40);
+  const double share = OpenOptions().max_bad_fraction;
+  const MeasureImage measure = [](std::span<const std::byte>) { return ImageSize{3, 4}; };
+  const ImageStatistics found = collect_statistics(*source, share, measure);
+  EXPECT_EQ(found.measured, 90);
+  EXPECT_EQ(found.bad, std::vector<std::string>{source->where(4) + ": data checksum mismatch"});
+  flip_byte(path, places[5] + 40);
+  expect_error(ErrorKind::Data,
+               {"2 of 91 images", source->where(5), "--max-bad-fraction 0.001 allows at most 1"},
+               [&] { (void)collect_statistics(*source, share, measure); });
+}
+
 TEST(StatisticsTest, BadImagesAreListedUpToAShare) {
   const TemporaryDirectory root;
   const auto path = root / "train-00000-of-00001";
-  const auto places = write_shard(path, 0, 10);
+  const auto places = write_shard(path, 0, 20);
   OpenOptions options;
   options.classes = 10;
   const auto source = open_image_dataset(root.path(), Split::Train, options);
-  flip_byte(path, places[4] + 40);
+  for (const std::size_t i : {4u, 6u}) flip_byte(path, places[i] + 40);
   const MeasureImage measure = [](std::span<const std::byte>) { return ImageSize{3, 4}; };
   const ImageStatistics found = collect_statistics(*source, 0.1, measure);
-  EXPECT_EQ(found.images, 10);
-  EXPECT_EQ(found.measured, 9);
-  EXPECT_EQ(found.bad, std::vector<std::string>{source->where(4) + ": data checksum mismatch"});
-  expect_error(ErrorKind::Data, {"1 of 10 images", source->where(4), "--max-bad-fraction"},
+  EXPECT_EQ(found.images, 20);
+  EXPECT_EQ(found.measured, 18);
+  EXPECT_EQ(std::ssize(found.bad), 2);
+  expect_error(ErrorKind::Data, {"2 of 20 images", source->where(6), "--max-bad-fraction"},
                [&] { (void)collect_statistics(*source, 0.09, measure); });
 }
 
