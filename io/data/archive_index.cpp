@@ -14,6 +14,7 @@
 #include "core/json.hpp"
 #include "core/text.hpp"
 #include "io/data/class_numbers.hpp"
+#include "io/data/files.hpp"
 #include "io/data/little_endian.hpp"
 #include "io/data/record_frame.hpp"
 #include "io/data/tar_reader.hpp"
@@ -23,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr IndexKind kKind = {.magic = "MLRTARIX", .version = 1, .extension = ".archives"};
+constexpr IndexKind kKind = {.magic = "MLRTARIX", .version = 2, .extension = ".archives"};
 constexpr std::uint64_t kMostClassBytes = 1024;
 constexpr std::uint64_t kMostJsonBytes = std::uint64_t{1} << 20;
 constexpr std::size_t kMostBadOfFile = 1000;
@@ -44,7 +45,7 @@ std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Whether what follows the key is this extension: ".jpg", or ".left.jpg".
+/// Whether what follows the key is this extension: "cls", or "left.cls".
 bool is_a(std::string_view extensions, std::string_view wanted) {
   return extensions == wanted ||
          (extensions.size() > wanted.size() && extensions.ends_with(wanted) &&
@@ -53,7 +54,7 @@ bool is_a(std::string_view extensions, std::string_view wanted) {
 
 void put(const TarMember& member, std::string_view extensions, Sample& sample) {
   const std::string kind = to_lower(extensions);
-  if (is_a(kind, "jpg") || is_a(kind, "jpeg") || is_a(kind, "png")) {
+  if (has_image_name(member.name)) {
     if (!sample.image) sample.image = member;
     ++sample.images;
   } else if (is_a(kind, "cls")) {
@@ -140,7 +141,7 @@ class ArchiveScan {
     std::string problem;
     std::string label;
     if (!sample.image)
-      problem = "no image (.jpg, .jpeg, .png) beside its .cls";
+      problem = fmt::format("no image ({}) beside its .cls", image_endings());
     else if (sample.images > 1)
       problem = fmt::format("{} images with the same name", sample.images);
     else if (sample.image->offset < end)

@@ -20,6 +20,8 @@ namespace {
 
 constexpr auto kSplitFolders = std::to_array<std::string_view>(
     {"train", "img_train", "val", "validation", "img_val", "test", "img_test"});
+constexpr auto kImageEndings =
+    std::to_array<std::string_view>({".jpg", ".jpeg", ".jpe", ".jfif", ".png"});
 
 }  // namespace
 
@@ -72,8 +74,11 @@ FileLook look_at_file(const std::filesystem::path& path) {
 
 bool has_image_name(std::string_view name) {
   const std::string lower = to_lower(name);
-  return lower.ends_with(".jpeg") || lower.ends_with(".jpg") || lower.ends_with(".png");
+  return std::ranges::any_of(kImageEndings,
+                             [&](std::string_view ending) { return lower.ends_with(ending); });
 }
+
+std::string image_endings() { return join(kImageEndings, ", "); }
 
 bool has_split_name(std::string_view name) noexcept {
   return std::ranges::find(kSplitFolders, name) != kSplitFolders.end();

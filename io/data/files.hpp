@@ -47,8 +47,10 @@ struct FileLook {
 /// Inspects a regular file. Errors: Io.
 [[nodiscard]] FileLook look_at_file(const std::filesystem::path& path);
 
-/// Whether a name has the extension of an image: .jpg, .jpeg, .png in any case.
+/// Whether a name has the extension of an image, in any case.
 [[nodiscard]] bool has_image_name(std::string_view name);
+/// ".jpg, .jpeg, .jpe, .jfif, .png" for messages.
+[[nodiscard]] std::string image_endings();
 
 /// Whether a folder has the name of a split ("train", "img_val", "test"). Beside class folders,
 /// such a folder is not a class.

@@ -156,8 +156,10 @@ std::string describe_shards(const RecordFileSet& set, const std::vector<std::str
 }
 
 /// Whether a file has the name of a shard: with a number, equal to the prefix
-/// ("imagenet_train_subset"), or with a TFRecord extension.
+/// ("imagenet_train_subset"), or with a TFRecord extension, also of a compressed file, which is
+/// then refused by its content.
 bool has_shard_name(std::string_view name, std::string_view prefix) {
+  if (name.ends_with(".gz")) name.remove_suffix(3);
   return parse_shard_number(name) || name == prefix || name.ends_with(".tfrecord") ||
          name.ends_with(".tfrecords");
 }

@@ -55,6 +55,18 @@ void append_frame(std::span<const std::byte> payload, std::vector<std::byte>& to
   to.insert(to.end(), tail.begin(), tail.end());
 }
 
+void refuse_gzip(ByteWindow& file) {
+  constexpr std::array kMagic = {std::byte{0x1f}, std::byte{0x8b}, std::byte{8}};
+  // The length of a first record may be these bytes, but then its checksum is right.
+  if (file.size() < kFrameHeadBytes || parse_frame_head(head_at(file, 0)) ||
+      !std::ranges::equal(file.at(0, kMagic.size()), kMagic))
+    return;
+  fail(ErrorKind::Data,
+       "{}: is compressed with GZIP, but only uncompressed TFRecord files are read: unpack all of "
+       "them (gunzip <FILE >UNPACKED), or write them without compression_type",
+       file.label());
+}
+
 FrameWalk::FrameWalk(ByteWindow& file, std::span<const std::uint64_t> known)
     : file_(file), known_(known) {}
 

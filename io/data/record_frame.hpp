@@ -39,6 +39,10 @@ inline constexpr std::uint64_t kMaxRecordBytes = std::uint64_t{64} << 20;
 /// Appends the record of a payload.
 void append_frame(std::span<const std::byte> payload, std::vector<std::byte>& to);
 
+/// Refuses a file that TensorFlow has compressed as a whole, which its first bytes say whatever its
+/// name is. Errors: Data; Io.
+void refuse_gzip(ByteWindow& file);
+
 /// What was found at an offset of a file.
 struct Frame {
   enum class Kind : std::uint8_t { Record, Damage, End };

@@ -74,6 +74,7 @@ FileRecords scan_shard(const fs::path& path, std::string& notice) {
     notice = fmt::format("{}; the file is ignored", error.what());
   }
   ByteWindow file(path);
+  refuse_gzip(file);
   FileRecords records = scan_records(file, offsets_in(lines));
   const bool fits = lists_all(lines, records);
   if (fits) add_beyond_end(lines, file.size(), records);

@@ -44,6 +44,7 @@ class ShardCheck {
       read_lines();
       ByteWindow file(path_);
       report_.bytes = file.size();
+      refuse_gzip(file);
       records(file);
     } catch (const Error& error) {
       add_error(report_, path_.string(), error);

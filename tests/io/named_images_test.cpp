@@ -99,11 +99,13 @@ TEST(NamedImagesTest, BadFilesAreNamedAndBlack) {
 
 TEST(NamedImagesTest, FoldersStandForTheirImages) {
   const TemporaryDirectory folder;
-  for (const char* name : {"b.PNG", "sub/a.jpeg", "a.jpg", "notes.txt", ".hidden.png"})
+  for (const char* name :
+       {"b.PNG", "sub/a.jpeg", "a.jpg", "c.jfif", "d.JPE", "notes.txt", ".hidden.png", "e.jpe.txt"})
     write_bytes(folder / name, {});
   fs::create_directory_symlink(folder.path(), folder / "sub/around");
   EXPECT_EQ(images_at(folder.path()),
-            (std::vector<fs::path>{folder / "a.jpg", folder / "b.PNG", folder / "sub/a.jpeg"}));
+            (std::vector<fs::path>{folder / "a.jpg", folder / "b.PNG", folder / "c.jfif",
+                                   folder / "d.JPE", folder / "sub/a.jpeg"}));
   EXPECT_EQ(images_at(folder / "notes.txt"), std::vector<fs::path>{folder / "notes.txt"});
   fs::create_directories(folder / "none");
   expect_error(ErrorKind::Data, {"none: has no image"}, [&] { (void)images_at(folder / "none"); });

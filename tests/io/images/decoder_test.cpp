@@ -264,6 +264,25 @@ TEST(ImageDecoderTest, TablesAreNotKeptForTheNextImage) {
   expect_error(ErrorKind::Data, {"JPEG", "uantization table"}, [&] { decode(decoder, lacking); });
 }
 
+// As TensorFlow's decoder and Pillow's Image.open do, unlike programs that show photos.
+TEST(ImageDecoderTest, ExifOrientationChangesNothing) {
+  // Its only entry: orientation (0x0112) 6, a quarter turn to the right.
+  constexpr std::string_view kExif(
+      "\xff\xe1\0\x22"
+      "Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0",
+      36);
+  const Bytes file = encode_jpeg(make_image(40, 24));
+  Bytes turned(file.begin(), file.begin() + 2);
+  const auto exif = std::as_bytes(std::span(kExif));
+  turned.insert(turned.end(), exif.begin(), exif.end());
+  turned.insert(turned.end(), file.begin() + 2, file.end());
+  EXPECT_EQ(read_header(turned), read_header(file));
+  EXPECT_EQ(read_header(turned).width, 40);
+  ImageDecoder decoder;
+  const Image plain = copy_of(decode(decoder, file).view);
+  EXPECT_TRUE(copy_of(decode(decoder, turned).view).bytes == plain.bytes);
+}
+
 TEST(ImageDecoderTest, ManyPassesAreRefused) {
   const Image image = make_image(64, 64);
   const auto with_scans = [&](int scans) {

@@ -102,6 +102,16 @@ TEST_F(ArchiveSetTest, ClassesByNameAndInJson) {
   refused({"train/00.tar, sample 'a': class 7 is not one of 0 to 4 (--classes)"});
 }
 
+TEST_F(ArchiveSetTest, ImagesByAllTheirEndings) {
+  Tar tar;
+  for (const char* name : {"a.JPG", "b.jpeg", "c.jpe", "d.jfif", "e.left.JFIF"}) {
+    tar.add(name, fake_image(1));
+    tar.add(std::string(1, name[0]) + ".cls", bytes_of("1"));
+  }
+  store(root / "train-0.tar", tar.bytes());
+  EXPECT_EQ(opened()->size(), 5);
+}
+
 TEST_F(ArchiveSetTest, BadSamplesAreNamed) {
   Tar tar;
   for (std::size_t i = 0; i < 6; ++i) tar.add(fmt::format("{}.jpg", i), fake_image(i));
@@ -125,7 +135,8 @@ TEST_F(ArchiveSetTest, BadSamplesAreNamed) {
   EXPECT_EQ(set->size(), 1);
   const auto& archives = dynamic_cast<const ArchiveSet&>(*set);
   ASSERT_EQ(archives.bad().size(), 10u);
-  EXPECT_EQ(archives.bad()[6].problem, "'6': no image (.jpg, .jpeg, .png) beside its .cls");
+  EXPECT_EQ(archives.bad()[6].problem,
+            "'6': no image (.jpg, .jpeg, .jpe, .jfif, .png) beside its .cls");
   EXPECT_EQ(archives.bad()[7].problem, "'7': its .cls is empty");
   EXPECT_NE(archives.bad()[8].problem.find("its .json has no class"), std::string::npos);
   EXPECT_EQ(archives.bad()[9].problem, "'9': 2 images with the same name");

@@ -40,6 +40,17 @@ TEST_F(CheckTest, WholeShardsHaveNoFindings) {
                               fs::file_size(root / "train-00001-of-00002"));
 }
 
+TEST_F(CheckTest, ACompressedShardIsOneFinding) {
+  write_shard(root / "train-00000-of-00002", 0, 30);
+  Bytes gzip = bytes_of("\x1f\x8b\x08");
+  gzip.resize(2000);
+  store(root / "train-00001-of-00002", gzip);
+  const CheckReport report = check(root.path());
+  ASSERT_EQ(report.findings.size(), 1u);
+  EXPECT_TRUE(report.findings[0].problem.starts_with("is compressed with GZIP"))
+      << report.findings[0].problem;
+}
+
 TEST_F(CheckTest, EveryFlippedByteIsFoundWithItsPlace) {
   const fs::path path = root / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 3);

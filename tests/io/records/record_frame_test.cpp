@@ -187,6 +187,24 @@ TEST_F(RecordFrameTest, LargestRecordIsAFixedNumberOfBytes) {
   }
 }
 
+// The first file is what Python's gzip makes of 15 bytes. The second is a record whose length,
+// 559,903, is the bytes with which such files begin.
+TEST_F(RecordFrameTest, GzipIsKnownByTheFirstBytes) {
+  const fs::path path = root / "train-00000-of-00001";
+  store(path, std::string_view("\x1f\x8b\x08\0\0\0\0\0\x02\x03\x63\x66\x80\0\x03\x43\x23\xe3"
+                               "\xc4\xa4\x64\0\xbd\x3c\xf1\x52\x0f\0\0\0",
+                               30));
+  ByteWindow compressed(path);
+  expect_error(ErrorKind::Data, {path.string() + ": is compressed with GZIP", "gunzip"},
+               [&] { refuse_gzip(compressed); });
+  RecordWriter writer(root / "long");
+  writer.append(Bytes(559'903, std::byte{7}));
+  writer.commit();
+  ByteWindow records(root / "long");
+  EXPECT_EQ(records.at(0, 3)[1], std::byte{0x8b});
+  EXPECT_NO_THROW(refuse_gzip(records));
+}
+
 TEST_F(RecordFrameTest, FlippedPayloadFailsItsChecksum) {
   Bytes whole(24);
   store_little(masked_crc32c(std::span(whole).first(20)), whole.data() + 20);

@@ -51,6 +51,26 @@ TEST_F(RecordIndexTest, HasEveryRecordAndItsLabel) {
   EXPECT_EQ(index.record_of(27), 6u);
 }
 
+/// A file as gzip begins it, of the size of a small shard.
+void write_gzip(const fs::path& path) {
+  Bytes bytes = bytes_of("\x1f\x8b\x08");
+  bytes.resize(2000, std::byte{0x55});
+  store(path, bytes);
+}
+
+// One file of several is enough: none of its images would be trained on.
+TEST_F(RecordIndexTest, CompressedShardsAreRefusedByName) {
+  OpenOptions options;
+  options.max_bad_fraction = 1.0;
+  for (const std::string ending : {"-of-00002", "-of-00002.tfrecord.gz", ".tfrecords.gz"}) {
+    const TemporaryDirectory folder;
+    write_shard(folder / ("train-00000" + ending), 0, 900);
+    write_gzip(folder / ("train-00001" + ending));
+    expect_error(ErrorKind::Data, {"train-00001" + ending, "is compressed with GZIP", "gunzip"},
+                 [&] { (void)open_image_dataset(folder.path(), Split::Train, options); });
+  }
+}
+
 TEST_F(RecordIndexTest, AnEmptyShardIsSkipped) {
   write_shard(root / "train-00000-of-00003", 0, 2);
   write_shard(root / "train-00001-of-00003", 2, 0);
