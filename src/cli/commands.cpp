@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -226,6 +227,19 @@ int run_command(std::span<const std::string> words, const Environment& environme
   return command.run(invocation);
 }
 
+bool is_help(std::string_view word) { return word == "--help" || word == "-h" || word == "help"; }
+
+/// Lists the commands that begin with one word, for "data" alone, "data --help" and "help data",
+/// and returns the exit code. Empty for other lines.
+std::optional<int> list_group(std::span<const std::string> words) {
+  const bool asks = words.size() == 2 && (words[0] == "help" || is_help(words[1]));
+  if (words.size() != 1 && !asks) return {};
+  const std::string list = group_help(words[0] == "help" ? words.back() : words[0]);
+  if (list.empty()) return {};
+  fmt::print(asks ? stdout : stderr, "{}", list);
+  return asks ? 0 : exit_code(ErrorKind::Usage);
+}
+
 /// `help COMMAND [TOPIC]` is `COMMAND --help [TOPIC]`.
 int run_help(std::span<const std::string> words) {
   const Matched matched = match_command(words);
@@ -253,7 +267,8 @@ int dispatch(std::span<const std::string> words, const Environment& environment)
     fmt::print(stderr, "{}", general_help());
     return exit_code(ErrorKind::Usage);
   }
-  if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+  if (const std::optional<int> code = list_group(words)) return *code;
+  if (is_help(words[0])) {
     if (words.size() == 1 || words[0] != "help") {
       fmt::print("{}", general_help());
       return 0;

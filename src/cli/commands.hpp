@@ -57,6 +57,9 @@ int command_data_convert(const Invocation& invocation);
 
 /// Text of `millrace --help`.
 [[nodiscard]] std::string general_help();
+/// The commands of two words that begin with this one, as `millrace data --help` lists them; "" if
+/// there are none.
+[[nodiscard]] std::string group_help(std::string_view word);
 
 /// Runs a command line and returns its exit code. Errors are printed to standard error, one line
 /// each.

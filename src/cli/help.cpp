@@ -204,16 +204,37 @@ std::span<const ExitCode> exit_codes() {
   return kCodes;
 }
 
-std::string general_help() {
-  std::string text =
-      "usage: millrace <command> [options]\n\n"
-      "Trains convolutional networks.\n\nCommands:\n";
+namespace {
+
+/// A line for each command whose name begins so.
+std::string command_list(std::string_view begin) {
+  std::string text;
   for (const CommandSpec& command : command_table()) {
+    if (!command.name.starts_with(begin)) continue;
     const std::string left = fmt::format("  {} {}", command.name, command.arguments);
     constexpr std::size_t kColumn = kHelpColumn + 6;
     const std::string gap = left.size() + 2 > kColumn ? "\n" + std::string(kColumn, ' ') : "";
     text += fmt::format("{:<{}}{}{}\n", left, gap.empty() ? kColumn : 0, gap, command.summary);
   }
+  return text;
+}
+
+}  // namespace
+
+std::string group_help(std::string_view word) {
+  const std::string list = command_list(fmt::format("{} ", word));
+  if (list.empty()) return "";
+  return fmt::format(
+      "usage: millrace {0} <command> [options]\n\nCommands:\n{1}\n"
+      "millrace {0} <command> --help lists the options of a command.\n",
+      word, list);
+}
+
+std::string general_help() {
+  std::string text = fmt::format(
+      "usage: millrace <command> [options]\n\n"
+      "Trains convolutional networks.\n\nCommands:\n{}",
+      command_list(""));
   std::string codes = "Exit codes:";
   for (const auto& [code, what] : exit_codes())
     codes += fmt::format("{} {} {}", code == 0 ? "" : ",", code, what);

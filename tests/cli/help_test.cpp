@@ -88,6 +88,25 @@ TEST(HelpTest, RestoreListsWhatMayChange) {
         << spec.name;
 }
 
+TEST(HelpTest, TheFirstWordOfACommandListsAllThatBeginWithIt) {
+  const std::string list = run_words({"data", "--help"}).out;
+  EXPECT_TRUE(list.starts_with("usage: millrace data <command> [options]\n")) << list;
+  for (const CommandSpec& command : command_table())
+    EXPECT_EQ(contains(list, fmt::format("\n  {} ", command.name)),
+              command.name.starts_with("data "))
+        << command.name;
+  for (const std::vector<std::string>& asked :
+       {std::vector<std::string>{"help", "data"}, {"data", "-h"}, {"data", "help"}}) {
+    const Outcome outcome = run_words(asked);
+    EXPECT_EQ(outcome.code, 0);
+    EXPECT_EQ(outcome.out, list);
+  }
+  const Outcome alone = run_words({"data"});
+  EXPECT_EQ(alone.code, 2);
+  EXPECT_EQ(alone.err, list);
+  EXPECT_EQ(run_words({"trai"}).code, 2);
+}
+
 // Options of small commands are no options of `train`, which has too many to list.
 TEST(HelpTest, CommandsListTheirOwnOptions) {
   for (const CommandSpec& command : command_table()) {
