@@ -16,18 +16,21 @@ install(CODE "file(CREATE_LINK ${millrace_configs}
   \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}/configs SYMBOLIC)"
   COMPONENT program)
 
-# Manual pages and completion come from the tables of commands and options, so from the program.
-set(millrace_pages ${PROJECT_BINARY_DIR}/generated/pages)
-add_custom_command(OUTPUT ${millrace_pages}/millrace ${millrace_pages}/man1/millrace.1
-  COMMAND ${CMAKE_COMMAND} -E rm -rf ${millrace_pages}
-  COMMAND ${CMAKE_COMMAND} -E make_directory ${millrace_pages}/man1
-  COMMAND millrace --write-manuals ${millrace_pages}/man1
-  COMMAND millrace --write-completion ${millrace_pages}/millrace
-  COMMENT "Writing manual pages and completion" VERBATIM)
-add_custom_target(millrace_pages ALL DEPENDS ${millrace_pages}/millrace)
-install(DIRECTORY ${millrace_pages}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT program)
-install(FILES ${millrace_pages}/millrace COMPONENT program
-  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+# Manual pages and completion come from the tables of commands and options: the installed program
+# writes them. So whoever builds the target millrace alone can install this component.
+install(CODE "
+  set(root \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\")
+  set(manuals \"\${root}/${CMAKE_INSTALL_MANDIR}/man1\")
+  set(completions \"\${root}/${CMAKE_INSTALL_DATADIR}/bash-completion/completions\")
+  file(MAKE_DIRECTORY \"\${manuals}\" \"\${completions}\")
+  foreach(words \"--write-manuals;\${manuals}\" \"--write-completion;\${completions}/millrace\")
+    execute_process(COMMAND \"\${root}/${CMAKE_INSTALL_BINDIR}/millrace\" \${words}
+      COMMAND_ERROR_IS_FATAL ANY)
+  endforeach()
+  file(GLOB written \"\${manuals}/millrace*.1\" \"\${completions}/millrace\")
+  file(CHMOD \${written} PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
+  list(APPEND CMAKE_INSTALL_MANIFEST_FILES \${written})"
+  COMPONENT program)
 
 if(NOT TARGET millrace_library)
   return()

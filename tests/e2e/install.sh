@@ -18,6 +18,10 @@ failed() {
 }
 has() { [[ -e $prefix/$1 ]] || failed "$1 was not installed"; }
 
+# What component program takes from the build but the program, which may be all that was built.
+more=$(awk -v build="$build/" '/^if.*"program"/ { on = 1 } /^endif/ { on = 0 }
+  on && index($0, build) && !index($0, build "millrace\"")' "$build/cmake_install.cmake")
+[[ -z $more ]] || failed "component program needs more than the target millrace: $more"
 "$cmake" --install "$build" --prefix "$prefix" >"$work/install.log" || failed "cmake --install"
 cd "$work" # nothing may depend on the current folder
 millrace=$prefix/bin/millrace
