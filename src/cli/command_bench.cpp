@@ -83,11 +83,12 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
 int command_bench(const Invocation& invocation) {
   require_tunable(invocation.options);
   if (wants_several_runs(invocation.options))
-    return run_on_all_ranks(comm::World(comm::World::Alone()),
+    return run_on_all_ranks(comm::World(comm::World::Alone()), invocation.options,
                             [&] { return bench_several(invocation); });
   StartupWatch watch(invocation.options);
   const comm::World world;
-  return run_on_all_ranks(world, [&] { return bench(invocation, world, watch); });
+  return run_on_all_ranks(world, invocation.options,
+                          [&] { return bench(invocation, world, watch); });
 }
 
 }  // namespace millrace::cli

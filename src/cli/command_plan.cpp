@@ -381,7 +381,7 @@ int plan(const Invocation& invocation, const comm::World& world) {
 
 int command_plan(const Invocation& invocation) {
   const comm::World world;
-  return run_on_all_ranks(world, [&] { return plan(invocation, world); });
+  return run_on_all_ranks(world, invocation.options, [&] { return plan(invocation, world); });
 }
 
 }  // namespace millrace::cli

@@ -227,7 +227,7 @@ class Output {
 int command_predict(const Invocation& invocation) {
   const comm::World world;
   if (world.size() > 1)
-    return run_on_all_ranks(world, [&]() -> int {
+    return run_on_all_ranks(world, invocation.options, [&]() -> int {
       world.fail_together();
       fail(ErrorKind::Usage, "millrace predict must run as one process, but {} were started",
            world.size());

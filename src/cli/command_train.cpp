@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "models/registry.hpp"
+#include "ops/backend.hpp"
 #include "train/setup.hpp"
 #include "train/signals.hpp"
 #include "train/trainer.hpp"
@@ -36,6 +38,20 @@ train::TrainInputs inputs_of(const PreparedRun& run, const Invocation& invocatio
           .details = run.config.verbosity == train::Verbosity::Verbose
                          ? environment_lines()
                          : std::vector<std::string>{}};
+}
+
+/// 16 bits that nobody asked for only cost time where no products are made of them. Known once the
+/// device is.
+void note_default_precision(PreparedRun& run) {
+  const Setting* const precision = run.options.find("precision");
+  const DType type = run.config.precision.activations;
+  if (precision == nullptr || precision->origin != Origin::Dialect || type == DType::F32) return;
+  const std::unique_ptr<ops::Backend> kernels = ops::make_default_backend();
+  if (kernels->multiplies(type)) return;
+  const std::string why = kernels->why_not(type);
+  run.notices.push_back(fmt::format("{}: --precision 32.32 is faster than {}, the default of {}",
+                                    why.empty() ? "there are no 16-bit products" : why,
+                                    to_string(precision->value), precision->where));
 }
 
 int code_of(train::Outcome outcome) {
@@ -73,7 +89,7 @@ int run_training(const Invocation& invocation, Prepare prepare, Train train) {
   StartupWatch watch(invocation.options);
   const comm::World world;
   watch.follow(world);
-  return run_on_all_ranks(world, [&] {
+  return run_on_all_ranks(world, invocation.options, [&] {
     PreparedRun run = prepare(invocation, world);
     watch.end();  // the training has its own watchdog
     if (must_launch(run.config, world)) {
@@ -84,6 +100,7 @@ int run_training(const Invocation& invocation, Prepare prepare, Train train) {
     const device::Environment environment(run.config.threads,
                                           train::gpu_of(run.config, world.rank()));
     fit_layout(run, world);
+    note_default_precision(run);
     const train::Outcome outcome = train(run.config, inputs_of(run, invocation), world);
     if (outcome == train::Outcome::Finished && world.rank() == 0) export_result(run);
     return code_of(outcome);

@@ -110,7 +110,8 @@ int command_validate(const Invocation& invocation) {
   StartupWatch watch(invocation.options);
   const comm::World world;
   watch.follow(world);
-  return run_on_all_ranks(world, [&] { return validate(invocation, world, watch); });
+  return run_on_all_ranks(world, invocation.options,
+                          [&] { return validate(invocation, world, watch); });
 }
 
 }  // namespace millrace::cli

@@ -135,6 +135,12 @@ HelpTopic help_topic(const CommandSpec& command, std::span<const std::string> wo
   return {.families = family_named(value_after("--model", words))};
 }
 
+const CommandSpec& spec_of(Command id) {
+  const auto found = std::ranges::find(kCommands, id, &CommandSpec::id);
+  MILLRACE_ASSERT(found != kCommands.end());
+  return *found;
+}
+
 /// The help that `words` ask for; a dialect has its own. Empty when they ask for none.
 std::string wanted_help(const CommandSpec& command, std::span<const std::string> words) {
   const auto asks = [&](std::initializer_list<std::string_view> names) {
@@ -146,19 +152,14 @@ std::string wanted_help(const CommandSpec& command, std::span<const std::string>
   if (!asks({"--help", "-h", "--helpfull", "--helpshort"})) return "";
   std::string text = dialect_help({words.begin(), words.end()});
   if (!text.empty() || !asks({"--help", "-h"})) return text;
-  return command_help(command, help_topic(command, words));
+  const CommandSpec& meant = spec_of(meant_command(command.id, {words.begin(), words.end()}));
+  return command_help(meant, help_topic(meant, words));
 }
 
 std::string typed_line(std::span<const std::string> words) {
   std::string line = "millrace";
   for (const std::string& word : words) line += " " + shell_word(word);
   return line;
-}
-
-const CommandSpec& spec_of(Command id) {
-  const auto found = std::ranges::find(kCommands, id, &CommandSpec::id);
-  MILLRACE_ASSERT(found != kCommands.end());
-  return *found;
 }
 
 /// `train --restore-path` means `restore`.
@@ -224,7 +225,11 @@ int run_command(std::span<const std::string> words, const Environment& environme
          command.arguments, command.name);
   // Commands that may run on several ranks print what they were told on one of them.
   if (!find_option("restore-path")->taken_by(command.id)) print_lines(stderr, found);
-  return command.run(invocation);
+  try {
+    return command.run(invocation);
+  } catch (const Error& error) {
+    throw respelled(error, invocation.options);
+  }
 }
 
 bool is_help(std::string_view word) { return word == "--help" || word == "-h" || word == "help"; }

@@ -134,30 +134,6 @@ void check_whole_names(const DialectSpec& dialect, std::span<const std::string> 
   }
 }
 
-/// The text behind the last of these options, or else `otherwise`.
-std::string text_behind(std::span<const std::string> words, std::string_view name,
-                        std::string_view otherwise) {
-  std::string text(otherwise);
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::size_t equals = words[i].find('=');
-    if (underscored(words[i].substr(0, equals)) != name) continue;
-    if (equals != std::string::npos)
-      text = words[i].substr(equals + 1);
-    else if (i + 1 < words.size())
-      text = words[i + 1];
-  }
-  return text;
-}
-
-/// Errors: Usage for the programs of the guides that prepare data, naming the command that does.
-void refuse_preparation(std::string_view script, std::span<const std::string> words) {
-  if (script != "preprocess_imagenet.py" && script != "imagenet_to_gcs.py") return;
-  fail(ErrorKind::Usage,
-       "{} does not train but prepares data: use millrace data convert {} --raw-dir {}", script,
-       text_behind(words, "__local_scratch_dir", "OUT"),
-       text_behind(words, "__raw_data_dir", "DIR"));
-}
-
 std::int64_t launched(const Environment& environment) {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
     if (const auto size = environment(name)) return std::max(1, std::atoi(size->c_str()));
@@ -243,25 +219,27 @@ void speak_ipu(Translation& translation) {
               {.value = std::string("16.16"), .origin = Origin::Dialect, .where = "--dialect ipu"});
 }
 
-/// Where a trainer's line has millrace's name, says that it stands for the directory that the
-/// training was given: of the runs in it the newest one counts.
-void name_directory(Options& options) {
-  const Setting* const given = options.typed("restore-path");
-  if (given == nullptr) return;
-  Setting setting = *given;
-  setting.where += " (--dialect)";
-  options.set(*find_option("restore-path"), std::move(setting));
-}
-
 /// The scripts of the IPU trainer are commands here.
 Command command_of(std::string_view script, Command typed) {
   if (script == "validation.py") return Command::Validate;
   return script == "restore.py" ? Command::Restore : typed;
 }
 
+/// The names of a dialect that mean exactly an option of millrace.
+Dialect own_spellings(const DialectSpec& dialect) {
+  Dialect spoken{.name = std::string(dialect.name)};
+  for (const DialectWord& word : dialect.words)
+    if (word.is(Fate::Means))
+      spoken.spellings.try_emplace(
+          std::string(word.text),
+          Dialect::Spelling{.word = fmt::format("--{}", word.name), .same_value = true});
+  return spoken;
+}
+
 std::string_view purpose(Command command) {
   if (command == Command::Validate)
     return "validation, which reads every image once and changes no weights";
+  if (command == Command::Restore) return "a run that is continued";
   if (command == Command::Predict) return "a prediction";
   if (command == Command::Bench) return "a benchmark, which runs some steps and saves nothing";
   return command == Command::Plan ? "a plan" : "this training";
@@ -316,14 +294,16 @@ Spoken take_dialects(std::vector<std::string>& words) {
   const std::string typed = take_dialect(words);
   if (typed.empty()) return {};
   const Value value = parse_value(*find_option("dialect"), typed, Origin::CommandLine, "--dialect");
-  const auto& name = std::get<std::string>(value);
   Spoken spoken;
+  spoken.name = std::get<std::string>(value);
+  const std::string& name = spoken.name;
   refuse_device_list(words);
   take_profiler(words);
-  spoken.script = take_program(words);
-  if (name == "nvidia" && spoken.script.empty()) {
-    spoken.script = take_nvidia_script(words);
-    if (!spoken.script.empty()) return spoken;  // the words are millrace's own
+  spoken.script = take_program(name, words);
+  if (const std::string stands_for = take_nvidia_script(spoken.script, words);
+      !stands_for.empty()) {
+    spoken.script = stands_for;
+    return spoken;  // the words are millrace's own
   }
   if (name == "nvidia")
     spoken.dialects = {nvidia_dialect()};
@@ -336,22 +316,28 @@ Spoken take_dialects(std::vector<std::string>& words) {
   return spoken;
 }
 
+Command meant_command(Command typed, std::vector<std::string> words) {
+  const Spoken spoken = take_dialects(words);
+  const bool own = spoken.dialects.empty() || spoken.dialects.front().translate == nullptr;
+  return own ? command_of(spoken.script, typed) : typed;
+}
+
 Translation read_command_line(Command command, std::span<const std::string> words,
                               std::size_t max_arguments, const Environment& environment,
                               std::int64_t images) {
   std::vector<std::string> rest(words.begin(), words.end());
   const Spoken spoken = take_dialects(rest);
-  refuse_preparation(spoken.script, rest);
   const std::vector<DialectSpec>& dialects = spoken.dialects;
   if (!dialects.empty() && !find_option("dialect")->taken_by(command))
     fail(ErrorKind::Usage, "--dialect is not an option of this command; --help lists its options");
   Translation translation;
   translation.command = command;
+  translation.notices = notes_on_variables(spoken.name, rest, environment);
   if (dialects.empty() || dialects.front().translate == nullptr) {  // only millrace's names
     translation.command = command_of(spoken.script, command);
     translation.options = load_options(translation.command, rest, max_arguments, environment);
+    translation.options.dialect.name = spoken.name;
     if (!dialects.empty()) speak_ipu(translation);
-    if (!dialects.empty() || !spoken.script.empty()) name_directory(translation.options);
     pass_over(translation, {});
     return translation;
   }
@@ -360,6 +346,7 @@ Translation read_command_line(Command command, std::span<const std::string> word
     return read_command_line(command, line, max_arguments, environment, there).options;
   };
   const DialectSpec& dialect = dialects.front();
+  translation.options.dialect = own_spellings(dialect);
   DialectReader read(dialect.name, translation, workers_of(rest, environment));
   read.images = images;
   read.script = spoken.script;

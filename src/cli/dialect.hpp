@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "cli/options.hpp"
+#include "core/error.hpp"
 
 namespace millrace::cli {
 
@@ -84,8 +85,8 @@ class DialectReader {
   void set_real(std::string_view option, std::string_view name, double otherwise);
   void set_integer(std::string_view option, std::string_view name,
                    std::optional<std::int64_t> otherwise, std::int64_t least = 0);
-  /// Says which option of the trainer replaces its default for one of millrace's.
-  void name_default(std::string_view option, std::string_view name);
+  /// Messages name `option` as the trainer's `name`, which sets it by a rule of its own.
+  void spell(std::string_view option, std::string_view name);
   /// Defaults of the trainer, as a command line of millrace: "--momentum 0.9 --warmup linear".
   void set_defaults(std::string_view line);
   void note(std::string text) { translation_.notices.push_back(std::move(text)); }
@@ -132,14 +133,22 @@ struct DialectSpec {
 [[nodiscard]] DialectSpec habana_keras_dialect();
 [[nodiscard]] DialectSpec surfsara_dialect();
 
-/// Takes the program out of a line that was typed as for its trainer: "main.py ..", "python3
-/// main.py
-/// .." or "python3 -m main ..". Returns its file name, "main.py", or nothing.
-[[nodiscard]] std::string take_program(std::vector<std::string>& words);
-/// Replaces the scripts of NVIDIA's guide, "RN50_FP16_8GPU.sh MODEL DATA RESULTS", by the recipe
-/// and the options they stand for. Returns the IPU trainer's program that does the same, train.py
-/// or validation.py, or nothing. Errors: Usage for other arguments.
-[[nodiscard]] std::string take_nvidia_script(std::vector<std::string>& words);
+/// Takes the program out of a line that was typed as for the trainer of a dialect: "main.py ..",
+/// "python3 main.py ..", "python3 -m main .." or "bash name.sh ..". Returns its file name,
+/// "main.py", or nothing. Errors: Usage for a program that the guide of the dialect does not have,
+/// for those that prepare data and for a launcher, naming what to type instead.
+[[nodiscard]] std::string take_program(std::string_view dialect, std::vector<std::string>& words);
+/// Replaces the arguments of a script of NVIDIA's guide, "MODEL DATA RESULTS" behind
+/// "RN50_FP16_8GPU.sh", by the recipe and the options they stand for. Returns the IPU trainer's
+/// program that does the same, train.py or validation.py, or nothing if `script` is none of them.
+/// Errors: Usage for other arguments.
+[[nodiscard]] std::string take_nvidia_script(const std::string& script,
+                                             std::vector<std::string>& words);
+/// What to say of the variables of a dialect's guide that are set and have no effect here. `words`
+/// are those of the line.
+[[nodiscard]] std::vector<std::string> notes_on_variables(std::string_view dialect,
+                                                          std::span<const std::string> words,
+                                                          const Environment& environment);
 /// Errors: Usage for gc-info, which lists devices, naming the command that does.
 void refuse_device_list(std::span<const std::string> words);
 /// Replaces "gc-profile -d DIR --" before a program by --trace DIR/trace.json behind it.
@@ -147,11 +156,19 @@ void take_profiler(std::vector<std::string>& words);
 
 /// The dialects of a command line: none, one, or both of Habana's when no word tells them apart.
 struct Spoken {
+  std::string name;  ///< as --dialect takes it; empty: none
   std::vector<DialectSpec> dialects;
   std::string script;  ///< file name of the program, if given
 };
 /// Removes --dialect and, with it, the program from `words`. Errors: Usage for an unknown name.
 [[nodiscard]] Spoken take_dialects(std::vector<std::string>& words);
+/// The command that the program in a line stands for: validate for the IPU trainer's validation.py.
+[[nodiscard]] Command meant_command(Command typed, std::vector<std::string> words);
+/// `text` with options named as the line spells them: --lr_init for --abs-learning-rate.
+[[nodiscard]] std::string respelled(std::string text, const Options& options);
+[[nodiscard]] std::vector<std::string> respelled(std::vector<std::string> lines,
+                                                 const Options& options);
+[[nodiscard]] Error respelled(const Error& error, const Options& options);
 /// Help on every name of the dialects that `words` select; empty when they select none.
 [[nodiscard]] std::string dialect_help(std::vector<std::string> words);
 

@@ -150,7 +150,7 @@ void set_habana_threads(DialectReader& read) {
 bool only_evaluates(DialectReader& read, bool has_fp16) {
   if (!read.flag("eval_only")) return false;
   read.translation().command = Command::Validate;
-  read.set("restore-path", read.text("model_dir", "/tmp/resnet"),
+  read.set("restore-path", read.text("model_dir", "logs"),
            read.given("model_dir") ? read.spelled("model_dir") : "--eval_only");
   read.set_integer("batch-size", "batch_size", std::nullopt, 1);
   if (read.given("dtype")) set_precision(read, has_fp16);
@@ -162,6 +162,7 @@ bool only_evaluates(DialectReader& read, bool has_fp16) {
 void set_habana_run(DialectReader& read, std::string_view data) {
   read.set("data-dir", data, "");
   if (read.flag("fine_tune")) read.set("variable-filter", "fc1", read.spelled("fine_tune"));
+  read.spell("log-dir", "model_dir");
   if (read.given("model_dir"))
     read.set("log-dir", read.text("model_dir", ""), read.spelled("model_dir"));
   read.set_defaults("--log-freq 100 --weight-decay-excludes beta gamma");

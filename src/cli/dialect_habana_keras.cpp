@@ -112,6 +112,7 @@ std::int64_t set_batch(DialectReader& read) {
          given, read.workers);
   const std::int64_t each = global ? given / read.workers : given;
   read.set("batch-size", each, read.spelled("batch_size"));
+  read.spell("batch-size", "batch_size");
   read.set("replicas", read.workers, "");
   return each * read.workers;
 }
@@ -121,6 +122,7 @@ std::int64_t set_batch(DialectReader& read) {
 void set_length(DialectReader& read, std::int64_t global_batch) {
   const double epochs = read.real("train_epochs", 1.0);
   read.set("epochs", epochs, read.spelled("train_epochs"));
+  read.spell("epochs", "train_epochs");
   const std::int64_t evals = read.integer("epochs_between_evals", 1, 1);
   const std::int64_t steps = read.images / global_batch;
   const std::int64_t wanted = read.integer("train_steps", 0);
@@ -132,6 +134,8 @@ void set_length(DialectReader& read, std::int64_t global_batch) {
   const std::int64_t most =
       read.integer("max_train_steps", std::numeric_limits<std::int64_t>::max());
   read.set("max-iterations", std::min(length, most), read.spelled("train_steps"));
+  read.spell("max-iterations", "train_steps");
+  read.set("checkpoint-every", wanted, "");  // a checkpoint for each short epoch
   read.set("iterations-between-evals",
            whole_steps(static_cast<double>(wanted) * static_cast<double>(evals)), "");
 }
@@ -147,7 +151,7 @@ void set_polynomial(DialectReader& read, std::int64_t global_batch) {
   read.set("lr-schedule", "lars-polynomial", "");
   read.set_real("abs-learning-rate", "base_learning_rate", peak);
   read.set("warmup-epochs", habana_warmup(read, warmup), "");
-  read.name_default("warmup-epochs", "warmup_epochs");
+  read.spell("warmup-epochs", "warmup_epochs");
   if (read.given("end_learning_rate")) read.set_real("poly-lr-end-lr", "end_learning_rate", 1e-4);
 }
 
@@ -162,12 +166,12 @@ void set_rate(DialectReader& read, std::int64_t global_batch) {
     read.set("abs-learning-rate", 0.1 * scale, "");
     read.pass_over("base_learning_rate", "it needs --lr_schedule polynomial or constant");
     read.set("warmup-epochs", habana_warmup(read, 5.0), "");
-    read.name_default("warmup-epochs", "warmup_epochs");
+    read.spell("warmup-epochs", "warmup_epochs");
   } else if (schedule == "constant") {
     read.set_defaults("--lr-schedule stepped --learning-rate-decay 1 --warmup-epochs 0");
     read.set("abs-learning-rate", read.real("base_learning_rate", 0.1) * scale,
              read.spelled("base_learning_rate"));
-    read.name_default("abs-learning-rate", "base_learning_rate");
+    read.spell("abs-learning-rate", "base_learning_rate");
     read.pass_over("warmup_epochs", "--lr_schedule constant has no warm-up");
     (void)read.flag("disable_warmup");
   } else {
@@ -229,6 +233,10 @@ void translate(DialectReader& read) {
   set_rate(read, global_batch);
   set_numerics(read);
   set_checkpoints(read);
+  if (!read.given("model_dir") && read.translation().command == Command::Train)
+    read.note(
+        "no --model_dir: the run lies in a directory of its own below logs, not in the script's "
+        "/tmp/resnet");
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ void set_rate(DialectReader& read, std::int64_t global_batch) {
   const std::string warms = read.spelled("warmup_epochs");
   read.set("warmup-epochs", habana_warmup(read, 8.0),
            warms.empty() ? read.spelled("disable_warmup") : warms);
-  read.name_default("warmup-epochs", "warmup_epochs");
+  read.spell("warmup-epochs", "warmup_epochs");
   if (read.flag("enable_lars")) return set_lars(read);
   for (const char* name : {"start_learning_rate", "epochs_for_lars"})
     read.pass_over(name, "it needs --enable_lars");
@@ -80,6 +80,7 @@ void translate(DialectReader& read) {
   set_model(read);
   const std::int64_t batch = read.integer("batch_size", 32, 1);
   read.set("batch-size", batch, read.spelled("batch_size"));
+  read.spell("batch-size", "batch_size");
   read.set("replicas", read.workers, "");
   read.set_real("epochs", "train_epochs", 10.0);
   read.set_integer("epochs-between-evals", "epochs_between_evals", std::nullopt, 1);

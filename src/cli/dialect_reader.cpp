@@ -76,7 +76,8 @@ void DialectReader::set(std::string_view option, std::string_view text, std::str
   const OptionSpec& spec = *find_option(option);
   const bool is_default = from.empty();
   const std::string where = is_default ? fmt::format("--dialect {} (its --{})", dialect_, option)
-                                       : fmt::format("{} (--{})", from, option);
+                            : from.substr(2) == option ? std::string(from)
+                                                       : fmt::format("{} (--{})", from, option);
   const Origin origin = is_default ? Origin::Dialect : Origin::CommandLine;
   if (is_default && translation_.options.find(option) != nullptr) return;
   translation_.options.set(
@@ -93,21 +94,21 @@ void DialectReader::set(std::string_view option, std::int64_t value, std::string
 
 void DialectReader::set_real(std::string_view option, std::string_view name, double otherwise) {
   set(option, real(name, otherwise), spelled(name));
-  name_default(option, name);
+  spell(option, name);
 }
 
 void DialectReader::set_integer(std::string_view option, std::string_view name,
                                 std::optional<std::int64_t> otherwise, std::int64_t least) {
+  spell(option, name);
   if (otherwise || given(name))
     set(option, integer(name, otherwise.value_or(0), least), spelled(name));
 }
 
-void DialectReader::name_default(std::string_view option, std::string_view name) {
-  const Setting* const given = translation_.options.find(option);
-  if (given == nullptr || given->origin != Origin::Dialect) return;
-  Setting setting = *given;
-  setting.changed_by = fmt::format("--{}", name);
-  translation_.options.set(*find_option(option), std::move(setting));
+void DialectReader::spell(std::string_view option, std::string_view name) {
+  const std::string typed = spelled(name);
+  translation_.options.dialect.spellings.insert_or_assign(
+      std::string(option),
+      Dialect::Spelling{.word = typed.empty() ? fmt::format("--{}", name) : typed});
 }
 
 void DialectReader::set_defaults(std::string_view line) {

@@ -54,6 +54,7 @@ void set_length(DialectReader& read, std::int64_t global) {
   const std::int64_t usual = std::max<std::int64_t>(epochs * (read.images / global), 1);
   const std::int64_t steps = read.integer("train_steps", usual, 1);
   read.set("iterations", steps, read.spelled("train_steps"));
+  read.spell("iterations", "train_steps");
   read.set("iterations-between-evals", steps, "");
 }
 
@@ -63,6 +64,7 @@ std::int64_t set_batch(DialectReader& read) {
     fail(ErrorKind::Usage, "--train_batch_size: {} images cannot be divided evenly among {} ranks",
          global, read.workers);
   read.set("batch-size", global / read.workers, read.spelled("train_batch_size"));
+  read.spell("batch-size", "train_batch_size");
   read.set("replicas", read.workers, "");
   return global;
 }

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "cli/dialect.hpp"
 #include "cli/launcher_place.hpp"
 #include "cli/launcher_process.hpp"
 #include "core/clock.hpp"
@@ -282,13 +283,14 @@ int refuse_separate_tasks(int tasks) {
 
 }  // namespace
 
-int run_on_all_ranks(const comm::World& world, const std::function<int()>& body) {
+int run_on_all_ranks(const comm::World& world, const Options& options,
+                     const std::function<int()>& body) {
   if (const int tasks = comm::separate_tasks(world); tasks > 0) return refuse_separate_tasks(tasks);
   if (world.size() == 1) return body();
   try {
     return body();
   } catch (...) {
-    const Error error = current_error();
+    const Error error = respelled(current_error(), options);
     if (!world.failing_together()) {
       report_error(error, fmt::format("rank {}: ", world.rank()));
       world.abort(exit_code(error.kind()));

@@ -54,9 +54,10 @@ class StartupWatch {
 /// stands before the message.
 void report_error(const Error& error, std::string_view place = {});
 
-/// Runs `body` on every rank of a world. Rank 0 reports an error that all ranks share. An error of
-/// a single rank ends all ranks and names that rank.
-[[nodiscard]] int run_on_all_ranks(const comm::World& world, const std::function<int()>& body);
+/// Runs `body` on every rank of a world. Rank 0 reports an error that all ranks share, in the words
+/// of the line that gave `options`. An error of a single rank ends all ranks and names that rank.
+[[nodiscard]] int run_on_all_ranks(const comm::World& world, const Options& options,
+                                   const std::function<int()>& body);
 
 /// Pins each rank of this machine to its own cores, one per thread, if there are enough cores and
 /// the launcher has not pinned them. Call before any thread is started.

@@ -292,9 +292,8 @@ const Setting* Options::typed(std::string_view name) const {
 std::string Options::spelling(std::string_view name) const {
   if (const Setting* const given = typed(name))
     return given->where.substr(0, given->where.find(' '));
-  const Setting* const setting = find(name);
-  return setting != nullptr && !setting->changed_by.empty() ? setting->changed_by
-                                                            : fmt::format("--{}", name);
+  const auto theirs = dialect.spellings.find(name);
+  return theirs != dialect.spellings.end() ? theirs->second.word : fmt::format("--{}", name);
 }
 
 Value Options::value(std::string_view name) const {
@@ -322,6 +321,7 @@ Options merge(Options stronger, const Options& weaker) {
       stronger.set(*find_option(name), setting);
   }
   if (!stronger.network) stronger.network = weaker.network;
+  if (stronger.dialect.name.empty()) stronger.dialect = weaker.dialect;
   return stronger;
 }
 

@@ -141,11 +141,12 @@ struct OptionSpec {
   [[nodiscard]] bool taken_by(Command command) const noexcept {
     return (commands & static_cast<CommandSet>(command)) != 0;
   }
-  /// Whether the command accepts the option and ignores it. `validate` accepts the options of
-  /// `train`, because the scripts of the IPU trainer share their options.
+  /// Whether the command accepts the option and ignores it. `validate` and `restore` accept the
+  /// options of `train`: the scripts of the IPU trainer share theirs, and a run continues by the
+  /// line that began it.
   [[nodiscard]] bool passed_over_by(Command command) const noexcept {
-    return command == Command::Validate && !taken_by(command) && taken_by(Command::Train) &&
-           (section != Section::Command || source == "IPU");
+    return (command == Command::Validate || command == Command::Restore) && !taken_by(command) &&
+           taken_by(Command::Train) && (section != Section::Command || source == "IPU");
   }
   [[nodiscard]] bool understood_by(Command command) const noexcept {
     return taken_by(command) || passed_over_by(command);
@@ -173,7 +174,16 @@ struct Setting {
   Origin origin = Origin::CommandLine;
   std::string where;               ///< "--batch-size", "DATA_DIR", "a.toml:12: [train] batch-size"
   std::vector<Value> others = {};  ///< behind the first, for a command that takes a list
-  std::string changed_by = {};     ///< the option of a dialect that replaces this default of it
+};
+
+/// How another trainer's command line spells options of millrace, for messages.
+struct Dialect {
+  struct Spelling {
+    std::string word;         ///< "--lr_init"
+    bool same_value = false;  ///< whether its value is that of the option of millrace
+  };
+  std::string name = {};  ///< "nvidia"; empty: the line is millrace's own
+  std::map<std::string, Spelling, std::less<>> spellings = {};  ///< by option: "abs-learning-rate"
 };
 
 /// Parses `text`. Errors: Usage (Config for files), naming `where`, the text and the allowed
@@ -218,6 +228,7 @@ class Options {
 
   /// Words that are not options, in order.
   std::vector<std::string> arguments;
+  Dialect dialect;
   /// The network in the file that --model names, once it was read; nullptr: a family builds it.
   std::shared_ptr<const models::Graph> network;
 

@@ -52,7 +52,7 @@ void add_data(OptionTable& table) {
 }
 
 void add_augmentation(OptionTable& table) {
-  const Rows row(table, Section::Data, kRunsAndValidate, kFixed,
+  const Rows row(table, Section::Data, kRuns, kFixed,
                  {needs("images from files, with augmentation")});
   row("randaugment", text("N,M"), "torchvision, timm",
       "RandAugment: N operations of magnitude M (0 to 30) on every training image; torchvision's "
@@ -68,8 +68,8 @@ void add_augmentation(OptionTable& table) {
       by_default(0.0));
 }
 
-void add_image_files(OptionTable& table) {
-  const Rows row(table, Section::Data, kRunsAndValidate, kFixed);
+void add_mixing(OptionTable& table) {
+  const Rows row(table, Section::Data, kRuns, kFixed);
   row("mixup-alpha", real(between(0.0, 100.0)), "IPU 2.0, NVIDIA",
       "mix every image with another one, with a share drawn from Beta(X, X); 0 disables mixup",
       sets<&MixingConfig::mixup_alpha>());
@@ -81,6 +81,10 @@ void add_image_files(OptionTable& table) {
       "partner and share: the previous image in the micro-batch, at most half (IPU), or the "
       "reversed micro-batch (NVIDIA)",
       by_default("rolled"), needs("--mixup-alpha or --cutmix-lambda"));
+}
+
+void add_image_files(OptionTable& table) {
+  const Rows row(table, Section::Data, kRunsAndValidate, kFixed);
   row("image-preset", choice("tf|nvidia|dali2019|tpu|torch"), "all",
       "cropping, resampling and normalization of TensorFlow's recipes (IPU, Habana), NVIDIA's DALI "
       "(now or in 2019), the TPU guide (SURFsara) or torchvision",
@@ -152,6 +156,7 @@ void add_loading(OptionTable& table) {
 void add_data_options(OptionTable& table) {
   add_data(table);
   add_augmentation(table);
+  add_mixing(table);
   add_image_files(table);
   add_loading(table);
 }

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "cli/cluster.hpp"
+#include "cli/dialect.hpp"
 #include "cli/exports.hpp"
 #include "cli/launch.hpp"
 #include "cli/prepare_parts.hpp"
@@ -49,15 +50,6 @@ Options training_options(const Invocation& invocation, std::vector<std::string>&
   return options;
 }
 
-/// Only for trainings: validation does not use the learning rate. A run that ends before its
-/// schedule may end in a warm-up without having one that is too long.
-void note_warmup(const train::TrainConfig& config, std::vector<std::string>& notices) {
-  if (config.learning_rate.warmup_iterations >=
-      std::max(config.learning_rate.horizon, config.iterations))
-    notices.push_back(fmt::format("the warm-up covers all {} updates; {} sets its length",
-                                  config.iterations, config.spelled.warmup));
-}
-
 /// Opens the data of a training and resolves its options.
 PreparedRun open_training(const Invocation& invocation, const MachineFacts& machine) {
   std::vector<std::string> notices;
@@ -76,7 +68,9 @@ PreparedRun open_training(const Invocation& invocation, const MachineFacts& mach
     fail(ErrorKind::Usage, "--pipeline needs more than one stage: give --shards");
   if (options.flag("distributed") && !invocation.environment("TF_CONFIG"))
     notices.emplace_back("--distributed without TF_CONFIG: all ranks run on this machine");
-  note_warmup(run.config, notices);
+  // Only for trainings: validation does not use the learning rate.
+  if (std::string warmup = notice_of_warmup(run.config); !warmup.empty())
+    notices.push_back(std::move(warmup));
   run.notices.insert(run.notices.begin(), notices.begin(), notices.end());
   return run;
 }
@@ -244,7 +238,7 @@ void drop_length(Options& options) {
 std::vector<std::string> notices_of(const PreparedRun& run) {
   std::vector<std::string> lines = run.notices;
   lines.insert(lines.end(), run.layout.notices.begin(), run.layout.notices.end());
-  return lines;
+  return respelled(std::move(lines), run.options);
 }
 
 void record_options(const PreparedRun& run) {
@@ -258,7 +252,7 @@ void print_lines(std::FILE* out, const std::vector<std::string>& lines) {
 }
 
 void print_notices(const Options& options, const std::vector<std::string>& lines) {
-  print_lines(stderr, lines);
+  print_lines(stderr, respelled(lines, options));
   if (verbosity_of(options) == train::Verbosity::Verbose) print_lines(stderr, environment_lines());
 }
 

@@ -90,7 +90,7 @@ FoundRun find_run(const std::filesystem::path& directory) {
 
 /// The options of the rest of a run. The checkpoint records those it was trained with; config.toml
 /// may have been edited since, or removed.
-Options options_of_rest(const Invocation& invocation, const std::filesystem::path& directory,
+Options options_of_rest(const Options& given, const std::filesystem::path& directory,
                         const std::string& config_toml, const io::CheckpointReader& checkpoint) {
   Options recorded = recorded_in(checkpoint);
   if (!config_toml.empty()) {
@@ -102,7 +102,7 @@ Options options_of_rest(const Invocation& invocation, const std::filesystem::pat
                                             error.what(), checkpoint.path().string()));
     }
   }
-  return continued_options(invocation.options, recorded);
+  return continued_options(given, recorded);
 }
 
 /// When a run with these options ends.
@@ -227,10 +227,16 @@ PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& w
   const io::CheckpointReader newest = train::agreed_newest(world, directory, complaints);
   PreparedRun run;
   open_in_turn(world, [&] {
-    const Options options = options_of_rest(invocation, directory, found.config_toml, newest);
-    run = open_and_resolve(options, machine);
+    const auto rest = [&](const Options& given) {
+      return options_of_rest(given, directory, found.config_toml, newest);
+    };
+    run = invocation.for_images
+              ? open_and_resolve(
+                    located_options(invocation.options, recorded_in(newest)), machine,
+                    [&](std::int64_t images) { return rest(invocation.for_images(images)); })
+              : open_and_resolve(rest(invocation.options), machine);
     device::require_threads(run.config.threads);
-    check_recordable(options, run);
+    check_recordable(run.options, run);
     run.config.run_directory = directory;
     place_trace(invocation.options, run.config);
     note_extension(newest, run);
@@ -251,9 +257,9 @@ using Over = Options(const Options& given, const Options& recorded);
 /// Recorded options, with those that only change how weights are validated. `over` combines the
 /// others.
 Options with_given(Options given, const Options& recorded, Over* over) {
-  // Precision and batch size of a validation may differ: they do not affect the training.
+  // Precision, seed and batch size of a validation may differ: they do not affect the training.
   Options options;
-  for (const char* name : {"precision", "half"}) {
+  for (const char* name : {"precision", "half", "seed"}) {
     const Setting* setting = given.find(name);
     if (setting == nullptr) continue;
     options.set(*find_option(name), *setting);

@@ -165,6 +165,33 @@ void keep_horizon(Options& options, const Options& recorded) {
   set_own(options, "lr-horizon-epochs", *recorded.real("epochs"));
 }
 
+/// Whether a warm-up is that of the line that began the run, where it was cut to the run's length.
+bool was_cut(std::string_view name, const Setting& given, const Options& recorded) {
+  const std::string_view length = name == "warmup-epochs" ? "epochs" : "iterations";
+  const Setting* const before = recorded.find(name);
+  const Setting* const run = recorded.find(length);
+  return (name == "warmup-epochs" || name == "warmup-iterations") && before != nullptr &&
+         run != nullptr && before->value == run->value && number_of(given) > number_of(*before);
+}
+
+/// Whether an option that the run did not record had no effect on it, and has none now.
+bool is_idle(const OptionSpec& spec, const Setting& given, const Options& recorded) {
+  if (recorded.find(spec.name) != nullptr) return false;
+  return given.origin == Origin::Dialect || spec.harmless ||
+         (spec.name == "warmup-epochs" && recorded.find("iterations") != nullptr);
+}
+
+/// Errors: Usage, naming both values and what to do.
+[[noreturn]] void refuse_change(const Setting& given, const Setting* before) {
+  fail(ErrorKind::Usage, "{} {} would change the mathematics of the run, which started with{}: {}",
+       given.where, to_string(given.value),
+       before != nullptr ? " " + to_string(before->value) : "out it",
+       given.origin == Origin::Dialect
+           ? "give the options that the run was started with, or continue it with millrace restore "
+             "--restore-path alone"
+           : "leave the option out, or start a new run");
+}
+
 /// The options of a command line over those of a recorded run.
 struct Merged {
   Options command_line;
@@ -174,28 +201,29 @@ struct Merged {
 /// Errors: Usage for an option that would change the mathematics of the run.
 Merged merged_options(const Options& given, const Options& recorded) {
   Options command_line;
-  Options environment;
+  Options weaker;  // the environment, and what a dialect has where nothing is said
   for (const auto& [name, setting] : given.settings()) {
     const OptionSpec& spec = *find_option(name);
-    if (setting.origin == Origin::Environment) {
-      environment.set(spec, setting);
+    const bool may_change = spec.on_restore == OnRestore::MayChange;
+    // The number of replicas follows from the processes that were started.
+    const bool is_default = setting.origin == Origin::Dialect && name != "replicas";
+    if (setting.origin == Origin::Environment ||
+        (may_change ? is_default : is_idle(spec, setting, recorded))) {
+      weaker.set(spec, setting);
       continue;
     }
-    command_line.set(spec, setting);
-    if (spec.on_restore == OnRestore::MayChange) continue;
     const Setting* before = recorded.find(name);
-    if (before != nullptr && before->value == setting.value) continue;
+    if (was_cut(name, setting, recorded)) continue;
+    command_line.set(spec, setting);
+    if (may_change || (before != nullptr && before->value == setting.value)) continue;
     if (extends(name, given, recorded)) continue;
     if (before == nullptr && keeps_rates(name, setting, recorded)) continue;
-    fail(ErrorKind::Usage,
-         "{} {} would change the mathematics of the run, which started with{}: leave the option "
-         "out, or start a new run",
-         setting.where, to_string(setting.value),
-         before != nullptr ? " " + to_string(before->value) : "out it");
+    refuse_change(setting, before);
   }
-  Options all = merge(merge(command_line, recorded), environment);
+  Options all = merge(merge(command_line, recorded), weaker);
   keep_horizon(all, recorded);
   all.network = recorded.network;  // the file may be another one by now
+  all.dialect = given.dialect;
   return {.command_line = std::move(command_line), .all = std::move(all)};
 }
 
@@ -218,6 +246,13 @@ std::int64_t devices_of(const Options& options) {
 Options continued_options(const Options& given, const Options& recorded) {
   Merged merged = merged_options(given, recorded);
   return relaid(merged.command_line, recorded, std::move(merged.all));
+}
+
+Options located_options(const Options& given, const Options& recorded) {
+  Options typed;
+  for (const auto& [name, setting] : given.settings())
+    if (setting.origin == Origin::CommandLine) typed.set(*find_option(name), setting);
+  return merge(std::move(typed), recorded);
 }
 
 Options validated_options(const Options& given, const Options& recorded) {

@@ -20,7 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kRestorePath = "--restore-path";
 constexpr const char* kConfiguration = "config.toml";
 
 bool is_run(const fs::path& directory, RunsWith with) {
@@ -105,10 +104,12 @@ std::vector<fs::path> runs_below(const fs::path& folder, RunsWith with) {
 std::vector<std::string> find_recorded_runs(Command command, Options& options) {
   std::vector<std::string> notices;
   if (const Setting* const given = options.find("restore-path")) {
+    // In a dialect it is the directory that the training was given.
+    const bool takes_newest = !options.dialect.name.empty();
     Setting setting = *given;
     const std::string where = setting.where.substr(0, setting.where.find(' '));
     if (const auto run = meant_run(std::get<std::string>(setting.value), where,
-                                   RunsWith::Checkpoints, setting.where != kRestorePath, notices)) {
+                                   RunsWith::Checkpoints, takes_newest, notices)) {
       setting.value = run->string();
       options.set(*find_option("restore-path"), setting);
     }

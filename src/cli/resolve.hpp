@@ -110,8 +110,12 @@ struct Resolution {
 /// config.toml does not have. Errors: Usage, naming the option and both values.
 [[nodiscard]] Options continued_options(const Options& given, const Options& recorded);
 
-/// The same for a validation of the run, which may have any layout: that of the run, unless another
-/// one is given.
+/// The recorded options with those that were typed, unchecked: enough to open the data, on whose
+/// number the options of a dialect depend.
+[[nodiscard]] Options located_options(const Options& given, const Options& recorded);
+
+/// Options of a validation of a recorded run, which may have any layout: that of the run, unless
+/// another one is given.
 [[nodiscard]] Options validated_options(const Options& given, const Options& recorded);
 /// Leaves out the replicas of the training, and the ranks that only these need, unless `given` has
 /// replicas that were typed: a validation may run on a smaller machine. Where --ranks was typed, or

@@ -73,6 +73,9 @@ void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& 
 void resolve_batch(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config);
 void resolve_length(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config);
 void resolve_optimiser(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config);
+/// What to say of a warm-up that covers the whole run: the rates that it leaves. "" of others; a
+/// run that ends before its schedule may end in a warm-up without having one that is too long.
+[[nodiscard]] std::string notice_of_warmup(const train::TrainConfig& config);
 void resolve_rate(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config,
                   Notices& notices);
 void resolve_numerics(Reader& read, train::TrainConfig& config, Notices& notices);

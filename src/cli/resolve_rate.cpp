@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
@@ -83,10 +84,11 @@ void resolve_shape(Reader& read, const TrainConfig& config, LearningRateConfig& 
   rate.factors = falling_factors(rate.decay, rate.cuts.size() + 1);
 }
 
-/// Whether nothing says how long the warm-up is, or millrace's own option on the command line. It
-/// is then never longer than the run. Other trainers' warm-ups and recipes may be, and the rate
+/// Whether nothing says how long the warm-up is, or millrace's own option on its own command line.
+/// It is then never longer than the run. Other trainers' warm-ups and recipes may be, and the rate
 /// then ends before its maximum, as it does there.
 bool limits_warmup(const Reader& read, const std::string& name) {
+  if (!read.options().dialect.name.empty()) return false;
   const Setting* given = read.options().find(name);
   return given == nullptr || given->where == "--" + name;
 }
@@ -157,6 +159,27 @@ void resolve_optimiser(Reader& read, const FamilyRecipe& recipe, train::TrainCon
   if (optimiser.kind != UpdateRule::Lars) return;
   optimiser.lars_skips = names_in(read.text("lars-skip-list"), options.find("lars-skip-list"));
   if (read.given("lars-weight-decay")) optimiser.weight_decay = read.real("lars-weight-decay");
+}
+
+std::string notice_of_warmup(const TrainConfig& config) {
+  const LearningRateConfig& rate = config.learning_rate;
+  const std::int64_t total = config.iterations;
+  if (rate.warmup_iterations < std::max(rate.horizon, total)) return {};
+  constexpr std::int64_t kSamples = 100'000;  // of a run of any length
+  const double last = train::learning_rate_at(rate, total - 1, total);
+  double peak = last;
+  for (std::int64_t t = 0; t < total; t += std::max<std::int64_t>(total / kSamples, 1))
+    peak = std::max(peak, train::learning_rate_at(rate, t, total));
+  const auto if_so = [](bool so, std::string text) { return so ? std::move(text) : std::string(); };
+  return fmt::format(
+      "the warm-up covers all {} updates{}: the learning rate peaks at {:.4g}{} and ends at "
+      "{:.4g}; "
+      "{} sets its length",
+      total,
+      if_so(rate.warmup_iterations > total,
+            fmt::format(" and would take {}", rate.warmup_iterations)),
+      peak, if_so(peak < rate.base_rate, fmt::format(" instead of {:.4g}", rate.base_rate)), last,
+      config.spelled.warmup);
 }
 
 void resolve_rate(Reader& read, const FamilyRecipe& recipe, TrainConfig& config, Notices& notices) {

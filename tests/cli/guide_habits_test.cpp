@@ -2,7 +2,13 @@
 //
 // Lines that are typed as the guides type them: with their programs in front, for other data sets
 // and batches than theirs, and shorter.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "seed_lines.hpp"
 
@@ -104,6 +110,129 @@ TEST(HabanaResNeXtLinesTest, ShortRunsOfLarsOnlyWarmUp) {
   EXPECT_NEAR(rate_at(resnext, 80'071), 9.5 * 80'071 / (8 * 40'036), 1e-6);
 }
 
+// The IPU trainer warms up for epochs x updates, whatever the length of the run: 5 epochs of 20
+// updates are 100, of which the runs below see 40 and 10. Elsewhere a warm-up ends with its run.
+TEST(IpuLinesTest, AShortRunSeesTheBeginningOfTheWarmUp) {
+  const std::string two =
+      "train.py --dataset cifar-10 --synthetic-data --batch-size 2500 "
+      "--abs-learning-rate 0.25 --epochs 2";
+  for (const char* more : {"", " --warmup-epochs 5"})
+    expect_rates(config_of(read_seed("ipu", two + more)), "9: 0.0225, 20: 0.05");
+  const std::string half =
+      "--dataset cifar-10 --synthetic-data --batch-size 2500 --lr 0.05 "
+      "--epochs 0.5 --lr-schedule cosine";
+  expect_rates(config_of(read_seed("ipu", "train.py " + half)), "5: 0.00125");
+  const TrainConfig own = resolve_line(half).config;
+  expect_rates(own, "5: 0.0125");
+  EXPECT_EQ(own.learning_rate.warmup_iterations, 10);
+}
+
+// What the guide's programs are called; others are no options of its training.
+TEST(DialectTest, UnknownProgramsAreNamedWithThoseThatAreKnown) {
+  const std::pair<const char*, const char*> lines[] = {
+      {"ipu", "python3 trian.py --dataset cifar-10"},
+      {"ipu", "imagenet_main.py"},
+      {"nvidia", "./scripts/benchmarking/DGX1V_trainbench_fp16.sh . imagenet results"},
+      {"nvidia", "bash scripts/docker/build.sh"},
+      {"habana", "python -m official.resnet_main -bs 8"},
+      {"surfsara", "resnet_train.py --train_batch_size 8"}};
+  const std::map<std::string, std::string> known = {
+      {"ipu", "train.py, validation.py, restore.py"},
+      {"nvidia",
+       "main.py, predict.py, RN50_FP16_1GPU.sh, RN50_FP16_4GPU.sh, RN50_FP16_8GPU.sh, "
+       "RN50_FP16_EVAL.sh, RN50_FP32_1GPU.sh, RN50_FP32_4GPU.sh, RN50_FP32_8GPU.sh, "
+       "RN50_FP32_EVAL.sh"},
+      {"habana", "imagenet_main.py, demo_resnet_keras.py, resnet_ctl_imagenet_main.py"},
+      {"surfsara", "resnet_main.py, resnet_eval.py"}};
+  for (const auto& [dialect, line] : lines) {
+    const Failure failure = failure_of([&, d = dialect, l = line] {
+      (void)read_command_line(Command::Train, words("--dialect " + std::string(d) + " " + l), 0,
+                              environment_of({}));
+    });
+    EXPECT_EQ(failure.kind, ErrorKind::Usage) << line;
+    EXPECT_TRUE(failure.text.starts_with("unknown program '")) << failure.text;
+    EXPECT_TRUE(contains(failure.text, "those of --dialect " + std::string(dialect) + " are " +
+                                           known.at(dialect) + ","))
+        << failure.text;
+  }
+}
+
+TEST(DialectTest, ALauncherStandsBeforeMillrace) {
+  EXPECT_EQ(failure_of([] {
+              (void)read_command_line(Command::Train,
+                                      words("--dialect surfsara mpirun -np 512 -ppn 2 python "
+                                            "resnet_main.py --train_batch_size 24576"),
+                                      0, environment_of({}));
+            }).text,
+            "mpirun stands before millrace: mpirun .. millrace train --dialect surfsara ..; Open "
+            "MPI's word for -ppn N is --map-by ppr:N:node");
+}
+
+TEST(DialectTest, VariablesOfAGuideAreSpokenOf) {
+  const auto notes = [](const std::string& line, const char* variable) {
+    return read_command_line(Command::Train, words("--dialect " + line), 0,
+                             environment_of({{variable, "1"}}))
+        .notices;
+  };
+  const std::string nvidia = "nvidia main.py --batch_size 8 --momentum 0.9";
+  for (const char* name :
+       {"TF_ENABLE_AUTO_MIXED_PRECISION", "TF_ENABLE_AUTO_MIXED_PRECISION_GRAPH_REWRITE"}) {
+    EXPECT_EQ(notes(nvidia, name),
+              (std::vector<std::string>{std::string(name) +
+                                        " has no effect here: --use_tf_amp sets mixed precision"}));
+    EXPECT_TRUE(notes(nvidia + " --use_tf_amp", name).empty());
+    EXPECT_TRUE(notes("surfsara resnet_main.py", name).empty()) << "of another guide";
+  }
+  const std::string keras = "habana demo_resnet_keras.py -md d";
+  EXPECT_TRUE(contains(notes(keras, "HCCL_SOCKET_IFNAME").at(0),
+                       "HCCL_SOCKET_IFNAME has no effect here: MPI_TCP_INCLUDE"));
+  EXPECT_TRUE(contains(notes(keras, "MULTI_HLS_IPS").at(0), "3022: --ssh-port 3022"));
+  EXPECT_TRUE(notes(keras + " --ssh-port 3022", "MULTI_HLS_IPS").empty());
+}
+
+TEST(DialectTest, WhatTheBareProgramHasIsSaid) {
+  const auto says = [](const char* dialect, const char* line, const char* notice) {
+    return std::ranges::any_of(read_seed(dialect, line).notices,
+                               [&](const std::string& said) { return contains(said, notice); });
+  };
+  const char* const configuration = "the guide's default configuration is that of RN50";
+  EXPECT_TRUE(says("nvidia", "main.py --batch_size 8 --data_dir d", configuration));
+  EXPECT_FALSE(says("nvidia", "main.py --batch_size 8 --lr_init 0.256", configuration));
+  EXPECT_FALSE(says("nvidia", "main.py --batch_size 8 --mode training_benchmark", configuration));
+  EXPECT_TRUE(says("habana", "demo_resnet_keras.py", "not in the script's /tmp/resnet"));
+  EXPECT_FALSE(says("habana", "demo_resnet_keras.py -md d", "/tmp/resnet"));
+}
+
+TEST(NvidiaLinesTest, LargeBatchesWarmUp) {
+  for (const auto& [batch, updates] : {std::pair{256, 0}, {511, 0}, {512, 5 * 2'502}}) {
+    const std::string line = fmt::format("main.py --batch_size {} --num_iter 90 ", batch);
+    EXPECT_EQ(config_of(read_seed("nvidia", line)).learning_rate.warmup_iterations, updates);
+  }
+  EXPECT_EQ(config_of(read_seed("nvidia",
+                                "main.py --batch_size 256 --num_iter 90 "
+                                "--lr_warmup_epochs 8"))
+                .learning_rate.warmup_iterations,
+            8 * 5'004);
+}
+
+// The options of a training's line mean nothing to the evaluation that repeats it.
+TEST(NvidiaLinesTest, AnEvaluationTakesTheLineOfTheTraining) {
+  const std::string toml =
+      config_of(read_seed("nvidia", "main.py --batch_size 8 --data_dir imagenet")).resolved_toml;
+  for (const char* option :
+       {"--use_dali", "--mixup 0.2", "--momentum 0.8", "--weight_decay 1e-5",
+        "--label_smoothing 0.1", "--use_cosine_lr", "--use_auto_loss_scaling", "--num_iter 90",
+        "--use_static_loss_scaling --loss_scale 64", "--lr_warmup_epochs 8", "--export_dir e"}) {
+    const std::string line = "main.py --mode=evaluate --batch_size 8 --data_dir imagenet ";
+    const Read untrained = read_seed("nvidia", line + option);
+    const Options alone = validated_options(untrained.options);
+    EXPECT_NO_THROW((void)resolve(alone, published_facts(alone), untrained.machine)) << option;
+    const Read trained = read_seed("nvidia", line + "--results_dir r " + option);
+    EXPECT_NO_THROW((void)validated_options(trained.options, parse_config(toml, "config.toml")))
+        << option;
+  }
+}
+
 // Advice names what the user typed, or could have typed instead of a default of the trainer.
 TEST(DialectTest, AdviceSpeaksTheDialect) {
   const auto spelled = [](std::string_view dialect, const char* line) {
@@ -132,6 +261,39 @@ TEST(DialectTest, AdviceSpeaksTheDialect) {
                                                    "ProfilerHook --profile_steps 4,2"));
                        }).text,
                        "--profile_steps: '4,2' is not the first"));
+}
+
+TEST(DialectTest, EveryMessageSpeaksTheDialect) {
+  struct Case {
+    const char* dialect;
+    const char* line;
+    const char* message;
+    const char* spoken;
+  };
+  const char* const nvidia = "main.py --batch_size 8 --lr_init 0.1 --num_iter 3 --data_dir d";
+  for (const Case& c : std::initializer_list<Case>{
+           {"nvidia", nvidia, "lower --abs-learning-rate or lengthen --warmup-epochs",
+            "lower --lr_init or lengthen --lr_warmup_epochs"},
+           {"nvidia", nvidia, "change --epochs", "change --num_iter"},
+           {"nvidia", nvidia, "give the data set with --data-dir, or --synthetic-data",
+            "give the data set with --data_dir, or --synthetic-data"},
+           {"nvidia", nvidia, "--batch-size 4 fits", "--batch_size 4 fits"},
+           {"nvidia", nvidia, "--lr_init (--abs-learning-rate) 0.1 would change",
+            "--lr_init (--abs-learning-rate) 0.1 would change"},
+           {"habana", "imagenet_main.py -bs 8 --enable_lars", "lower --batch-size or --lr-schedule",
+            "lower -bs or --lr-schedule"},
+           {"habana", "demo_resnet_keras.py --optimizer LARS", "lower --abs-learning-rate",
+            "lower --base_learning_rate"},
+           {"habana", "demo_resnet_keras.py", "lengthen --warmup-epochs",
+            "lengthen --warmup_epochs"},
+           {"surfsara", "resnet_main.py --train_batch_size 8", "lower --batch-size",
+            "lower --train_batch_size"},
+           {"surfsara", "resnet_main.py --train_batch_size 8", "--batch-size 4 fits",
+            "--batch-size 4 fits"},  // of one rank: another number
+           {"ipu", "train.py --dataset cifar-10", "lower --abs-learning-rate",
+            "lower --abs-learning-rate"}})
+    EXPECT_EQ(respelled(std::string(c.message), read_seed(c.dialect, c.line).options), c.spoken)
+        << c.dialect << ": " << c.line;
 }
 
 TEST(HabanaResNeXtLinesTest, CheckpointsComeAsOftenAsAsked) {

@@ -506,9 +506,45 @@ TEST_F(PrepareTest, ARestoredRunNeedsTheClassesThatItHasLearned) {
   }
 }
 
+// Lengths and warm-ups of a guide's line follow from the images: those of the run, also when it is
+// continued by the same line.
+TEST_F(PrepareTest, AGuidesLineContinuesItsRun) {
+  write_classes(root_.path() / "own", {"ant", "bee", "cow"});
+  const auto read = [&](Command command, const std::string& line) {
+    Translation line_read = read_command_line(
+        command,
+        words("--dialect " + line + " --image-size 32 --model-size 10 --threads-per-device 1"), 0,
+        environment_of({}));
+    Invocation asked = invocation(command, "");
+    asked.options = std::move(line_read.options);
+    asked.for_images = std::move(line_read.for_images);
+    return asked;
+  };
+  const std::string data = (root_.path() / "own").string();
+  for (const std::string& line :
+       {"nvidia main.py --iter_unit batch --num_iter 4 --batch_size 2 --lr_warmup_epochs 5 "
+        "--use_cosine_lr --data_dir " +
+            data,
+        "nvidia main.py --num_iter 4 --batch_size 2 --data_dir " + data,
+        "habana demo_resnet_keras.py -bs 2 -te 2 --train_steps 1 --optimizer LARS -dd " + data,
+        "surfsara resnet_main.py --train_batch_size 2 --train_steps 4 --data_dir " + data}) {
+    fs::remove_all(run_);
+    PreparedRun run =
+        prepare_training(read(Command::Train, line + " --run-dir " + run_.string()), world());
+    (void)save(run.config);
+    run.lock.reset();
+    const PreparedRun again = prepare_restoring(
+        read(Command::Restore, line + " --restore-path " + run_.string()), world());
+    EXPECT_EQ(again.config.resolved_toml, run.config.resolved_toml) << line;
+  }
+}
+
 // A warm-up without an end is worth a line to who trains so, and none to who looks at the weights.
 TEST_F(PrepareTest, OnlyTrainingSpeaksOfALongWarmUp) {
-  const std::string said = "the warm-up covers all 16 updates; --warmup-epochs sets its length";
+  // A rate of 8 / 2^6 falls to a tenth behind update 8 and to a hundredth behind 12 of 16.
+  const std::string said =
+      "the warm-up covers all 16 updates: the learning rate peaks at 0.0625 instead of 0.125 and "
+      "ends at 0.001172; --warmup-epochs sets its length";
   // A longer one, such as the default, is cut at the end of the run.
   for (const char* warmup : {"", " --warmup-epochs 2", " --warmup-epochs 50"}) {
     fs::remove_all(run_);
@@ -534,7 +570,8 @@ TEST_F(PrepareTest, ALongWarmUpCountsTheUpdatesOfTheRun) {
   };
   EXPECT_EQ(notices("--epochs 2 --max-iterations 4 --warmup-epochs 2"),
             (std::vector<std::string>{
-                "the warm-up covers all 4 updates; --warmup-epochs sets its length"}));
+                "the warm-up covers all 4 updates and would take 16: the learning rate peaks at "
+                "0.02344 instead of 0.125 and ends at 0.02344; --warmup-epochs sets its length"}));
   EXPECT_TRUE(notices("--epochs 2 --max-iterations 4 --warmup-epochs 1").empty());
   EXPECT_TRUE(notices("--iterations 9 --warmup-iterations 6 --lr-horizon 6").empty());
 }

@@ -137,7 +137,7 @@ TEST(NvidiaLinesTest, LengthInBatchesHasItsOwnHorizon) {
   const TrainConfig config = config_of(
       read_seed("nvidia",
                 "python main.py --iter_unit batch --num_iter 1000 --batch_size 256 --use_cosine_lr "
-                "--data_dir=/imagenet"));
+                "--lr_warmup_epochs 5 --data_dir=/imagenet"));
   EXPECT_EQ(config.iterations, 1000);
   EXPECT_EQ(config.learning_rate.horizon, 450'410);  // 90 x 1,281,167 // 256
   EXPECT_EQ(config.learning_rate.warmup_iterations, 25'020);
@@ -174,7 +174,7 @@ TEST(NvidiaLinesTest, OtherModes) {
     const Read bench = read_seed("nvidia", line);
     EXPECT_EQ(bench.command, Command::Bench);
     EXPECT_EQ(bench.options.integer("replicas"), 8);
-    EXPECT_EQ(bench.options.integer("warmup-steps"), 50);
+    EXPECT_EQ(bench.options.integer("warmup-steps"), 200);  // as the guide says of all its lines
   }
   for (const char* line :
        {"python ./main.py --mode=inference_benchmark --warmup_steps 20 --train_iter 100 "
@@ -350,7 +350,7 @@ TEST(IpuLinesTest, ARunThatIsValidatedHasItsOwnPrecision) {
 }
 
 TEST(NvidiaLinesTest, LossScalingIsAutomaticStaticOrSaidToBeNone) {
-  const std::string line = "main.py --batch_size 8 --data_dir=/imagenet ";
+  const std::string line = "main.py --batch_size 8 --momentum 0.9 --data_dir=/imagenet ";
   const auto scaling = [&](const std::string& rest) {
     return config_of(read_seed("nvidia", line + rest)).loss_scaling;
   };
@@ -363,6 +363,10 @@ TEST(NvidiaLinesTest, LossScalingIsAutomaticStaticOrSaidToBeNone) {
   EXPECT_EQ(scaling("--use_tf_amp --use_static_loss_scaling").initial, 256.0);
   EXPECT_EQ(scaling("--use_tf_amp").kind, train::ScalingKind::Dynamic);
   EXPECT_EQ(scaling("--loss_scale 64").initial, 1.0);
+  EXPECT_EQ(scaling("--use_auto_loss_scaling").kind, train::ScalingKind::Static);
+  EXPECT_EQ(read_seed("nvidia", line + "--use_auto_loss_scaling").notices,
+            (std::vector<std::string>{
+                "--use_auto_loss_scaling has no effect here: it needs --use_tf_amp"}));
   EXPECT_EQ(read_seed("nvidia", line + "--loss_scale 64").notices,
             (std::vector<std::string>{
                 "--loss_scale has no effect here: it needs --use_static_loss_scaling"}));
@@ -411,7 +415,7 @@ TEST(DialectTest, BatchesOfNothingAreRefused) {
 }
 
 TEST(HabanaKerasLinesTest, WorkersAreAWholeNumber) {
-  const std::string line = "demo_resnet_keras.py -dd /imagenet --num_workers_per_hls ";
+  const std::string line = "demo_resnet_keras.py -dd /imagenet -md d --num_workers_per_hls ";
   for (const char* number : {"x", "0", "3.7", "99999999999"})
     EXPECT_EQ(refusal_of("habana", line + number), "--num_workers_per_hls: '" +
                                                        std::string(number) +
@@ -422,7 +426,7 @@ TEST(HabanaKerasLinesTest, WorkersAreAWholeNumber) {
 }
 
 TEST(HabanaKerasLinesTest, LeftoversAreNoBeginningsOfOtherNames) {
-  const Read read = read_seed("habana", "demo_resnet_keras.py -dd /imagenet --xla");
+  const Read read = read_seed("habana", "demo_resnet_keras.py -dd /imagenet -md d --xla");
   EXPECT_EQ(read.notices,
             (std::vector<std::string>{"--xla has no effect here: kernels are always fused"}));
   EXPECT_EQ(read.options.find("xla-recompute"), nullptr);
@@ -435,6 +439,11 @@ TEST(HabanaKerasLinesTest, ShortEpochsAreValidatedToo) {
       read_seed("habana", "demo_resnet_keras.py -dd /imagenet --train_steps 5 -te 3 -ebe 1"));
   EXPECT_EQ(config.iterations, 15);
   EXPECT_EQ(config.validate_every, 5);
+  EXPECT_EQ(config_of(read_seed("habana",
+                                "demo_resnet_keras.py -dd /imagenet --train_steps 5 -te 3 "
+                                "--enable_checkpoint_and_export"))
+                .checkpoint_every,
+            5);
   const TrainConfig two = config_of(read_seed(
       "habana", "demo_resnet_keras.py -dd /imagenet --train_steps 5 -te 4 -ebe 2 -mts 12"));
   EXPECT_EQ(two.validate_every, 10);
@@ -447,7 +456,7 @@ TEST(HabanaKerasLinesTest, ShortEpochsAreValidatedToo) {
 TEST(HabanaKerasLinesTest, NamesOfTheOtherScript) {
   const Read read = read_seed(
       "habana",
-      "resnet_ctl_imagenet_main.py -synth -ls 64 -dis 7 -mts 9 -mc 4 --hooks "
+      "resnet_ctl_imagenet_main.py -synth -ls 64 -dis 7 -mts 9 -mc 4 -md d --hooks "
       "ProfilerHook --no_hpu --disable_checkpoints --dummy_epoch --dataset_parallel_calls "
       "auto --intra_op_parallelism_threads 0 -bs 8");
   const TrainConfig config = config_of(read);
@@ -465,7 +474,7 @@ TEST(HabanaKerasLinesTest, NamesOfTheOtherScript) {
 }
 
 TEST(HabanaKerasLinesTest, TensorBoard) {
-  const std::string line = "demo_resnet_keras.py -dd /imagenet ";
+  const std::string line = "demo_resnet_keras.py -dd /imagenet -md d ";
   EXPECT_FALSE(config_of(read_seed("habana", line)).tensorboard);
   const Read read = read_seed("habana", line + "--enable_tensorboard");
   EXPECT_TRUE(config_of(read).tensorboard);
@@ -486,7 +495,7 @@ TEST(HabanaKerasLinesTest, EndOfThePolynomial) {
 }
 
 TEST(HabanaKerasLinesTest, ModelsOfKerasApplications) {
-  const std::string line = "demo_resnet_keras.py -dd /imagenet --keras_applications_model ";
+  const std::string line = "demo_resnet_keras.py -dd /imagenet -md d --keras_applications_model ";
   const Read first = read_seed("habana", line + "ResNet101");
   EXPECT_EQ(config_of(first).model.size, "101");
   EXPECT_EQ(first.notices.size(), 1u);
@@ -590,9 +599,10 @@ TEST(DialectTest, MistakesNameTheWordAsTyped) {
 }
 
 TEST(DialectTest, WhatHasNoEffectIsSaidOnce) {
-  const Read read = read_seed("nvidia",
-                              "main.py --batch_size 8 --use_xla --use_dali --nouse_tf_amp "
-                              "--gpu_memory_fraction 0.7 --data_dir=/imagenet");
+  const Read read =
+      read_seed("nvidia",
+                "main.py --batch_size 8 --momentum 0.9 --use_xla --use_dali --nouse_tf_amp "
+                "--gpu_memory_fraction 0.7 --data_dir=/imagenet");
   EXPECT_EQ(read.notices,
             (std::vector<std::string>{
                 "--use_xla has no effect here: kernels are always fused",

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Messages in the words of the line that was typed. They are written with the names of millrace,
+// wherever they come from, and pass through here before anybody reads them.
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "cli/dialect.hpp"
+
+namespace millrace::cli {
+
+std::string respelled(std::string text, const Options& options) {
+  const auto in_word = [](char c) {
+    return c == '-' || c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0;
+  };
+  for (std::size_t at = text.find("--"); at != std::string::npos; at = text.find("--", at)) {
+    const auto end = static_cast<std::size_t>(
+        std::find_if_not(text.begin() + static_cast<std::ptrdiff_t>(at), text.end(), in_word) -
+        text.begin());
+    const auto theirs = options.dialect.spellings.find(text.substr(at + 2, end - at - 2));
+    const bool explains = at > 0 && text[at - 1] == '(';  // the name that was typed, before it
+    const bool has_number =
+        end + 1 < text.size() && text[end] == ' ' && text[end + 1] >= '0' && text[end + 1] <= '9';
+    if (theirs == options.dialect.spellings.end() || explains ||
+        (has_number && !theirs->second.same_value)) {
+      at = end;
+      continue;
+    }
+    const std::string word = options.spelling(theirs->first);
+    text.replace(at, end - at, word);
+    at += word.size();
+  }
+  return text;
+}
+
+std::vector<std::string> respelled(std::vector<std::string> lines, const Options& options) {
+  for (std::string& line : lines) line = respelled(std::move(line), options);
+  return lines;
+}
+
+Error respelled(const Error& error, const Options& options) {
+  return {error.kind(), respelled(std::string(error.what()), options), error.table()};
+}
+
+}  // namespace millrace::cli
