@@ -44,12 +44,16 @@ const OptionSpec& complete(Command command, std::string_view name) {
   if (std::ranges::all_of(
           matches, [&](const OptionSpec* spec) { return spec->name.starts_with(shortest.name); }))
     return shortest;
-  // --learning-rate may also stand for --base-learning-rate.
+  // --learning-rate most likely stands for --lr, and may stand for --base-learning-rate.
   const std::string ending = fmt::format("-{}", name);
-  for (const OptionSpec& spec : option_table())
-    if (spec.taken_by(command) && spec.name.ends_with(ending)) matches.push_back(&spec);
   std::vector<std::string> names;
-  names.reserve(matches.size());
+  for (const OptionSpec& spec : option_table()) {
+    if (!spec.taken_by(command) || !spec.name.ends_with(ending)) continue;
+    if (spec.alias.empty())
+      names.push_back(fmt::format("--{}", spec.name));
+    else
+      names.insert(names.begin(), fmt::format("--{}", spec.alias));
+  }
   for (const OptionSpec* spec : matches) names.push_back(fmt::format("--{}", spec->name));
   fail(ErrorKind::Usage, "--{} is ambiguous: it could be any of {}; write more of the name", name,
        join(names, ", "));

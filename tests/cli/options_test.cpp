@@ -146,9 +146,9 @@ TEST(ArgumentsTest, AmbiguousBeginningsAreListed) {
 TEST(ArgumentsTest, ALearningRateIsFoundUnderTheNamesThatItHasElsewhere) {
   EXPECT_EQ(train_options("--lr 0.1").real("abs-learning-rate"), 0.1);
   EXPECT_EQ(failure_of([] { (void)train_options("--learning-rate 0.1"); }).text,
-            "--learning-rate is ambiguous: it could be any of --learning-rate-decay, "
-            "--learning-rate-schedule, --learning-rate-epochs, --base-learning-rate, "
-            "--abs-learning-rate, --initial-learning-rate; write more of the name");
+            "--learning-rate is ambiguous: it could be any of --lr, --base-learning-rate, "
+            "--initial-learning-rate, --learning-rate-decay, --learning-rate-schedule, "
+            "--learning-rate-epochs; write more of the name");
 }
 
 TEST(ArgumentsTest, UnknownOptionsNameTheNearest) {
