@@ -34,7 +34,8 @@ void print_json(const train::ValidationResult& result) {
                                   {"top1", result.top1()},
                                   {"top5", result.top5()},
                                   {"loss", result.loss},
-                                  {"images", result.images}});
+                                  {"images", result.images},
+                                  {"set_images", result.set_images}});
   fmt::print("{}\n", json.dump());
 }
 
@@ -82,8 +83,9 @@ int validate(const Invocation& invocation, const comm::World& world, StartupWatc
   if (world.rank() == 0) print_notices(options, notices_of(run));
   train::Together(world).lead([&] { table.begin(); });
   const bool json = options.flag("json");
-  const auto report = [&](const io::CheckpointHeader& header, const train::ValidationResult& result,
+  const auto report = [&](const io::CheckpointHeader& header, train::ValidationResult result,
                           ByClass by_class) {
+    result.set_images = run.data.facts.validation_size;
     if (json) {
       print_json(result);
     } else {

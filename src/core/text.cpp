@@ -140,6 +140,12 @@ std::string shell_word(std::string_view word) {
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=,:+@%";
   if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos)
     return std::string(word);
+  if (printable(word) != word) {  // in the form that shells read escapes in
+    std::string escaped;
+    for (const char c : word)
+      escaped += c == '\'' || c == '\\' ? std::string{'\\', c} : std::string(1, c);
+    return "$'" + printable(escaped) + "'";
+  }
   std::string quoted = "'";
   for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
   return quoted + "'";

@@ -38,6 +38,12 @@ Due due_after(const TrainConfig& config, std::int64_t done) {
           .validate = validation_point && config.validation == ValidationMode::All};
 }
 
+bool is_validated_saved(const TrainConfig& config, std::int64_t done) {
+  // Those by the clock cannot be told from those of an interruption.
+  return done > 0 && config.validation == ValidationMode::End &&
+         (config.checkpoint_minutes > 0.0 || due_after(config, done).checkpoint);
+}
+
 std::int64_t epoch_of(const TrainConfig& config, std::int64_t iteration) {
   return iteration * config.total_batch() / std::max<std::int64_t>(1, config.data.train_size);
 }

@@ -34,6 +34,10 @@ struct Due {
 [[nodiscard]] std::string reason_to_stop(const TrainConfig& config,
                                          const std::map<std::int64_t, double>& accuracies);
 
+/// Whether a checkpoint of this iteration is validated at the end of the training (mode End): all
+/// are, but the untrained weights and those that were saved because the run was interrupted.
+[[nodiscard]] bool is_validated_saved(const TrainConfig& config, std::int64_t done);
+
 /// Whether this iteration is validated, now (mode All) or at the end of the training (mode End).
 [[nodiscard]] bool is_validation_point(const TrainConfig& config, std::int64_t done);
 

@@ -291,11 +291,11 @@ void require_memory_of_device(const partition::ProcessMemory& forecast, const co
 }  // namespace
 
 void require_memory(const partition::ProcessMemory& forecast, const TrainConfig& config,
-                    const comm::World& world) {
+                    const comm::World& world, int here) {
   require_memory_of_device(forecast, world);
   const MemoryLimit free = read_limits().free_memory;
-  const double available = static_cast<double>(free.bytes) / std::max(1, world.local_size());
-  const auto needed = static_cast<double>(host_peak(forecast) - resident_bytes());
+  const double available = static_cast<double>(free.bytes) / std::max(1, here);
+  const auto needed = static_cast<double>(host_peak(forecast) - forecast.base);
   const bool fits = available <= 0.0 || needed <= available;
   if (world.maximum(fits ? 0 : 1) == 0) return;
   world.fail_together();
@@ -309,6 +309,22 @@ void require_memory(const partition::ProcessMemory& forecast, const TrainConfig&
        human_bytes(static_cast<std::int64_t>(available)),
        free.group.empty() ? "" : fmt::format(" in the control group {}", free.group),
        batch > 0 && batch < config.batch_size ? fmt::format("--batch-size {} fits; ", batch) : "");
+}
+
+void require_room(const TrainConfig& config, const TrainInputs& inputs, const comm::World& world,
+                  int here) {
+  if (world.size() == config.pipeline.ranks.ranks) {
+    const Session session(config, Use::Training, world);
+    const partition::ProcessMemory forecast =
+        forecast_memory(session, config, inputs, resident_bytes());
+    require_device_memory(forecast, config, inputs, world);
+    return require_memory(forecast, config, world, here);
+  }
+  require_device_memory(config, [&](const TrainConfig& other) {
+    return device_use(forecast_processes(other, inputs, world));
+  });
+  for (const partition::ProcessMemory& process : forecast_processes(config, inputs, world))
+    require_memory(process, config, world, here);
 }
 
 }  // namespace millrace::train

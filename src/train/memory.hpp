@@ -99,8 +99,9 @@ struct DeviceUse {
 /// Collective. Errors: Config if the training does not fit into the free memory of a machine, with
 /// a batch size that does: memory grows with the batch; or into that of a GPU, which several ranks
 /// may share.
+/// `here`: processes of the run on this machine.
 void require_memory(const partition::ProcessMemory& forecast, const TrainConfig& config,
-                    const comm::World& world);
+                    const comm::World& world, int here);
 
 /// Finds what the devices of a run with a configuration would need.
 using MeasureUse = std::function<DeviceUse(const TrainConfig&)>;
@@ -110,5 +111,9 @@ void require_device_memory(const TrainConfig& config, const MeasureUse& measure)
 /// The same for this process of a run that is about to start. Collective.
 void require_device_memory(const partition::ProcessMemory& forecast, const TrainConfig& config,
                            const TrainInputs& inputs, const comm::World& world);
+/// Both for a run that is only checked: by all of its ranks, or by one process for them.
+/// Collective.
+void require_room(const TrainConfig& config, const TrainInputs& inputs, const comm::World& world,
+                  int here);
 
 }  // namespace millrace::train

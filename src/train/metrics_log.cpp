@@ -21,7 +21,7 @@ constexpr std::string_view kTrainingHeader =
     "step,iteration,epoch,lr,loss_batch,loss_avg,train_acc_batch,train_acc_avg,it_time,img_per_sec,"
     "total_time";
 constexpr std::string_view kValidationHeader =
-    "iteration,epoch,val_acc,val_time,img_per_sec,latency,name,val_acc_top5,val_loss";
+    "iteration,epoch,val_acc,val_time,img_per_sec,latency,name,val_acc_top5,val_loss,val_size";
 
 // Columns of training.csv.
 constexpr std::size_t kIteration = 1;
@@ -68,7 +68,7 @@ std::optional<SavedRow> parse_training_row(std::string_view line) {
 /// The iteration of a row of validation.csv. Early versions wrote no name, or nothing after it.
 std::optional<std::int64_t> parse_validation_row(std::string_view line) {
   constexpr std::size_t kNumbers = 6;
-  constexpr std::size_t kCells = 9;
+  constexpr std::size_t kCells = 10;
   const std::vector<std::string_view> cells = cells_of(line);
   if (cells.size() < kNumbers || cells.size() > kCells) return {};
   for (const std::string_view cell : std::span(cells).subspan(1, kNumbers - 1))
@@ -184,7 +184,7 @@ MetricsLog::MetricsLog(const TrainConfig& config, std::int64_t iteration, const 
        [&](auto line, auto number) { return judge_validation(line, number, iteration); });
   keep("metrics.jsonl", "", [&](auto line, auto) { return judge_json(line, iteration); });
   open(config, LineFile::Open::Append);
-  read_rows(directory / "training.csv");
+  read_rows(directory);
   earlier_seconds_ = seconds;
   files_->json.write(Json::object({{"iteration", iteration}, {"event", "restored"}}).dump());
 }
@@ -207,8 +207,8 @@ void MetricsLog::write(LineFile& file, std::string_view line) {
         file.path().string()));
 }
 
-void MetricsLog::read_rows(const std::filesystem::path& path) {
-  io::LineReader lines(path);
+void MetricsLog::read_rows(const std::filesystem::path& run_directory) {
+  io::LineReader lines(run_directory / "training.csv");
   std::int64_t before = 0;
   while (const std::optional<std::string_view> line = lines.next()) {
     const std::optional<SavedRow> row = parse_training_row(*line);
@@ -216,10 +216,25 @@ void MetricsLog::read_rows(const std::filesystem::path& path) {
     window_.push_back({.first_iteration = before,
                        .last_iteration = row->iteration,
                        .loss = row->loss,
-                       .accuracy = row->accuracy});
+                       .accuracy = row->accuracy,
+                       .top5 = std::numeric_limits<double>::quiet_NaN()});
     before = row->iteration;
     ++rows_;
     drop_old_rows(before);
+  }
+  read_top5(run_directory / "metrics.jsonl");
+}
+
+/// Adds to the rows of the window what training.csv does not have.
+void MetricsLog::read_top5(const std::filesystem::path& metrics) {
+  io::LineReader lines(metrics);
+  while (const std::optional<std::string_view> line = lines.next()) {
+    const std::optional<Json> json = Json::try_parse(*line);
+    const Json* const top5 = json && json->is_object() ? json->find("train/top5") : nullptr;
+    if (top5 == nullptr || !top5->is_number()) continue;
+    for (WindowRow& row : window_)
+      if (row.last_iteration == json->at("iteration").as_int64())
+        row.top5 = 100.0 * top5->as_double();
   }
 }
 
@@ -283,7 +298,8 @@ void MetricsLog::average(TrainRow& row) {
   window_.push_back({.first_iteration = last_reported_,
                      .last_iteration = row.iteration,
                      .loss = row.loss,
-                     .accuracy = row.accuracy});
+                     .accuracy = row.accuracy,
+                     .top5 = row.top5});
   drop_old_rows(row.iteration);
   double weights = 0.0;
   for (const WindowRow& each : window_) {
@@ -292,9 +308,11 @@ void MetricsLog::average(TrainRow& row) {
     weights += weight;
     row.loss_average += weight * each.loss;
     row.accuracy_average += weight * each.accuracy;
+    row.top5_average += weight * each.top5;
   }
   row.loss_average = mean(row.loss_average, weights);
   row.accuracy_average = mean(row.accuracy_average, weights);
+  row.top5_average = mean(row.top5_average, weights);
 }
 
 TrainRow MetricsLog::report(std::int64_t iteration) {
@@ -346,15 +364,17 @@ void MetricsLog::report(const ValidationResult& result) {
   if (!files_) return;
   const double epoch = images(result.iteration) / static_cast<double>(train_size_);
   write(files_->validation,
-        fmt::format("{},{},{:.8g},{:.6g},{:.6g},{:.6g},{},{:.8g},{:.8g}", result.iteration, epoch,
-                    100.0 * result.top1(), result.seconds, result.images_per_second(),
-                    result.latency_ms(), result.name, 100.0 * result.top5(), result.loss));
+        fmt::format("{},{},{:.8g},{:.6g},{:.6g},{:.6g},{},{:.8g},{:.8g},{}", result.iteration,
+                    epoch, 100.0 * result.top1(), result.seconds, result.images_per_second(),
+                    result.latency_ms(), result.name, 100.0 * result.top5(), result.loss,
+                    result.images));
   Json json = Json::object({{"iteration", result.iteration},
                             {"epoch", epoch},
                             {"val/loss", result.loss},
                             {"val/top1", result.top1()},
                             {"val/top5", result.top5()},
                             {"images_per_s", result.images_per_second()}});
+  if (result.is_partial()) json.set("images", result.images);
   if (!result.name.empty()) json.set("name", result.name);
   write(files_->json, json.dump());
 }

@@ -4,7 +4,7 @@
 //
 //   training.csv     one row per log point, the recipe's columns; accuracies in percent
 //   validation.csv   one row per validation; `name` is that of an average of checkpoints, empty
-//                    for the run's own weights
+//                    for the run's own weights; `val_size` is the number of images
 //   metrics.jsonl    a header line, then one object per log point or validation; accuracies as
 //                    fractions
 //
@@ -52,7 +52,8 @@ struct TrainRow {
   double loss_average = 0.0;
   double accuracy = 0.0;  ///< percent
   double accuracy_average = 0.0;
-  double top5 = 0.0;  ///< percent; always 100 with at most five classes
+  double top5 = 0.0;          ///< percent; always 100 with at most five classes
+  double top5_average = 0.0;  ///< NaN if it is not known of all rows of the last epoch
   double seconds_per_iteration = 0.0;
   double images_per_second = 0.0;
   double total_seconds = 0.0;  ///< of the run so far: start-up, validations, earlier processes
@@ -60,11 +61,13 @@ struct TrainRow {
   std::int64_t skipped = 0;    ///< skipped updates of the run so far
 };
 
-/// One pass over the whole validation set.
+/// One pass over the validation set, or its first images.
 struct ValidationResult {
-  std::int64_t iteration = 0;  ///< of the weights validated
-  std::string name = {};       ///< of an average of checkpoints; "" for the run's own weights
+  std::int64_t iteration = 0;   ///< of the weights validated
+  std::string name = {};        ///< of an average of checkpoints; "" for the run's own weights
+  std::string checkpoint = {};  ///< name of the one that holds the weights; "": none does
   std::int64_t images = 0;
+  std::int64_t set_images = 0;  ///< of the whole set; 0: as many
   std::int64_t batches = 0;
   std::int64_t correct_top1 = 0;
   std::int64_t correct_top5 = 0;
@@ -74,6 +77,7 @@ struct ValidationResult {
   [[nodiscard]] double top5() const { return fraction(correct_top5); }
   [[nodiscard]] double images_per_second() const;
   [[nodiscard]] double latency_ms() const;  ///< per batch
+  [[nodiscard]] bool is_partial() const { return set_images > images; }
 
  private:
   [[nodiscard]] double fraction(std::int64_t correct) const {
@@ -126,6 +130,7 @@ class MetricsLog {
     std::int64_t last_iteration;
     double loss;
     double accuracy;
+    double top5;  ///< NaN if it is not known
   };
   struct Files {
     LineFile training;
@@ -135,7 +140,8 @@ class MetricsLog {
 
   void open(const TrainConfig& config, LineFile::Open how);
   void write(LineFile& file, std::string_view line);
-  void read_rows(const std::filesystem::path& path);
+  void read_rows(const std::filesystem::path& run_directory);
+  void read_top5(const std::filesystem::path& metrics);
   void drop_old_rows(std::int64_t iteration);
   void average(TrainRow& row);
   [[nodiscard]] double images(std::int64_t iterations) const noexcept;

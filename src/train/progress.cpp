@@ -43,21 +43,35 @@ std::string format_line(const TrainRow& row) {
       row.skipped == 0
           ? ""
           : fmt::format(", skipped updates: {}, loss scale: {:g}", row.skipped, row.loss_scale);
+  const std::string top5 = std::isnan(row.top5_average)
+                               ? ""
+                               : fmt::format(", top-5 accuracy: {:6.3f}%", row.top5_average);
   return fmt::format(
       "step: {:6d}, iteration: {:6d}, epoch: {:6.2f}, lr: {:6.4g}, loss: {:6.3f}, "
-      "top-1 accuracy: {:6.3f}%, img/sec: {:6.2f}, time: {:8.6f}, total_time: {:8.1f}, "
-      "top-5 accuracy of the row: {:6.3f}%{}",
+      "top-1 accuracy: {:6.3f}%, img/sec: {:6.2f}, time: {:8.6f}, total_time: {:8.1f}{}{}",
       row.step, row.iteration, row.epoch, row.learning_rate, row.loss_average, row.accuracy_average,
-      row.images_per_second, row.seconds_per_iteration, row.total_seconds, row.top5, skipped);
+      row.images_per_second, row.seconds_per_iteration, row.total_seconds, top5, skipped);
 }
 
+namespace {
+
+/// The weights that were validated.
+std::string weights_of(const ValidationResult& result) {
+  if (!result.name.empty()) return result.name;
+  if (!result.checkpoint.empty()) return result.checkpoint;
+  return result.iteration == 0 ? "untrained weights" : fmt::format("update {}", result.iteration);
+}
+
+}  // namespace
+
 std::string format_line(const ValidationResult& result, double epoch) {
+  const std::string part = part_validated(result);
   return fmt::format(
       "Validation top-1 accuracy [{}] (iteration: {:6d}, epoch: {:6.2f}, img/sec: {:6.2f}, "
-      "latency (ms): {:8.4f}, time: {:8.6f}): {:6.3f}% (top-5: {:6.3f}%, loss: {:6.4f})",
-      result.name.empty() ? fmt::format("ckpt-{}", result.iteration) : result.name,
-      result.iteration, epoch, result.images_per_second(), result.latency_ms(), result.seconds,
-      100.0 * result.top1(), 100.0 * result.top5(), result.loss);
+      "latency (ms): {:8.4f}, time: {:8.6f}): {:6.3f}% (top-5: {:6.3f}%, loss: {:6.4f}{})",
+      weights_of(result), result.iteration, epoch, result.images_per_second(), result.latency_ms(),
+      result.seconds, 100.0 * result.top1(), 100.0 * result.top5(), result.loss,
+      part.empty() ? "" : ", " + part);
 }
 
 namespace {
@@ -75,6 +89,21 @@ void add_layout(std::string& text, const TrainConfig& config) {
 }
 
 }  // namespace
+
+std::string part_validated(const ValidationResult& result) {
+  if (!result.is_partial()) return {};
+  return fmt::format("of the first {} of {} images", with_commas(result.images),
+                     with_commas(result.set_images));
+}
+
+std::string format_first_update(const TrainConfig& config, std::int64_t done,
+                                const IterationResult& result) {
+  return fmt::format(
+      "Update {} of {}: loss {:.3f}, top-1 accuracy {:.3f}%, {:.3f} s", with_commas(done),
+      with_commas(config.iterations), result.loss,
+      100.0 * static_cast<double>(result.correct) / static_cast<double>(config.total_batch()),
+      result.seconds);
+}
 
 std::string format_start(const TrainConfig& config, std::string_view command_line,
                          const models::Graph& graph) {
@@ -104,10 +133,10 @@ std::string format_start(const TrainConfig& config, std::string_view command_lin
   add(" Updates: {} ({:.2f} epochs of {})", config.iterations,
       config.epoch_after(config.iterations), config.iterations_per_epoch);
   add(" Seed: {}, threads: {}", config.seed, config.threads);
-  if (!config.run_directory.empty()) add(" Saving to {}", config.run_directory.string());
-  text += "Trainable Variables:\n";
+  if (!config.run_directory.empty()) add(" Saving to {}", printable(config.run_directory.string()));
+  if (config.verbosity == Verbosity::Verbose) text += "Trainable Variables:\n";
   for (const models::Parameter& parameter : graph.parameters)
-    if (parameter.trainable())
+    if (config.verbosity == Verbosity::Verbose && parameter.trainable())
       add("  {} ({}){}", parameter.name, join(parameter.shape, "x"),
           parameter.frozen ? ", frozen" : "");
   text += fmt::format("Total Parameters: {}", graph.trainable_elements());
@@ -129,15 +158,16 @@ std::string format_summary(const Summary& summary) {
     const auto best = std::ranges::max_element(summary.accuracies, {},
                                                [](const auto& point) { return point.second; });
     const auto last = std::prev(summary.accuracies.end());
-    text += fmt::format("\nTop-1 accuracy: {:.2f} % after {} updates (last)", last->second,
+    text += fmt::format("\nTop-1 accuracy{}: {:.2f} % after {} updates (last)",
+                        summary.of.empty() ? "" : " " + summary.of, last->second,
                         with_commas(last->first));
     if (best != last)
       text += fmt::format(", {:.2f} % after {} (best)", best->second, with_commas(best->first));
   }
   const std::string run = summary.run_directory.string();
   if (run.empty()) return text;
-  text += fmt::format("\nSaved in {}{}{}", run, summary.checkpoint.empty() ? "" : ", newest ",
-                      summary.checkpoint);
+  text += fmt::format("\nSaved in {}{}{}", printable(run),
+                      summary.checkpoint.empty() ? "" : ", newest ", summary.checkpoint);
   text += fmt::format("\nNext: millrace {} --restore-path {}",
                       summary.finished ? "validate" : "restore", shell_word(run));
   return text;
@@ -291,11 +321,12 @@ void Console::clear_status() {
 void Console::line(std::string_view text) { quiet_ ? keep(text) : important(text); }
 
 void Console::important(std::string_view text) {
+  const std::string shown = printable(text);
   if (out_ != nullptr) {
     clear_status();
-    print(text);
+    print(shown);
   }
-  if (log_) log_->write(text);
+  if (log_) log_->write(shown);
 }
 
 /// A reader that went away (`| head`) or stopped reading (Ctrl-S) must neither end nor block a
@@ -313,7 +344,7 @@ void Console::print(std::string_view text) {
 }
 
 void Console::keep(std::string_view text) {
-  if (log_) log_->write(text);
+  if (log_) log_->write(printable(text));
 }
 
 void Console::status(std::string_view text, double now_seconds) {

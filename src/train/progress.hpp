@@ -25,11 +25,21 @@ namespace millrace::train {
 
 /// The recipe's line for a log point, without line end.
 [[nodiscard]] std::string format_line(const TrainRow& row);
-/// The recipe's line for a validation of `ckpt-<iteration>`, followed by top-5 accuracy and loss.
+/// The recipe's line for a validation, followed by top-5 accuracy, loss and, if it saw only a part
+/// of the set, of how many images they are. It names the checkpoint that holds the weights, or the
+/// update, if there is none.
 [[nodiscard]] std::string format_line(const ValidationResult& result, double epoch);
 
+/// "of the first 64 of 10,000 images", if a validation saw only these; otherwise "".
+[[nodiscard]] std::string part_validated(const ValidationResult& result);
+
+/// The line of a first update, which people wait for.
+[[nodiscard]] std::string format_first_update(const TrainConfig& config, std::int64_t done,
+                                              const IterationResult& result);
+
 /// The lines that a training prints at start-up: command line, model and data set, total batch,
-/// output directory and trainable parameters. One string without the last line end.
+/// output directory, and with --verbose the trainable parameters. One string without the last line
+/// end.
 [[nodiscard]] std::string format_start(const TrainConfig& config, std::string_view command_line,
                                        const models::Graph& graph);
 
@@ -44,6 +54,7 @@ struct Summary {
   bool restored = false;                           ///< whether there were earlier processes
   bool takes_turns = false;                        ///< whether a process has several devices
   std::map<std::int64_t, double> accuracies = {};  ///< top-1 in percent, by iteration
+  std::string of = {};                             ///< part_validated() of them
   std::filesystem::path run_directory = {};        ///< "": nothing was saved
   std::string checkpoint = {};                     ///< name of the newest, or ""
 };
@@ -128,6 +139,7 @@ class Console {
   void quieten() { quiet_ = true; }
   [[nodiscard]] const Terminal& terminal() const { return terminal_; }
 
+  /// A line; control characters in it, also line ends, are escaped.
   void line(std::string_view text);
   /// A warning, or what a run has come to.
   void important(std::string_view text);

@@ -9,6 +9,7 @@
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "train/agreement.hpp"
+#include "train/cadence.hpp"
 #include "train/kernel_rules.hpp"
 #include "train/memory.hpp"
 #include "train/setup.hpp"
@@ -18,6 +19,16 @@ namespace {
 
 std::filesystem::path log_path(const TrainConfig& config) {
   return config.run_directory.empty() ? std::filesystem::path{} : config.run_directory / "log.txt";
+}
+
+/// Passes on the lines of a text.
+template <class Take>
+void each_line(std::string_view text, const Take& take) {
+  for (std::size_t end = 0; end != std::string_view::npos;) {
+    end = text.find('\n');
+    take(text.substr(0, end));
+    if (end != std::string_view::npos) text.remove_prefix(end + 1);
+  }
 }
 
 }  // namespace
@@ -42,7 +53,8 @@ void Reporter::follow(const Session& session, std::int64_t first) {
 
 void Reporter::announce(const Session& session, const TrainInputs& inputs,
                         const partition::ProcessMemory& forecast) {
-  line(format_start(config_, inputs.command_line, session.graph()));
+  each_line(format_start(config_, inputs.command_line, session.graph()),
+            [this](std::string_view text) { line(text); });
   for (const std::string& notice : inputs.notices) important(notice);
   for (const std::string& text : inputs.details) line(text);
   line(fmt::format("Device: {}", environment_of(config_)));
@@ -79,7 +91,7 @@ void Reporter::continue_log(const io::CheckpointHeader& checkpoint) {
 void Reporter::begin_training() {
   training_ = Timer();
   if (log_)
-    line("In the following lines, loss and top-1 accuracy are running means over the last epoch.");
+    line("In the lines of steps, loss and accuracies are running means over the last epoch.");
 }
 
 void Reporter::add_step(std::int64_t done, double seconds) {
@@ -101,6 +113,8 @@ void Reporter::add_iteration(std::int64_t done, const IterationResult& result) {
                .seconds_left = each * static_cast<double>(config_.iterations - done),
                .busy = busy_->shares(),
                .saving = saving_};
+  if (done - 1 == first_iteration_ && !due_after(config_, done).log)
+    line(format_first_update(config_, done, result));
 }
 
 void Reporter::end_row(std::int64_t done) {
@@ -115,6 +129,7 @@ void Reporter::add_validation(const ValidationResult& result) {
   if (log_) log_->report(result);
   if (summaries_) summaries_->add(result);
   if (result.name.empty()) accuracies_[result.iteration] = 100.0 * result.top1();
+  part_validated_ = part_validated(result);
   line(format_line(result, config_.epoch_after(result.iteration)));
 }
 
@@ -160,7 +175,7 @@ void Reporter::report_pipeline() {
   if (plan.ranks.devices * plan.ranks.replicas == 1) return;
   if (report.steps == 0) return;
   bubble_ = report.measured_bubble;
-  line(to_text(report, plan));
+  each_line(to_text(report, plan), [this](std::string_view text) { line(text); });
 }
 
 void Reporter::summarise(bool finished, std::int64_t done) {
@@ -176,12 +191,13 @@ void Reporter::summarise(bool finished, std::int64_t done) {
                      .restored = first_iteration_ > 0,
                      .takes_turns = config_.pipeline.ranks.devices_per_rank() > 1,
                      .accuracies = accuracies_,
+                     .of = part_validated_,
                      .run_directory = config_.run_directory};
   if (!config_.run_directory.empty()) {
     const auto saved = io::list_checkpoints(config_.run_directory);
     if (!saved.empty()) summary.checkpoint = saved.back().filename().string();
   }
-  important(format_summary(summary));
+  each_line(format_summary(summary), [this](std::string_view text) { important(text); });
 }
 
 void Reporter::report_scaling(const ScalingState& scaling) {

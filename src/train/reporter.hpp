@@ -104,6 +104,7 @@ class Reporter {
   std::optional<MetricsLog> log_;       ///< on rank 0
   std::optional<Summaries> summaries_;  ///< likewise, with --enable-tensorboard
   std::map<std::int64_t, double> accuracies_;
+  std::string part_validated_;  ///< by the last validation of this process
   std::map<std::string, std::set<std::string>> bad_images_;  ///< lines by use; on rank 0
   std::optional<PipelineStatistics> statistics_;
   std::optional<Trace> trace_;

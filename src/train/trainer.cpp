@@ -43,7 +43,7 @@ class Run {
         reporter_(config, world),
         watchdog_(world.rank(), config.hang_timeout),
         checkpoints_(config, *inputs.train, world, bad_images_, reporter_, watchdog_),
-        validator_(config, inputs.validation, world, reporter_, [this] {
+        validator_(config, inputs, world, reporter_, [this] {
           meet();
           return received_ != 0;
         }) {
@@ -104,7 +104,7 @@ void Run::prepare(std::int64_t first) {
       forecast_memory(*session_, config_, inputs_, resident_bytes());
   reporter_.announce(*session_, inputs_, forecast);
   require_device_memory(forecast, config_, inputs_, world_);
-  require_memory(forecast, config_, world_);
+  require_memory(forecast, config_, world_, world_.local_size());
   predicted_peak_ = host_peak(forecast);
   session_->allocate();
   checkpoints_.follow(*session_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -24,6 +25,8 @@ struct TrainInputs {
   std::string command_line;
   std::vector<std::string> notices;
   std::vector<std::string> details = {};  ///< what --verbose tells besides
+  /// Images of the whole set of which `validation` has the first; 0: it has all.
+  std::int64_t validation_set_size = 0;
 };
 
 enum class Outcome {

@@ -66,11 +66,11 @@ std::optional<ValidationResult> evaluate(Session& session, const TrainConfig& co
 
 }  // namespace
 
-Validator::Validator(const TrainConfig& config, std::shared_ptr<const io::Dataset> dataset,
-                     const comm::World& world, Reporter& reporter,
-                     std::function<bool()> interrupted)
+Validator::Validator(const TrainConfig& config, const TrainInputs& inputs, const comm::World& world,
+                     Reporter& reporter, std::function<bool()> interrupted)
     : config_(config),
-      dataset_(std::move(dataset)),
+      dataset_(inputs.validation),
+      set_images_(inputs.validation_set_size),
       world_(world),
       reporter_(reporter),
       interrupted_(std::move(interrupted)) {}
@@ -83,6 +83,8 @@ bool Validator::validate(std::int64_t done, const std::string& name, bool newest
   if (!result) return false;
   result->iteration = done;
   result->name = name;
+  result->checkpoint = checkpoint_of(done);
+  result->set_images = set_images_;
   if (!std::isfinite(result->loss)) {
     const std::string what = fmt::format("the validation loss became {}", result->loss);
     if (!newest) {  // later weights may be fine
@@ -95,6 +97,15 @@ bool Validator::validate(std::int64_t done, const std::string& name, bool newest
   reporter_.add_validation(*result);
   reporter_.report_bad_images(*dataset_, "validation");
   return true;
+}
+
+/// The checkpoint of this update: it is there, or follows the validation at once.
+std::string Validator::checkpoint_of(std::int64_t done) const {
+  std::string name = fmt::format("ckpt-{}", done);
+  const std::filesystem::path& run = config_.run_directory;
+  const bool saved = !run.empty() && (due_after(config_, done).checkpoint ||
+                                      std::filesystem::exists(run / "checkpoints" / name));
+  return saved ? name : "";
 }
 
 bool Validator::make_up_for(std::int64_t done) {
@@ -153,7 +164,7 @@ bool Validator::validate_saved() {
     const std::int64_t done = checkpoint.header().iteration;
     const bool own = !done_already.contains(done);
     const bool average = averages && !averages_already.contains(done);
-    if (!is_validation_point(config_, done) || !(own || average)) continue;
+    if (!is_validated_saved(config_, done) || !(own || average)) continue;
     load(checkpoint);
     const bool newest = done == config_.iterations;
     if (own && !validate(done, "", newest)) return false;
@@ -198,13 +209,13 @@ class Examination {
       Together(world_).run([&] {
         session_.tensors().begin_with(io::OnnxFile(config_.init_path), config_.init_path, {});
       });
-    examine({}, "untrained weights");
+    examine({}, "");
   }
   void of_checkpoints(const std::filesystem::path& directory);
 
  private:
   [[nodiscard]] bool leads() const { return world_.rank() == 0; }
-  void examine(const io::CheckpointHeader& header, const std::string& name);
+  void examine(const io::CheckpointHeader& header, const std::filesystem::path& checkpoint);
 
   const TrainConfig& config_;
   const comm::World& world_;
@@ -225,11 +236,12 @@ void Examination::of_checkpoints(const std::filesystem::path& directory) {
       if (!checkpoint) return;
       Together(world_).run([&] { session_.load(*checkpoint); });
     }
-    examine(checkpoint->header(), checkpoint->path().string());
+    examine(checkpoint->header(), checkpoint->path());
   }
 }
 
-void Examination::examine(const io::CheckpointHeader& header, const std::string& name) {
+void Examination::examine(const io::CheckpointHeader& header,
+                          const std::filesystem::path& checkpoint) {
   std::vector<pipeline::ClassCounts> by_class(static_cast<std::size_t>(config_.model.classes));
   ValidationResult result =
       evaluate(
@@ -239,10 +251,11 @@ void Examination::examine(const io::CheckpointHeader& header, const std::string&
           by_class)
           .value();
   result.iteration = header.iteration;
+  result.checkpoint = checkpoint.filename().string();
   if (!std::isfinite(result.loss)) {
     world_.fail_together();
-    fail(ErrorKind::Numeric, "{}: the validation loss is {}: the training had diverged", name,
-         result.loss);
+    fail(ErrorKind::Numeric, "{}: the validation loss is {}: the training had diverged",
+         checkpoint.empty() ? "untrained weights" : checkpoint.string(), result.loss);
   }
   console_.clear_status();
   Together(world_).lead([&] { report_(header, result, by_class); });

@@ -12,6 +12,7 @@
 #include "train/config.hpp"
 #include "train/reporter.hpp"
 #include "train/session.hpp"
+#include "train/trainer.hpp"
 
 namespace millrace::train {
 
@@ -21,8 +22,8 @@ namespace millrace::train {
 class Validator {
  public:
   /// The references must outlive this. `interrupted` is collective; all ranks return the same.
-  Validator(const TrainConfig& config, std::shared_ptr<const io::Dataset> dataset,
-            const comm::World& world, Reporter& reporter, std::function<bool()> interrupted);
+  Validator(const TrainConfig& config, const TrainInputs& inputs, const comm::World& world,
+            Reporter& reporter, std::function<bool()> interrupted);
   /// From now on validates with this session, which must outlive this.
   void follow(Session& session) { session_ = &session; }
 
@@ -45,11 +46,13 @@ class Validator {
   /// Weights older than the `newest` may have no finite loss.
   [[nodiscard]] bool validate(std::int64_t done, const std::string& name, bool newest);
   [[nodiscard]] bool validate_ema(std::int64_t done, bool newest);
+  [[nodiscard]] std::string checkpoint_of(std::int64_t done) const;
   [[nodiscard]] std::set<std::int64_t> validated(const std::string& name) const;
   void load(const io::CheckpointReader& checkpoint);
 
   const TrainConfig& config_;
   std::shared_ptr<const io::Dataset> dataset_;
+  std::int64_t set_images_;
   const comm::World& world_;
   Reporter& reporter_;
   std::function<bool()> interrupted_;

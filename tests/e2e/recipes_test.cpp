@@ -120,7 +120,7 @@ TEST(ValidateTest, LooksAtInitialWeightsAndRepeats) {
                 "--model-size 8 --batch-size 100 --repeat 2 --threads-per-device 1"});
   ASSERT_EQ(result.code, 0) << result.output;
   expect_in(result.output, {"validating untrained weights"});
-  const std::string line = "Validation top-1 accuracy [ckpt-0]";
+  const std::string line = "Validation top-1 accuracy [untrained weights]";
   expect_in(result.output, {line});
   EXPECT_NE(result.output.find(line), result.output.rfind(line)) << "only once";
 }

@@ -64,6 +64,22 @@ TEST(CadenceTest, ValidationAtTheEndNeedsCheckpointsAtItsPoints) {
   EXPECT_TRUE(is_validation_point(config, 25));
 }
 
+TEST(CadenceTest, AtTheEndEverySavedCheckpointIsValidated) {
+  TrainConfig config = config_of(25);
+  config.validation = ValidationMode::End;
+  config.checkpoint_every = 7;
+  const auto validated = [&] {
+    Points found;
+    for (std::int64_t done = 0; done <= 25; ++done)
+      if (is_validated_saved(config, done)) found.push_back(done);
+    return found;
+  };
+  // All that are due but the untrained weights; others are those of an interruption.
+  EXPECT_EQ(validated(), (Points{7, 10, 14, 20, 21, 25}));
+  config.validation = ValidationMode::All;
+  EXPECT_EQ(validated(), Points{});
+}
+
 TEST(CadenceTest, CheckpointsAreCountedAsTheyAreDue) {
   for (const ValidationMode mode :
        {ValidationMode::None, ValidationMode::All, ValidationMode::End}) {

@@ -93,8 +93,9 @@ TEST_F(MetricsLogTest, WritesTheHeadersOfTheRecipe) {
   EXPECT_EQ(test::read_text(config.run_directory / "training.csv"),
             "step,iteration,epoch,lr,loss_batch,loss_avg,train_acc_batch,train_acc_avg,it_time,"
             "img_per_sec,total_time\n");
-  EXPECT_EQ(test::read_text(config.run_directory / "validation.csv"),
-            "iteration,epoch,val_acc,val_time,img_per_sec,latency,name,val_acc_top5,val_loss\n");
+  EXPECT_EQ(
+      test::read_text(config.run_directory / "validation.csv"),
+      "iteration,epoch,val_acc,val_time,img_per_sec,latency,name,val_acc_top5,val_loss,val_size\n");
 }
 
 // Steps with a non-finite loss are not averaged, also in a restored run.
@@ -253,9 +254,40 @@ TEST_F(MetricsLogTest, JsonLinesHaveAHeaderAndOneObjectARow) {
   EXPECT_EQ(objects[2].at("val/top1"), 0.25);
   EXPECT_EQ(objects[2].at("val/top5"), 0.75);
   EXPECT_EQ(objects[2].at("val/loss"), 1.5);
-  EXPECT_EQ(test::read_text(config.run_directory / "validation.csv"),
-            "iteration,epoch,val_acc,val_time,img_per_sec,latency,name,val_acc_top5,val_loss\n"
-            "3,0.75,25,2,100,200,,75,1.5\n");
+  EXPECT_FALSE(objects[2].contains("images")) << "all of the set";
+  EXPECT_EQ(
+      test::read_text(config.run_directory / "validation.csv"),
+      "iteration,epoch,val_acc,val_time,img_per_sec,latency,name,val_acc_top5,val_loss,val_size\n"
+      "3,0.75,25,2,100,200,,75,1.5,200\n");
+}
+
+// Both accuracies of a line are those of the same images. Training.csv lacks the top-5.
+TEST_F(MetricsLogTest, TopFiveIsAveragedLikeTopOneAcrossRestarts) {
+  const TrainConfig config = this->config("run");  // 4 updates of 8 images an epoch
+  {
+    MetricsLog log(config);
+    log.add({.loss = 1.0, .correct = 4, .correct_top5 = 8});
+    log.add({.loss = 1.0, .correct = 4, .correct_top5 = 8});
+    EXPECT_EQ(log.report(2).top5_average, 100.0);
+  }
+  MetricsLog restored(config, 2, {});
+  restored.add({.loss = 1.0, .correct = 0, .correct_top5 = 2});
+  const TrainRow row = restored.report(3);
+  EXPECT_EQ(row.top5, 25.0);
+  EXPECT_DOUBLE_EQ(row.accuracy_average, 100.0 * 8 / 24);
+  EXPECT_DOUBLE_EQ(row.top5_average, 100.0 * 18 / 24);
+  fs::remove(config.run_directory / "metrics.jsonl");
+  MetricsLog without(config, 3, {});
+  without.add({.loss = 1.0, .correct = 1, .correct_top5 = 2});
+  EXPECT_TRUE(std::isnan(without.report(4).top5_average)) << "the rows before are unknown";
+}
+
+TEST_F(MetricsLogTest, AValidationOfAPartSaysOfHowMany) {
+  const TrainConfig config = this->config("run");
+  MetricsLog log(config);
+  log.report(ValidationResult{.iteration = 3, .images = 20, .set_images = 200, .batches = 1});
+  EXPECT_NE(test::read_text(config.run_directory / "metrics.jsonl").find("\"images\":20"),
+            std::string::npos);
 }
 
 // A run of an earlier build: its rows stay, the columns of this build are added.
@@ -273,9 +305,10 @@ TEST_F(MetricsLogTest, RestoringAddsColumns) {
                                    .correct_top5 = 3,
                                    .loss = 0.5,
                                    .seconds = 2.0});
-  EXPECT_EQ(test::read_text(table),
-            "iteration,epoch,val_acc,val_time,img_per_sec,latency,name,val_acc_top5,val_loss\n"
-            "3,0.75,25,2,100,200,\n6,1.5,50,2,2,2000,,75,0.5\n");
+  EXPECT_EQ(
+      test::read_text(table),
+      "iteration,epoch,val_acc,val_time,img_per_sec,latency,name,val_acc_top5,val_loss,val_size\n"
+      "3,0.75,25,2,100,200,\n6,1.5,50,2,2,2000,,75,0.5,4\n");
   EXPECT_FALSE(fs::exists(table.string() + ".damaged"));
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -51,22 +52,27 @@ TEST(ProgressTest, TrainLineIsTheRecipes) {
                      .loss_average = 1.8341,
                      .accuracy = 30.0,
                      .accuracy_average = 32.1,
-                     .top5 = 81.25,
+                     .top5 = 30.0,  // of the row
+                     .top5_average = 81.25,
                      .seconds_per_iteration = 0.05,
                      .images_per_second = 640.0,
                      .total_seconds = 58.2};
   EXPECT_EQ(format_line(row),
             "step:     12, iteration:   1164, epoch:   0.74, lr:    0.5, loss:  1.834, "
             "top-1 accuracy: 32.100%, img/sec: 640.00, time: 0.050000, total_time:     58.2, "
-            "top-5 accuracy of the row: 81.250%");
+            "top-5 accuracy: 81.250%");
   TrainRow with_skips = row;
   with_skips.skipped = 3;
   with_skips.loss_scale = 4096.0;
   EXPECT_EQ(format_line(with_skips), format_line(row) + ", skipped updates: 3, loss scale: 4096");
+  TrainRow unknown = row;
+  unknown.top5_average = std::nan("");
+  EXPECT_EQ(format_line(unknown) + ", top-5 accuracy: 81.250%", format_line(row));
 }
 
 TEST(ProgressTest, ValidationLineNamesTheCheckpoint) {
   const ValidationResult result{.iteration = 1562,
+                                .checkpoint = "ckpt-1562",
                                 .images = 10'000,
                                 .batches = 100,
                                 .correct_top1 = 6125,
@@ -77,6 +83,57 @@ TEST(ProgressTest, ValidationLineNamesTheCheckpoint) {
             "Validation top-1 accuracy [ckpt-1562] (iteration:   1562, epoch:   1.00, img/sec: "
             "2500.00, latency (ms):  40.0000, time: 4.000000): 61.250% (top-5: 96.000%, loss: "
             "1.0625)");
+}
+
+TEST(ProgressTest, ValidationLineNamesOnlyWhatIsThere) {
+  ValidationResult result{.iteration = 8, .images = 4, .batches = 1, .seconds = 1.0};
+  const auto names = [&](const std::string& name) {
+    return format_line(result, 1.0).starts_with("Validation top-1 accuracy [" + name + "] (");
+  };
+  EXPECT_TRUE(names("update 8")) << format_line(result, 1.0);
+  result.iteration = 0;
+  EXPECT_TRUE(names("untrained weights"));
+  result.checkpoint = "ckpt-0";
+  EXPECT_TRUE(names("ckpt-0"));
+  result.name = "mean-2-epochs";
+  EXPECT_TRUE(names("mean-2-epochs"));
+}
+
+TEST(ProgressTest, AccuraciesOfAPartOfTheSetSayOfWhichPart) {
+  ValidationResult result{.iteration = 8, .images = 64, .batches = 1, .seconds = 1.0};
+  result.set_images = 64;
+  EXPECT_EQ(part_validated(result), "");
+  EXPECT_TRUE(format_line(result, 1.0).ends_with(", loss: 0.0000)"));
+  result.set_images = 10'000;
+  EXPECT_TRUE(
+      format_line(result, 1.0).ends_with(", loss: 0.0000, of the first 64 of 10,000 images)"));
+  const Summary summary{.iteration = 8,
+                        .iterations = 8,
+                        .seconds = 1.0,
+                        .accuracies = {{8, 50.0}},
+                        .of = part_validated(result)};
+  EXPECT_NE(format_summary(summary).find(
+                "\nTop-1 accuracy of the first 64 of 10,000 images: 50.00 % after 8 updates"),
+            std::string::npos);
+}
+
+TEST(ProgressTest, TheFirstUpdateIsTold) {
+  TrainConfig config = small_config();
+  config.batch_size = 32;
+  EXPECT_EQ(format_first_update(config, 1, {.loss = 2.5, .correct = 4, .seconds = 1.25}),
+            "Update 1 of 15,620: loss 2.500, top-1 accuracy 12.500%, 1.250 s");
+}
+
+TEST(ProgressTest, PathsCannotEndALine) {
+  TrainConfig config = small_config();
+  config.run_directory = "a\nb\033[2J";
+  EXPECT_NE(format_start(config, "", models::build_model(config.model))
+                .find("\n Saving to a\\nb\\x1b[2J\n"),
+            std::string::npos);
+  const std::string summary = format_summary(
+      {.iteration = 1, .iterations = 1, .seconds = 1.0, .run_directory = config.run_directory});
+  EXPECT_NE(summary.find("\nSaved in a\\nb\\x1b[2J\n"), std::string::npos) << summary;
+  EXPECT_TRUE(summary.ends_with("--restore-path $'a\\nb\\x1b[2J'")) << summary;
 }
 
 TEST(ProgressTest, StartTellsWhatToolsReadFromIt) {
@@ -90,10 +147,14 @@ TEST(ProgressTest, StartTellsWhatToolsReadFromIt) {
   EXPECT_NE(text.find("\n Batch Size: 32\n"), std::string::npos) << text;
   EXPECT_NE(text.find("Image Size: 32x32\n"), std::string::npos) << text;
   EXPECT_NE(text.find("\n Saving to logs/RN20_x\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("\nTrainable Variables:\n  b0/conv/kernel (16x3x3x3)\n"), std::string::npos)
-      << text;
-  EXPECT_EQ(text.find("moving_mean"), std::string::npos) << text;
+  EXPECT_EQ(text.find("Trainable Variables"), std::string::npos) << text;
   EXPECT_TRUE(text.ends_with("\nTotal Parameters: 269722")) << text;
+  config.verbosity = Verbosity::Verbose;
+  const std::string more = format_start(config, "", models::build_model(config.model));
+  EXPECT_NE(more.find("\nTrainable Variables:\n  b0/conv/kernel (16x3x3x3)\n"), std::string::npos)
+      << more;
+  EXPECT_EQ(more.find("moving_mean"), std::string::npos) << more;
+  EXPECT_TRUE(more.ends_with("\nTotal Parameters: 269722")) << more;
 }
 
 TEST(ProgressTest, StatusTellsEpochUpdateAndRate) {
