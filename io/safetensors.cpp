@@ -132,7 +132,11 @@ struct Announced {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
 };
-using Contents = std::map<std::string, Announced>;
+using Metadata = std::map<std::string, std::string>;
+struct Contents {
+  std::map<std::string, Announced> tensors;
+  Metadata metadata;
+};
 
 Announced read_tensor(const Json& object, std::uint64_t size, std::string_view label,
                       std::string_view name) {
@@ -160,15 +164,21 @@ Announced read_tensor(const Json& object, std::uint64_t size, std::string_view l
           static_cast<std::uint64_t>(offsets[1])};
 }
 
-void check_metadata(const Json& object, std::string_view label) {
+Metadata read_metadata(const Json& object, std::string_view label) {
+  Metadata metadata;
+  if (object.dump() == "null") return metadata;  // as some writers say that there is none
   if (!object.is_object()) fail(ErrorKind::Data, "{}: {} is not an object", label, kMetadata);
-  for (const auto& [key, value] : object.members())
+  for (const auto& [key, value] : object.members()) {
     if (!value.is_text())
       fail(ErrorKind::Data, "{}: {}: a value is not a string", label, kMetadata);
+    metadata.emplace(key, value.text());
+  }
+  return metadata;
 }
 
 // Together the tensors must cover the data exactly.
-void require_cover(const Contents& tensors, std::uint64_t size, std::string_view label) {
+void require_cover(const std::map<std::string, Announced>& tensors, std::uint64_t size,
+                   std::string_view label) {
   using Entry = std::pair<const std::string, Announced>;
   std::vector<const Entry*> entries;
   entries.reserve(tensors.size());
@@ -188,19 +198,19 @@ void require_cover(const Contents& tensors, std::uint64_t size, std::string_view
     fail(ErrorKind::Data, "{}: {} bytes at the end belong to no tensor", label, size - covered);
 }
 
-// The tensors in the header, which is checked against `size` bytes of data.
+// What the header says, which is checked against `size` bytes of data.
 Contents read_header(std::string_view text, std::uint64_t size, std::string_view label) {
   const Json header = parse_header(text, label);
   Contents contents;
   for (const auto& [name, value] : header.members()) {
     if (name == kMetadata) {
-      check_metadata(value, label);
+      contents.metadata = read_metadata(value, label);
     } else {
       require_printable(name, label);
-      contents.emplace(name, read_tensor(value, size, label, name));
+      contents.tensors.emplace(name, read_tensor(value, size, label, name));
     }
   }
-  require_cover(contents, size, label);
+  require_cover(contents.tensors, size, label);
   return contents;
 }
 
@@ -253,16 +263,27 @@ SafeTensors parse_safetensors(std::span<const std::byte> bytes, std::string_view
   const std::size_t length = header_bytes(bytes, bytes.size(), label);
   const std::span<const std::byte> data = bytes.subspan(kLengthBytes + length);
   SafeTensors tensors;
-  for (auto& [name, entry] :
-       read_header(as_text(bytes.subspan(kLengthBytes, length)), data.size(), label)) {
+  Contents contents = read_header(as_text(bytes.subspan(kLengthBytes, length)), data.size(), label);
+  for (auto& [name, entry] : contents.tensors) {
     SafeTensor& tensor = tensors[name] = std::move(entry.tensor);
     tensor.data = data.subspan(entry.begin, entry.end - entry.begin);
   }
   return tensors;
 }
 
+std::map<std::string, std::string> parse_safetensors_metadata(std::span<const std::byte> bytes,
+                                                              std::string_view label) {
+  const std::size_t length = header_bytes(bytes, bytes.size(), label);
+  return read_header(as_text(bytes.subspan(kLengthBytes, length)),
+                     bytes.size() - kLengthBytes - length, label)
+      .metadata;
+}
+
 SafeTensorsFile::SafeTensorsFile(const std::filesystem::path& path)
-    : path_(path), bytes_(read_checked(path)), tensors_(parse_safetensors(bytes_, path.string())) {}
+    : path_(path),
+      bytes_(read_checked(path)),
+      tensors_(parse_safetensors(bytes_, path.string())),
+      metadata_(parse_safetensors_metadata(bytes_, path.string())) {}
 
 const SafeTensor& SafeTensorsFile::at(const std::string& name) const {
   const auto found = tensors_.find(name);

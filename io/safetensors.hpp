@@ -34,6 +34,9 @@ using SafeTensors = std::map<std::string, SafeTensor>;
 /// names are errors. Errors: Data, naming the tensor.
 [[nodiscard]] SafeTensors parse_safetensors(std::span<const std::byte> bytes,
                                             std::string_view label);
+/// What `__metadata__` of the same bytes says. Errors: as above.
+[[nodiscard]] std::map<std::string, std::string> parse_safetensors_metadata(
+    std::span<const std::byte> bytes, std::string_view label);
 
 /// The bytes of a file with these tensors, in name order, and metadata.
 [[nodiscard]] std::string format_safetensors(const SafeTensors& tensors,
@@ -49,12 +52,16 @@ class SafeTensorsFile {
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
   [[nodiscard]] const SafeTensors& tensors() const noexcept { return tensors_; }
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const noexcept {
+    return metadata_;
+  }
   [[nodiscard]] const SafeTensor& at(const std::string& name) const;
 
  private:
   std::filesystem::path path_;
   std::vector<std::byte> bytes_;
   SafeTensors tensors_;  ///< refers to bytes_, which a move does not relocate
+  std::map<std::string, std::string> metadata_;
 };
 
 }  // namespace millrace::io

@@ -73,7 +73,7 @@ ImageDataset::~ImageDataset() = default;
 
 void ImageDataset::prepare_for(ImageOptions options) {
   options_ = std::move(options);
-  scaling_ = scaling_of(options_.preset.normalisation, options_.side);
+  scaling_ = scaling_of(options_.preset.statistics(), options_.side);
 }
 
 void ImageDataset::name_classes(const std::filesystem::path& list) {

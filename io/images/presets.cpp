@@ -10,31 +10,6 @@
 namespace millrace::io {
 namespace {
 
-using Colours = std::array<double, 3>;
-
-/// value = (byte - mean) / deviation
-struct Statistics {
-  Colours mean;
-  Colours deviation;
-};
-
-Statistics statistics_of(ImageNormalisation normalisation) {
-  switch (normalisation) {
-    case ImageNormalisation::MeanOnly:
-      break;
-    case ImageNormalisation::Torch:
-      return {.mean = {255 * 0.485, 255 * 0.456, 255 * 0.406},
-              .deviation = {255 * 0.229, 255 * 0.224, 255 * 0.225}};
-    case ImageNormalisation::Nvidia2019:
-      return {.mean = {123.68, 116.78, 103.94}, .deviation = {255, 255, 255}};
-    case ImageNormalisation::Dali2019:
-      return {.mean = {121, 115, 100}, .deviation = {70, 68, 71}};
-    case ImageNormalisation::Nvidia:
-      return {.mean = {123.68, 116.28, 103.53}, .deviation = {58.395, 57.12, 57.385}};
-  }
-  return {.mean = {123.68, 116.78, 103.94}, .deviation = {1, 1, 1}};
-}
-
 constexpr std::array kPresets = {
     ImagePreset{.name = "tf",
                 .crop = {},
@@ -84,27 +59,43 @@ constexpr std::array kPresets = {
 
 }  // namespace
 
-PixelScaling scaling_of(ImageNormalisation normalisation, std::int32_t side) {
-  const Statistics statistics = statistics_of(normalisation);
-  return scaling_of(Preparation{.mean = statistics.mean, .deviation = statistics.deviation}, side);
+ColourStatistics statistics_of(ImageNormalisation normalisation) {
+  switch (normalisation) {
+    case ImageNormalisation::MeanOnly:
+      break;
+    case ImageNormalisation::Torch:
+      return {.mean = {255 * 0.485, 255 * 0.456, 255 * 0.406},
+              .deviation = {255 * 0.229, 255 * 0.224, 255 * 0.225}};
+    case ImageNormalisation::Nvidia2019:
+      return {.mean = {123.68, 116.78, 103.94}, .deviation = {255, 255, 255}};
+    case ImageNormalisation::Dali2019:
+      return {.mean = {121, 115, 100}, .deviation = {70, 68, 71}};
+    case ImageNormalisation::Nvidia:
+      return {.mean = {123.68, 116.28, 103.53}, .deviation = {58.395, 57.12, 57.385}};
+  }
+  return {.mean = {123.68, 116.78, 103.94}, .deviation = {1, 1, 1}};
+}
+
+PixelScaling scaling_of(const ColourStatistics& statistics, std::int32_t side) {
+  PixelScaling scaling;
+  for (std::size_t c = 0; c < statistics.mean.size(); ++c) {
+    scaling.mean[c] = static_cast<float>(statistics.mean[c]);
+    scaling.scale[c] = static_cast<float>(1.0 / statistics.deviation[c]);
+  }
+  scaling.real = {.bottom = side, .right = side};
+  return scaling;
+}
+
+PixelScaling scaling_of(const Preparation& preparation, std::int32_t side) {
+  return scaling_of(ColourStatistics{preparation.mean, preparation.deviation}, side);
 }
 
 Preparation preparation_of(const ImagePreset& preset, std::int32_t side) {
-  const Statistics statistics = statistics_of(preset.normalisation);
+  const ColourStatistics statistics = preset.statistics();
   return {.preset = std::string(preset.name),
           .shorter_side = scaled_side(preset.evaluation, side),
           .mean = statistics.mean,
           .deviation = statistics.deviation};
-}
-
-PixelScaling scaling_of(const Preparation& preparation, std::int32_t side) {
-  PixelScaling scaling;
-  for (std::size_t c = 0; c < preparation.mean.size(); ++c) {
-    scaling.mean[c] = static_cast<float>(preparation.mean[c]);
-    scaling.scale[c] = static_cast<float>(1.0 / preparation.deviation[c]);
-  }
-  scaling.real = {.bottom = side, .right = side};
-  return scaling;
 }
 
 std::span<const ImagePreset> image_presets() { return kPresets; }

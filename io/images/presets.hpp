@@ -13,7 +13,9 @@
 // differ (usually in normalization) change a copy.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -24,6 +26,13 @@
 
 namespace millrace::io {
 
+/// Red, green and blue: (byte - mean) / deviation.
+struct ColourStatistics {
+  std::array<double, 3> mean{};
+  std::array<double, 3> deviation{1.0, 1.0, 1.0};
+  friend bool operator==(const ColourStatistics&, const ColourStatistics&) = default;
+};
+
 /// Normalization of red, green and blue: always (byte - mean) x scale.
 enum class ImageNormalisation : std::uint8_t {
   MeanOnly,    ///< IPU trainer's default, both Habana trainers: minus 123.68, 116.78, 103.94
@@ -33,8 +42,9 @@ enum class ImageNormalisation : std::uint8_t {
   Nvidia,      ///< today: 123.68 116.28 103.53, 58.395 57.12 57.385
 };
 
+[[nodiscard]] ColourStatistics statistics_of(ImageNormalisation normalisation);
 /// `side` is the side of the image, whose pixels are all real.
-[[nodiscard]] PixelScaling scaling_of(ImageNormalisation normalisation, std::int32_t side);
+[[nodiscard]] PixelScaling scaling_of(const ColourStatistics& statistics, std::int32_t side);
 
 struct ImagePreset {
   std::string_view name;
@@ -43,6 +53,11 @@ struct ImagePreset {
   EvaluationRule evaluation;
   Resampling validation;
   ImageNormalisation normalisation = ImageNormalisation::MeanOnly;
+  std::optional<ColourStatistics> own_statistics = {};  ///< in place of those of `normalisation`
+
+  [[nodiscard]] ColourStatistics statistics() const {
+    return own_statistics.value_or(statistics_of(normalisation));
+  }
 };
 
 /// What a checkpoint records of a preset, for images of side x side pixels.

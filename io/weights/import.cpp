@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
@@ -12,8 +12,9 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/tensor_checks.hpp"
-#include "io/weights/keras_numbers.hpp"
+#include "io/weights/keras_input.hpp"
 #include "io/weights/libraries.hpp"
+#include "io/weights/match.hpp"
 #include "models/registry.hpp"
 
 namespace millrace::io {
@@ -22,144 +23,17 @@ namespace {
 using models::BlockKind;
 using models::Graph;
 using models::ModelOptions;
-using models::Op;
 using models::Parameter;
-using models::ParameterRole;
 using models::Task;
-
-std::string replaced(std::string text, std::string_view what, std::string_view by) {
-  const std::size_t at = text.find(what);
-  return at == std::string::npos ? text : text.replace(at, what.size(), by);
-}
-
-/// One name for modules that repositories name differently.
-std::string plain_name(std::string_view name) {
-  for (const std::string_view wrapper : {"module.", "_orig_mod.", "model."})
-    if (name.starts_with(wrapper)) name.remove_prefix(wrapper.size());
-  std::string plain(name);
-  if (plain.starts_with("linear.")) plain = replaced(plain, "linear.", "fc.");
-  return replaced(plain, ".shortcut.", ".downsample.");
-}
-
-/// Tensors that are no parameters: counters, and the preprocessing within networks of Keras.
-bool is_ignored(std::string_view name) {
-  return name.ends_with("num_batches_tracked") || name.starts_with("normalization");
-}
-
-/// The tensors of a file by their plain names.
-class Tensors {
- public:
-  explicit Tensors(const TensorFile& file) : file_(file) {
-    for (const auto& [name, tensor] : file.tensors())
-      if (!is_ignored(name)) all_.emplace(plain_name(name), Named{name, &tensor});
-  }
-
-  struct Named {
-    std::string name;  ///< in the file
-    const SafeTensor* tensor = nullptr;
-  };
-  [[nodiscard]] const Named* find(const std::string& name) const {
-    const auto found = all_.find(plain_name(name));
-    return found == all_.end() ? nullptr : &found->second;
-  }
-  [[nodiscard]] const std::map<std::string, Named>& all() const { return all_; }
-  [[nodiscard]] const TensorFile& file() const { return file_; }
-
- private:
-  const TensorFile& file_;
-  std::map<std::string, Named> all_;
-};
-
-/// The parameters under the names that the library gives them in this file.
-ForeignParameters names_in(const TensorFile& file, const Graph& graph, WeightStyle style) {
-  ForeignParameters names = foreign_parameters(graph, style);
-  if (style == WeightStyle::Keras && names.misfit.empty() && has_numbers(file))
-    replace_by_numbers(names);
-  return names;
-}
-
-/// The batch normalization that alone reads what a convolution makes; none if there is no such.
-const Op* norm_behind(const Graph& graph, const Op& op) {
-  const std::vector<models::OpId> readers = graph.consumers(op.output);
-  if (readers.size() != 1) return nullptr;
-  const Op& reader = graph.op(readers.front());
-  return std::holds_alternative<models::BatchNorm>(reader.kind) ? &reader : nullptr;
-}
-
-/// A network against a file.
-struct Match {
-  std::size_t found = 0;                 ///< parameters with their tensors
-  std::string misfit = {};               ///< the first that does not fit, or empty
-  std::vector<std::string> unused = {};  ///< plain names of tensors that no parameter uses
-  /// By parameter of a running mean: the bias that the library adds before it.
-  std::map<std::string, const Tensors::Named*> biases = {};
-};
-
-class Matcher {
- public:
-  Matcher(const Tensors& tensors, const Graph& graph, WeightStyle style)
-      : tensors_(tensors), graph_(graph), style_(style) {}
-
-  Match match() {
-    const ForeignParameters names = names_in(tensors_.file(), graph_, style_);
-    if (!names.misfit.empty()) return {.misfit = names.misfit};
-    for (std::size_t i = 0; i < names.all.size(); ++i) add(graph_.parameters[i], names.all[i]);
-    if (style_ == WeightStyle::Keras) find_biases(names);
-    for (const auto& [name, named] : tensors_.all())
-      if (!used_.contains(name)) match_.unused.push_back(name);
-    return std::move(match_);
-  }
-
- private:
-  void add(const Parameter& parameter, const ForeignParameter& foreign) {
-    const Tensors::Named* named = tensors_.find(foreign.name);
-    if (named == nullptr) {
-      miss(fmt::format("no tensor {} (shape {}) for {} of {}", foreign.name,
-                       shape_text(foreign.shape), parameter.name, graph_.name));
-    } else if (named->tensor->shape != foreign.shape) {
-      miss(fmt::format("{} has shape {}, but {} of {} needs {}", named->name,
-                       shape_text(named->tensor->shape), parameter.name, graph_.name,
-                       shape_text(foreign.shape)));
-      used_.insert(plain_name(foreign.name));
-    } else {
-      ++match_.found;
-      used_.insert(plain_name(foreign.name));
-    }
-  }
-  void miss(std::string text) {
-    if (match_.misfit.empty()) match_.misfit = std::move(text);
-  }
-
-  /// Keras gives convolutions before a normalization a bias, which only moves the mean.
-  void find_biases(const ForeignParameters& names) {
-    for (std::size_t i = 0; i < names.all.size(); ++i) {
-      const Op& op = graph_.op(graph_.parameters[i].op);
-      const auto* conv = std::get_if<models::Conv>(&op.kind);
-      const Op* norm = conv != nullptr && !conv->bias ? norm_behind(graph_, op) : nullptr;
-      if (norm == nullptr) continue;
-      const std::string bias = bias_beside(names.all[i].name);
-      const Tensors::Named* named = tensors_.find(bias);
-      if (named == nullptr || named->tensor->shape != std::vector{conv->out_channels}) continue;
-      used_.insert(bias);
-      for (const models::ParameterId id : norm->parameters)
-        if (graph_.parameter(id).role == ParameterRole::MovingMean)
-          match_.biases[graph_.parameter(id).name] = named;
-    }
-  }
-
-  const Tensors& tensors_;
-  const Graph& graph_;
-  WeightStyle style_;
-  Match match_;
-  std::set<std::string> used_;
-};
 
 /// "; did you mean layer1.0.conv1.weight?", or nothing.
 std::string nearest_unused(const Match& match) {
   const std::size_t begin = match.misfit.find("no tensor ");
   if (begin != 0 || match.unused.empty()) return {};
   const std::vector<std::string> words = split_list(match.misfit, ' ');
-  const std::string nearest = nearest_match(words.at(2), match.unused);
+  std::vector<std::string> names;
+  for (const NamedTensors::Named* named : match.unused) names.push_back(named->name);
+  const std::string nearest = nearest_match(words.at(2), names);
   return nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
 }
 
@@ -179,36 +53,38 @@ std::string held_by(const TensorFile& file) {
   }
 }
 
-[[noreturn]] void refuse(const Tensors& tensors, const Graph& graph, const Match& match) {
+[[noreturn]] void refuse(const NamedTensors& tensors, const Graph& graph, const Match& match) {
   const std::string path = tensors.file().path().string();
   const std::string held = held_by(tensors.file());
   if (!match.misfit.empty())
     fail(ErrorKind::Data, "{}: {}{}{}", path, match.misfit, nearest_unused(match), held);
-  const Tensors::Named& first = *tensors.find(match.unused.front());
+  const NamedTensors::Named& first = *match.unused.front();
   fail(ErrorKind::Data, "{}: {} {} is not part of {} ({} of {} tensors are){}", path, first.name,
        shape_text(first.tensor->shape), graph.name, tensors.all().size() - match.unused.size(),
        tensors.all().size(), held);
 }
 
-std::vector<float> floats_of(const Tensors& tensors, const Tensors::Named& named) {
+std::vector<float> floats_of(const TensorFile& file, const std::string& name,
+                             const SafeTensor& tensor) {
   try {
-    return named.tensor->to_floats();
+    return tensor.to_floats();
   } catch (const Error& error) {
-    fail(error.kind(), "{}: {}: {}", tensors.file().path().string(), named.name, error.what());
+    fail(error.kind(), "{}: {}: {}", file.path().string(), name, error.what());
   }
 }
 
-// ---- all networks that can be built
-
-/// The outputs of a network, by the rows of its last layer.
-std::optional<std::int64_t> classes_of(const Tensors& tensors) {
-  for (const char* name : {"fc.weight", "classifier.1.weight", "classifier.weight",
-                           "predictions/bias:0", "dense/vars/1"})
-    if (const Tensors::Named* named = tensors.find(name);
-        named != nullptr && !named->tensor->shape.empty())
-      return named->tensor->shape[0];
-  return std::nullopt;
+/// Errors: Data for a value that the parameter cannot have.
+std::vector<float> usable_floats(const TensorFile& file, const std::string& name,
+                                 const SafeTensor& tensor, const Parameter& parameter) {
+  std::vector<float> values = floats_of(file, name, tensor);
+  if (const std::string bad = bad_value(values, tensor.shape, value_rule(parameter.name));
+      !bad.empty())
+    fail(ErrorKind::Data, "{}: {}{}: the network cannot use this value: fetch the weights again",
+         file.path().string(), name, bad);
+  return values;
 }
+
+// ---- all networks that can be built
 
 void add_residual(std::vector<ModelOptions>& all, const ModelOptions& base) {
   for (const BlockKind block : {BlockKind::Basic, BlockKind::Bottleneck})
@@ -225,8 +101,8 @@ void add_residual(std::vector<ModelOptions>& all, const ModelOptions& base) {
 }
 
 /// ResNeXt's groups and their channels, from its first grouped convolution.
-void add_resnext(std::vector<ModelOptions>& all, ModelOptions base, const Tensors& tensors) {
-  const Tensors::Named* conv = tensors.find("layer1.0.conv2.weight");
+void add_resnext(std::vector<ModelOptions>& all, ModelOptions base, const NamedTensors& tensors) {
+  const NamedTensors::Named* conv = tensors.find("layer1.0.conv2.weight");
   if (conv == nullptr || conv->tensor->shape.size() != 4 || conv->tensor->shape[1] < 1) return;
   base.resnext.group_dim = conv->tensor->shape[1];
   base.resnext.groups = conv->tensor->shape[0] / base.resnext.group_dim;
@@ -241,15 +117,15 @@ void add_resnext(std::vector<ModelOptions>& all, ModelOptions base, const Tensor
     }
 }
 
-std::vector<ModelOptions> candidates(const Tensors& tensors, WeightStyle style,
-                                     std::int64_t classes) {
+std::vector<ModelOptions> candidates(const NamedTensors& tensors, WeightStyle style) {
+  const std::optional<std::int64_t> classes = tensors.classes();
   std::vector<ModelOptions> all;
   for (const std::string_view model : models::model_names())
     for (const Task task : {Task::ImageNet, Task::Cifar})
       for (const std::string& size : models::model_sizes(model, task)) {
         ModelOptions base = default_options(model, task);
         base.size = size;
-        base.classes = classes;
+        base.classes = classes.value_or(base.classes);
         set_as_in(base, style);
         if (model == "resnet") {
           add_residual(all, base);
@@ -271,39 +147,58 @@ bool is_unusual(const ModelOptions& options, WeightStyle style) {
   return residual_cifar != (style == WeightStyle::Akamaster);
 }
 
+/// A network that is not in the file.
+struct Near {
+  std::size_t distance = std::numeric_limits<std::size_t>::max();
+  bool unusual = true;
+  std::string text = "none of its tensors has a name and a shape of theirs";
+};
+
 /// A search through all networks that can be built.
 struct Search {
   std::optional<Identified> found;
-  std::string nearest = "it has no last layer that any of them has";
+  Near nearest;
 };
 
-Search search(const TensorFile& file, std::span<const WeightStyle> styles) {
-  const Tensors tensors(file);
+Search search(const NamedTensors& tensors, std::span<const WeightStyle> styles) {
   Search result;
-  const std::optional<std::int64_t> classes = classes_of(tensors);
   std::optional<Identified> unusual;
-  std::size_t most = 0;
   for (const WeightStyle style : styles)
-    for (const ModelOptions& options : candidates(tensors, style, classes.value_or(1000))) {
+    for (const ModelOptions& options : candidates(tensors, style)) {
       const std::optional<Graph> graph = models::try_to_build(options);
       if (!graph) continue;
-      const Match match = Matcher(tensors, *graph, style).match();
-      if (match.misfit.empty() && match.unused.empty()) {
-        if (!is_unusual(options, style) || styles.size() == 1) {
-          result.found = Identified{style, options};
+      const Match match = io::match(tensors, *graph, style);
+      const bool rare = is_unusual(options, style);
+      if (match.fits()) {
+        if (!rare || styles.size() == 1) {
+          result.found = Identified{.style = style, .model = options};
           return result;
         }
-        if (!unusual) unusual = Identified{style, options};
-      } else if (match.found > most) {
-        most = match.found;
-        result.nearest =
-            fmt::format("the nearest is {} {} of {}, but {}", article_of(graph->name), graph->name,
-                        name_of(style),
-                        match.misfit.empty() ? "it has no " + match.unused.front() : match.misfit);
+        if (!unusual) unusual = Identified{.style = style, .model = options};
+      } else if (match.found > 0 &&
+                 std::pair(match.distance(), rare) <
+                     std::pair(result.nearest.distance, result.nearest.unusual)) {
+        result.nearest = {
+            .distance = match.distance(),
+            .unusual = rare,
+            .text = fmt::format(
+                "the nearest is {} {} of {}{}, but {}", article_of(graph->name), graph->name,
+                name_of(style),
+                tensors.classes() ? fmt::format(" with {} classes", *tensors.classes()) : "",
+                difference_text(match))};
       }
     }
   result.found = std::move(unusual);
   return result;
+}
+
+/// Adds what a file of Keras says besides its tensors.
+Identified with_input(Identified found, const TensorFile& file) {
+  if (found.style != WeightStyle::Keras) return found;
+  KerasInput input = keras_input(file, found.model);
+  found.statistics = input.statistics;
+  found.doubt = std::move(input.doubt);
+  return found;
 }
 
 }  // namespace
@@ -316,44 +211,69 @@ std::string to_string(const Identified& found) {
 }
 
 Identified identify(const TensorFile& file, std::span<const WeightStyle> styles) {
-  Search result = search(file, styles);
-  if (result.found) return *std::move(result.found);
+  const NamedTensors tensors(file);
+  Search result = search(tensors, styles);
+  if (result.found) return with_input(*std::move(result.found), file);
   if (styles.size() < kWeightStyles.size())
-    if (const Search anyone = search(file, kWeightStyles); anyone.found)
+    if (const Search anyone = search(tensors, kWeightStyles); anyone.found)
       fail(ErrorKind::Data,
            "{}: no network of {} has these tensors: its names are those of {}: --like {}, or leave "
            "--like out",
            file.path().string(), name_of(styles.front()), name_of(anyone.found->style),
            name_of(anyone.found->style));
+  const std::set<std::string>& dense = tensors.dense_layers();
+  if (dense.size() > 1)
+    fail(ErrorKind::Data,
+         "{}: it has {} dense layers, {}, where the networks here have one: export it as ONNX and "
+         "train it with --model FILE.onnx (docs/own-networks.md)",
+         file.path().string(), dense.size(),
+         join(std::vector<std::string>(dense.begin(), dense.end()), ", "));
   fail(ErrorKind::Data,
        "{}: no network that can be built has these tensors: {}; if the file holds another network, "
        "export it as ONNX and train it with --model FILE.onnx (docs/own-networks.md)",
-       file.path().string(), result.nearest);
+       file.path().string(), result.nearest.text);
 }
 
 std::vector<ImportedParameter> import_weights(const TensorFile& file, const Graph& graph,
                                               WeightStyle style) {
-  const Tensors tensors(file);
-  const Match match = Matcher(tensors, graph, style).match();
-  if (!match.misfit.empty() || !match.unused.empty()) refuse(tensors, graph, match);
+  const NamedTensors tensors(file);
+  const Match match = io::match(tensors, graph, style);
+  if (!match.fits()) refuse(tensors, graph, match);
   const ForeignParameters names = names_in(file, graph, style);
   std::vector<ImportedParameter> result;
   for (std::size_t i = 0; i < names.all.size(); ++i) {
     const Parameter& parameter = graph.parameters[i];
-    const Tensors::Named& named = *tensors.find(names.all[i].name);
-    std::vector<float> values = floats_of(tensors, named);
-    if (const std::string bad = bad_value(values, names.all[i].shape, value_rule(parameter.name));
-        !bad.empty())
-      fail(ErrorKind::Data, "{}: {}{}: the network cannot use this value: fetch the weights again",
-           file.path().string(), named.name, bad);
+    const NamedTensors::Named& named = *tensors.find(names.all[i].name);
+    std::vector<float> values = usable_floats(file, named.name, *named.tensor, parameter);
     values = from_foreign(graph, parameter, style, values);
     if (const auto bias = match.biases.find(parameter.name); bias != match.biases.end()) {
-      const std::vector<float> moved = floats_of(tensors, *bias->second);
+      const std::vector<float> moved = floats_of(file, bias->second->name, *bias->second->tensor);
       for (std::size_t c = 0; c < values.size(); ++c) values[c] -= moved[c];
     }
     result.push_back({parameter.name, std::move(values)});
   }
   return result;
+}
+
+std::vector<ImportedParameter> import_own_weights(const TensorFile& file, const Graph& graph) {
+  std::vector<ImportedParameter> result;
+  for (const Parameter& parameter : graph.parameters) {
+    const auto found = file.tensors().find(parameter.name);
+    if (found == file.tensors().end() || found->second.shape != parameter.shape)
+      fail(ErrorKind::Data, "{}: {} is {}, but {} needs {}", file.path().string(), parameter.name,
+           found == file.tensors().end() ? "missing" : shape_text(found->second.shape), graph.name,
+           shape_text(parameter.shape));
+    result.push_back(
+        {parameter.name, usable_floats(file, parameter.name, found->second, parameter)});
+  }
+  return result;
+}
+
+std::optional<WeightStyle> find_style(const TensorFile& file, const Graph& graph) {
+  const NamedTensors tensors(file);
+  for (const WeightStyle style : kWeightStyles)
+    if (match(tensors, graph, style).fits()) return style;
+  return std::nullopt;
 }
 
 }  // namespace millrace::io

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "io/weights/keras_input.hpp"
 #include "io/weights/names.hpp"
 #include "io/weights/tensor_file.hpp"
 #include "models/graph.hpp"
@@ -21,6 +24,9 @@ struct ImportedParameter {
 struct Identified {
   WeightStyle style = WeightStyle::Torchvision;
   models::ModelOptions model;
+  /// How the network itself prepares images; none: as the library's networks expect them.
+  std::optional<KerasStatistics> statistics = {};
+  std::string doubt = {};  ///< a line about them for people, or empty
 };
 /// "a resnet-20 for CIFAR with 10 classes, as in akamaster".
 [[nodiscard]] std::string to_string(const Identified& found);
@@ -28,17 +34,25 @@ struct Identified {
 /// Looks among all networks that can be built for those that have exactly these tensors. Padding,
 /// epsilon and the order of strides, which no shape shows, are those of the library. `styles`: the
 /// libraries in question. The first of several that fit is taken. Errors: Data if none fits, with
-/// the library whose names they are, or with what the nearest network lacks.
+/// the library whose names they are, or with all in which the nearest network differs; or as
+/// keras_input().
 [[nodiscard]] Identified identify(const TensorFile& file, std::span<const WeightStyle> styles);
 
-/// The parameters of `graph`, in its order, from tensors with the library's names (optionally
-/// behind `module.`, `_orig_mod.` or `model.`; `linear` for `fc` and `shortcut` for `downsample`).
-/// Every parameter must be found with its shape and every tensor be used, except counters of
-/// batches. Biases of convolutions before a batch normalization are taken into its running mean,
-/// and Keras' order of colors, BGR, is turned. Errors: Data, naming the tensor, both shapes, and
-/// the closest match.
+/// The parameters of `graph`, in its order, from tensors with the library's names, as NamedTensors
+/// takes them. Every parameter must be found with its shape and every tensor be used, except
+/// counters of batches. Biases of convolutions before a batch normalization are taken into its
+/// running mean, and Keras' order of colors, BGR, is turned. Errors: Data, naming the tensor, both
+/// shapes, and the closest match.
 [[nodiscard]] std::vector<ImportedParameter> import_weights(const TensorFile& file,
                                                             const models::Graph& graph,
                                                             WeightStyle style);
+
+/// The same from tensors with millrace's own names and order.
+[[nodiscard]] std::vector<ImportedParameter> import_own_weights(const TensorFile& file,
+                                                                const models::Graph& graph);
+
+/// The first library that gives the network's parameters the names and shapes of all these tensors.
+[[nodiscard]] std::optional<WeightStyle> find_style(const TensorFile& file,
+                                                    const models::Graph& graph);
 
 }  // namespace millrace::io

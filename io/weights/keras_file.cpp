@@ -16,6 +16,8 @@ namespace millrace::io {
 namespace {
 
 constexpr std::string_view kWeightsInArchive = "model.weights.h5";
+constexpr const char* kConfigInArchive = "config.json";
+constexpr const char* kConfig = "model_config";
 
 /// Datasets of a file by their paths.
 using Paths = std::vector<std::string>;
@@ -84,6 +86,8 @@ class KerasFile {
     for (const std::string& path : paths)
       if (!path.starts_with("optimizer_weights/") && !path.starts_with("optimizer/")) add(path);
     if (result_.tensors().empty()) refuse("it has no weights");
+    if (std::string config = text_attribute(".", kConfig, "its configuration"); !config.empty())
+      result_.set_metadata({{kConfig, std::move(config)}});
     if (has_numbers(result_))
       result_.add_notice(
           result_.path().string() +
@@ -109,21 +113,21 @@ class KerasFile {
            H5Lexists(handle_.get(), "parameters", H5P_DEFAULT) > 0;
   }
 
-  /// The name that Keras 3 gave a layer whose variables have numbers, or nothing.
-  [[nodiscard]] std::string layer_name(const std::string& group) const {
-    constexpr const char* kName = "name";
-    if (H5Aexists_by_name(handle_.get(), group.c_str(), kName, H5P_DEFAULT) <= 0) return {};
+  /// The text of an attribute, or nothing. `what` is said of one that is none.
+  [[nodiscard]] std::string text_attribute(const std::string& object, const char* name,
+                                           const std::string& what) const {
+    if (H5Aexists_by_name(handle_.get(), object.c_str(), name, H5P_DEFAULT) <= 0) return {};
     const AttributeHandle attribute(
-        H5Aopen_by_name(handle_.get(), group.c_str(), kName, H5P_DEFAULT, H5P_DEFAULT));
+        H5Aopen_by_name(handle_.get(), object.c_str(), name, H5P_DEFAULT, H5P_DEFAULT));
     const TypeHandle type(H5Aget_type(attribute.get()));
     const SpaceHandle space(H5Aget_space(attribute.get()));
     char* text = nullptr;
     if (H5Tis_variable_str(type.get()) <= 0 || H5Sget_simple_extent_npoints(space.get()) != 1 ||
         H5Aread(attribute.get(), type.get(), &text) < 0 || text == nullptr)
-      refuse(group + " has a name that cannot be read");
-    std::string name = text;
+      refuse(what + " cannot be read");
+    std::string result = text;
     H5free_memory(text);
-    return name;
+    return result;
   }
 
   /// `conv1_conv/kernel:0`, or, if the layer has no name, `conv2d/vars/0`.
@@ -132,7 +136,7 @@ class KerasFile {
     if (group.empty()) return older_name(layer_and_variable(path));
     const std::string numbered = layer_and_variable(group);  // "conv2d/vars"
     const std::string number = path.substr(group.size() + 1);
-    const std::string layer = layer_name(group);
+    const std::string layer = text_attribute(group, "name", group + " has a name that");
     if (layer.empty()) return numbered + '/' + number;
     const std::string_view variable =
         keras_variable(std::string_view(numbered).substr(0, numbered.find('/')), number);
@@ -175,9 +179,16 @@ bool is_keras_archive(const std::filesystem::path& path) {
 
 TensorFile read_keras_archive(const std::filesystem::path& path) {
   Archive archive(path);
-  return KerasFile(path, archive.read(archive.find(kWeightsInArchive),
-                                      std::numeric_limits<std::uint64_t>::max()))
-      .read();
+  TensorFile file = KerasFile(path, archive.read(archive.find(kWeightsInArchive),
+                                                 std::numeric_limits<std::uint64_t>::max()))
+                        .read();
+  constexpr std::uint64_t kMostConfig = 16'000'000;
+  if (!archive.find(kConfigInArchive).empty()) {
+    const std::vector<std::byte> config = archive.read(kConfigInArchive, kMostConfig);
+    file.set_metadata(
+        {{kConfig, std::string(reinterpret_cast<const char*>(config.data()), config.size())}});
+  }
+  return file;
 }
 
 }  // namespace millrace::io

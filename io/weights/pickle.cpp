@@ -24,6 +24,7 @@ class Machine {
       execute(code);
     }
     pickle_.root = pop();
+    pickle_.size = at_;
     return std::move(pickle_);
   }
 
@@ -307,7 +308,7 @@ class Machine {
     return std::bit_cast<double>(bits);
   }
 
-  /// ('storage', class, key, device, elements).
+  /// ('storage', class, key, device, elements), before PyTorch 1.6 with a view of another storage.
   PickleId storage(PickleId id) {
     const auto* tuple = get<PickledSequence>(id);
     if (tuple == nullptr || tuple->items.size() < 5) return make(PickledOther{});
@@ -318,6 +319,8 @@ class Machine {
     if (kind == nullptr || *kind != "storage" || type == nullptr || key == nullptr ||
         elements == nullptr)
       return make(PickledOther{});
+    if (tuple->items.size() > 5 && get<PickledOther>(tuple->items[5]) == nullptr)
+      refuse("a storage is part of another one: save the tensors with clone()");
     return make(PickledStorage{copied(type->name.substr(type->name.rfind('.') + 1)), copied(*key),
                                *elements});
   }

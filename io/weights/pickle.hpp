@@ -57,6 +57,7 @@ struct PickleValue {
 struct Pickle {
   std::vector<PickleValue> values;
   PickleId root = 0;
+  std::size_t size = 0;  ///< bytes that it takes; others may follow
 
   /// The value, if it is a T.
   template <class T>

@@ -11,6 +11,7 @@
 #include "core/error.hpp"
 #include "io/weights/keras_file.hpp"
 #include "io/weights/torch_file.hpp"
+#include "io/weights/torch_legacy.hpp"
 
 namespace millrace::io {
 namespace {
@@ -41,20 +42,17 @@ TensorFile read_tensor_file(const std::filesystem::path& path) {
   if (first.starts_with("PK\x03\x04"))
     return is_keras_archive(path) ? read_keras_archive(path) : read_torch_file(path);
   if (first.starts_with("\x89HDF\r\n\x1a\n")) return read_keras_file(path);
-  if (first.starts_with("\x80\x02") && first.size() > 3 && first[2] == '\x8a')
-    fail(ErrorKind::Data,
-         "{}: PyTorch before 1.6 wrote this file; load it and save it again with a newer PyTorch, "
-         "or as safetensors",
-         path.string());
+  if (is_legacy_torch(first)) return read_torch_file(path);
   std::error_code error;  // then SafeTensorsFile says why
   const std::uintmax_t bytes = std::filesystem::file_size(path, error);
   if (!error && stream.is_open() && !stream.bad() && !may_be_safetensors(first))
     fail(ErrorKind::Data,
-         "{}: its {} bytes are neither safetensors, nor a file of torch.save (a zip archive), nor "
-         "HDF5: fetch it again, or save the weights as one of these",
+         "{}: its {} bytes are neither safetensors, nor a file of torch.save, nor HDF5: "
+         " fetch it again, or save the weights as one of these",
          path.string(), bytes);
   SafeTensorsFile file(path);
   TensorFile result(path);
+  result.set_metadata(file.metadata());
   for (const auto& [name, tensor] : file.tensors())
     result.add(name, tensor.type, tensor.shape, {tensor.data.begin(), tensor.data.end()});
   return result;

@@ -20,25 +20,32 @@ class TensorFile {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] const SafeTensors& tensors() const { return tensors_; }
+  /// What the file says besides: `__metadata__` of safetensors, or of Keras, as "model_config", the
+  /// configuration of the network in JSON.
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
   /// What a reader chose and who asked for the file should know.
   [[nodiscard]] const std::vector<std::string>& notices() const { return notices_; }
 
   /// Adds a tensor whose bytes this keeps. Errors: Data if there is one of this name.
   void add(const std::string& name, std::string type, std::vector<std::int64_t> shape,
            std::vector<std::byte> bytes);
+  void set_metadata(std::map<std::string, std::string> metadata) {
+    metadata_ = std::move(metadata);
+  }
   void add_notice(std::string text) { notices_.push_back(std::move(text)); }
 
  private:
   std::filesystem::path path_;
   SafeTensors tensors_;  ///< refers to bytes_
   std::vector<std::vector<std::byte>> bytes_;
+  std::map<std::string, std::string> metadata_;
   std::vector<std::string> notices_;
 };
 
-/// Reads a safetensors file, a file of torch.save in the zip format (tensors alone: no code of its
-/// pickle is run), or weights of Keras in HDF5 or in the archive of Keras 3, whichever it is by its
-/// first bytes. A checkpoint of a training in PyTorch gives the state dictionary of its network.
-/// Errors: Data, with the path; Io.
+/// Reads a safetensors file, a file of torch.save (tensors alone: no code of its pickle is run), or
+/// weights of Keras in HDF5 or in the archive of Keras 3, whichever it is by its first bytes. A
+/// checkpoint of a training in PyTorch gives the state dictionary of its network. Errors: Data,
+/// with the path; Io.
 [[nodiscard]] TensorFile read_tensor_file(const std::filesystem::path& path);
 
 }  // namespace millrace::io

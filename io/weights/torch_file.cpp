@@ -6,51 +6,54 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <deque>
+#include <fstream>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "io/atomic_file.hpp"
 #include "io/tensor_checks.hpp"
 #include "io/weights/archive.hpp"
 #include "io/weights/pickle.hpp"
+#include "io/weights/torch_legacy.hpp"
+#include "io/weights/torch_types.hpp"
 
 namespace millrace::io {
 namespace {
 
 constexpr std::uint64_t kMostPickle = 16'000'000;
 
-struct StorageType {
-  std::string_view torch;
-  std::string_view name;
-  std::int64_t bytes = 0;
-};
-constexpr std::array kTypes = std::to_array<StorageType>({{"FloatStorage", "F32", 4},
-                                                          {"DoubleStorage", "F64", 8},
-                                                          {"HalfStorage", "F16", 2},
-                                                          {"BFloat16Storage", "BF16", 2},
-                                                          {"LongStorage", "I64", 8},
-                                                          {"IntStorage", "I32", 4},
-                                                          {"ShortStorage", "I16", 2},
-                                                          {"CharStorage", "I8", 1},
-                                                          {"ByteStorage", "U8", 1},
-                                                          {"BoolStorage", "BOOL", 1}});
-
 class TorchFile {
  public:
   explicit TorchFile(const std::filesystem::path& path)
-      : archive_(path),
-        file_(path),
-        left_(kMostShared + static_cast<std::int64_t>(std::filesystem::file_size(path))) {
-    const std::string pickle = archive_.find("/data.pkl");
+      : file_(path),
+        left_(kMostShared + static_cast<std::int64_t>(std::filesystem::file_size(path))) {}
+
+  /// Takes the parts of an archive.
+  void open_archive() {
+    archive_.emplace(file_.path());
+    const std::string pickle = archive_->find("/data.pkl");
     if (pickle.empty())
       fail(ErrorKind::Data,
            "{}: a zip archive without data.pkl is no file of torch.save: save the weights with it, "
            "or as safetensors",
-           path.string());
+           file_.path().string());
     folder_ = pickle.substr(0, pickle.rfind('/'));
-    pickle_ = parse_pickle(archive_.read(pickle, kMostPickle), label("data.pkl"));
+    pickle_ = parse_pickle(archive_->read(pickle, kMostPickle), label("data.pkl"));
+  }
+
+  /// Takes the parts of a file from before PyTorch 1.6.
+  void open_legacy() {
+    bytes_ = read_file(file_.path(), std::filesystem::file_size(file_.path()));
+    LegacyTorch parts = parse_legacy_torch(bytes_, file_.path().string());
+    pickle_ = std::move(parts.pickle);
+    storages_ = std::move(parts.storages);
   }
 
   TensorFile read() && {
@@ -113,27 +116,27 @@ class TorchFile {
                     file_.path().string(), taken, join(others, ", ")));
   }
 
-  const std::vector<std::byte>& storage(const PickledStorage& storage, std::int64_t bytes) {
+  std::span<const std::byte> storage(const PickledStorage& storage, std::int64_t bytes) {
     const auto found = storages_.find(storage.key);
     if (found != storages_.end()) return found->second;
     const auto elements = checked_elements(std::array{storage.elements}, bytes);
     if (!elements) fail(ErrorKind::Data, "{}: its size overflows", label(storage.key));
-    return storages_
-        .emplace(storage.key, archive_.read(fmt::format("{}/data/{}", folder_, storage.key),
-                                            static_cast<std::uint64_t>(*elements * bytes)))
-        .first->second;
+    if (!archive_) fail(ErrorKind::Data, "{} is missing", label("storage " + storage.key));
+    read_.push_back(archive_->read(fmt::format("{}/data/{}", folder_, storage.key),
+                                   static_cast<std::uint64_t>(*elements * bytes)));
+    return storages_.emplace(storage.key, read_.back()).first->second;
   }
 
   void add(const std::string& name, const PickledTensor& tensor) {
-    const auto type = std::ranges::find(kTypes, tensor.storage.type, &StorageType::torch);
-    if (type == kTypes.end())
+    const TorchType* const type = find_torch_type(tensor.storage.type);
+    if (type == nullptr)
       fail(ErrorKind::Data, "{}: elements of a {} cannot be read", label(name),
            tensor.storage.type);
     const auto elements = checked_elements(tensor.shape, type->bytes);
     if (!elements || tensor.shape.size() != tensor.strides.size() || tensor.shape.size() > kMaxRank)
       fail(ErrorKind::Data, "{}: no tensor has shape {} and strides {}", label(name),
            shape_text(tensor.shape), shape_text(tensor.strides));
-    const std::vector<std::byte>& from = storage(tensor.storage, type->bytes);
+    const std::span<const std::byte> from = storage(tensor.storage, type->bytes);
     require_inside(name, tensor, static_cast<std::int64_t>(from.size()) / type->bytes);
     if (*elements > left_ / type->bytes)
       fail(ErrorKind::Data,
@@ -167,7 +170,7 @@ class TorchFile {
 
   /// The elements in row-major order.
   static std::vector<std::byte> gathered(const PickledTensor& tensor,
-                                         const std::vector<std::byte>& from, std::int64_t bytes,
+                                         std::span<const std::byte> from, std::int64_t bytes,
                                          std::int64_t elements) {
     const auto size = static_cast<std::size_t>(bytes);
     std::vector<std::byte> result(static_cast<std::size_t>(elements) * size);
@@ -189,16 +192,28 @@ class TorchFile {
   /// Tensors may share storage, but a small file must not fill the memory.
   static constexpr std::int64_t kMostShared = 64'000'000;
 
-  Archive archive_;
   TensorFile file_;
   std::int64_t left_;  ///< bytes of tensors that may still be added
+  std::optional<Archive> archive_;
   std::string folder_;
+  std::vector<std::byte> bytes_;             ///< of a file without an archive
+  std::deque<std::vector<std::byte>> read_;  ///< of the archive
   Pickle pickle_;
-  std::map<std::string, std::vector<std::byte>> storages_;
+  std::map<std::string, std::span<const std::byte>> storages_;  ///< refer to bytes_ or read_
 };
 
 }  // namespace
 
-TensorFile read_torch_file(const std::filesystem::path& path) { return TorchFile(path).read(); }
+TensorFile read_torch_file(const std::filesystem::path& path) {
+  std::array<char, 16> first{};
+  std::ifstream stream(path, std::ios::binary);
+  stream.read(first.data(), first.size());
+  TorchFile file(path);
+  if (is_legacy_torch({first.data(), static_cast<std::size_t>(stream.gcount())}))
+    file.open_legacy();
+  else
+    file.open_archive();
+  return std::move(file).read();
+}
 
 }  // namespace millrace::io

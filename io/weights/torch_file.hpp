@@ -8,8 +8,9 @@
 namespace millrace::io {
 
 /// The tensors of a file of torch.save: an archive with a pickle `data.pkl` and a file for each
-/// storage. They are those of its dictionary, or of the entry state_dict, model_state_dict, model
-/// or net of it. No code of the pickle is run. Errors: Data, with the path; Io.
+/// storage, or before PyTorch 1.6 what torch_legacy.hpp describes. They are those of its
+/// dictionary, or of the entry state_dict, model_state_dict, model or net of it. No code of the
+/// pickle is run. Errors: Data, with the path; Io.
 [[nodiscard]] TensorFile read_torch_file(const std::filesystem::path& path);
 
 }  // namespace millrace::io

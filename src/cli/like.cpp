@@ -4,8 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
 
 #include "core/text.hpp"
+#include "io/images/presets.hpp"
 #include "io/weights/libraries.hpp"
 
 namespace millrace::cli {
@@ -38,10 +42,26 @@ std::string_view padding_name(models::PaddingRule rule) {
   return rule == models::PaddingRule::Torch ? "torch" : "same";
 }
 
-/// How the library's networks expect images of ImageNet.
-std::string_view image_normalisation(const io::Identified& found) {
+bool is_near(const std::array<double, 3>& one, const std::array<double, 3>& other) {
+  return std::ranges::equal(
+      one, other, [](double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); });
+}
+
+std::string numbers(const std::array<double, 3>& colours) {
+  return fmt::format("{:.9g},{:.9g},{:.9g}", colours[0], colours[1], colours[2]);
+}
+
+/// How the network prepares images of ImageNet, or expects them.
+void add_normalisation(std::vector<ImpliedOption>& all, const io::Identified& found) {
   const bool means = found.style == WeightStyle::Keras && is_residual(found.model);
-  return means ? "mean" : "torch";
+  const io::ColourStatistics usual = io::statistics_of(io::ImageNormalisation::Torch);
+  const std::optional<io::KerasStatistics>& own = found.statistics;
+  if (!own || (is_near(own->mean, usual.mean) && is_near(own->deviation, usual.deviation))) {
+    all.push_back({"image-normalisation", means ? "mean" : "torch"});
+  } else {
+    all.push_back({"image-mean", numbers(own->mean)});
+    all.push_back({"image-deviation", numbers(own->deviation)});
+  }
 }
 
 }  // namespace
@@ -82,7 +102,7 @@ std::vector<ImpliedOption> options_assumed(const io::Identified& found) {
     all.push_back({"normalise", "imagenet"});
   } else {
     all.push_back({"image-preset", found.style == WeightStyle::Keras ? "tf" : "torch"});
-    all.push_back({"image-normalisation", std::string(image_normalisation(found))});
+    add_normalisation(all, found);
   }
   return all;
 }
@@ -105,6 +125,7 @@ std::string doubt_about_residual(const io::Identified& found, const std::string&
 std::vector<std::string> doubts_about(const io::Identified& found, const Options& options) {
   std::vector<std::string> lines;
   const std::string file = options.arguments.at(0);
+  if (!found.doubt.empty()) lines.push_back(found.doubt);
   const std::string absent = io::why_absent(found.model, found.style);
   if (options.text("like") && !absent.empty())
     lines.push_back(fmt::format(

@@ -93,6 +93,13 @@ void add_image_files(OptionTable& table) {
       "conversion of image bytes to floats: subtract the mean, or use the mean and deviation of "
       "torchvision or NVIDIA",
       default_text("set by --image-preset"));
+  row("image-mean", text("R,G,B"), "millrace",
+      "what is subtracted from the bytes of red, green and blue, 0 to 255, in place of the mean of "
+      "--image-normalisation, such as 123.675,116.28,103.53",
+      default_text("set by --image-normalisation"), needs("--dataset imagenet from files"));
+  row("image-deviation", text("R,G,B"), "millrace",
+      "what the differences are divided by, in place of the deviation of --image-normalisation",
+      default_text("set by --image-normalisation"), needs("--dataset imagenet from files"));
   row("crop-area", reals("A,B", {.low = 0.0, .high = 1.0, .low_excluded = true}), "NVIDIA, Habana",
       "smallest and largest share of an image that a crop for training covers, such as 0.08 1",
       default_text("set by --image-preset"), needs("--dataset imagenet from files"));

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -129,6 +130,22 @@ io::GivenFiles given_files(Reader& read) {
   return given;
 }
 
+/// The three numbers of --image-mean or --image-deviation.
+std::array<double, 3> colours_of(Reader& read, std::string_view name) {
+  std::array<double, 3> colours{};
+  const std::vector<std::string> words = split_list(read.text(name, ""), ',');
+  bool good = words.size() == colours.size();
+  for (std::size_t c = 0; good && c < colours.size(); ++c) {
+    const auto number = parse_number<double>(words[c]);
+    good = number && std::isfinite(*number) && (name == "image-mean" || *number > 0.0);
+    colours[c] = number.value_or(0.0);
+  }
+  if (!good)
+    fail(ErrorKind::Usage, "{}: '{}' is not three {}numbers, such as 58.395,57.12,57.375",
+         read.where(name), join(words, ","), name == "image-mean" ? "" : "positive ");
+  return colours;
+}
+
 /// Options for reading ImageNet files; marked as used where such files are read.
 void resolve_images(Reader& read, io::DatasetRequest& files) {
   io::ImagePreset& preset = files.images.preset;
@@ -142,6 +159,10 @@ void resolve_images(Reader& read, io::DatasetRequest& files) {
     preset.normalisation = static_cast<io::ImageNormalisation>(
         index_of_choice(*find_option("image-normalisation"), read.text("image-normalisation", "")));
   if (normalised) preset.normalisation = io::ImageNormalisation::Torch;
+  io::ColourStatistics statistics = preset.statistics();
+  if (read.given("image-mean")) statistics.mean = colours_of(read, "image-mean");
+  if (read.given("image-deviation")) statistics.deviation = colours_of(read, "image-deviation");
+  preset.own_statistics = statistics;
   if (read.given("crop-area")) {
     const std::vector<double> area = read.reals("crop-area");
     if (area.size() != 2)
@@ -243,8 +264,8 @@ void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& 
     data.max_bad_fraction = noted.open.max_bad_fraction;
   }
   // Recipes may set these options without effect, because they also serve other data.
-  for (const char* name : {"image-preset", "image-normalisation", "label-offset", "randaugment",
-                           "color-jitter", "random-erasing"})
+  for (const char* name : {"image-preset", "image-normalisation", "image-mean", "image-deviation",
+                           "label-offset", "randaugment", "color-jitter", "random-erasing"})
     if (const Setting* given = read.options().find(name);
         given != nullptr && given->origin != Origin::CommandLine)
       read.use(name);

@@ -130,7 +130,7 @@ void decode_box(State& state, const std::vector<Bytes>& photos, const ImagePrese
 
 void prepare(State& state, const std::vector<Bytes>& photos, const ImagePreset& preset) {
   ImageReader reader;
-  const PixelScaling scaling = scaling_of(preset.normalisation, kSide);
+  const PixelScaling scaling = scaling_of(preset.statistics(), kSide);
   std::vector<std::uint8_t> bytes(kImageBytes);
   std::vector<bfloat16> values(kImageBytes);
   for_each_photo(state, photos, [&](const Bytes& photo, const DrawKey& key) {

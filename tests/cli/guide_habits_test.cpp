@@ -326,6 +326,17 @@ TEST(DialectTest, TheCropsOfTheGuidesTextsAreAnOption) {
       0.9);
 }
 
+TEST(DialectTest, TheNumbersOfANormalizationAreOptions) {
+  const auto statistics = [](const std::string& more) {
+    return data_request(read_seed("habana", "imagenet_main.py -dd /imagenet " + more).options)
+        .files.images.preset.statistics();
+  };
+  EXPECT_EQ(statistics("--image-mean 0,1,2.5").mean, (std::array{0.0, 1.0, 2.5}));
+  EXPECT_EQ(statistics("--image-mean 0,1,2").deviation, (std::array{1.0, 1.0, 1.0}));
+  EXPECT_EQ(statistics("--image-deviation 255,3,4").deviation, (std::array{255.0, 3.0, 4.0}));
+  EXPECT_EQ(statistics("--image-deviation 255,3,4").mean, (std::array{123.68, 116.78, 103.94}));
+}
+
 TEST(HabanaKerasLinesTest, DataLieWhereTheGuidePreparesThem) {
   const auto place = [](const char* line) {
     return *read_seed("habana", line).options.text("data-dir");

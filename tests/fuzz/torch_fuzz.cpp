@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Files of torch.save. The first byte of an input says whether the rest is a pickle alone, the
-// data.pkl of an archive with a storage, or a whole archive.
+// data.pkl of an archive with a storage, or a whole file: an archive, or as before PyTorch 1.6.
 #include <array>
 #include <cstdint>
 #include <filesystem>
@@ -73,7 +73,12 @@ std::vector<Bytes> seeds() {
   write_archive(pickle);
   require(io::read_torch_file(file_of_archives()).tensors().at("w").elements() == 6,
           "a good file is read");
-  return {tagged(0, pickle), tagged(1, pickle), tagged(2, test::file_bytes(file_of_archives()))};
+  const Bytes archive = test::file_bytes(file_of_archives());
+  const Bytes legacy = bytes_of(test::legacy_torch(test::pickled_tensor(2, 3, 3, 6), 6));
+  write_whole(legacy);
+  require(io::read_torch_file(file_of_archives()).tensors().at("w").elements() == 6,
+          "so is one from before PyTorch 1.6");
+  return {tagged(0, pickle), tagged(1, pickle), tagged(2, archive), tagged(2, legacy)};
 }
 
 }  // namespace millrace::fuzz

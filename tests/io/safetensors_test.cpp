@@ -39,6 +39,8 @@ std::vector<float> as_floats(const std::string& type, const std::vector<T>& valu
       .to_floats();
 }
 
+using Metadata = std::map<std::string, std::string>;
+
 TEST(SafeTensorsTest, ReadsTensors) {
   const auto bytes =
       file_of(R"({"__metadata__":{"source":"here"},)" + tensor("b", "[2,1]", "[8,16]") + "," +
@@ -47,10 +49,17 @@ TEST(SafeTensorsTest, ReadsTensors) {
               20);
   const SafeTensors content = parse_safetensors(bytes, "x");
   ASSERT_EQ(content.size(), 4u);
+  EXPECT_EQ(parse_safetensors_metadata(bytes, "x"), (Metadata{{"source", "here"}}));
   EXPECT_EQ(content.at("a").to_floats(), (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7}));
   EXPECT_EQ(content.at("b").shape, (std::vector<std::int64_t>{2, 1}));
   EXPECT_EQ(content.at("none").elements(), 0);
   EXPECT_EQ(content.at("scalar").elements(), 1);
+}
+
+TEST(SafeTensorsTest, TakesNullForNoMetadata) {
+  const auto bytes = file_of(R"({"__metadata__":null,)" + tensor("a", "[1]", "[0,4]") + "}", 4);
+  EXPECT_EQ(parse_safetensors(bytes, "x").size(), 1u);
+  EXPECT_TRUE(parse_safetensors_metadata(bytes, "x").empty());
 }
 
 std::string repeated(const std::string& text, std::size_t times) {

@@ -27,19 +27,44 @@ std::filesystem::path fixture(const char* name) {
 using Floats = std::vector<float>;
 using Extents = std::vector<std::int64_t>;
 
+// In the format of today, and in that from before PyTorch 1.6.
 TEST(TensorFileTest, ReadsTheTensorsOfACheckpointOfPyTorch) {
-  const TensorFile file = read_tensor_file(fixture("checkpoint.pth"));
-  const SafeTensors& tensors = file.tensors();
-  EXPECT_EQ(tensors.size(), 7u);
-  EXPECT_EQ(tensors.at("a.weight").shape, (Extents{2, 3}));
-  EXPECT_EQ(tensors.at("a.weight").to_floats(), (Floats{0, 1, 2, 3, 4, 5}));
-  EXPECT_EQ(tensors.at("turned").shape, (Extents{3, 2}));
-  EXPECT_EQ(tensors.at("turned").to_floats(), (Floats{0, 3, 1, 4, 2, 5}));
-  EXPECT_EQ(tensors.at("part").to_floats(), (Floats{3, 4, 5, 6}));
-  EXPECT_EQ(tensors.at("half").to_floats(), (Floats{1.5, -2}));
-  EXPECT_EQ(tensors.at("brain").to_floats(), (Floats{0.5}));
-  EXPECT_EQ(tensors.at("parameter").to_floats(), (Floats{4}));
-  EXPECT_EQ(tensors.at("a.num_batches_tracked").shape, Extents{});
+  for (const char* name : {"checkpoint.pth", "legacy.pth"}) {
+    SCOPED_TRACE(name);
+    const TensorFile file = read_tensor_file(fixture(name));
+    const SafeTensors& tensors = file.tensors();
+    EXPECT_EQ(tensors.size(), 7u);
+    EXPECT_EQ(tensors.at("a.weight").shape, (Extents{2, 3}));
+    EXPECT_EQ(tensors.at("a.weight").to_floats(), (Floats{0, 1, 2, 3, 4, 5}));
+    EXPECT_EQ(tensors.at("turned").shape, (Extents{3, 2}));
+    EXPECT_EQ(tensors.at("turned").to_floats(), (Floats{0, 3, 1, 4, 2, 5}));
+    EXPECT_EQ(tensors.at("part").to_floats(), (Floats{3, 4, 5, 6}));
+    EXPECT_EQ(tensors.at("half").to_floats(), (Floats{1.5, -2}));
+    EXPECT_EQ(tensors.at("brain").to_floats(), (Floats{0.5}));
+    EXPECT_EQ(tensors.at("parameter").to_floats(), (Floats{4}));
+    EXPECT_EQ(tensors.at("a.num_batches_tracked").shape, Extents{});
+  }
+}
+
+TEST(TensorFileTest, SaysWhatAnOldFileOfPyTorchLacks) {
+  const TemporaryDirectory directory;
+  const std::string whole = test::read_text(fixture("legacy.pth"));
+  const auto refused = [&](const std::string& bytes, const std::string& part) {
+    std::ofstream(directory / "old.pth", std::ios::binary) << bytes;
+    expect_error(ErrorKind::Data, {"old.pth: ", part},
+                 [&] { (void)read_tensor_file(directory / "old.pth"); });
+  };
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string bytes = whole;
+    return bytes.replace(bytes.find(from), from.size(), to);
+  };
+  const std::string version("M\xe9\x03.", 4);
+  refused(whole.substr(0, whole.size() - 5), "it ends too early: fetch it again");
+  refused(whole.substr(0, 40), "its facts: no pickle that can be read");
+  refused(changed(version, "M\xe8\x03."), "its version is not 1001: load it and save it again");
+  refused(changed("HalfStorage", "SoftStorage"), "elements of a SoftStorage cannot be read");
+  refused(changed("little_endianq\x02\x88", "little_endianq\x02\x89"),
+          "its numbers are big-endian");
 }
 
 TEST(TensorFileTest, SaysWhichOfTwoStateDictionariesItTook) {
@@ -149,13 +174,15 @@ TEST(TensorFileTest, SurvivesDamage) {
       EXPECT_TRUE(error.kind() == ErrorKind::Data || error.kind() == ErrorKind::Io) << error.what();
     }
   };
-  const std::string whole = test::read_text(fixture("checkpoint.pth"));
-  for (std::size_t length = 0; length < whole.size(); length += 13)
-    survives(whole.substr(0, length));
-  for (std::size_t at = 0; at < whole.size(); at += 3) {
-    std::string bytes = whole;
-    bytes[at] = static_cast<char>(bytes[at] ^ 0x41);
-    survives(bytes);
+  for (const char* name : {"checkpoint.pth", "legacy.pth"}) {
+    const std::string whole = test::read_text(fixture(name));
+    for (std::size_t length = 0; length < whole.size(); length += 13)
+      survives(whole.substr(0, length));
+    for (std::size_t at = 0; at < whole.size(); at += 3) {
+      std::string bytes = whole;
+      bytes[at] = static_cast<char>(bytes[at] ^ 0x41);
+      survives(bytes);
+    }
   }
 }
 
@@ -166,7 +193,7 @@ TEST(TensorFileTest, SaysWhatAFileIsNot) {
     std::ofstream(path, std::ios::binary) << bytes;
     expect_error(ErrorKind::Data, {"net.pth: " + part}, [&] { (void)read_tensor_file(path); });
   };
-  const std::string nothing = " bytes are neither safetensors, nor a file of torch.save (a zip";
+  const std::string nothing = " bytes are neither safetensors, nor a file of torch.save, nor HDF5";
   refused("", "its 0" + nothing);
   refused("PK", "its 2" + nothing);
   refused("<html><body>Not found", "its 21" + nothing);

@@ -15,6 +15,7 @@
 #include "io/weights/libraries.hpp"
 #include "models/registry.hpp"
 #include "tests/io/safetensors_file.hpp"
+#include "tests/support/expect_error.hpp"
 
 namespace millrace::io {
 namespace {
@@ -216,6 +217,22 @@ TEST(WeightsTest, AcceptsPrefixSynonymsAndCounters) {
   EXPECT_EQ(import_torch(state.file(), graph).size(), graph.parameters.size());
 }
 
+// DataParallel, torch.compile and Lightning, around each other.
+TEST(WeightsTest, AcceptsWrappersInAnyOrder) {
+  const Graph graph = cifar("8");
+  for (const char* wrappers : {"_orig_mod.module.", "module._orig_mod.", "model._orig_mod.module.",
+                               "module.module.", "model.model."}) {
+    StateDictionary state;
+    state.add_all(graph, wrappers);
+    EXPECT_EQ(import_torch(state.file(), graph).size(), graph.parameters.size()) << wrappers;
+  }
+  StateDictionary twice;
+  twice.add_all(graph);
+  twice.add("model.fc.bias", {10});
+  expect_error(ErrorKind::Data, {"both fc.bias and model.fc.bias are fc.bias of a network"},
+               [&] { (void)import_torch(twice.file(), graph); });
+}
+
 TEST(WeightsTest, MissingTensorIsNamed) {
   const Graph graph = cifar("8");
   StateDictionary state;
@@ -405,10 +422,73 @@ TEST(WeightsTest, SaysWhatAFileHolds) {
                                       WeightStyle::Torchvision);
                });
   state.add("extra.weight", {4});
-  expect_error(ErrorKind::Data,
-               {"the nearest is an efficientnet-B0 of torchvision, but it has no",
-                "; if the file holds another network, export it as ONNX and train it with --model "
-                "FILE.onnx (docs/own-networks.md)"},
+  expect_error(
+      ErrorKind::Data,
+      {"the nearest is an efficientnet-B0 of torchvision with 1000 classes, but the file has "
+       "extra.weight [4] besides",
+       "; if the file holds another network, export it as ONNX and train it with --model "
+       "FILE.onnx (docs/own-networks.md)"},
+      [&] { (void)identify(state.file(), kWeightStyles); });
+}
+
+/// What is said of a file of a network with something taken away or added.
+std::string refusal(const Graph& graph, WeightStyle style, const std::string& removed,
+                    const std::string& added) {
+  StateDictionary state;
+  for (const ForeignParameter& parameter : foreign_parameters(graph, style).all)
+    if (removed.empty() || !parameter.name.starts_with(removed))
+      state.add(parameter.name, parameter.shape);
+  if (!added.empty()) state.add(added, {4});
+  return message_of(ErrorKind::Data, [&] { (void)identify(state.file(), kWeightStyles); });
+}
+
+TEST(WeightsTest, TheNearestNetworkIsComparedTensorByTensor) {
+  ModelOptions photos = published("resnet", "18");
+  photos.classes = 5;
+  photos.residual.stage_one = models::StageOneShortcut::Identity;
+  struct Case {
+    Graph graph;
+    WeightStyle style;
+    const char* removed;
+    const char* added;
+    const char* told;
+  };
+  const Graph small = cifar("20");
+  for (const Case& one :
+       {Case{small, WeightStyle::Akamaster, "linear.", "",
+             "the nearest is a resnet-20 of akamaster, but the file lacks linear.weight, "
+             "linear.bias; "
+             "if"},
+        Case{small, WeightStyle::Akamaster, "", "extra",
+             "a resnet-20 of akamaster with 10 classes, but the file has extra [4] besides; if"},
+        Case{build_model(photos), WeightStyle::Torchvision, "bn1.", "extra",
+             "a resnet-18 of torchvision with 5 classes, but the file lacks bn1.weight, bn1.bias, "
+             "bn1.running_mean, bn1.running_var, and has extra [4] besides; if"},
+        Case{build_model(published("efficientnet", "B0")), WeightStyle::Keras, "top_bn", "",
+             "an efficientnet-B0 of keras with 1000 classes, but the file lacks top_bn/gamma:0, "
+             "top_bn/beta:0, top_bn/moving_mean:0, top_bn/moving_variance:0; if"}}) {
+    const std::string text = refusal(one.graph, one.style, one.removed, one.added);
+    EXPECT_NE(text.find(one.told), std::string::npos) << text;
+  }
+}
+
+// A last layer of one's own behind include_top=False has the name that Keras or its owner gave it.
+TEST(WeightsTest, TheHeadOfKerasMayHaveAnyName) {
+  ModelOptions options = published("resnet", "50");
+  options.classes = 5;
+  set_as_in(options, WeightStyle::Keras);
+  options.residual.stage_one = models::StageOneShortcut::Project;
+  const Graph graph = build_model(options);
+  StateDictionary state;
+  add_all(state, graph, WeightStyle::Keras);
+  for (const char* const field : {"/kernel:0", "/bias:0"})
+    state.rename(std::string("predictions") + field, std::string("photos") + field);
+  const TensorFile file = state.file();
+  EXPECT_EQ(identify(file, kWeightStyles).model.classes, 5);
+  EXPECT_EQ(import_weights(file, graph, WeightStyle::Keras).back().values,
+            file.tensors().at("photos/bias:0").to_floats());
+  state.add("hidden/kernel:0", {2048, 5});
+  expect_error(ErrorKind::Data, {"it has 2 dense layers, hidden, photos, where the networks here"},
                [&] { (void)identify(state.file(), kWeightStyles); });
 }
 

@@ -35,6 +35,16 @@ inline std::string pickled_tensor(std::int32_t rows, std::int32_t columns, std::
          "ccollections\nOrderedDict\n)RtRu.";
 }
 
+/// A file as before PyTorch 1.6 with this pickle, and storage 0 of so many floats, all 0.
+inline std::string legacy_torch(const std::string& pickle, std::int64_t elements) {
+  using namespace std::string_literals;
+  std::string count(sizeof elements, '\0');
+  std::memcpy(count.data(), &elements, sizeof elements);
+  return "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."s + "\x80\x02M\xe9\x03."s +
+         "\x80\x02}X\x0d\0\0\0little_endian\x88s."s + pickle + "\x80\x02]X\x01\0\0\0"s + "0a." +
+         count + std::string(static_cast<std::size_t>(elements) * sizeof(float), '\0');
+}
+
 /// Writes an archive with this data.pkl and a file for storage 0, compressed or not.
 inline void write_torch_archive(const std::filesystem::path& path, std::string_view pickle,
                                 std::span<const std::byte> storage, bool compressed = false) {

@@ -174,7 +174,7 @@ TEST(ImagePresetTest, EveryRecipeNormalisesByItsNumbers) {
        (200 - 103.53) / 57.385},
   };
   for (const Case& one : cases) {
-    const PixelScaling scaling = scaling_of(one.normalisation, 1);
+    const PixelScaling scaling = scaling_of(statistics_of(one.normalisation), 1);
     EXPECT_EQ(scaling.real, (PixelBox{.bottom = 1, .right = 1}));
     const std::vector<std::uint8_t> bytes(3, 200);
     std::vector<float> values(3);
