@@ -149,6 +149,13 @@ const Graph& OnnxFile::graph() const { return content_->imported.graph; }
 
 const std::vector<std::string>& OnnxFile::notices() const { return content_->imported.notices; }
 
+std::map<std::string, std::string> OnnxFile::metadata() const {
+  std::map<std::string, std::string> metadata;
+  for (const onnx::StringStringEntryProto& entry : content_->model.metadata_props())
+    metadata.emplace(entry.key(), entry.value());
+  return metadata;
+}
+
 bool OnnxFile::has_values() const {
   return std::ranges::all_of(content_->imported.sources, [](const WeightSource& source) {
     return source.tensor == nullptr || has_elements(*source.tensor);

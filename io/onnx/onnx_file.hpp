@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -34,6 +35,8 @@ class OnnxFile {
   [[nodiscard]] const models::Graph& graph() const;
   /// What the user should know, one line each.
   [[nodiscard]] const std::vector<std::string>& notices() const;
+  /// What the file says besides the network.
+  [[nodiscard]] std::map<std::string, std::string> metadata() const;
   /// Whether the file has the elements of all parameters.
   [[nodiscard]] bool has_values() const;
   /// The elements of a parameter of the graph, in the order that we keep them in. Errors: Data if

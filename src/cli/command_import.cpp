@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,9 +13,11 @@
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/export_notes.hpp"
 #include "cli/imported_tensors.hpp"
 #include "cli/like.hpp"
 #include "cli/prepare.hpp"
+#include "cli/resolve_parts.hpp"
 #include "cli/run_name.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -61,7 +64,7 @@ void require_network(const Options& given, const io::Identified& found) {
                             (held.size.starts_with('B') && is("model-size", held.size.substr(1))));
   const std::string dataset = given.text("dataset").value_or("");
   require("dataset", dataset.starts_with("cifar") == (held.task == models::Task::Cifar));
-  if (held.model != "squeezenet")
+  if (held.model != "squeezenet" && held.norm == models::NormKind::Batch)
     require("group-norm", !given.flag("group-norm"),
             ", with the means and variances of batch normalization",
             "; a training with group normalization can start from its other weights: import it as "
@@ -95,11 +98,11 @@ void tell(const io::Identified& found, const Options& options) {
              text_of(options_assumed(found), options));
 }
 
-/// What is known of the data set for a network with so many outputs. Image folders may have fewer
-/// classes than ImageNet; those of CIFAR are fixed. Errors: Data, if --dataset names one that has
-/// more.
-DatasetFacts facts_for(std::int64_t outputs, const Options& given, const Options& completed) {
-  DatasetFacts facts = published_facts(completed);
+/// What is known of the data set for a network with so many outputs, from `facts`. Image folders
+/// may have fewer classes than ImageNet; those of CIFAR are fixed. Errors: Data, if --dataset names
+/// one that has more.
+DatasetFacts facts_for(std::int64_t outputs, const Options& given, const Options& completed,
+                       DatasetFacts facts) {
   const std::string dataset = given.text("dataset").value_or("");
   if (dataset.starts_with("cifar") && outputs < facts.classes)
     fail(ErrorKind::Data, "{}: its network has {} classes, but {} has {}: leave --dataset out",
@@ -165,15 +168,7 @@ Options options_of(const io::OnnxFile& onnx, const Options& given) {
   return options;
 }
 
-int import_network(const Invocation& invocation) {
-  const std::filesystem::path file = invocation.options.arguments.at(0);
-  const io::OnnxFile onnx(file);
-  print_lines(stderr, onnx.notices());
-  const Options options = options_of(onnx, invocation.options);
-  const DatasetFacts facts = facts_for(onnx.graph().classes, invocation.options, options);
-  const Resolution resolution = resolve(options, facts, this_machine());
-  print_lines(stderr, resolution.notices);
-  const train::TrainConfig& config = resolution.config;
+std::vector<io::ImportedParameter> values_of(const io::OnnxFile& onnx, const std::string& file) {
   std::vector<io::ImportedParameter> values;
   for (std::size_t i = 0; i < onnx.graph().parameters.size(); ++i) {
     const models::Parameter& parameter = onnx.graph().parameters[i];
@@ -181,12 +176,110 @@ int import_network(const Invocation& invocation) {
     if (const std::string bad =
             io::bad_value(values.back().values, parameter.shape, io::value_rule(parameter.name));
         !bad.empty())
-      fail(ErrorKind::Data, "{}: {}{}: the network cannot use this value: export it again",
-           file.string(), parameter.name, bad);
+      fail(ErrorKind::Data, "{}: {}{}: the network cannot use this value: export it again", file,
+           parameter.name, bad);
   }
-  write_run(options.arguments.at(1), models::build_model(config.model), config,
-            ImportedTensors(onnx.graph(), std::move(values), config.optimiser.kind), file);
+  return values;
+}
+
+/// Options of an exported file, with those given in their place.
+Options with_given(const Options& given, const Options& noted) {
+  Options options = merge(given, noted);
+  options.arguments = given.arguments;
+  options.network = noted.network;
+  return options;
+}
+
+/// The network that an exported file notes. Errors: Usage for options that ask for another one.
+models::ModelOptions noted_model(const Options& given, const NotedExport& noted) {
+  const models::ModelOptions model =
+      resolve(noted.options, recorded_facts(noted.options, noted.facts), this_machine())
+          .config.model;
+  const io::Identified held{.style = noted.names.value_or(io::WeightStyle::Torchvision),
+                            .model = model};
+  if (!model.given.graph) require_network(given, held);
+  if (const Setting* const other = model.given.graph ? given.find("model") : nullptr)
+    fail(ErrorKind::Usage, "{} {} has no effect here: {} holds the network", other->where,
+         to_string(other->value), given.arguments.at(0));
+  require_classes(given, held);
+  return model;
+}
+
+/// Makes a run of a file that millrace exported, which says what no tensor shows. `values` gives
+/// those of its network.
+int import_noted(
+    const Invocation& invocation, NotedExport noted,
+    const std::function<std::vector<io::ImportedParameter>(const models::Graph&)>& values) {
+  const Options& given = invocation.options;
+  const models::ModelOptions held = noted_model(given, noted);
+  const Options options = with_given(given, noted.options);
+  const bool prepares = std::ranges::any_of(given.settings(), [](const auto& setting) {
+    return find_option(setting.first)->section == Section::Data;
+  });
+  if (prepares && noted.facts) noted.facts->preparation.reset();  // follows from the options
+  const DatasetFacts facts =
+      facts_for(held.classes, given, options, recorded_facts(options, noted.facts));
+  const Resolution resolution = resolve(options, facts, this_machine());
+  print_lines(stderr, resolution.notices);
+  const train::TrainConfig& config = resolution.config;
+  const models::Graph graph = models::build_model(config.model);
+  const ImportedTensors imported(graph, values(graph), config.optimiser.kind);
+  fmt::print("{}: {} as millrace exported it, with the options of its run\n", given.arguments.at(0),
+             graph.name);
+  write_run(given.arguments.at(1), graph, config, imported, given.arguments.at(0));
   return 0;
+}
+
+/// What an ONNX file notes, if it is still the network that was exported.
+std::optional<NotedExport> notes_in(const io::OnnxFile& onnx, const std::string& file) {
+  std::optional<NotedExport> noted = read_notes(onnx.metadata(), file);
+  if (!noted) return std::nullopt;
+  if (is_given_network(noted->options))
+    noted->options.network = std::make_shared<const models::Graph>(onnx.graph());
+  const DatasetFacts facts = recorded_facts(noted->options, noted->facts);
+  const models::Graph graph =
+      models::build_model(resolve(noted->options, facts, this_machine()).config.model);
+  return graph == onnx.graph() ? std::move(noted) : std::nullopt;
+}
+
+int import_network(const Invocation& invocation) {
+  const std::string file = invocation.options.arguments.at(0);
+  const io::OnnxFile onnx(file);
+  print_lines(stderr, onnx.notices());
+  if (const std::optional<NotedExport> noted = notes_in(onnx, file))
+    return import_noted(invocation, *noted, [&](const models::Graph& graph) {
+      if (graph.parameters != onnx.graph().parameters)
+        fail(ErrorKind::Usage,
+             "{}: the options ask for a network with other parameters: leave out "
+             "those that change it",
+             file);
+      return values_of(onnx, file);
+    });
+  const Options options = options_of(onnx, invocation.options);
+  const DatasetFacts facts =
+      facts_for(onnx.graph().classes, invocation.options, options, published_facts(options));
+  const Resolution resolution = resolve(options, facts, this_machine());
+  print_lines(stderr, resolution.notices);
+  const train::TrainConfig& config = resolution.config;
+  write_run(options.arguments.at(1), models::build_model(config.model), config,
+            ImportedTensors(onnx.graph(), values_of(onnx, file), config.optimiser.kind), file);
+  return 0;
+}
+
+/// What safetensors note, unless --like says whose file it is. A network of a file must be noted,
+/// too, which older exports did not do.
+std::optional<NotedExport> notes_in(const io::TensorFile& file, const Options& given) {
+  if (given.find("like") != nullptr) return std::nullopt;
+  std::optional<NotedExport> noted = read_notes(file.metadata(), file.path().string());
+  if (noted && is_given_network(noted->options) && !noted->options.network) return std::nullopt;
+  return noted;
+}
+
+/// The values of a network in safetensors that note whose names they have, or of an older export.
+std::vector<io::ImportedParameter> values_of(const io::TensorFile& file, const models::Graph& graph,
+                                             const NotedExport& noted) {
+  const auto style = noted.tells_names ? noted.names : io::find_style(file, graph);
+  return style ? io::import_weights(file, graph, *style) : io::import_own_weights(file, graph);
 }
 
 }  // namespace
@@ -195,11 +288,17 @@ int command_import(const Invocation& invocation) {
   if (io::is_onnx(invocation.options.arguments.at(0))) return import_network(invocation);
   const io::TensorFile file = io::read_tensor_file(invocation.options.arguments.at(0));
   print_lines(stderr, file.notices());
-  const io::Identified found = io::identify(file, wanted_styles(invocation.options));
+  if (const std::optional<NotedExport> noted = notes_in(file, invocation.options))
+    return import_noted(invocation, *noted,
+                        [&](const models::Graph& graph) { return values_of(file, graph, *noted); });
+  io::Identified found = io::identify(file, wanted_styles(invocation.options));
   require_network(invocation.options, found);
   require_classes(invocation.options, found);
+  for (const char* other : {"image-normalisation", "normalise-input"})
+    if (invocation.options.find(other) != nullptr) found.statistics.reset();
   const Options options = completed(invocation.options, found);
-  const DatasetFacts facts = facts_for(found.model.classes, invocation.options, options);
+  const DatasetFacts facts =
+      facts_for(found.model.classes, invocation.options, options, published_facts(options));
   const Resolution resolution = resolve(options, facts, this_machine());
   print_lines(stderr, resolution.notices);
   const train::TrainConfig& config = resolution.config;

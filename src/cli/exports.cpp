@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/export_notes.hpp"
 #include "cli/library_notes.hpp"
 #include "cli/like.hpp"
 #include "cli/prepare.hpp"
@@ -81,7 +82,7 @@ Names names_for(const Options& options, const models::ModelOptions& model, const
 
 std::string own_safetensors(const Graph& graph,
                             const std::map<std::string, std::vector<float>>& values,
-                            std::map<std::string, std::string> notes) {
+                            ExportNotes notes) {
   io::SafeTensors tensors;
   for (const Parameter& parameter : graph.parameters)
     tensors.emplace(parameter.name,
@@ -93,7 +94,7 @@ std::string own_safetensors(const Graph& graph,
 
 std::string safetensors_of(const Graph& graph, io::WeightStyle style,
                            const std::map<std::string, std::vector<float>>& values,
-                           const std::map<std::string, std::string>& notes) {
+                           const ExportNotes& notes) {
   const io::ForeignParameters names = foreign_parameters(graph, style);
   if (!names.misfit.empty())
     fail(ErrorKind::Config, "{}; --to onnx writes every network", names.misfit);
@@ -126,10 +127,7 @@ Exported export_checkpoint(const io::CheckpointReader& checkpoint, ExportFormat 
                            const std::filesystem::path& file) {
   const auto [config, graph] = network_of(checkpoint);
   const std::string name = checkpoint.path().filename().string();
-  const std::map<std::string, std::string> notes = {{"format", "pt"},
-                                                    {"millrace.model", graph.name},
-                                                    {"millrace.checkpoint", name},
-                                                    {"millrace.config", config.resolved_toml}};
+  ExportNotes notes = notes_of(checkpoint, graph.name, config.resolved_toml);
   const std::filesystem::path path =
       file.empty() ? folder / (graph.name + std::string(extension_of(format))) : file;
   Exported done;
@@ -144,6 +142,7 @@ Exported export_checkpoint(const io::CheckpointReader& checkpoint, ExportFormat 
   } else {
     const auto values = values_of(checkpoint, graph);
     Names names = names_for(options, config.model, graph);
+    note_names(notes, names.style);
     io::write_file_atomically(path, names.style ? safetensors_of(graph, *names.style, values, notes)
                                                 : own_safetensors(graph, values, notes));
     whose =

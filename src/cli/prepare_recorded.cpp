@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/export_notes.hpp"
 #include "cli/exports.hpp"
 #include "cli/prepare.hpp"
 #include "cli/prepare_parts.hpp"
@@ -337,14 +338,8 @@ RecordedNetwork network_of(const io::CheckpointReader& checkpoint, const Options
   options.erase("BN-span");
   options.erase("data-dir");
   options.erase("kernel-table");  // nothing runs
-  DatasetFacts facts = published_facts(options);
-  if (const auto known = facts_in(checkpoint)) {
-    facts.classes = known->classes;
-    facts.image = known->image;
-    facts.class_names = known->class_names;
-    if (known->preparation) facts.preparation = known->preparation;
-  }
-  Resolution resolution = resolve(options, facts, this_machine());
+  Resolution resolution =
+      resolve(options, recorded_facts(options, facts_in(checkpoint)), this_machine());
   models::Graph graph = models::build_model(resolution.config.model);
   for (const models::Parameter& parameter : graph.parameters) {
     const io::TensorInfo* info = checkpoint.find(parameter.name);

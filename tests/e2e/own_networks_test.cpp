@@ -87,7 +87,7 @@ TEST(OwnNetworkRunTest, NeedsItsFileNoMore) {
   // What was exported is the same network, which a run can be made of.
   expect_end(millrace({"import", exported, directory / "again",
                        "--precision 32.32 --optimiser SGD --dataset cifar-10"}),
-             0, {"--dataset cifar-10"});
+             0, {"net as millrace exported it, with the options of its run"});
   EXPECT_EQ(digest_of(directory / "again"), digest_of(run));
   EXPECT_EQ(validated(directory / "again"), validated(run / "checkpoints" / "ckpt-6"));
 }

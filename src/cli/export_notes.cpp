@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/export_notes.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+#include "core/error.hpp"
+
+namespace millrace::cli {
+namespace {
+
+constexpr const char* kConfig = "millrace.config";
+constexpr const char* kNetwork = "millrace.network";
+constexpr const char* kNames = "millrace.names";
+constexpr const char* kOwnNames = "millrace";
+
+/// Settings of a run that belong to its machine and its data, or to what it began with.
+bool belongs_to_run(const OptionSpec& spec) {
+  constexpr auto kNamed = std::to_array<std::string_view>(
+      {"init-path", "init-fresh", "synthetic-data", "generated-data", "data-dir", "BN-span"});
+  return spec.on_restore == OnRestore::MayChange || spec.section == Section::Pipeline ||
+         std::ranges::find(kNamed, spec.name) != kNamed.end();
+}
+
+}  // namespace
+
+ExportNotes notes_of(const io::CheckpointReader& checkpoint, const std::string& network,
+                     const std::string& resolved_toml) {
+  return {{"format", "pt"},
+          {"millrace.model", network},
+          {"millrace.checkpoint", checkpoint.path().filename().string()},
+          {kConfig, resolved_toml},
+          {kNetwork, checkpoint.header().network}};
+}
+
+void note_names(ExportNotes& notes, std::optional<io::WeightStyle> style) {
+  notes.insert_or_assign(kNames, std::string(style ? io::name_of(*style) : kOwnNames));
+}
+
+std::optional<NotedExport> read_notes(const ExportNotes& notes, const std::string& label) {
+  const auto config = notes.find(kConfig);
+  if (config == notes.end()) return std::nullopt;
+  NotedExport noted;
+  const Options recorded = parse_config(config->second, label + ": " + kConfig);
+  for (const auto& [name, setting] : recorded.settings())
+    if (const OptionSpec& spec = *find_option(name); !belongs_to_run(spec))
+      noted.options.set(spec, setting);
+  if (const auto network = notes.find(kNetwork); network != notes.end())
+    noted.facts = train::parse_facts(network->second, label);
+  if (noted.facts) noted.options.network = noted.facts->given.graph;
+  const auto names = notes.find(kNames);
+  if (names == notes.end()) return noted;
+  noted.tells_names = true;
+  const auto* const style =
+      std::ranges::find(io::kWeightStyles, std::string_view(names->second), io::name_of);
+  if (style != io::kWeightStyles.end()) noted.names = *style;
+  if (!noted.names && names->second != kOwnNames)
+    fail(ErrorKind::Data, "{}: {} {} is unknown: a newer millrace wrote it", label, kNames,
+         names->second);
+  return noted;
+}
+
+DatasetFacts recorded_facts(const Options& options,
+                            const std::optional<train::NetworkFacts>& recorded) {
+  DatasetFacts facts = published_facts(options);
+  if (!recorded) return facts;
+  facts.classes = recorded->classes;
+  facts.image = recorded->image;
+  facts.class_names = recorded->class_names;
+  if (recorded->preparation) facts.preparation = recorded->preparation;
+  return facts;
+}
+
+}  // namespace millrace::cli
