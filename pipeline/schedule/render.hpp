@@ -43,7 +43,7 @@ struct SvgPanel {
 /// One row per device with a box for each forward and backward, and for all-reduces and updates
 /// that take time; gaps are waits. A box is labeled with its action, or only with its micro-batch
 /// in letters that fit, if it is wide enough; the tooltip always has the action. There is a legend
-/// and an axis in seconds, but no background: the colors work on dark and light pages.
+/// and an axis in milliseconds, but no background: the colors work on dark and light pages.
 [[nodiscard]] std::string to_svg(const TimeLine& line, const SvgOptions& options = {});
 /// Several time lines above each other with one axis, for example measured and simulated.
 [[nodiscard]] std::string to_svg(std::span<const SvgPanel> panels, const SvgOptions& options = {});

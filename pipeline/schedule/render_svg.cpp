@@ -138,9 +138,9 @@ class Svg {
     const double width = std::max(0.0, x(i.end) - left);
     add("<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{}\" "
         "fill=\"{}\" stroke=\"{}\" stroke-width=\"0.5\">"
-        "<title>{}: {:.6g} s, from {:.6g} s to {:.6g} s</title></rect>\n",
+        "<title>{}: {:.6g} ms, from {:.6g} ms to {:.6g} ms</title></rect>\n",
         look_of(i.action.kind).letter, left, y_ + 3.0, width, kBox, look_of(i.action.kind).colour,
-        kInk, to_string(i.action), i.end - i.begin, i.begin, i.end);
+        kInk, to_string(i.action), 1e3 * (i.end - i.begin), 1e3 * i.begin, 1e3 * i.end);
     // If only the number fits, the color shows the kind.
     const std::string number =
         i.action.micro_batch >= 0 ? fmt::format("{}", i.action.micro_batch) : label;
@@ -200,10 +200,10 @@ class Svg {
       for (int k = 0; k * tick <= seconds_ * (1.0 + 1e-9); ++k) {
         add("<line x1=\"{0:.2f}\" y1=\"{1:.2f}\" x2=\"{0:.2f}\" y2=\"{2:.2f}\" stroke=\"{3}\" "
             "stroke-opacity=\"0.4\"/><text x=\"{0:.2f}\" y=\"{4:.2f}\">{5:.6g}</text>\n",
-            x(k * tick), top, y_, kInk, y_ + 14.0, k * tick);
+            x(k * tick), top, y_, kInk, y_ + 14.0, 1e3 * k * tick);
       }
     }
-    add("<text x=\"{:.2f}\" y=\"{:.2f}\">seconds</text>\n</g>\n",
+    add("<text x=\"{:.2f}\" y=\"{:.2f}\">milliseconds</text>\n</g>\n",
         (left_ + options_.width - kMargin) / 2.0, y_ + 14.0 + kLine * 0.75);
     y_ += 2.0 * kLine;
   }

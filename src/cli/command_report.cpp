@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/export_notes.hpp"
 #include "cli/planning.hpp"
 #include "cli/prepare.hpp"
 #include "cli/resolve_parts.hpp"
@@ -18,10 +19,12 @@
 #include "core/text.hpp"
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
+#include "io/checkpoint.hpp"
 #include "millrace_version.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
 #include "report/page.hpp"
 #include "train/memory.hpp"
+#include "train/network_facts.hpp"
 #include "train/setup.hpp"
 
 namespace millrace::cli {
@@ -32,14 +35,25 @@ namespace fs = std::filesystem;
 /// What a run trains, whatever its other options are.
 constexpr std::array<std::string_view, 3> kIdentity = {"model", "model-size", "dataset"};
 
-report::PlannedRun planned_run(const Options& recorded, CostModel model) {
+/// What the newest checkpoint of a run says of its data; without one, what is published.
+DatasetFacts facts_of_run(const fs::path& directory, const Options& options) {
+  if (io::list_checkpoints(directory).empty()) return published_facts(options);
+  std::vector<std::string> complaints;
+  const io::CheckpointReader newest = io::open_newest(directory, complaints);
+  const std::string label = (newest.path() / "manifest.json").string();
+  return recorded_facts(options, train::parse_facts(newest.header().network, label));
+}
+
+report::PlannedRun planned_run(const fs::path& directory, const Options& recorded,
+                               CostModel model) {
   Options planned_options = recorded;
   planned_options.erase("data-dir");      // only its sizes count
   planned_options.erase("kernel-table");  // nothing runs
   const Options options = options_to_plan(planned_options);
-  const Resolution resolution = resolve(options, published_facts(options), this_machine());
+  const Resolution resolution = resolve(options, facts_of_run(directory, options), this_machine());
   const train::TrainConfig& config = resolution.config;
   report::PlannedRun planned;
+  planned.replicas = config.pipeline.ranks.replicas;
   planned.graph = train::network_of(config);
   const partition::PlanRequest request = request_to_plan(resolution, model, this_machine().cores);
   std::optional<device::Environment> environment;
@@ -91,10 +105,11 @@ void check_network(report::ReportedRun& run) {
     if (!line.starts_with(kBegin)) continue;
     const std::int64_t planned = run.planned->graph.trainable_elements();
     if (parse_number<std::int64_t>(line.substr(kBegin.size())) != planned)
-      run.record.notes.push_back(
-          fmt::format("the planned network has {} parameters, but the log says '{}': it is planned "
-                      "for the published data set",
-                      planned, line));
+      run.record.notes.push_back(fmt::format(
+          "the planned network has {} parameters, but the log says '{}': without a "
+          "checkpoint the run's number of classes is unknown, and that of the published "
+          "data set is planned",
+          planned, line));
   }
 }
 
@@ -108,7 +123,7 @@ report::ReportedRun reported(const fs::path& directory, CostModel model) {
       Options recorded = read_config_file(config);
       add_recorded_network(recorded, directory);
       list_options(recorded, usual_options(recorded), run);
-      run.planned = planned_run(recorded, model);
+      run.planned = planned_run(directory, recorded, model);
       check_network(run);
     } else {
       notes.emplace_back("config.toml is missing: network and configuration are unknown");

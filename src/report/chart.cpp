@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <string_view>
+#include <utility>
 
 #include "core/svg.hpp"
 
@@ -114,25 +116,56 @@ std::vector<Point> thinned(const std::vector<Point>& points) {
   return few;
 }
 
-std::string draw_line(const Line& line, const Axis& x, const Axis& y) {
+/// A line with the path that draws it, and the lines that it would hide: those that it follows up
+/// to its end.
+struct DrawnLine {
+  const Line* line = nullptr;
+  std::string path = {};  ///< "": nothing to draw
+  std::vector<const Line*> under = {};
+};
+
+std::string path_of(const Line& line, const Axis& x, const Axis& y) {
   std::string path;
-  std::string dots;
   bool open = false;
   for (const Point& p : line.style == LineStyle::Dotted ? line.points : thinned(line.points)) {
-    if (!y.shows(p.y)) {
-      open = false;
-      continue;
-    }
-    path += fmt::format("{}{:.1f} {:.1f}", open ? "L" : "M", x.at(p.x), y.at(p.y));
-    open = true;
-    if (line.style == LineStyle::Dotted)
-      dots += fmt::format(
-          "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"><title>epoch {:.4g}: "
-          "{:.6g}</title></circle>",
-          x.at(p.x), y.at(p.y), p.x, p.y);
+    const bool shown = y.shows(p.y);
+    if (shown) path += fmt::format("{}{:.1f} {:.1f}", open ? "L" : "M", x.at(p.x), y.at(p.y));
+    open = shown;
   }
-  if (path.empty()) return "";
-  return fmt::format("<g class=\"{}\"><path d=\"{}\"/>{}</g>\n", classes_of(line), path, dots);
+  return path;
+}
+
+std::vector<DrawnLine> drawn_lines(const Chart& chart, const Axis& x, const Axis& y) {
+  std::vector<DrawnLine> drawn;
+  for (const Line& line : chart.lines)
+    drawn.push_back({.line = &line, .path = path_of(line, x, y)});
+  for (DrawnLine& own : drawn)
+    for (const DrawnLine& other : drawn)
+      if (!own.path.empty() && other.path.starts_with(own.path) &&
+          (other.path.size() > own.path.size() || other.line < own.line))
+        own.under.push_back(other.line);
+  return drawn;
+}
+
+/// Over others, a line leaves gaps, and its dots are smaller.
+std::string draw_line(const DrawnLine& drawn, const Axis& x, const Axis& y) {
+  if (drawn.path.empty()) return "";
+  const Line& line = *drawn.line;
+  constexpr double kDash = 8.0;
+  const auto under = static_cast<double>(drawn.under.size());
+  const std::string gaps =
+      drawn.under.empty() ? ""
+                          : fmt::format(" style=\"stroke-dasharray:{} {}\"", kDash, under * kDash);
+  std::string dots;
+  if (line.style == LineStyle::Dotted)
+    for (const Point& p : line.points)
+      if (y.shows(p.y))
+        dots += fmt::format(
+            "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.2g}\"><title>epoch {:.4g}: "
+            "{:.6g}</title></circle>",
+            x.at(p.x), y.at(p.y), 3.0 / (1.0 + under), p.x, p.y);
+  return fmt::format("<g class=\"{}\"><path d=\"{}\"{}/>{}</g>\n", classes_of(line), drawn.path,
+                     gaps, dots);
 }
 
 std::string draw_axes(const Axis& x, const Axis& y) {
@@ -150,23 +183,28 @@ std::string draw_axes(const Axis& x, const Axis& y) {
   return text;
 }
 
-std::string draw(const Chart& chart, const Axis& x, const Axis& y) {
+std::string draw(const Chart& chart, std::vector<DrawnLine> lines, const Axis& x, const Axis& y) {
   svg::Drawing drawing{.width = kWidth, .height = kHeight, .body = draw_axes(x, y)};
   for (const double mark : chart.marks)
     drawing.body += fmt::format("<path class=\"mark\" d=\"M{:.1f} {:.1f}V{:.1f}\"/>\n", x.at(mark),
                                 y.first, y.last);
-  for (const LineStyle style : {LineStyle::Thin, LineStyle::Solid, LineStyle::Dotted})
-    for (const Line& line : chart.lines)
-      if (line.style == style) drawing.body += draw_line(line, x, y);
+  // From behind to the front.
+  std::ranges::stable_sort(lines, {}, [](const DrawnLine& drawn) {
+    return std::pair(drawn.line->style, drawn.under.size());
+  });
+  for (const DrawnLine& drawn : lines) drawing.body += draw_line(drawn, x, y);
   return svg::document(drawing, svg::Place::Page);
 }
 
-std::string legend(const Chart& chart) {
+std::string legend(const Chart& chart, std::span<const DrawnLine> lines) {
   std::string text;
-  for (const Line& line : chart.lines)
-    if (!line.name.empty())
-      text +=
-          fmt::format("<span class=\"{}\">{}</span>", classes_of(line), svg::escaped(line.name));
+  for (const DrawnLine& drawn : lines) {
+    const Line& line = *drawn.line;
+    if (line.name.empty()) continue;
+    const bool equal = !drawn.under.empty() && !drawn.under.front()->name.empty();
+    text += fmt::format("<span class=\"{}\">{}{}</span>", classes_of(line), svg::escaped(line.name),
+                        equal ? ", on the line of " + svg::escaped(drawn.under.front()->name) : "");
+  }
   if (!chart.marks.empty()) text += "<span class=\"mark\">restart</span>";
   return text.empty() ? text : "<p class=\"legend\">" + text + "</p>\n";
 }
@@ -188,7 +226,8 @@ std::string figure(const Chart& chart) {
   if (y.high < y.low) return head + "<p class=\"muted\">no values</p></figure>\n";
   if (!(x.high > x.low)) x.high = x.low + 1.0;
   round_out(y, chart.scale);
-  return head + draw(chart, x, y) + legend(chart) + "</figure>\n";
+  const std::vector<DrawnLine> lines = drawn_lines(chart, x, y);
+  return head + draw(chart, lines, x, y) + legend(chart, lines) + "</figure>\n";
 }
 
 }  // namespace millrace::report

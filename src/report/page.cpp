@@ -64,8 +64,8 @@ std::string tiles(const RunRecord& run) {
               : tile(percent(best->top1), fmt::format("best top-1, epoch {:.4g}", best->epoch));
   if (last != best)
     text += tile(percent(last->top1), fmt::format("last top-1, epoch {:.4g}", last->epoch));
-  text += tile(rate_text(run), "img/s while training, last process");
-  text += tile(bubble_text(run), run.bubble ? "bubble, measured, last process"
+  text += tile(rate_text(run), "img/s while training, last process that trained");
+  text += tile(bubble_text(run), run.bubble ? "bubble, measured, last process that trained"
                                             : "bubble: one device, or not ended yet");
   text += tile(time_text(run), "time, all processes");
   return text + tile(updates_text(run), "updates") + "</div>\n";
@@ -84,6 +84,8 @@ std::string lead(const ReportedRun& run) {
   if (run.planned) {
     const partition::Plan& plan = run.planned->plan;
     facts.push_back(plan.model);
+    if (run.planned->replicas > 1)
+      facts.push_back(fmt::format("{} replicas", run.planned->replicas));
     if (plan.stages() > 1)
       facts.push_back(fmt::format("{} stages, schedule {}, {} micro-batches of {}", plan.stages(),
                                   plan.schedule, plan.micro_batches, plan.batch));
@@ -142,6 +144,7 @@ Chart chart_of(std::span<const ReportedRun> runs, Chart chart, double TrainPoint
     const std::string trained_name = alone ? "training" : "";
     chart.lines.push_back({.name = alone || validates ? trained_name : run.name,
                            .colour = alone ? 1 : i,
+                           .style = validates ? LineStyle::Thin : LineStyle::Solid,
                            .points = points_of(run.training, trained)});
     if (!validates) continue;
     chart.lines.push_back({.name = alone ? "validation" : run.name,
@@ -180,7 +183,7 @@ std::string curves(std::span<const ReportedRun> runs) {
                &TrainPoint::images_per_second)};
   std::string text = "<section><h2>Curves</h2>\n";
   if (runs.size() > 1)
-    text += "<p class=\"muted\">Lines with dots are validations, thin lines are training.</p>\n";
+    text += "<p class=\"muted\">Lines with dots are validations, lines without are training.</p>\n";
   text += "<div class=\"charts\">\n";
   for (Chart& chart : charts) {
     if (runs.size() == 1) chart.marks = restarts(runs[0].record);

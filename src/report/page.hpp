@@ -22,6 +22,7 @@ struct PlannedRun {
   models::Graph graph;
   std::vector<partition::OpCost> costs;
   pipeline::TimeLine step;  ///< simulated with these costs; empty for a single stage
+  std::int32_t replicas = 1;
 };
 
 struct OptionValue {

@@ -8,10 +8,10 @@ namespace millrace::report {
 /// The colors c0 to c5 are those of Okabe and Ito, darker on white and lighter on black.
 inline constexpr std::string_view kPageStyle = R"css(
 :root{color-scheme:light dark;--page:#f6f8fa;--card:#fff;--ink:#1f2328;--muted:#59636e;
---edge:#d1d9e0;--grid:#e4e8ec;--note:#fff8e0;--s0:#0072b2;--s1:#d55e00;--s2:#00825f;--s3:#b0578f;
+--edge:#d1d9e0;--grid:#e4e8ec;--note:#fff8e0;--shade:#0005;--s0:#0072b2;--s1:#d55e00;--s2:#00825f;--s3:#b0578f;
 --s4:#a87400;--s5:#2f8fc4}
 @media(prefers-color-scheme:dark){:root{--page:#0d1117;--card:#161b22;--ink:#e6edf3;--muted:#9aa4af;
---edge:#30363d;--grid:#262c34;--note:#2b2410;--s0:#56b4e9;--s1:#f2894a;--s2:#2cc295;--s3:#e39cc6;
+--edge:#30363d;--grid:#262c34;--note:#2b2410;--shade:#fff6;--s0:#56b4e9;--s1:#f2894a;--s2:#2cc295;--s3:#e39cc6;
 --s4:#e6b422;--s5:#9cc9f5}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--page);color:var(--ink);
@@ -44,12 +44,16 @@ figcaption small{font-weight:400}
 svg{display:block;width:100%;height:auto}
 svg text,svg [fill="#767676"]{fill:var(--muted);font-family:inherit}
 svg text[fill="#000000"]{fill:#000}
-.scroll{overflow-x:auto}
+.scroll{overflow-x:auto;background:linear-gradient(90deg,var(--card) 40%,transparent) left/50px 100%,
+linear-gradient(270deg,var(--card) 40%,transparent) right/50px 100%,
+linear-gradient(90deg,var(--shade),transparent) left/14px 100%,
+linear-gradient(270deg,var(--shade),transparent) right/14px 100%,var(--card);
+background-repeat:no-repeat;background-attachment:local,local,scroll,scroll,scroll}
 .scroll svg{min-width:900px}
 .ribbon svg{min-width:620px}
 .c0{--c:var(--s0)}.c1{--c:var(--s1)}.c2{--c:var(--s2)}.c3{--c:var(--s3)}.c4{--c:var(--s4)}
 .c5{--c:var(--s5)}
-.thin path{fill:none;stroke:var(--c);stroke-width:1.2;opacity:.6}
+.thin path{fill:none;stroke:var(--c);stroke-width:1.2;opacity:.8}
 .dotted path{fill:none;stroke:var(--c);stroke-width:2.2}
 .solid path{fill:none;stroke:var(--c);stroke-width:1.6}
 .dotted circle{fill:var(--c)}.again path{stroke-dasharray:6 3}
@@ -59,7 +63,7 @@ rect.layer{fill:var(--c);stroke:var(--card)}svg text.layer{fill:var(--card)}
 .legend{display:flex;flex-wrap:wrap;gap:2px 16px;font-size:13px;color:var(--muted)}
 .legend span{overflow-wrap:anywhere}
 .legend span::before{content:"";display:inline-block;width:18px;margin-right:6px;
-vertical-align:middle;border-top:2px solid var(--c,var(--muted));opacity:.6}
+vertical-align:middle;border-top:2px solid var(--c,var(--muted));opacity:.8}
 .legend .solid::before{opacity:1}
 .legend .dotted::before{border-top-width:4px;opacity:1}
 .legend .again::before{border-top-style:dashed}
@@ -77,7 +81,9 @@ code,.log{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;
 overflow-wrap:anywhere}
 .log{margin:0;white-space:pre-wrap}
 footer{margin-top:36px;font-size:13px;color:var(--muted)}
-@media(max-width:600px){main{padding:18px 12px 30px}.tile b{font-size:18px}
+@media(max-width:960px){figure.scroll figcaption::after{content:" \2194  scroll";float:right;
+font-weight:400;color:var(--muted)}}
+@media(max-width:600px){.scroll table{font-size:13px}main{padding:18px 12px 30px}.tile b{font-size:18px}
 .tiles{grid-template-columns:1fr 1fr}.charts svg text,.ribbon svg text{font-size:15px}}
 )css";
 

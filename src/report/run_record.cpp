@@ -59,9 +59,11 @@ bool add_line(RunRecord& run, std::string_view line) {
   if (iteration == nullptr || !iteration->is_integer()) return false;
   const std::int64_t at = iteration->as_int64();
   const double epoch = number(json, "epoch");
-  if (json.contains("event"))
+  if (json.contains("event")) {
     run.events.push_back(
         {at, text(json, "event"), if_number(json, "total_time"), if_number(json, "images_per_s")});
+    if (json.contains("iterations")) run.iterations = whole(json, "iterations");
+  }
   if (json.contains("train/loss"))
     run.training.push_back({.iteration = at,
                             .epoch = epoch,
@@ -115,12 +117,11 @@ std::string_view after(std::string_view beginning, std::string_view line, std::s
   return end.empty() ? line : line.substr(0, line.find(end));
 }
 
-/// The facts that only log.txt has. Each process writes them again.
+/// The facts that only log.txt has. Each process writes them again, but one that trains nothing
+/// measures no bubble.
 void add_log_line(RunRecord& run, std::string_view line) {
-  if (line.starts_with("Command line: ")) {
-    run.machine.clear();
-    run.bubble.reset();
-  }
+  if (line.starts_with("Command line: ")) run.machine.clear();
+  if (line.starts_with("step: ")) run.bubble.reset();
   for (const char* begin :
        {"Command line: ", "Device: ", "Kernels: ", "Memory: ", "Rank ",
         "Total Parameters: ", "Bad images: ", "Checkpoints: ", "Process peak: "})
@@ -230,7 +231,9 @@ const ValidationPoint* RunRecord::last() const {
 }
 
 std::optional<double> RunRecord::images_per_second() const {
-  if (!events.empty() && events.back().images_per_second) return events.back().images_per_second;
+  const std::int64_t trained = training.empty() ? 0 : training.back().iteration;
+  for (auto event = events.rbegin(); event != events.rend() && event->iteration >= trained; ++event)
+    if (event->images_per_second) return event->images_per_second;
   if (training.empty() || !std::isfinite(training.back().images_per_second)) return {};
   return training.back().images_per_second;
 }
@@ -243,6 +246,7 @@ RunRecord read_run(const fs::path& directory) {
   run.name = absolute.filename().string();
   if (is_held(directory)) run.state = RunState::Running;
   read_metrics(run);
+  if (run.iterations < run.done()) run.iterations = 0;  // extended by an earlier version
   if (run.state != RunState::Running) run.state = state_of(run);
   read_lines(run, "log.txt", "what it says about machine, memory and bubble is missing",
              [&](std::string_view line, std::int64_t) { add_log_line(run, line); });

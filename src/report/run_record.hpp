@@ -68,7 +68,7 @@ struct RunRecord {
   std::vector<SavedCheckpoint> checkpoints;  ///< those that are there
   std::int64_t checkpoints_written = 0;      ///< as log.txt says
   std::optional<double> seconds;             ///< of the run so far
-  std::optional<double> bubble;              ///< percent, measured by the last process; of log.txt
+  std::optional<double> bubble;              ///< percent, of the last process that trained
   std::filesystem::path trace;               ///< as log.txt says, or in the directory; "": none
   std::vector<std::string> machine;          ///< lines of log.txt about the last process
   std::vector<std::string> notes;            ///< what is missing or damaged, one line each
@@ -78,7 +78,8 @@ struct RunRecord {
   /// Of the run's own weights; nullptr without validation.
   [[nodiscard]] const ValidationPoint* best() const;
   [[nodiscard]] const ValidationPoint* last() const;
-  /// While training: of the last process as a whole if it ended, otherwise of the last row.
+  /// While training: of the last process that trained, as a whole if it ended, otherwise of the
+  /// last row.
   [[nodiscard]] std::optional<double> images_per_second() const;
 };
 

@@ -186,7 +186,10 @@ MetricsLog::MetricsLog(const TrainConfig& config, std::int64_t iteration, const 
   open(config, LineFile::Open::Append);
   read_rows(directory);
   earlier_seconds_ = seconds;
-  files_->json.write(Json::object({{"iteration", iteration}, {"event", "restored"}}).dump());
+  files_->json.write(
+      Json::object(
+          {{"iteration", iteration}, {"event", "restored"}, {"iterations", config.iterations}})
+          .dump());
 }
 
 void MetricsLog::open(const TrainConfig& config, LineFile::Open how) {

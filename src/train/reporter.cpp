@@ -163,13 +163,12 @@ void Reporter::write_trace(const PipelineReport& report) const {
 
 void Reporter::report_pipeline() {
   const PipelineReport report = statistics_->report(world_);
-  if (trace_) {
+  if (trace_ && trace_->steps() > 0) {
     write_trace(report);
-    line(trace_->steps() > 0
-             ? fmt::format("Saved trace to {}", config_.trace.string())
-             : fmt::format(
-                   "{} is empty: no weight update of this process is in the range of the trace",
-                   config_.trace.string()));
+    line(fmt::format("Saved trace to {}", config_.trace.string()));
+  } else if (trace_) {  // that of an earlier process stays
+    line(fmt::format("No trace was written to {}: no weight update of this process is in its range",
+                     config_.trace.string()));
   }
   const pipeline::PipelinePlan& plan = config_.pipeline;
   if (plan.ranks.devices * plan.ranks.replicas == 1) return;

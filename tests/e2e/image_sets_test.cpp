@@ -179,6 +179,10 @@ TEST_F(ImagesTest, ListsAndArchivesGiveTheWeightsOfClassFolders) {
   const std::string manifest = read_text(directory / "run-4/checkpoints/ckpt-1/manifest.json");
   EXPECT_TRUE(std::regex_search(manifest, std::regex(R"(classes\\*":\s*3\b)"))) << manifest;
   expect_end(restore(directory / "run-4"), 0);
+  // So does the page about the run, which needs no data.
+  const ProcessResult report = millrace({"report", directory / "run-4"});
+  expect_end(report, 0);
+  EXPECT_EQ(report.output.find("planned network"), std::string::npos) << report.output;
 }
 
 TEST_F(ImagesTest, ACommandThatFailsLeavesNothing) {

@@ -105,6 +105,12 @@ TEST(ReportTest, OfTwoStagesWithATraceAndOfBothRuns) {
   const std::string log = read_text(staged / "log.txt");
   EXPECT_EQ(tile(page, "bubble, measured"),
             fmt::format("{:.1f} %", last_number(log, "Bubble: ([0-9.]+) % measured")));
+  // A restore that has nothing to do replaces none of it.
+  expect_end(restore(staged, "--gc-profile --profile-steps 9,10"), 0);
+  const std::string again = page_of(staged);
+  for (const char* meaning : {"img/s while training", "bubble, measured", "updates"})
+    EXPECT_EQ(tile(again, meaning), tile(page, meaning));
+  expect_in(again, {", update 10</figcaption>"});
   // Two devices in each of the two schedules, with a box for every action of two micro-batches.
   EXPECT_EQ(count(page, "<g class=\"device\">"), 4u);
   EXPECT_GE(count(page, "<rect class=\"F\""), 8u);
@@ -119,8 +125,9 @@ TEST(ReportTest, OfTwoStagesWithATraceAndOfBothRuns) {
   expect_in(page, {"<td class=\"n\">" + memory[1].str() + "</td></tr>"});
 
   const fs::path plain = directory / "plain";
-  expect_end(train(plain, "--epochs 1 --no-validation"), 0);
-  expect_in(page_of(plain), {"no validation", "<td>validation-mode</td><td>none</td><td>all</td>"});
+  expect_end(train(plain, "--epochs 1 --no-validation --replicas 2 --ranks 1"), 0);
+  expect_in(page_of(plain), {"no validation", "<td>validation-mode</td><td>none</td><td>all</td>",
+                             "resnet-8 · 2 replicas · total batch 128 · "});
   const fs::path both = directory / "both.html";
   report({staged, plain, "--output", both});
   const std::string compared = read_text(both);

@@ -130,7 +130,8 @@ TEST(SvgTest, HasABoxForEveryActionAndARowForEveryDevice) {
     EXPECT_EQ(boxes(svg, "U"), 3u);
     EXPECT_EQ(count(svg, "<rect class="), split ? 48u : 33u) << "nothing else is drawn";
     EXPECT_EQ(count(svg, "class=\"arrows\""), 0u);
-    EXPECT_NE(svg.find(">seconds</text>"), std::string::npos);
+    EXPECT_NE(svg.find(">milliseconds</text>"), std::string::npos);
+    EXPECT_NE(svg.find("0F0: 1 ms, from 0 ms to 1 ms"), std::string::npos) << svg;
   }
 }
 

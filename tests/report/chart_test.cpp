@@ -28,6 +28,29 @@ TEST(ChartTest, IsAFigureWithTitleLegendAndLine) {
   EXPECT_EQ(count(figure(chart_of({{0.0, 1.0}, {1.0, 2.0}}, LineStyle::Dotted)), "<circle"), 2u);
 }
 
+// Layouts do not change results, so the curves of two runs are often the same.
+TEST(ChartTest, LinesThatFollowOthersLeaveThemVisible) {
+  const std::vector<Point> short_points = {{0.0, 1.0}, {1.0, 2.0}};
+  const std::vector<Point> long_points = {{0.0, 1.0}, {1.0, 2.0}, {2.0, 4.0}};
+  Chart chart;
+  for (const auto& [name, points] :
+       {std::pair("a", short_points), {"b", long_points}, {"c", long_points}})
+    chart.lines.push_back(
+        {.name = name, .colour = 0, .style = LineStyle::Dotted, .points = points});
+  const std::string text = figure(chart);
+  const std::regex lines(
+      "(<g class=\"c0 dotted\"><path d=\"[^\"]*\"(?: style=\"stroke-dasharray:([0-9 ]+)\")?/>)");
+  std::vector<std::string> dashes;
+  for (std::sregex_iterator line(text.begin(), text.end(), lines), end; line != end; ++line)
+    dashes.push_back((*line)[2]);
+  EXPECT_EQ(dashes, (std::vector<std::string>{"", "8 8", "8 16"})) << "b, c, a\n" << text;
+  EXPECT_EQ(count(text, "r=\"3\""), 3u);
+  EXPECT_EQ(count(text, "r=\"1.5\""), 3u);
+  EXPECT_EQ(count(text, "r=\"1\""), 2u);
+  for (const char* part : {">a, on the line of b<", ">b<", ">c, on the line of b<"})
+    EXPECT_NE(text.find(part), std::string::npos) << part;
+}
+
 TEST(ChartTest, ValuesThatAreNotFiniteAreGaps) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::string text =

@@ -97,6 +97,13 @@ TEST(PageTest, SaysThatATraceIsOfAnotherLayout) {
   EXPECT_NE(schedule_section(runs[0]).find(warning), std::string::npos);
 }
 
+// Without a hint, a table that is cut off at the edge of a phone looks whole.
+TEST(PageTest, WhatScrollsShowsIt) {
+  const std::string page = html_page(std::vector{hostile_run()}, "1");
+  EXPECT_NE(page.find("background-attachment:local,local,scroll,scroll"), std::string::npos);
+  EXPECT_NE(page.find("figure.scroll figcaption::after"), std::string::npos);
+}
+
 TEST(PageTest, SharesOfADeviceAddUp) {
   std::vector<ReportedRun> runs = {hostile_run()};
   runs[0].traced->devices = {{.name = "replica 0 device 0 (rank 0)",

@@ -59,14 +59,49 @@ TEST(RunRecordTest, ReadsRowsValidationsAndEvents) {
   EXPECT_EQ(record.notes, std::vector<std::string>{});
 }
 
-TEST(RunRecordTest, TheBubbleOfAnEarlierProcessIsNotThatOfTheLast) {
+TEST(RunRecordTest, TheBubbleIsThatOfTheLastProcessThatTrained) {
   const test::TemporaryDirectory run;
   write(run / "metrics.jsonl", kHeader);
-  const std::string first = "Command line: one\nBubble: 12.5 % measured, 1.0 % simulated\n";
+  const std::string first =
+      "Command line: one\nstep:      1, iteration\nBubble: 12.5 % measured, 1.0 % simulated\n";
   write(run / "log.txt", first);
   EXPECT_EQ(read_run(run.path()).bubble, 12.5);
-  write(run / "log.txt", first + "Command line: two\n");
+  write(run / "log.txt", first + "Command line: two\nstep:      2, iteration\n");
   EXPECT_EQ(read_run(run.path()).bubble, std::nullopt);
+  write(run / "log.txt", first + "Command line: two\nDevice: new\n");
+  EXPECT_EQ(read_run(run.path()).bubble, 12.5) << "the second had nothing to do";
+}
+
+TEST(RunRecordTest, ARestoreWithoutUpdatesReplacesNoRate) {
+  const test::TemporaryDirectory run;
+  const std::string whole =
+      std::string(kHeader) + kRow +
+      R"({"iteration":10,"event":"stopped","total_time":7.5,"images_per_s":88.0})"
+      "\n";
+  const std::string idle = R"({"iteration":10,"event":"restored","iterations":20})"
+                           "\n"
+                           R"({"iteration":10,"event":"stopped","total_time":8.5})"
+                           "\n";
+  write(run / "metrics.jsonl", whole + idle);
+  EXPECT_EQ(read_run(run.path()).images_per_second(), 88.0);
+  EXPECT_EQ(read_run(run.path()).seconds, 8.5);
+  std::string later = kRow;
+  later.replace(later.find("10"), 2, "20");
+  write(run / "metrics.jsonl", whole + idle + later);
+  EXPECT_EQ(read_run(run.path()).images_per_second(), 99.5) << "of the row of who trains now";
+}
+
+TEST(RunRecordTest, TheUpdatesOfAnExtendedRunAreThoseOfItsLastProcess) {
+  const test::TemporaryDirectory run;
+  std::string later = kRow;
+  later.replace(later.find("10"), 2, "28");
+  const auto iterations_with = [&](const std::string& restored) {
+    write(run / "metrics.jsonl", kHeader + restored + later);
+    return read_run(run.path()).iterations;
+  };
+  EXPECT_EQ(iterations_with("{\"iteration\":20,\"event\":\"restored\",\"iterations\":30}\n"), 30);
+  EXPECT_EQ(iterations_with("{\"iteration\":20,\"event\":\"restored\"}\n"), 0)
+      << "an earlier version did not say how many";
 }
 
 TEST(RunRecordTest, LeavesDamageOutAndSaysSo) {

@@ -313,17 +313,21 @@ TEST_F(MetricsLogTest, RestoringAddsColumns) {
 }
 
 TEST_F(MetricsLogTest, RestoringCutsTheJsonLinesToo) {
-  const TrainConfig config = this->config("run");
+  TrainConfig config = this->config("run");
   {
     MetricsLog log(config);
     advance(log, 1, 9);
   }
+  config.iterations = 77;  // extended
   const MetricsLog restored(config, 6, {});
   std::istringstream lines(test::read_text(config.run_directory / "metrics.jsonl"));
   std::vector<std::int64_t> iterations;
   for (std::string line; std::getline(lines, line);) {
     const auto object = nlohmann::json::parse(line);
     if (!object.contains("schema")) iterations.push_back(object.at("iteration"));
+    if (object.contains("event")) {
+      EXPECT_EQ(object.at("iterations"), 77);
+    }
   }
   EXPECT_EQ(iterations, (std::vector<std::int64_t>{3, 6, 6}));  // the last one says "restored"
 }
