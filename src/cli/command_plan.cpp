@@ -224,7 +224,8 @@ void print_plan(const Planned& planned, const models::Graph& graph, const Option
   } else if (format == "csv") {
     fmt::print("{}", to_csv(config.pipeline.schedule));
   } else {
-    fmt::print("{}\n{}\n{}\n{}", to_text(plan, graph), to_text(plan.processes),
+    fmt::print("{}\n{}{}\n{}\n{}", to_text(plan, graph), to_text(plan.processes),
+               unknown_to_plan(options, config.pipeline.ranks.devices * request.replicas),
                timeline_text(plan, simulated_step(graph, compute, plan, request)),
                partition::cut_table(graph, costs, config.batch_size, config.precision.activations));
   }

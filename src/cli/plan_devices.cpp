@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/planning.hpp"
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -145,10 +146,11 @@ int print_layouts(const Options& options, const models::Graph& graph,
     fail(ErrorKind::Usage, "--format {}: a search has only text and json", format);
   fmt::print(
       "{}, {} images an update on {} devices in {}; costs: {}; messages: {:.1f} us, {:.2f} "
-      "GB/s\n{}\nThe first: {}\n",
+      "GB/s\n{}\nThe first: {}\n{}",
       graph.name, search.total_batch, search.devices, name_of(request.program.type),
       request.cost_model, 1e6 * request.link.latency, 1e-9 * request.link.bytes_per_second,
-      to_text(found, length), training_options(found.front()));
+      to_text(found, length), training_options(found.front()),
+      unknown_to_plan(options, search.devices));
   return 0;
 }
 

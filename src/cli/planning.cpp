@@ -33,7 +33,27 @@ bool cuts_by_memory(const Options& options) {
          options.integer("chunks").value_or(1) == 1;
 }
 
+/// Whether a training with these options reads files, and none are here.
+bool lacks_data(const Options& options) {
+  const std::optional<std::string> directory = options.text("data-dir");
+  return image_source(options) == train::ImageSource::Files &&
+         !(directory && std::filesystem::exists(*directory));
+}
+
 }  // namespace
+
+std::string unknown_to_plan(const Options& given, std::int64_t devices) {
+  std::string text;
+  if (devices > 1 && cost_model(given) == CostModel::Analytic)
+    text +=
+        "The speed is an upper bound: a plan knows no device that is slower than the others, no "
+        "other traffic on the links, and no wait for images.\n";
+  if (lacks_data(given))
+    text +=
+        "Planned without data: processes take more memory to read real images; --data-dir counts "
+        "it.\n";
+  return text;
+}
 
 Options options_to_plan(const Options& given) {
   Options options = given;
@@ -47,8 +67,7 @@ Options options_to_plan(const Options& given) {
   impose(options, "iterations", traces ? kMany : std::int64_t{1});
   const std::optional<std::string> directory = options.text("data-dir");
   if (directory && !std::filesystem::exists(*directory)) options.erase("data-dir");
-  if (image_source(options) == train::ImageSource::Files && !options.text("data-dir"))
-    impose(options, "generated-data", true);
+  if (lacks_data(options)) impose(options, "generated-data", true);
   if (!options.text("pipeline-splits") && !options.text("plan") && !cuts_by_memory(options))
     impose(options, "pipeline-splits", std::string("auto"));
   const bool one_stage = options.integer("shards").value_or(1) == 1 &&

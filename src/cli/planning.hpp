@@ -3,7 +3,9 @@
 // What the commands that plan have in common.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cli/options.hpp"
@@ -20,6 +22,10 @@ namespace millrace::cli {
 /// The options of a training without what needs data or takes time, and with automatic splits if it
 /// has several stages and none are given.
 [[nodiscard]] Options options_to_plan(const Options& given);
+
+/// What a plan for so many devices leaves out, a line for each, with the options that were `given`;
+/// mostly "".
+[[nodiscard]] std::string unknown_to_plan(const Options& given, std::int64_t devices);
 
 enum class CostModel { Analytic, Profile };
 /// The --cost-model asked for.
