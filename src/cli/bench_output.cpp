@@ -7,14 +7,17 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 #include "core/clock.hpp"
 #include "core/error.hpp"
 #include "core/percentile.hpp"
 #include "core/text.hpp"
+#include "train/setup.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -67,6 +70,24 @@ double gflops_of(const BenchResult& result, BenchUse use) {
   const double flops_per_mac = use == BenchUse::Training ? 6.0 : 2.0;
   return result.images_per_second() * static_cast<double>(result.macs_per_image) * flops_per_mac *
          1e-9;
+}
+
+/// What else is measured, so that a comparison with another program can tell that both do the same:
+/// the network by its parameters and the number of ops of each kind, and the layout.
+void add_facts(Json& json, const train::TrainConfig& config) {
+  const models::Graph graph = train::network_of(config);
+  std::map<std::string, std::int64_t> counts;
+  for (const models::Op& op : graph.ops)
+    ++counts[std::visit([](const auto& kind) { return std::string(kind.kName); }, op.kind)];
+  Json ops = Json::object();
+  for (const auto& [kind, count] : counts) ops.set(kind, count);
+  json.set("ops", std::move(ops));
+  json.set("parameters", graph.trainable_elements());
+  json.set("type", name_of(config.precision.activations));
+  json.set("schedule", config.pipeline.schedule.name);
+  json.set("stages", config.pipeline.schedule.stages);
+  json.set("replicas", config.pipeline.ranks.replicas);
+  json.set("micro_batches", config.micro_batches);
 }
 
 void print_loaders(const train::DataBenchResult& result) {
@@ -190,6 +211,7 @@ void BenchOutput::finish(const train::DataBenchResult& result) {
 void BenchOutput::print_json(const train::DataBenchResult& result) const {
   const BenchResult& together = result.together;
   Json json = to_json(run_);
+  add_facts(json, prepared_.run.config);
   json.set("median_ms", together.median_seconds() * 1e3);
   json.set("p10_ms", percentile_of(together.step_seconds, 0.1) * 1e3);
   json.set("p90_ms", percentile_of(together.step_seconds, 0.9) * 1e3);

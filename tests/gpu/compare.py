@@ -13,7 +13,9 @@ makes them from bytes in every step, as in a training. Each step of millrace is 
 start until the host has its losses; before the update the host also waits to hear whether all
 gradients are finite. Steps of PyTorch are timed in groups, without a wait between them, and nobody
 reads a loss or looks for gradients that are not finite. Turns alternate, and while one side or mode
-has its turn, the others hold no more than weights and momentum in the GPU's memory.
+has its turn, the others hold no more than weights and momentum in the GPU's memory. Both sides say
+what they train: parameters, numbers of convolutions and norms, type, images of a step. The
+comparison stops where they differ.
 """
 import argparse
 import contextlib
@@ -21,9 +23,11 @@ import gc
 import json
 import signal
 import statistics
+import sys
 import time
 
-from measure import bench, rounds, skip, spread
+from measure import bench, rounds, skip, spread  # and finds alike.py
+from alike import differences, in_words, torch_network
 
 # The size of the images and the number of classes.
 NETWORKS = {
@@ -74,6 +78,16 @@ def make_network(torch, name, classes):
     def conv(inputs, outputs, size, stride=1, groups=1):
         return nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False)
 
+    class Padded(nn.Module):
+        """Every stride-th pixel, with zero channels at the end: the shortcut of the small networks."""
+
+        def __init__(self, stride, extra):
+            super().__init__()
+            self.stride, self.extra = stride, extra
+
+        def forward(self, x):
+            return nn.functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.extra))
+
     class Block(nn.Module):
         """Two 3x3 convolutions, or 1x1, 3x3 in groups, 1x1; with a shortcut."""
 
@@ -89,7 +103,9 @@ def make_network(torch, name, classes):
                 layers += [conv(a, b, size, step, group), nn.BatchNorm2d(b), nn.ReLU(inplace=True)]
             self.body = nn.Sequential(*layers[:-1])
             self.shortcut = nn.Identity()
-            if stride != 1 or inputs != outputs:
+            if inputs != outputs and not bottleneck:
+                self.shortcut = Padded(stride, outputs - inputs)
+            elif stride != 1 or inputs != outputs:
                 self.shortcut = nn.Sequential(conv(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
 
         def forward(self, x):
@@ -128,8 +144,16 @@ class Training:
         # Autocast takes images of its type as they are, and would cast others in every step.
         self.images = images.to(self.type, memory_format=torch.channels_last)
         self.labels = torch.randint(classes, (options.batch,), device="cuda")
+        self.side = self.side_of(network)
         self.network = torch.compile(network) if mode == "compiled" else network
         self.mode = mode
+
+    def side_of(self, network):
+        """What is trained, as PyTorch says it."""
+        with self.torch.no_grad(), self.torch.autocast("cuda", dtype=self.type):
+            kind = str(network(self.images).dtype).removeprefix("torch.")
+        return {**torch_network([network]), "type": kind, "images": len(self.labels), "stages": 1, "replicas": 1,
+                "micro-batches": 1}
 
     def learn(self):
         """A step for which no gradients are there yet."""
@@ -233,6 +257,12 @@ def summary(batch, mine, medians, share):
     )
 
 
+def require_alike(trainings, ours):
+    for mode, training in trainings.items():
+        if unlike := differences((f"PyTorch, {mode},", "millrace"), training.side, ours):
+            sys.exit(unlike)
+
+
 def main():
     options = arguments()
     try:
@@ -260,12 +290,14 @@ def main():
     ours, theirs, rate = [], {mode: [] for mode in trainings}, 0.0
     for _ in rounds(options.rounds, options.seconds):
         result = millrace_step(options)
+        require_alike(trainings, result["side"])
         ours += result["step_ms"]
         rate = max(rate, result["gflop_per_second"])
         for mode, training in trainings.items():
             theirs[mode] += training.milliseconds(options.steps)
     mine = statistics.median(ours)
     medians = {mode: statistics.median(times) for mode, times in theirs.items()}
+    print(f"both: {in_words(result['side'])}")
     print(f"millrace {options.options}".rstrip() + f": {mine:.2f} ms ({spread(ours)}), each of {len(ours)} steps")
     for mode, times in theirs.items():
         print(f"PyTorch {torch.__version__}, {mode}: {medians[mode]:.2f} ms ({spread(times)}), {len(times)} groups of steps")

@@ -4,16 +4,21 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+from alike import millrace_side  # noqa: E402
 
 BEGIN = time.monotonic()
 
-# millrace's options for a network.
+# millrace's options for a network as it is in PyTorch: with batch norm, which no network of ImageNet has by default,
+# and a loss without smoothed labels.
 NETWORKS = {
-    "resnet50": "--dataset imagenet --model-size 50",
-    "resnext101": "--dataset imagenet --model resnext --model-size 101",
-    "efficientnet-b0": "--dataset imagenet --model efficientnet --model-size B0",
-    "resnet20": "--dataset cifar-10 --model-size 20",
-    "resnet8": "--dataset cifar-10 --model-size 8",
+    "resnet50": "--dataset imagenet --model-size 50 --batch-norm --label-smoothing 0",
+    "resnext101": "--dataset imagenet --model resnext --model-size 101 --batch-norm --label-smoothing 0",
+    "efficientnet-b0": "--dataset imagenet --model efficientnet --model-size B0 --batch-norm --label-smoothing 0",
+    "resnet20": "--dataset cifar-10 --model-size 20 --batch-norm",
+    "resnet8": "--dataset cifar-10 --model-size 8 --batch-norm",
 }
 
 
@@ -23,7 +28,7 @@ def skip(why):
 
 
 def bench(program, network, words, environment=None):
-    """Trains on synthetic images and returns the JSON object that bench prints."""
+    """Trains on synthetic images and returns the JSON object that bench prints, with its side of a comparison."""
     line = [program, "bench", "--training", "--synthetic-data", "--format", "json"]
     line += NETWORKS[network].split() + ["--optimiser", "momentum"] + words
     try:
@@ -33,9 +38,12 @@ def bench(program, network, words, environment=None):
     if done.returncode != 0:
         sys.exit(f"failed with exit code {done.returncode}: {' '.join(line)}")
     try:
-        return json.loads(done.stdout.strip().splitlines()[-1])
+        result = json.loads(done.stdout.strip().splitlines()[-1])
+        return {**result, "side": millrace_side(result)}
     except (IndexError, ValueError):
         sys.exit(f"printed no JSON: {' '.join(line)}")
+    except (KeyError, TypeError) as error:
+        sys.exit(f"does not say what it measured ({error!r}): {' '.join(line)}")
 
 
 def rounds(most, seconds):

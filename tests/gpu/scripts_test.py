@@ -19,15 +19,22 @@ import compare
 import measure
 import stages
 
-# Milliseconds of three steps of one stage, two stages and two processes.
+# Milliseconds of three steps of one stage, two stages and two processes, and what was measured.
 PROGRAM = """#!/bin/sh
 echo "$*" >>"$0.calls"
+stages=2
 case "$*" in
   *"--ranks 2"*) steps="30, 31, 29" ;;
   *"--ranks 1"*) steps="10, 11, 13" ;;
-  *) steps="10, 9, 12" ;;
+  *) steps="10, 9, 12"; stages=1 ;;
 esac
-printf 'a line for people\\n{"images_per_step": 512, "step_ms": [%s], "gflop_per_second": 250000}\\n' "$steps"
+norm=GroupNorm
+case "$*" in *"--batch-norm"*) norm=BatchNorm ;; esac
+schedule=Sequential
+case "$*" in *"--pipeline-schedule 1F1B"*) schedule=1F1B ;; esac
+printf 'a line for people\\n{"images_per_step": 512, "step_ms": [%s], "gflop_per_second": 250000,' "$steps"
+printf '"ops": {"Conv": 53, "%s": 53, "Dense": 1}, "parameters": 25557032, "type": "bfloat16",' $norm
+printf '"stages": %s, "replicas": 1, "micro_batches": 1, "schedule": "%s"}\\n' $stages $schedule
 """
 
 
@@ -89,6 +96,11 @@ class StagesTest(Case):
             with self.assertRaisesRegex(SystemExit, "bench measured other steps"):
                 self.printed(stages.main, "resnet50", "--millrace", self.program(), *words)
 
+    def test_other_schedules_than_asked_for_are_refused(self):
+        program = self.program(PROGRAM.replace("schedule=1F1B", "schedule=GPipe"))
+        with self.assertRaisesRegex(SystemExit, "different things: schedule 1F1B and GPipe"):
+            self.printed(stages.main, "resnet50", "--millrace", program, "--steps", "3")
+
     def test_one_gpu_is_visible(self):
         for given, seen in (("", "0"), ("3", "3"), ("2,1", "2")):
             with mock.patch.dict("os.environ", CUDA_VISIBLE_DEVICES=given):
@@ -99,6 +111,7 @@ class StagesTest(Case):
             ("#!/bin/sh\nexit 3\n", "failed with exit code 3: "),
             ("#!/bin/sh\necho rubbish\n", "printed no JSON: "),
             ("#!/bin/sh\n", "printed no JSON: "),
+            ("#!/bin/sh\necho '{}'\n", "does not say what it measured .KeyError.'ops'.*: "),
         ):
             with self.assertRaisesRegex(SystemExit, said):
                 measure.bench(self.program(text), "resnet50", [])
@@ -110,6 +123,8 @@ class Steps:
     """In place of a training with PyTorch."""
 
     MILLISECONDS = {"eager": 20.0, "graph": 16.0, "compiled": 8.0}
+    side = {"parameters": 25557032, "products": 54, "BatchNorm": 53, "GroupNorm": 0, "type": "bfloat16",
+            "images": 512, "stages": 1, "replicas": 1, "micro-batches": 1}
 
     def __init__(self, _torch, _options, mode):
         self.mode = mode
@@ -143,6 +158,14 @@ class CompareTest(Case):
             "51200 img/s; PyTorch 32000 (graph; compiled not measured): 1.60 times, 2.00 times eager",
         )
         self.assertIn("(graph; eager and compiled not measured)", self.compared("--modes", "graph")[-1])
+
+    def test_unlike_sides_are_refused(self):
+        self.assertTrue(any(line.startswith("both: 25557032 parameters, 54 products, 53 BatchNorm, 0 GroupNorm, type")
+                            for line in self.compared()))
+        with mock.patch.dict(measure.NETWORKS, resnet50="--dataset imagenet --model-size 50"):
+            with self.assertRaisesRegex(SystemExit, "PyTorch, eager, and millrace trained different things: "
+                                                    "BatchNorm 53 and 0, GroupNorm 0 and 53"):
+                self.compared()
 
     def test_unknown_modes_are_refused(self):
         for modes, named in (("foo", "foo"), ("eager,fast", "fast"), ("", ""), ("eager,", "")):

@@ -13,9 +13,11 @@ import os
 import statistics
 import time
 
-from measure import BEGIN, NETWORKS, bench, rounds, spread
+from measure import BEGIN, NETWORKS, bench, rounds, spread  # and finds alike.py
+from alike import differences
 
 BAR = 1.10
+SCHEDULE = "1F1B"
 
 
 def arguments():
@@ -41,7 +43,7 @@ def one_gpu():
 
 def layouts(depth):
     two = ["--shards", "2", "--pipeline-depth", str(depth), "--pipeline-splits", "auto"]
-    two += ["--pipeline-schedule", "1F1B"]
+    two += ["--pipeline-schedule", SCHEDULE]
     return {
         "one stage": ["--gradients-to-accumulate", str(depth)],
         "two stages": two + ["--ranks", "1"],
@@ -57,6 +59,9 @@ def measure(options, name, words):
     images = options.batch * options.depth
     if result["images_per_step"] != images or len(result["step_ms"]) != options.steps:
         raise SystemExit(f"bench measured other steps than {options.steps} of {images} images")
+    layout = {"stages": 1} if name == "one stage" else {"stages": 2, "schedule": SCHEDULE}
+    if unlike := differences((f"what was asked for as {name}", "bench"), {**result["side"], **layout}, result["side"]):
+        raise SystemExit(unlike)
     print(f"{name}: {statistics.median(result['step_ms']):.2f} ms")
     return result["step_ms"]
 
