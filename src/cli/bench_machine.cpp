@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/cluster.hpp"
 #include "cli/machine_file.hpp"
 #include "cli/prepare.hpp"
 #include "comm/measure_link.hpp"
@@ -84,6 +85,8 @@ partition::DeviceModel measure(const Type& type, const Options& given, int ranks
   std::vector<std::vector<partition::KernelSample>> by_network;
   for (const Probe& probe : kProbes) {
     const train::TrainConfig config = config_of(probe, type, given, ranks, machine);
+    if (world.rank() == 0)
+      fmt::print(stderr, "Measuring {} {} in {}\n", probe.model, probe.size, name_of(type.type));
     world.barrier();  // all devices work at the same time, as in a training
     const std::vector<partition::OpCost> costs = train::profiled_costs(config);
     by_network.push_back(partition::kernel_samples(train::network_of(config), config.batch_size,
@@ -110,6 +113,13 @@ partition::DeviceModel measure(const Type& type, const Options& given, int ranks
   if (const std::string notice = rates_notice(type.type, networks); !notice.empty())
     print_error(notice);
   return device;
+}
+
+/// The ranks to start without --ranks: as many as the hosts have room for, or one on each.
+std::int64_t usual_ranks(const Invocation& invocation, const MachineFacts& machine) {
+  const std::optional<Cluster> cluster = cluster_of(invocation.options, invocation.environment);
+  if (!cluster) return std::min(2, machine.cores);
+  return room_of(*cluster).value_or(std::ssize(cluster->hosts));
 }
 
 }  // namespace
@@ -144,7 +154,7 @@ int bench_machine(const Invocation& invocation, const comm::World& world, Startu
   const int ranks =
       facts.ranks > 0
           ? facts.ranks
-          : static_cast<int>(options.integer("ranks").value_or(std::min(2, facts.cores)));
+          : static_cast<int>(options.integer("ranks").value_or(usual_ranks(invocation, facts)));
   const train::TrainConfig config =
       config_of(kProbes.front(), kTypes.front(), options, ranks, facts);
   watch.end();
@@ -170,6 +180,9 @@ int bench_machine(const Invocation& invocation, const comm::World& world, Startu
   for (const Type& type : kTypes)
     machine.devices[type.type] = measure(type, options, ranks, facts, world);
   if (world.size() > 1) {
+    if (world.rank() == 0)
+      fmt::print(stderr, "Measuring the link between rank 0 and rank {}: some {:.0f} s at most\n",
+                 world.size() - 1, comm::kLinkSeconds);
     const comm::LinkSpeed speed = comm::measure_link(world);
     machine.link = {.latency = speed.latency,
                     .bytes_per_second = speed.bytes_per_second,

@@ -103,17 +103,22 @@ int indexed_task(const Json& task, const std::string& type, std::int64_t chiefs,
 
 }  // namespace
 
-void check_room(const Cluster& cluster, std::int64_t ranks) {
+std::optional<std::int64_t> room_of(const Cluster& cluster) {
   std::int64_t room = 0;
   for (const std::string& host : cluster.hosts) {
     const std::int64_t slots = check_slots(host, "--hosts");
-    if (slots == 0) return;  // no limit
+    if (slots == 0) return std::nullopt;
     room += slots;
   }
-  if (room < ranks)
+  return room;
+}
+
+void check_room(const Cluster& cluster, std::int64_t ranks) {
+  const std::optional<std::int64_t> room = room_of(cluster);
+  if (room && *room < ranks)
     fail(ErrorKind::Usage,
          "--hosts: {} have room for {} ranks, but the run has {}: raise their numbers of ranks",
-         join(cluster.hosts, " "), room, ranks);
+         join(cluster.hosts, " "), *room, ranks);
 }
 
 Cluster parse_tf_config(std::string_view json, const Environment& environment) {

@@ -32,6 +32,8 @@ struct Cluster {
 [[nodiscard]] std::optional<Cluster> cluster_of(const Options& options,
                                                 const Environment& environment);
 
+/// How many ranks the hosts have room for; nothing if one of them has no limit. Errors: Usage.
+[[nodiscard]] std::optional<std::int64_t> room_of(const Cluster& cluster);
 /// Errors: Usage if all hosts limit their ranks and there is not enough room for `ranks`.
 void check_room(const Cluster& cluster, std::int64_t ranks);
 

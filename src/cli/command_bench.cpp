@@ -5,6 +5,7 @@
 #include "cli/bench_output.hpp"
 #include "cli/bench_runs.hpp"
 #include "cli/bench_tune.hpp"
+#include "cli/cluster.hpp"
 #include "cli/commands.hpp"
 #include "cli/fit_layout.hpp"
 #include "cli/launch.hpp"
@@ -53,6 +54,7 @@ train::DataBenchResult measure(const PreparedBench& prepared, const Options& opt
 
 int bench(const Invocation& invocation, const comm::World& world, StartupWatch& watch) {
   const Options& options = invocation.options;
+  (void)cluster_of(options, invocation.environment);  // refuses options that need --hosts
   if (options.text("machine-file")) return bench_machine(invocation, world, watch);
   if (options.text("tune")) return bench_tune(invocation, world, watch);
   (void)bench_format(options);

@@ -69,14 +69,14 @@ void add_ranks(OptionTable& table) {
       commands(kRunsAndValidate), lists(kBench));
   row("hosts", names("NAME[:N] .."), "Habana", "machines on which to start ranks, N ranks on each",
       default_text("this machine"), environment("MULTI_HLS_IPS"),
-      commands(kContinues | set_of(Command::Validate)));
+      commands(kContinues | kBench | set_of(Command::Validate)));
   row("ssh-port", integer(between(1, 65535)), "millrace",
       "SSH port on which the launcher reaches other machines", by_default(22), needs("--hosts"),
-      commands(kContinues | set_of(Command::Validate)));
+      commands(kContinues | kBench | set_of(Command::Validate)));
   row("interface", text("NAME"), "Habana",
       "network interface, or subnet such as 10.0.0.0/8, for messages between machines",
       default_text("the launcher's choice"), environment("MPI_TCP_INCLUDE"), needs("--hosts"),
-      commands(kContinues | set_of(Command::Validate)));
+      commands(kContinues | kBench | set_of(Command::Validate)));
   row("distributed", flag(), "IPU",
       "run on the workers in TF_CONFIG, with --replicas on each; task 0 starts all ranks",
       commands(kContinues));

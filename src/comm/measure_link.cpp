@@ -2,12 +2,10 @@
 #include "comm/measure_link.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
-#include <vector>
 
-#include "comm/transport.hpp"
 #include "core/clock.hpp"
 #include "core/error.hpp"
 
@@ -18,44 +16,77 @@ void copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
   std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
-/// Median seconds of a message of this size: half of the way to and fro.
-double seconds_of(const World& world, std::int64_t bytes, int rounds) {
-  const bool first = world.rank() == 0;
-  const bool last = world.rank() == world.size() - 1;
+/// The same on all ranks, of which only the first and the last have times. Collective.
+std::vector<double> measured(const World& world, std::int64_t bytes, const Rounds& rounds) {
+  const int last = world.size() - 1;
   std::vector<double> seconds;
   world.barrier();
-  if (first || last) {
-    std::vector<std::byte> out(static_cast<std::size_t>(bytes), std::byte{1});
-    std::vector<std::byte> in(out.size());
+  if (world.rank() == 0 || world.rank() == last) {
     const auto transport = make_transport(world, {.copy_within = copy});
-    const int peer = first ? world.size() - 1 : 0;
-    const int send = transport->prepare_send(out.data(), bytes, peer, first ? 0 : 1);
-    const int receive = transport->prepare_receive(in.data(), bytes, peer, first ? 1 : 0);
-    for (int round = 0; round < rounds; ++round) {
-      const Timer timer;
-      transport->start(receive);
-      if (first) transport->start(send);
-      transport->wait(receive);
-      if (last) transport->start(send);
-      transport->wait(send);
-      seconds.push_back(timer.seconds() / 2.0);
-    }
+    const Side side = world.rank() == 0 ? Side::Leads : Side::Answers;
+    seconds = message_seconds(*transport, last - world.rank(), side, bytes, rounds);
   }
   world.barrier();
-  if (seconds.empty()) return 0.0;
-  std::nth_element(seconds.begin(), seconds.begin() + rounds / 2, seconds.end());
-  return seconds[static_cast<std::size_t>(rounds / 2)];
+  return seconds;
+}
+
+/// Bytes of messages that are long enough to show the bandwidth, and short enough that several fit
+/// into the time. Collective.
+std::int64_t large_message(const World& world) {
+  constexpr std::int64_t kLeast = 256 << 10;
+  constexpr std::int64_t kMost = 16 << 20;  // more than the caches next to a core, as activations
+  constexpr std::int64_t kEnoughNanoseconds = 200'000'000;
+  std::int64_t bytes = kLeast;
+  for (; bytes < kMost; bytes *= 2) {
+    const std::vector<double> once = measured(world, bytes, {});
+    const double seconds = world.rank() == 0 ? once.front() : 0.0;
+    if (world.maximum(std::llround(1e9 * seconds)) > kEnoughNanoseconds) break;
+  }
+  return bytes;
 }
 
 }  // namespace
 
+std::vector<double> message_seconds(Transport& transport, int peer, Side side, std::int64_t bytes,
+                                    const Rounds& rounds) {
+  constexpr std::byte kMore{1};
+  constexpr std::byte kLast{0};
+  std::vector<std::byte> out(static_cast<std::size_t>(bytes), kMore);
+  std::vector<std::byte> in(out.size());
+  const bool leads = side == Side::Leads;
+  const int send = transport.prepare_send(out.data(), bytes, peer, leads ? 0 : 1);
+  const int receive = transport.prepare_receive(in.data(), bytes, peer, leads ? 1 : 0);
+  std::vector<double> seconds;
+  const Timer all;
+  for (bool more = true; more;) {
+    const auto round = static_cast<int>(seconds.size()) + 1;
+    if (leads)
+      more = round < rounds.least || (round < rounds.most && all.seconds() < rounds.seconds);
+    out.front() = more ? kMore : kLast;
+    const Timer timer;
+    transport.start(receive);
+    if (leads) transport.start(send);
+    transport.wait(receive);
+    if (!leads) transport.start(send);
+    transport.wait(send);
+    seconds.push_back(timer.seconds() / 2.0);
+    if (!leads) more = in.front() == kMore;
+  }
+  std::ranges::sort(seconds);
+  return seconds;
+}
+
 LinkSpeed measure_link(const World& world) {
   MILLRACE_ASSERT(world.size() >= 2);
-  // Larger than the caches next to a core, as activations are.
-  constexpr std::int64_t kLarge = 16 << 20;
-  const double latency = seconds_of(world, 1, 1001);
-  const double large = seconds_of(world, kLarge, 31);
-  return {latency, static_cast<double>(kLarge) / std::max(large - latency, 1e-9)};
+  const std::vector<double> tiny =
+      measured(world, 1, {.least = 20, .most = 2000, .seconds = 0.2 * kLinkSeconds});
+  const std::int64_t bytes = large_message(world);
+  const std::vector<double> large =
+      measured(world, bytes, {.least = 3, .most = 31, .seconds = 0.5 * kLinkSeconds});
+  if (world.rank() != 0) return {};
+  const double latency = tiny.front();
+  const double seconds = large[large.size() / 4] - latency;
+  return {latency, static_cast<double>(bytes) / std::max(seconds, 1e-9)};
 }
 
 }  // namespace millrace::comm

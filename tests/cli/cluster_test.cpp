@@ -148,5 +148,13 @@ TEST(LaunchTest, TheEnvironmentNamesAnotherLauncher) {
   unsetenv("MILLRACE_MPIEXEC");
 }
 
+TEST(RoomTest, IsThatOfAllHosts) {
+  Cluster cluster;
+  cluster.hosts = {"a:1", "b:7"};
+  EXPECT_EQ(room_of(cluster), 8);
+  cluster.hosts.emplace_back("c");
+  EXPECT_EQ(room_of(cluster), std::nullopt) << "c has no limit";
+}
+
 }  // namespace
 }  // namespace millrace::cli

@@ -4,6 +4,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "cli/bench_machine.hpp"
@@ -149,6 +151,29 @@ TEST(PlanSearchTest, MachineFilesGiveTheTimes) {
   EXPECT_GT(fastest(" --link " + file).at("reduce_seconds"), 5 * reduce);
 }
 
+// What a plan does not know stands beside what it says.
+TEST(PlanLimitsTest, AreSaid) {
+  constexpr std::string_view kBound = "The speed is an upper bound: ";
+  constexpr std::string_view kNoData = "Planned without data: ";
+  const std::string small = "plan --dataset cifar-10 --model-size 8 --batch-size 4 ";
+  for (const auto& [more, bound, no_data] : std::vector<std::tuple<std::string, bool, bool>>{
+           {"", false, true},
+           {"--data-dir /nowhere", false, true},
+           {"--generated-data", false, false},
+           {"--generated-data --replicas 2", true, false},
+           {"--generated-data --shards 2 --pipeline-depth 2", true, false},
+           {"--generated-data --shards 2 --pipeline-depth 2 --format json", false, false},
+           {"--synthetic-data --devices 2 --total-batch 8", true, false},
+           {"--devices 2 --total-batch 8", true, true}}) {
+    const bool searches = more.find("--devices") != std::string::npos;
+    const Outcome plan =
+        run_words(words((searches ? "plan --dataset cifar-10 --model-size 8 " : small) + more));
+    EXPECT_EQ(plan.code, 0) << more << plan.err;
+    EXPECT_EQ(plan.out.find(kBound) != std::string::npos, bound) << more << plan.out;
+    EXPECT_EQ(plan.out.find(kNoData) != std::string::npos, no_data) << more << plan.out;
+  }
+}
+
 TEST(PlanSearchTest, MistakesEndWithTwoAndOneLine) {
   const TemporaryDirectory directory;
   const std::string file = (directory.path() / "m.toml").string();
@@ -183,6 +208,18 @@ TEST(BenchMachineTest, OptionsOfATrainingAreRefused) {
   EXPECT_EQ(bench.code, 2);
   EXPECT_NE(bench.err.find("--model-size has no effect with --machine-file"), std::string::npos)
       << bench.err;
+}
+
+TEST(BenchMachineTest, TakesTheHostsOfACluster) {
+  const std::vector<std::string> given = words("--machine-file m.toml --hosts a:1 b:1");
+  EXPECT_EQ(parse_arguments(Command::Bench, given, 0).text("hosts"), "a:1 b:1");
+  for (const char* line : {"bench --machine-file m.toml --ssh-port 3",
+                           "bench --dataset cifar-10 --model-size 8 --interface eth0"}) {
+    const Outcome bench = run_words(words(line));
+    EXPECT_EQ(bench.code, 2);
+    EXPECT_NE(bench.err.find("has no effect here: it needs --hosts"), std::string::npos)
+        << bench.err;
+  }
 }
 
 // ---- auto
