@@ -180,7 +180,7 @@ def run(command: list[str], threads: int, **environment: str) -> str:
 
 def millrace_parameters(binary: Path, network: Network) -> list[int]:
     """Number of elements of each parameter, from the list printed when training starts."""
-    output = run([str(binary), "train", *network_words(network, 2, "float32"), "--iterations", "1", "--no-validation",
+    output = run([str(binary), "train", "-v", *network_words(network, 2, "float32"), "--iterations", "1", "--no-validation",
                   "--no-logs"], 1)
     shapes = re.findall(r"^  \S+ \(([\dx]+)\)$", output, re.MULTILINE)
     return sorted(math.prod(map(int, shape.split("x"))) for shape in shapes)

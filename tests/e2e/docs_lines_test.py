@@ -33,8 +33,8 @@ PAGES = [ROOT / "README.md", ROOT / "configs/README.md", ROOT / "configs/launch/
 NOT_RUN = {
     "millrace train OPTIONS..": "the reader fills in the options; the script is tested by tests/e2e/supervise.sh",
     "sbatch ": "needs Slurm; the script is tested by tests/e2e/launch.sh",
-    "--tune h200.json": "measures kernels of a GPU",
-    "--kernel-table h200.json": "reads what a GPU measured",
+    "bench --dataset imagenet --model-size 50 --batch-size 256 --tune": "measures kernels of a GPU",
+    "--batch-size 256 --kernel-table": "reads what a GPU measured",
 }
 
 # Words of documents, and smaller ones that take their place, in lines that contain a part.
@@ -81,8 +81,8 @@ small="--threads-per-device 1 -q"
 millrace train --dataset cifar-10 --data-dir data --model-size 8 --batch-size 32 --epochs 10 --checkpoint-every 4 \\
   --max-ckpts-to-keep 6 --warmup-epochs 0 --validation-mode none --run-dir RUN_DIR $small
 millrace average RUN_DIR --count 5
-mkdir logs
-for run in RUN logs/RN20_bs32_BN_16.32_v0.1.0_3S9 logs/first logs/second; do cp -r RUN_DIR $run; done
+mkdir -p logs build/demo
+for run in RUN build/demo/straight logs/RN20_bs32_BN_16.32_v0.1.0_3S9 logs/first logs/second; do cp -r RUN_DIR $run; done
 millrace data convert OUT --raw-dir RAW
 millrace train --dataset imagenet --data-dir pets --model-size 18 --image-size 32 --batch-norm --iterations 1 \\
   --no-validation --run-dir imagenet-run $small
@@ -178,7 +178,7 @@ class Documents:
         (tiny / "val/val_annotations.txt").write_text(
             "".join(f"val_{i}.JPEG\tn0{1 + i % 2}\t0\t0\t9\t9\n" for i in range(6)))
         (tiny / "wnids.txt").write_text("n01\nn02\n")
-        for name in ("photo.jpg", "more-photos/a.jpg", "photos/b.jpg"):
+        for name in ("photo.jpg", "more-photos/a.jpg", "photos/b.jpg", "figures/1.png"):
             write_png(here / name, 50, 40, 7)
         for name in ("RAW", "path/to/imagenet", "DIR"):
             shutil.copytree(here / "pets", here / name)
