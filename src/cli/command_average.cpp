@@ -11,6 +11,7 @@
 
 #include "cli/commands.hpp"
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "io/checkpoint.hpp"
 #include "train/averaging.hpp"
 
@@ -78,7 +79,8 @@ void average(const fs::path& run, const Options& options) {
     try {
       const fs::path written =
           train::average_checkpoints(checkpoints, rule_of(options, checkpoints.size()), run);
-      fmt::print("Saved {} to {}\n", train::describe_average(checkpoints), written.string());
+      fmt::print("Saved {} to {}\n", train::describe_average(checkpoints),
+                 printable(written.string()));
       return;
     } catch (const Error&) {
       if (attempt == kAttempts || std::ranges::none_of(checkpoints, is_gone)) throw;

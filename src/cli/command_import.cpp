@@ -93,7 +93,7 @@ void require_classes(const Options& given, const io::Identified& found) {
 
 /// What the file was taken for.
 void tell(const io::Identified& found, const Options& options) {
-  fmt::print("{}: {}\nAs in {}: {}\n", options.arguments.at(0),
+  fmt::print("{}: {}\nAs in {}: {}\n", printable(options.arguments.at(0)),
              text_of(options_shown(found), options), io::name_of(found.style),
              text_of(options_assumed(found), options));
 }
@@ -145,7 +145,7 @@ void write_run(const std::filesystem::path& run_directory, const models::Graph& 
     throw;
   }
   fmt::print("Total Parameters: {}\nSaved checkpoint to {}\n", graph.trainable_elements(),
-             checkpoint.string());
+             printable(checkpoint.string()));
 }
 
 /// The options of a run of the network in an ONNX file, which says what it reads and how many
@@ -164,7 +164,7 @@ Options options_of(const io::OnnxFile& onnx, const Options& given) {
                                                                                  : "cifar-10"}};
   add_implied(options, implied, file);
   options.network = std::make_shared<const models::Graph>(graph);
-  fmt::print("{}: {}\n", file, text_of(implied, options));
+  fmt::print("{}: {}\n", printable(file), text_of(implied, options));
   return options;
 }
 

@@ -178,8 +178,8 @@ int command_report(const Invocation& invocation) {
                             report::html_page(runs, fmt::format("{} ({})", kVersion, kCommit)));
   for (const report::ReportedRun& run : runs)
     for (const std::string& note : run.record.notes)
-      fmt::print(stderr, "{}: {}\n", run.record.directory.string(), note);
-  fmt::print("Wrote {}\n", file.string());
+      fmt::print(stderr, "{}: {}\n", printable(run.record.directory.string()), printable(note));
+  fmt::print("Wrote {}\n", printable(file.string()));
   return 0;
 }
 

@@ -14,6 +14,7 @@
 #include "cli/launch.hpp"
 #include "cli/prepare.hpp"
 #include "cli/recipes.hpp"
+#include "cli/resolve_parts.hpp"
 #include "comm/world.hpp"
 #include "core/error.hpp"
 #include "device/environment.hpp"
@@ -21,6 +22,7 @@
 #include "io/checkpoint.hpp"
 #include "models/registry.hpp"
 #include "ops/backend.hpp"
+#include "train/memory.hpp"
 #include "train/setup.hpp"
 #include "train/signals.hpp"
 #include "train/trainer.hpp"
@@ -35,9 +37,9 @@ train::TrainInputs inputs_of(const PreparedRun& run, const Invocation& invocatio
           .validation = run.data.validation,
           .command_line = invocation.command_line,
           .notices = std::move(notices),
-          .details = run.config.verbosity == train::Verbosity::Verbose
-                         ? environment_lines()
-                         : std::vector<std::string>{}};
+          .details = run.config.verbosity == train::Verbosity::Verbose ? environment_lines()
+                                                                       : std::vector<std::string>{},
+          .validation_set_size = run.data.facts.validation_size};
 }
 
 /// 16 bits that nobody asked for only cost time where no products are made of them. Known once the
@@ -108,8 +110,7 @@ int run_training(const Invocation& invocation, Prepare prepare, Train train) {
 }
 
 /// Prints what would run.
-int check_training(const Invocation& invocation) {
-  const PreparedRun run = prepare_checking(invocation);
+void print_checked(const PreparedRun& run) {
   const models::Graph graph = models::build_model(run.config.model);
   print_lines(stdout, notices_of(run));
   print_lines(stdout, train::describe_computing(run.config));
@@ -119,7 +120,23 @@ int check_training(const Invocation& invocation) {
   fmt::print("{} updates of {} stage(s) x {} replica(s) on {} rank(s)\n", run.config.iterations,
              run.config.pipeline.ranges.size(), run.config.pipeline.ranks.replicas,
              run.config.pipeline.ranks.ranks);
-  return 0;
+}
+
+/// --compile-only: everything that a start finds out before it trains.
+int check_training(const Invocation& invocation) {
+  const comm::World world;
+  return run_on_all_ranks(world, invocation.options, [&] {
+    PreparedRun run = prepare_checking(invocation, world);
+    pin_rank(world, run.config);
+    const device::Environment environment(run.config.threads,
+                                          train::gpu_of(run.config, world.rank()));
+    fit_layout(run, world);
+    note_default_precision(run);
+    train::require_room(run.config, inputs_of(run, invocation), world,
+                        ranks_here(run.machine, run.config));
+    if (world.rank() == 0) print_checked(run);
+    return 0;
+  });
 }
 
 /// A recipe for validation has no length and no rates: a training would take defaults for them.

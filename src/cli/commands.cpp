@@ -33,9 +33,9 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
     {Command::Train, "train", "", command_train,
      "Trains a network, with logs, checkpoints and validation in a run directory.",
      "millrace train --dataset cifar-10 --data-dir data --model-size 20 --epochs 10"},
-    {Command::Restore, "restore", "", command_restore,
+    {Command::Restore, "restore", "[RUN_DIR|CHECKPOINT]", command_restore,
      "Continues a run from its newest checkpoint, bit for bit.",
-     "millrace restore --restore-path logs/RN20_bs32_BN_16.32_v0.1.0_3S9"},
+     "millrace restore logs/RN20_bs32_BN_16.32_v0.1.0_3S9"},
     {Command::Validate, "validate", "", command_validate,
      "Validates one checkpoint, or all checkpoints of a run directory.",
      "millrace validate --restore-path logs/RN20_bs32_BN_16.32_v0.1.0_3S9 --json"},
@@ -170,6 +170,16 @@ Command meant_by(const CommandSpec& command, std::span<const std::string> words)
   return command.id == Command::Train && continues ? Command::Restore : command.id;
 }
 
+/// A restore takes its run as an argument, too.
+void name_restored(Options& options) {
+  if (options.arguments.empty()) return;
+  const std::string run = options.arguments.front();
+  if (const Setting* const given = options.find("restore-path"))
+    fail(ErrorKind::Usage, "{} and '{}' both name a run: give one of them", given->where, run);
+  options.set(*find_option("restore-path"), {.value = run, .where = "--restore-path"});
+  options.arguments.clear();
+}
+
 /// A prediction takes its run as an argument; the options of a dialect name it as a validation
 /// does.
 void name_run_first(Options& options) {
@@ -179,8 +189,13 @@ void name_run_first(Options& options) {
   options.erase("restore-path");
 }
 
-/// Reads the network of the file that --model names. What continues a run has recorded it.
+/// Reads the network of the file that --model names, or without it --init-path. What continues a
+/// run has recorded it.
 void read_network(Options& options, std::vector<std::string>& notices) {
+  if (const Setting* const init = options.find("init-path");
+      init != nullptr && options.find("model") == nullptr &&
+      io::is_onnx(std::get<std::string>(init->value)))
+    options.set(*find_option("model"), Setting(*init));
   const std::string file = options.text("model").value_or("");
   if (!io::is_onnx(file) || options.text("restore-path")) return;
   const io::OnnxFile onnx(file);
@@ -204,6 +219,7 @@ int run_command(std::span<const std::string> words, const Environment& environme
                                     : split_list(matched.command->arguments, ' ').size();
   Translation translation =
       read_command_line(meant_by(*matched.command, rest), rest, arguments, environment);
+  if (translation.command == Command::Restore) name_restored(translation.options);
   const std::vector<std::string> found =
       find_recorded_runs(translation.command, translation.options);
   if (translation.command == Command::Predict) name_run_first(translation.options);

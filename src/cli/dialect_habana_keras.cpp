@@ -99,6 +99,9 @@ bool has_global_batch(DialectReader& read) {
     fail(ErrorKind::Usage,
          "{}: '{}' is not one of hpu, default, one_device, mirrored, multi_worker_mirrored, off",
          read.spelled("distribution_strategy"), strategy);
+  if (strategy.ends_with("mirrored") && read.workers == 1)
+    read.note(fmt::format("{} {} runs on one device: --num_workers_per_hls N starts N workers",
+                          read.spelled("distribution_strategy"), strategy));
   return strategy != "off";
 }
 

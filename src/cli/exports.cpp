@@ -18,6 +18,7 @@
 #include "cli/prepare.hpp"
 #include "cli/run_name.hpp"
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint_attributes.hpp"
 #include "io/onnx/export.hpp"
@@ -150,7 +151,7 @@ Exported export_checkpoint(const io::CheckpointReader& checkpoint, ExportFormat 
     done.notes = std::move(names.notes);
   }
   done.line = fmt::format("{} of {}{}: {} parameters in {}", name, graph.name, whose,
-                          graph.trainable_elements(), path.string());
+                          graph.trainable_elements(), printable(path.string()));
   return done;
 }
 

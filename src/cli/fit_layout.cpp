@@ -199,6 +199,12 @@ void fit_layout(PreparedRun& run, const comm::World& world) {
     TrainConfig placed = config;
     placed.run_directory = run.config.run_directory;
     placed.trace = run.config.trace;
+    if (must_launch(config, world)) {
+      const auto processes = forecast_processes(placed, inputs, world, base);
+      for (const partition::ProcessMemory& process : processes)
+        base = std::max(base.value_or(0), process.base);
+      return train::device_use(processes);
+    }
     device::release_unused();
     const train::Session session(placed, train::Use::Training, world, world.rank());
     base = base.value_or(train::resident_bytes());

@@ -21,7 +21,8 @@ namespace millrace::cli {
                                     const MachineFacts& machine, Resolution first,
                                     const train::MeasureUse& measure);
 
-/// The same for a run that is about to start. Collective; needs a device::Environment.
+/// The same for a run that is about to start, or that this process only checks for all of its
+/// ranks. Collective; needs a device::Environment.
 void fit_layout(PreparedRun& run, const comm::World& world);
 
 }  // namespace millrace::cli

@@ -32,8 +32,8 @@ void add_command(OptionTable& table) {
       "print only warnings, errors and the closing summary; log.txt still gets all; also -q",
       commands(kTells));
   row("verbose", flag(), "millrace",
-      "also print what was taken from environment variables, and the command that starts the "
-      "ranks; also -v",
+      "also print the trainable variables, what was taken from environment variables, and the "
+      "command that starts the ranks; also -v",
       commands(kTells));
 }
 

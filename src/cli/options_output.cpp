@@ -17,8 +17,8 @@ constexpr std::string_view kRunDirectory = "a run directory (no --no-logs)";
 void add_validation(OptionTable& table) {
   const Rows row(table, Section::Validation, kTrainings, kMayChange);
   row("validation-mode", choice("all|end|none"), "IPU",
-      "validate during training, the saved checkpoints after training, or never", by_default("all"),
-      commands(kTrainings | kPlan), main_option());
+      "validate during training, all saved checkpoints but ckpt-0 after training, or never",
+      by_default("all"), commands(kTrainings | kPlan), main_option());
   row("no-validation", flag(), "IPU", "same as --validation-mode none",
       commands(kTrainings | kPlan));
   row("epochs-between-evals", integer(at_least(1)), "Habana",

@@ -62,7 +62,8 @@ void add_numerics(OptionTable& table) {
       commands(kRunsAndValidate | set_of(Command::Generate) | set_of(Command::DataConvert)),
       sets<&TrainConfig::seed>(), main_option());
   row("init-path", path("DIR"), "IPU",
-      "start with the weights of this run, checkpoint or ONNX file",
+      "start with the weights of this run, checkpoint or ONNX file, and train its network unless "
+      "options say otherwise",
       commands(kTrain | set_of(Command::Restore)), sets<&TrainConfig::init_path>(), if_given());
   row("init-fresh", names("NAME .."), "millrace",
       "initialize parameters whose names contain one of these instead of loading them",

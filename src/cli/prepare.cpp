@@ -12,6 +12,7 @@
 #include "cli/cluster.hpp"
 #include "cli/dialect.hpp"
 #include "cli/exports.hpp"
+#include "cli/initial_network.hpp"
 #include "cli/launch.hpp"
 #include "cli/prepare_parts.hpp"
 #include "cli/recipes.hpp"
@@ -19,6 +20,7 @@
 #include "cli/resolve_parts.hpp"
 #include "cli/run_name.hpp"
 #include "cli/smoke.hpp"
+#include "cli/training_notes.hpp"
 #include "core/error.hpp"
 #include "core/machine_limits.hpp"
 #include "core/sha256.hpp"
@@ -39,11 +41,15 @@
 namespace millrace::cli {
 namespace {
 
+using Initial = std::optional<InitialNetwork>;
+
 /// The options of a training, reduced with --smoke.
-Options training_options(const Invocation& invocation, std::vector<std::string>& notices) {
+Options training_options(const Invocation& invocation, const Initial& initial,
+                         std::vector<std::string>& notices) {
   notices.insert(notices.end(), invocation.notices.begin(), invocation.notices.end());
   Options options =
       for_all_workers(invocation.options, cluster_of(invocation.options, invocation.environment));
+  if (initial) options = with_initial_network(options, *initial);
   if (options.flag("smoke")) return smoke_options(options, notices);
   const std::vector<std::string> rates = rates_of_other_batch(options);
   notices.insert(notices.end(), rates.begin(), rates.end());
@@ -51,16 +57,17 @@ Options training_options(const Invocation& invocation, std::vector<std::string>&
 }
 
 /// Opens the data of a training and resolves its options.
-PreparedRun open_training(const Invocation& invocation, const MachineFacts& machine) {
+PreparedRun open_training(const Invocation& invocation, const Initial& initial,
+                          const MachineFacts& machine) {
   std::vector<std::string> notices;
-  const Options options = training_options(invocation, notices);
+  const Options options = training_options(invocation, initial, notices);
   std::function<Options(std::int64_t)> for_images;
   if (invocation.for_images)
-    for_images = [&invocation](std::int64_t images) {
+    for_images = [&](std::int64_t images) {
       Invocation fitted = invocation;
       fitted.options = invocation.for_images(images);
       std::vector<std::string> told_already;
-      return training_options(fitted, told_already);
+      return training_options(fitted, initial, told_already);
     };
   PreparedRun run = open_and_resolve(options, machine, for_images);
   check_recordable(options, run);
@@ -71,6 +78,12 @@ PreparedRun open_training(const Invocation& invocation, const MachineFacts& mach
   // Only for trainings: validation does not use the learning rate.
   if (std::string warmup = notice_of_warmup(run.config); !warmup.empty())
     notices.push_back(std::move(warmup));
+  for (std::string& doubt : doubts_about_training(options, run.config))
+    notices.push_back(std::move(doubt));
+  if (initial)
+    if (std::string line = rates_to_propose(invocation.options, *initial, run.config);
+        !line.empty())
+      notices.push_back(std::move(line));
   run.notices.insert(run.notices.begin(), notices.begin(), notices.end());
   return run;
 }
@@ -93,10 +106,6 @@ std::string rows_of(const pipeline::Schedule& schedule) {
     rows += fmt::format("device {} = {}\n", device++, row);
   return rows;
 }
-
-}  // namespace
-
-namespace {
 
 /// What the data that was found sets besides the options: the name of the set, and no validation.
 struct FoundData {
@@ -248,7 +257,7 @@ void record_options(const PreparedRun& run) {
 }
 
 void print_lines(std::FILE* out, const std::vector<std::string>& lines) {
-  for (const std::string& line : lines) fmt::print(out, "{}\n", line);
+  for (const std::string& line : lines) fmt::print(out, "{}\n", printable(line));
 }
 
 void print_notices(const Options& options, const std::vector<std::string>& lines) {
@@ -297,27 +306,60 @@ void warn_of_load() {
   if (const std::string notice = load_notice(); !notice.empty()) print_error(notice);
 }
 
-PreparedRun prepare_training(const Invocation& invocation, const comm::World& world) {
-  const train::Together together(world);
-  require_asked_alike(world, invocation);
+namespace {
+
+/// The data and the options of a training that could start here. Collective.
+PreparedRun open_checked(const Invocation& invocation, const Initial& initial,
+                         const comm::World& world) {
   const MachineFacts machine = this_machine(world);
   PreparedRun run;
   open_in_turn(world, [&] {
-    run = open_training(invocation, machine);
+    run = open_training(invocation, initial, machine);
     device::require_threads(run.config.threads);  // before anything is written
     (void)train::gpu_of(run.config, world.rank());
   });
-  if (must_launch(run.config, world)) return run;
+  return run;
+}
+
+/// Finds out whether the trace can be written, and leaves nothing there.
+void require_trace_file(const std::filesystem::path& trace) {
+  const std::filesystem::path folder = trace.parent_path();
+  const std::vector<std::filesystem::path> missing = missing_directories(folder);
+  try {
+    if (!folder.empty()) std::filesystem::create_directories(folder);
+    (void)io::StagedFile(trace);
+  } catch (...) {
+    remove_empty(missing);
+    throw;
+  }
+  remove_empty(missing);
+}
+
+/// What a start needs besides options and data: found out before anything is written.
+void require_start(const Invocation& invocation, const Initial& initial, const PreparedRun& run) {
+  if (invocation.options.text("trace")) require_trace_file(run.config.trace);
+  require_export_folder(run.options);
+  train::require_weights(
+      run.config,
+      initial ? asking_for_another(invocation.options, *initial, run.config.data.dataset) : "");
+}
+
+}  // namespace
+
+PreparedRun prepare_training(const Invocation& invocation, const comm::World& world) {
+  const train::Together together(world);
+  require_asked_alike(world, invocation);
+  const Initial initial = initial_network(invocation.options, world);
+  PreparedRun run = open_checked(invocation, initial, world);
+  if (must_launch(run.config, world)) {
+    if (world.size() == 1) require_start(invocation, initial, run);
+    return run;
+  }
   require_alike(world, run);
   together.lead([&] {
-    // Find out whether the file can be written before creating a directory.
-    if (invocation.options.text("trace")) {
-      if (const auto folder = run.config.trace.parent_path(); !folder.empty())
-        std::filesystem::create_directories(folder);
-      (void)io::StagedFile(run.config.trace);
-    }
-    require_export_folder(run.options);
-    train::require_weights(run.config.init_path);
+    require_start(invocation, initial, run);
+    if (const auto folder = run.config.trace.parent_path(); !folder.empty())
+      std::filesystem::create_directories(folder);
     const std::filesystem::path directory = create_run_directory(run.place, run.config, kVersion);
     run.config.run_directory = directory;
     if (directory.empty()) return;
@@ -330,55 +372,21 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
   return run;
 }
 
-PreparedRun prepare_checking(const Invocation& invocation) {
-  return open_training(invocation, this_machine());
+PreparedRun prepare_checking(const Invocation& invocation, const comm::World& world) {
+  require_asked_alike(world, invocation);
+  const Initial initial = initial_network(invocation.options, world);
+  PreparedRun run = open_checked(invocation, initial, world);
+  train::Together(world).lead([&] {
+    require_start(invocation, initial, run);
+    require_run_directory(run.place, run.config, kVersion);
+  });
+  if (run.place.logs) run.config.run_directory = "run";  // checkpoints need memory, too
+  place_trace(invocation.options, run.config);
+  return run;
 }
 
 bool must_launch(const train::TrainConfig& config, const comm::World& world) {
   return config.pipeline.ranks.ranks != world.size();
-}
-
-namespace {
-
-/// With --measured-epochs the data set says how many steps there are.
-void set_epochs(const Options& options, PreparedBench& bench) {
-  const std::optional<double> epochs = options.real("measured-epochs");
-  if (!epochs) return;
-  const std::int64_t batch = bench.run.config.total_batch();
-  const std::int64_t epoch = bench.dataset()->size() / batch;
-  const double all = std::floor(*epochs * static_cast<double>(epoch));
-  bench.length.steps = static_cast<std::int64_t>(std::min(all, 1e15)) - bench.length.warmup;
-  if (bench.length.steps < 1)
-    fail(ErrorKind::Usage,
-         "{} epoch(s) of {} images have {} batches of {}, which leaves none to measure after {} "
-         "warm-up steps: lower --warmup-steps, or give --steps",
-         *epochs, bench.dataset()->size(), all, batch, bench.length.warmup);
-}
-
-}  // namespace
-
-PreparedBench prepare_bench(const Invocation& invocation, const comm::World& world) {
-  require_asked_alike(world, invocation);
-  Options options = invocation.options;
-  PreparedBench bench;
-  const bool infers = options.flag("inference");
-  if (infers) bench.use = train::BenchUse::Inference;
-  bench.length = {.warmup = options.integer("warmup-steps").value_or(infers ? 20 : 10),
-                  .steps = options.integer("steps").value_or(infers ? 80 : 50)};
-  drop_length(options);
-  if (const auto only = options.integer("batch-sizes")) impose(options, "batch-size", *only);
-  if (!options.text("data-dir") && image_source(options) == train::ImageSource::Files)
-    impose(options, "synthetic-data", true);
-  impose(options, "iterations", bench.length.all());
-  impose(options, "validation-mode", std::string(infers ? "all" : "none"));
-  const MachineFacts machine = this_machine(world);
-  const train::Together together(world);
-  open_in_turn(world, [&] { bench.run = open_and_resolve(options, machine); });
-  together.run([&] { set_epochs(options, bench); });
-  require_alike(world, bench.run);
-  bench.run.notices.insert(bench.run.notices.begin(), invocation.notices.begin(),
-                           invocation.notices.end());
-  return bench;
 }
 
 }  // namespace millrace::cli

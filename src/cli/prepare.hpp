@@ -27,7 +27,7 @@ void impose(Options& options, std::string_view name, Value value);
 /// run only a few steps: recipes may contain these options, but they have no meaning there.
 void drop_length(Options& options);
 
-/// Prints notices, one per line.
+/// Prints notices, one per line, without control characters.
 void print_lines(std::FILE* out, const std::vector<std::string>& lines);
 
 /// Prints notices to standard error, with what the environment sets if --verbose asks for it.
@@ -81,8 +81,9 @@ void record_options(const PreparedRun& run);
 /// path, Io without config.toml and checkpoints.
 [[nodiscard]] PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& world);
 
-/// A training that is only checked, in one process: no files are created.
-[[nodiscard]] PreparedRun prepare_checking(const Invocation& invocation);
+/// A training that is only checked, as prepare_training() would, for any number of ranks in one
+/// process: nothing is created, and the run directory has no name. Collective.
+[[nodiscard]] PreparedRun prepare_checking(const Invocation& invocation, const comm::World& world);
 
 /// The run or checkpoint at --restore-path, for validation. The configuration comes from its newest
 /// checkpoint. Without a path it comes from the options, and the weights are untrained. Only the

@@ -20,6 +20,9 @@ enum class Images { All, OfValidation };
     const std::function<Options(std::int64_t images)>& for_images = nullptr,
     Images images = Images::All);
 
+/// The configuration recorded in a checkpoint.
+[[nodiscard]] Options recorded_in(const io::CheckpointReader& checkpoint);
+
 /// Options are recorded in files that hold only UTF-8, but file names may be anything. Errors:
 /// Usage for a value that could not be read back.
 void check_recordable(const Options& options, const PreparedRun& run);

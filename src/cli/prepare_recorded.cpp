@@ -40,7 +40,8 @@ std::optional<train::NetworkFacts> facts_in(const io::CheckpointReader& checkpoi
                             (checkpoint.path() / "manifest.json").string());
 }
 
-/// The configuration recorded in a checkpoint.
+}  // namespace
+
 Options recorded_in(const io::CheckpointReader& checkpoint) {
   Options options =
       parse_config(checkpoint.header().config_toml, (checkpoint.path() / "manifest.json").string());
@@ -48,23 +49,30 @@ Options recorded_in(const io::CheckpointReader& checkpoint) {
   return options;
 }
 
+namespace {
+
 /// What rank 0 found in the directory of a run to be restored.
 struct FoundRun {
   std::optional<io::RunLock> lock;
   std::string config_toml;
 };
 
-/// Errors: Usage if `directory` is a checkpoint of a run or the folder of its checkpoints: a run
-/// that went on there would write elsewhere.
-void require_not_inside_run(const std::filesystem::path& directory) {
-  const std::vector<std::filesystem::path> found = io::list_checkpoints(directory);
-  if (found.empty() || std::filesystem::is_directory(directory / "checkpoints")) return;
+/// The run that continues for `given`: itself, or the run of the checkpoints in it, or of which it
+/// is the newest checkpoint. Errors: Usage for another checkpoint, as no run would begin with it.
+std::filesystem::path run_of(const std::filesystem::path& given) {
+  const std::vector<std::filesystem::path> found = io::list_checkpoints(given);
+  if (found.empty() || std::filesystem::is_directory(given / "checkpoints")) return given;
   const std::filesystem::path checkpoint = std::filesystem::canonical(found.back());
+  const std::filesystem::path run = checkpoint.parent_path().parent_path();
+  const std::vector<std::filesystem::path> all = io::list_checkpoints(run);
+  if (!all.empty() && std::filesystem::equivalent(all.back(), checkpoint)) return run;
   fail(ErrorKind::Usage,
-       "{}: {} of the run in {}: --restore-path takes the directory of the run, which continues "
-       "from its newest checkpoint",
-       directory.string(), found.back() == directory ? "is a checkpoint" : "holds the checkpoints",
-       checkpoint.parent_path().parent_path().string());
+       "{}: is {}: give the directory of a run, or start a new one with these weights: train "
+       "--init-path",
+       given.string(),
+       all.empty() ? "a checkpoint without a run"
+                   : fmt::format("an older checkpoint of the run in {}, which continues from {}",
+                                 run.string(), all.back().filename().string()));
 }
 
 FoundRun find_run(const std::filesystem::path& directory) {
@@ -72,16 +80,16 @@ FoundRun find_run(const std::filesystem::path& directory) {
   if (!std::filesystem::exists(directory))
     fail(ErrorKind::Checkpoint,
          "{}: no such directory: --restore-path takes the directory of a run", directory.string());
-  require_not_inside_run(directory);
-  FoundRun found;
-  if (std::filesystem::exists(file))
-    found.config_toml = io::read_text(file, kMaxConfigBytes);
-  else if (io::list_checkpoints(directory).empty())  // a checkpoint contains its configuration
+  // A checkpoint contains its configuration.
+  if (!std::filesystem::exists(file) && io::list_checkpoints(directory).empty())
     fail(ErrorKind::Io,
          "{}: is missing: --restore-path takes the directory of a run, which contains config.toml "
          "and checkpoints",
          file.string());
+  FoundRun found;
   found.lock.emplace(directory);
+  // Only now: the process that held the lock may have written it again.
+  if (std::filesystem::exists(file)) found.config_toml = io::read_text(file, kMaxConfigBytes);
   // Remains of processes of this run that were killed while writing.
   io::remove_leftovers(directory, [](std::string_view) { return true; });
   const std::filesystem::path checkpoints = directory / "checkpoints";
@@ -222,7 +230,11 @@ PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& w
     if (!path) fail(ErrorKind::Usage, "--restore-path is missing: give the directory of a run");
     directory = *path;
   });
-  together.lead([&] { found = find_run(directory); });
+  together.lead([&] {
+    directory = run_of(directory);
+    found = find_run(directory);
+  });
+  directory = world.broadcast(directory.string());
   found.config_toml = world.broadcast(found.config_toml);
   std::vector<std::string> complaints;  // the trainer repeats them
   const io::CheckpointReader newest = train::agreed_newest(world, directory, complaints);

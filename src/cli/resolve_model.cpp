@@ -30,8 +30,11 @@ std::int64_t resolve_classes(Reader& read, const DatasetFacts& data) {
   if (!read.given("classes")) return data.classes;
   const std::int64_t classes = read.integer("classes", data.classes);
   if (classes < data.classes)
-    fail(ErrorKind::Config, "{}: {} outputs are fewer than the {} classes of the data set",
-         read.where("classes"), classes, data.classes);
+    fail(ErrorKind::Config, "{}: {} outputs are fewer than the {} classes of the data set{}",
+         read.where("classes"), classes, data.classes,
+         read.where("classes").starts_with("--init-path")
+             ? ": --init-fresh with the name of the last layer gives it as many"
+             : "");
   return classes;
 }
 
@@ -85,6 +88,13 @@ void check_families(const Options& options, Notices& notices) {
 
 namespace {
 
+void note_spare_outputs(std::string_view network, std::int64_t outputs, std::int64_t classes,
+                        Notices& notices) {
+  if (outputs > classes)
+    notices.push_back(fmt::format("{} has {} outputs for the {} classes of the data set", network,
+                                  outputs, classes));
+}
+
 /// A network in a file: its images and its outputs must be those of the data set.
 void resolve_given(Reader& read, const DatasetFacts& data, models::Task task,
                    train::TrainConfig& config, Notices& notices) {
@@ -102,9 +112,7 @@ void resolve_given(Reader& read, const DatasetFacts& data, models::Task task,
          "--model {}: the network has {} outputs, but the data set has {} classes: export it with "
          "at least one output per class",
          file, graph.classes, data.classes);
-  if (graph.classes > data.classes)
-    notices.push_back(fmt::format("{} has {} outputs for the {} classes of the data set", file,
-                                  graph.classes, data.classes));
+  note_spare_outputs(file, graph.classes, data.classes, notices);
   read.apply("BN-span", config);
   if (!read.given("init-path") && read.text("init-weights") == "file") config.init_path = file;
 }
@@ -128,6 +136,8 @@ void resolve_model(Reader& read, const DatasetFacts& data, models::Task task,
                                   : model.model == "efficientnet" ? &model.efficientnet.group_dim
                                                                   : nullptr;
   if (group_dim != nullptr) *group_dim = read.integer("group-dim", *group_dim);
+  note_spare_outputs(fmt::format("{}-{}", model.model, model.size), model.classes, data.classes,
+                     notices);
 }
 
 }  // namespace millrace::cli

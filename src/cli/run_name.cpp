@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <random>
 #include <system_error>
+#include <vector>
 
 #include "core/error.hpp"
 #include "io/checkpoint.hpp"
@@ -185,6 +186,23 @@ std::filesystem::path create_run_directory(const RunPlace& place, const train::T
   fail(ErrorKind::Io,
        "{}: found no unused directory name in {} attempts: choose one with --run-dir",
        place.log_directory.string(), kAttempts);
+}
+
+void require_run_directory(const RunPlace& place, const train::TrainConfig& config,
+                           std::string_view version) {
+  if (!place.logs) return;
+  const std::filesystem::path given = without_end(place.run_directory);
+  if (std::error_code ignored; !given.empty() && std::filesystem::exists(given, ignored)) {
+    const bool empty =
+        std::filesystem::is_directory(given, ignored) && std::filesystem::is_empty(given, ignored);
+    if (!empty && !holds_no_checkpoint(given)) fail_taken(given, "--run-dir");
+    return;
+  }
+  std::vector<std::filesystem::path> made =
+      missing_directories(given.empty() ? place.log_directory : given);
+  if (const auto directory = create_run_directory(place, config, version); given.empty())
+    made.insert(made.begin(), directory);
+  remove_empty(made);
 }
 
 }  // namespace millrace::cli

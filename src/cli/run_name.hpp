@@ -37,4 +37,8 @@ void create_run_directory(const std::filesystem::path& directory,
                                                          const train::TrainConfig& config,
                                                          std::string_view version);
 
+/// Finds out whether that directory can be created, and leaves nothing there. Errors: the same.
+void require_run_directory(const RunPlace& place, const train::TrainConfig& config,
+                           std::string_view version);
+
 }  // namespace millrace::cli

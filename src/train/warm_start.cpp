@@ -1,26 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/warm_start.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 #include <vector>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "io/atomic_file.hpp"
 #include "io/onnx/onnx_file.hpp"
+#include "models/registry.hpp"
 #include "train/agreement.hpp"
 
 namespace millrace::train {
 
-void require_weights(const std::filesystem::path& path) {
+namespace {
+
+std::vector<io::TensorInfo> tensors_of(const models::Graph& graph) {
+  std::vector<io::TensorInfo> tensors;
+  for (const models::Parameter& p : graph.parameters)
+    tensors.push_back({p.name, p.trainable() ? io::TensorRole::Parameter : io::TensorRole::State,
+                       DType::F32, p.shape});
+  return tensors;
+}
+
+}  // namespace
+
+void require_weights(const TrainConfig& config, const std::string& another) {
+  const std::filesystem::path& path = config.init_path;
   if (path.empty()) return;
-  if (io::is_onnx(path)) return (void)io::open_file(path, O_RDONLY);
+  const models::Graph graph = models::build_model(config.model);
+  const auto require = [&](std::span<const io::TensorInfo> tensors, const std::string& from) {
+    (void)tensors_to_take(graph, tensors, config.init_fresh, from, another);
+  };
+  if (io::is_onnx(path)) return require(tensors_of(io::OnnxFile(path).graph()), path.string());
   std::vector<std::string> complaints;  // the trainer repeats them
-  (void)io::open_newest(path, complaints);
+  const io::CheckpointReader checkpoint = io::open_newest(path, complaints);
+  require(checkpoint.tensors(), checkpoint.path().string());
 }
 
 namespace {
@@ -40,45 +58,66 @@ void require_matches(const models::Graph& graph, std::span<const std::string> fr
   }
 }
 
-[[noreturn]] void refuse(const models::Graph& graph, const std::vector<std::string>& misfits,
-                         const std::string& path) {
+/// A tensor that does not fit, and why.
+struct Misfit {
+  std::string name;
+  std::string why;
+};
+
+std::string remedy_of(const models::Graph& graph, std::span<const Misfit> misfits,
+                      const std::string& another) {
+  const std::string& last = graph.parameters.back().name;
+  const std::string layer = last.substr(0, last.rfind('/'));
+  const bool only_last = std::ranges::all_of(
+      misfits, [&](const Misfit& misfit) { return misfit.name.starts_with(layer + "/"); });
+  if (only_last) return fmt::format("--init-fresh {} begins with a new last layer", layer);
+  constexpr std::string_view kFresh = "name the parameters to initialize with --init-fresh";
+  return another.empty()
+             ? std::string(kFresh)
+             : fmt::format("leave out what asks for another network ({}), or {}", another, kFresh);
+}
+
+[[noreturn]] void refuse(const models::Graph& graph, std::span<const Misfit> misfits,
+                         const std::string& path, const std::string& another) {
   constexpr std::size_t kShown = 8;
-  const std::span<const std::string> shown(misfits.data(), std::min(kShown, misfits.size()));
-  fail(ErrorKind::Checkpoint,
-       "--init-path {}: does not fit {}: {}{}; name the parameters to initialize with --init-fresh",
-       path, graph.name, join(shown, ", "),
-       misfits.size() > kShown ? fmt::format(" and {} more", misfits.size() - kShown) : "");
+  std::vector<std::string> shown;
+  for (const Misfit& misfit : misfits.first(std::min(kShown, misfits.size())))
+    shown.push_back(misfit.name + misfit.why);
+  const std::size_t more = misfits.size() - shown.size();
+  fail(ErrorKind::Checkpoint, "--init-path {}: does not fit {}: {}{}; {}", path, graph.name,
+       join(shown, ", "), more > 0 ? fmt::format(" and {} more", more) : "",
+       remedy_of(graph, misfits, another));
 }
 
 }  // namespace
 
 std::set<std::string> tensors_to_take(const models::Graph& graph,
                                       std::span<const io::TensorInfo> tensors,
-                                      std::span<const std::string> fresh, const std::string& path) {
+                                      std::span<const std::string> fresh, const std::string& path,
+                                      const std::string& another) {
   require_matches(graph, fresh);
   std::map<std::string, const io::TensorInfo*> left;
   for (const io::TensorInfo& tensor : tensors)
     if (tensor.role != io::TensorRole::Slot && !contains_any(tensor.name, fresh))
       left.emplace(tensor.name, &tensor);
   std::set<std::string> taken;
-  std::vector<std::string> misfits;
+  std::vector<Misfit> misfits;
   for (const models::Parameter& parameter : graph.parameters) {
     if (contains_any(parameter.name, fresh)) continue;
     const auto found = left.find(parameter.name);
     if (found == left.end()) {
-      misfits.push_back(fmt::format("{} is missing in the checkpoint", parameter.name));
+      misfits.push_back({parameter.name, " is missing in the checkpoint"});
       continue;
     }
     if (found->second->shape != parameter.shape)
-      misfits.push_back(fmt::format("{} has shape {} in the checkpoint but needs {}",
-                                    parameter.name, join(found->second->shape, "x"),
-                                    join(parameter.shape, "x")));
+      misfits.push_back({parameter.name,
+                         fmt::format(" has shape {} in the checkpoint but needs {}",
+                                     join(found->second->shape, "x"), join(parameter.shape, "x"))});
     taken.insert(parameter.name);
     left.erase(found);
   }
-  for (const auto& entry : left)
-    misfits.push_back(fmt::format("{} is only in the checkpoint", entry.first));
-  if (!misfits.empty()) refuse(graph, misfits, path);
+  for (const auto& entry : left) misfits.push_back({entry.first, " is only in the checkpoint"});
+  if (!misfits.empty()) refuse(graph, misfits, path, another);
   return taken;
 }
 

@@ -13,19 +13,24 @@
 
 namespace millrace::train {
 
-/// Finds out whether there are weights to start from, before anything is written or printed: a run,
-/// a checkpoint or an ONNX file. Nothing is looked at for an empty path. Errors: Checkpoint, Io.
-void require_weights(const std::filesystem::path& path);
+/// Finds out whether there are weights to start from at config.init_path, a run, a checkpoint or an
+/// ONNX file, and whether they fit, before anything is written or printed. `another`: the options
+/// that ask for another network than that of the weights. Nothing is looked at for an empty path.
+/// Errors: Checkpoint, Io; as tensors_to_take().
+void require_weights(const TrainConfig& config, const std::string& another = {});
 
 /// Names of the parameters and running statistics that a run takes from the checkpoint `tensors` it
 /// starts from. Parameters whose names contain one of `fresh` keep their initial values (for
 /// example the last layer, for another number of classes). Optimizer state is never taken. Errors:
 /// Config for a text that no name contains, with the nearest names; Checkpoint, in one line, with
-/// all tensors that differ in shape or are missing on one side and that `fresh` does not cover.
+/// all tensors that differ in shape or are missing on one side and that `fresh` does not cover, and
+/// with the remedy: a fresh last layer, if only that differs; without `another`; or more of
+/// `fresh`.
 [[nodiscard]] std::set<std::string> tensors_to_take(const models::Graph& graph,
                                                     std::span<const io::TensorInfo> tensors,
                                                     std::span<const std::string> fresh,
-                                                    const std::string& path);
+                                                    const std::string& path,
+                                                    const std::string& another = {});
 
 /// Starts a new run from the weights of config.init_path, a checkpoint or an ONNX file, and says
 /// so. Collective. Errors: as above.

@@ -5,10 +5,13 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include "cli/datasets.hpp"
 #include "cli/dialect.hpp"
@@ -19,6 +22,7 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "io/data/dataset_kinds.hpp"
+#include "io/run_lock.hpp"
 #include "io/tools/generate.hpp"
 #include "support.hpp"
 #include "tests/io/images/test_images.hpp"
@@ -63,15 +67,15 @@ class PrepareTest : public ::testing::Test {
   }
 
   /// A checkpoint of the run as its training would leave it.
-  [[nodiscard]] fs::path save(const train::TrainConfig& config,
-                              const std::string& network = "") const {
+  [[nodiscard]] fs::path save(const train::TrainConfig& config, const std::string& network = "",
+                              std::int64_t iteration = 3) const {
     const std::vector<float> values = {1.0F};
     io::NamedTensor tensor;
     tensor.info.name = "fc1/bias";
     tensor.info.shape = {1};
     tensor.data = std::as_bytes(std::span(values));
     io::CheckpointHeader header;
-    header.iteration = 3;
+    header.iteration = iteration;
     header.config_toml = config.resolved_toml;
     header.network = network;
     return io::write_checkpoint(run_ / "checkpoints", header, {&tensor, 1});
@@ -232,23 +236,52 @@ TEST_F(PrepareTest, RestoringWithoutARunNamesTheFile) {
       "--restore-path is missing: give the directory of a run");
 }
 
-// There it would write a second run inside of the first.
-TEST_F(PrepareTest, RestoringACheckpointNamesItsRun) {
-  const fs::path checkpoint = save(train("--batch-size 8 --no-validation").config);
-  const auto entries = [&] {
-    return std::distance(fs::recursive_directory_iterator(run_),
-                         fs::recursive_directory_iterator());
-  };
-  const auto before = entries();
-  for (const fs::path& path : {checkpoint, checkpoint.parent_path()}) {
-    const Failure failure = failure_of([&] {
-      (void)prepare_restoring(invocation(Command::Restore, "--restore-path " + path.string()),
-                              world());
-    });
-    EXPECT_EQ(failure.kind, ErrorKind::Usage);
-    EXPECT_TRUE(contains(failure.text, "the run in " + run_.string() + ":")) << failure.text;
+// As a prediction takes it; there it would write a second run inside of the first.
+TEST_F(PrepareTest, RestoringTheNewestCheckpointContinuesItsRun) {
+  const train::TrainConfig config = train("--batch-size 8 --no-validation").config;
+  const fs::path older = save(config, "", 2);
+  const fs::path newest = save(config);
+  for (const fs::path& path : {newest, newest.parent_path(), run_})
+    EXPECT_EQ(
+        prepare_restoring(invocation(Command::Restore, "--restore-path " + path.string()), world())
+            .config.run_directory,
+        run_);
+  const Failure failure = failure_of([&] {
+    (void)prepare_restoring(invocation(Command::Restore, "--restore-path " + older.string()),
+                            world());
+  });
+  EXPECT_EQ(failure.kind, ErrorKind::Usage);
+  EXPECT_EQ(failure.text, older.string() + ": is an older checkpoint of the run in " +
+                              run_.string() +
+                              ", which continues from ckpt-3: give the directory of a run, or "
+                              "start a new one with these weights: train --init-path");
+  fs::create_directories(root_.path() / "x" / "y");
+  fs::rename(older, root_.path() / "x" / "y" / "ckpt-2");
+  EXPECT_TRUE(
+      contains(failure_of([&] {
+                 (void)prepare_restoring(
+                     invocation(Command::Restore,
+                                "--restore-path " + (root_.path() / "x" / "y" / "ckpt-2").string()),
+                     world());
+               }).text,
+               "is a checkpoint without a run"));
+}
+
+// The process that holds the lock may write config.toml before it leaves.
+TEST_F(PrepareTest, ARestoreThatWaitedReadsWhatIsThereThen) {
+  {
+    const PreparedRun run = train("--batch-size 8 --no-validation --log-freq 5");
+    (void)save(run.config);
   }
-  EXPECT_EQ(entries(), before);
+  std::optional<io::RunLock> held(run_);
+  std::thread leaving([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    edit("log-freq = 5", "log-freq = 7");
+    held.reset();
+  });
+  const PreparedRun restored = restore();
+  leaving.join();
+  EXPECT_EQ(restored.config.log_every, 7);
 }
 
 TEST_F(PrepareTest, ValidationTakesItsConfigurationFromTheCheckpoint) {

@@ -124,6 +124,12 @@ TEST(RecipesTest, EvaluationsSayHowImagesAreValidated) {
   }
 }
 
+/// This process alone.
+const comm::World& alone() {
+  static const comm::World world;
+  return world;
+}
+
 /// The recipe, reduced with --smoke.
 PreparedRun smoke_run(const std::string& name) {
   const Environment environment = environment_of({});
@@ -131,7 +137,8 @@ PreparedRun smoke_run(const std::string& name) {
   return prepare_checking({.options = load_options(Command::Train, line, 0, environment),
                            .environment = environment,
                            .command_line = "millrace",
-                           .words = {}});
+                           .words = {}},
+                          alone());
 }
 
 TEST(RecipesTest, ResolveToThePublishedNumbers) {

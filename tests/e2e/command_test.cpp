@@ -129,11 +129,32 @@ TEST(ValidateTest, ModesDecideWhatIsValidatedAndKept) {
   EXPECT_EQ(rows("end"), 3);
   EXPECT_TRUE(std::filesystem::exists(directory / "end/checkpoints/ckpt-10"));
   ASSERT_EQ(
+      train(directory / "often", "--epochs 1 --validation-mode end --checkpoint-every 4").code, 0);
+  EXPECT_EQ(rows("often"), 3) << "of ckpt-4, ckpt-8 and ckpt-10";
+  ASSERT_EQ(
       train(directory / "two", "--epochs 4 --epochs-between-evals 2 --disable-checkpoints").code,
       0);
   EXPECT_EQ(rows("two"), 2);
+  const std::string log = read_text(directory / "two/log.txt");
+  EXPECT_NE(log.find("accuracy [update 20] ("), std::string::npos) << log;
+  EXPECT_NE(log.find("accuracy [ckpt-40] ("), std::string::npos) << log;
   EXPECT_FALSE(std::filesystem::exists(directory / "two/checkpoints/ckpt-20"));
   EXPECT_TRUE(std::filesystem::exists(directory / "two/checkpoints/ckpt-40"));
+}
+
+TEST(ValidateTest, APartOfTheSetIsNamed) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  const std::string part = "of the first 64 of 200 images";
+  const ProcessResult trained = train(run, "--iterations 2 --max-eval-steps 2");
+  expect_end(trained, 0,
+             {", " + part + ")\n", "\nTop-1 accuracy " + part + ": ", "\nUpdate 1 of 2: loss "});
+  EXPECT_EQ(trained.output.find("Trainable Variables"), std::string::npos) << trained.output;
+  const Words validate = {"validate --restore-path", run, "--max-eval-steps 2"};
+  expect_end(millrace(validate), 0, {", " + part + ")\n"});
+  const auto json = nlohmann::json::parse(millrace(validate + "--json", Capture::Output).output);
+  EXPECT_EQ(json.at("images"), 64);
+  EXPECT_EQ(json.at("set_images"), 200);
 }
 
 /// A training that runs until it gets a signal.
@@ -313,6 +334,47 @@ TEST(MistakeTest, MissingWeightsToStartFromAreNamedBeforeTheRunBegins) {
   EXPECT_FALSE(std::filesystem::exists(directory / "run"));
 }
 
+/// What a command ends with, without numbers: processes differ by some bytes.
+std::string last_error(const ProcessResult& result) {
+  const std::size_t at = result.output.rfind("millrace: error: ");
+  if (at == std::string::npos) return "none";
+  return std::regex_replace(result.output.substr(at), std::regex("[0-9.]+"), "N");
+}
+
+TEST(MistakeTest, CompileOnlyFindsWhatAStartWouldFind) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  ASSERT_EQ(train(run, kShort).code, 0);
+  const std::filesystem::path fresh = directory / "new" / "fresh";
+  std::ofstream(directory / "file") << "x";
+  struct Case {
+    Words words;
+    int code;
+  };
+  const std::vector<Case> cases = {
+      {{"--init-path", directory / "nowhere"}, 6},
+      {{"--model-size 14 --init-path", run}, 6},
+      {{"--init-path", run, "--init-fresh logits"}, 2},
+      {"--device-memory 1MB", 2},
+      {"--device-memory 1MB --shards 2 --pipeline-splits b2/0", 2},
+      {"--weight-avg-N 5", 2},
+      {{"--export-dir", directory / "file" / "export"}, 5},
+      {{"--trace", directory / "file" / "trace.json"}, 5},
+      {"", 0},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(testing::PrintToString(c.words));
+    const ProcessResult checked = train(fresh, kShort + c.words + "--compile-only");
+    EXPECT_EQ(checked.code, c.code) << checked.output;
+    EXPECT_FALSE(std::filesystem::exists(directory / "new"));
+    const ProcessResult started = train(directory / "other", kShort + c.words);
+    EXPECT_EQ(started.code, c.code) << started.output;
+    EXPECT_EQ(last_error(checked), last_error(started));
+  }
+  const ProcessResult taken = train(run, kShort + "--compile-only");
+  expect_end(taken, 2, {run.string() + ": already exists"});
+}
+
 TEST(MistakeTest, RestoreRefusesOtherMathematicsByName) {
   const TemporaryDirectory directory;
   ASSERT_EQ(train(directory / "run", kShort).code, 0);
@@ -333,6 +395,24 @@ TEST(MistakeTest, UnknownKeyOfAFileNamesFileAndLine) {
   const TemporaryDirectory directory;
   std::ofstream(directory / "bad.toml") << "[model]\nmodel-size = \"8\"\nmodle = \"resnet\"\n";
   expect_error(millrace({"train --config", directory / "bad.toml"}), 2, {"bad.toml", "3", "modle"});
+}
+
+// A path may hold anything; a line end in it must not begin a line of its own.
+TEST(TrainTest, ThePathOfARunCannotBeginALine) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "a\nmillrace: error: b\033[2J";
+  const std::string shown = (directory / "a\\nmillrace: error: b\\x1b[2J").string();
+  const ProcessResult trained = train(run, "--iterations 1");
+  EXPECT_EQ(trained.code, 0) << trained.output;
+  expect_in(trained.output, {" Saving to " + shown + "\n", "Saved checkpoint to " + shown});
+  expect_in(read_text(run / "log.txt"), {" Saving to " + shown + "\n"});
+  const ProcessResult again = train(run, "--iterations 1");
+  for (const ProcessResult& result :
+       {trained, again, restore(run, "--iterations 2"), millrace({"validate --restore-path", run}),
+        millrace({"export", run, "--to hdf5"})}) {
+    EXPECT_EQ(result.output.find('\033'), std::string::npos) << result.output;
+    EXPECT_EQ(result.output.find("\nmillrace: error: b"), std::string::npos) << result.output;
+  }
 }
 
 TEST(MistakeTest, TwoProcessesCannotShareARunDirectory) {

@@ -474,5 +474,42 @@ TEST_F(ImagesTest, APlaceWithoutImagesNamesAllThatWasLookedAt) {
              {"train-*"});
 }
 
+// A checkpoint as torchvision writes it, and photos of three classes, with the words of the docs.
+TEST_F(ImagesTest, AnImportedNetworkIsFineTuned) {
+  const TemporaryDirectory directory;
+  const Words small = "--image-size 32 --batch-size 4 --iterations 1 --threads-per-device 1";
+  expect_end(
+      millrace(Words{"train --dataset imagenet --synthetic-data --model-size 18 --batch-norm "
+                     "--stage-one-shortcut identity --padding torch --no-validation "
+                     "--run-dir",
+                     directory / "first"} +
+               small),
+      0);
+  const std::filesystem::path file = directory / "resnet18.safetensors";
+  expect_end(millrace({"export", directory / "first", "--like torchvision --output", file}), 0);
+  const std::filesystem::path imported = directory / "r18";
+  expect_end(millrace({"import", file, imported, "--like torchvision"}), 0);
+  const Words photos =
+      Words{"train --init-path", imported, "--data-dir", place() / "folders"} + small;
+  // 11,689,512 of torchvision's ResNet-18 less its last layer, and 3 x 512 + 3.
+  const std::string parameters = "Total Parameters: 11178051\n";
+  const std::string rates = "no option sets the learning rate";
+  expect_end(millrace(photos + Words{"--init-fresh fc1 --run-dir", directory / "a"}), 0,
+             {parameters, rates});
+  expect_end(millrace(photos + Words{"--init-fresh fc1 --config", imported / "config.toml",
+                                     "--run-dir", directory / "b"}),
+             0, {parameters, rates});
+  expect_end(restore(directory / "a", "--iterations 2"), 0, {parameters});
+  expect_end(millrace(photos + Words{"--lr 0.001 --run-dir", directory / "c"}), 0,
+             {"resnet-18 has 1000 outputs for the 3 classes of the data set\n",
+              "Total Parameters: 11689512\n"});
+  expect_end(millrace(photos + Words{"--classes 5 --run-dir", directory / "d"}), 6,
+             {"fc1/kernel has shape 1000x512 in the checkpoint but needs 5x512",
+              "; --init-fresh fc1 begins with a new last layer\n"});
+  expect_end(millrace(photos + Words{"--init-fresh fc1 --group-norm --run-dir", directory / "d"}),
+             6, {"leave out what asks for another network (--group-norm)"});
+  EXPECT_FALSE(std::filesystem::exists(directory / "d"));
+}
+
 }  // namespace
 }  // namespace millrace::test

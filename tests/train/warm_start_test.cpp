@@ -51,8 +51,8 @@ TEST(WarmStart, OtherClassesNeedAFreshLastLayer) {
   const std::vector<io::TensorInfo> tensors = tensors_of(resnet8(10));
   EXPECT_EQ(refusal(graph, tensors, {}),
             "--init-path RUN: does not fit resnet-8: fc1/kernel has shape 10x64 in the checkpoint "
-            "but needs 100x64, fc1/bias has shape 10 in the checkpoint but needs 100; name the "
-            "parameters to initialize with --init-fresh");
+            "but needs 100x64, fc1/bias has shape 10 in the checkpoint but needs 100; --init-fresh "
+            "fc1 begins with a new last layer");
   const std::vector<std::string> fresh = {"fc1"};
   const std::set<std::string> taken = tensors_to_take(graph, tensors, fresh, "RUN");
   EXPECT_EQ(taken.size(), graph.parameters.size() - 2);
@@ -68,6 +68,22 @@ TEST(WarmStart, WhatIsOnOneSideOnlyIsNamedToo) {
             "b9/conv/kernel is only in the checkpoint; name the parameters to initialize with "
             "--init-fresh");
   EXPECT_EQ(refusal(graph, tensors, {"conv/kernel"}), "");
+}
+
+TEST(WarmStart, WhatAsksForAnotherNetworkIsToBeLeftOut) {
+  models::ModelOptions options;
+  options.size = "8";
+  options.image = {8, 8, 3};
+  options.norm = models::NormKind::Group;
+  options.groups = 8;
+  const std::string error = message_of(ErrorKind::Checkpoint, [&] {
+    (void)tensors_to_take(models::build_model(options), tensors_of(resnet8(10)), {}, "RUN",
+                          "--group-norm");
+  });
+  EXPECT_TRUE(
+      error.ends_with("; leave out what asks for another network (--group-norm), or name "
+                      "the parameters to initialize with --init-fresh"))
+      << error;
 }
 
 TEST(WarmStart, ATextMustBeInAName) {

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/initial_network.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "cli/prepare.hpp"
+#include "cli/prepare_parts.hpp"
+#include "cli/resolve_parts.hpp"
+#include "core/text.hpp"
+#include "io/onnx/onnx_file.hpp"
+#include "train/agreement.hpp"
+#include "train/progress.hpp"
+
+namespace millrace::cli {
+namespace {
+
+constexpr std::string_view kClasses = "classes";
+
+/// How images become what the network sees.
+constexpr auto kPreparation = std::to_array<std::string_view>(
+    {"image-size", "image-preset", "image-normalisation", "normalise-input", "normalise"});
+
+bool is_of_network(const OptionSpec& spec) {
+  const bool model = spec.section >= Section::Model && spec.section <= Section::EfficientNet;
+  // How many replicas share statistics is a matter of the run.
+  return model && spec.name != "BN-span";
+}
+
+bool is_of_preparation(std::string_view name) {
+  return std::ranges::find(kPreparation, name) != kPreparation.end();
+}
+
+/// The option, unless it is a default of a dialect, or a flag that is off.
+const Setting* asked(const Options& options, std::string_view name) {
+  const Setting* const setting = options.find(name);
+  if (setting == nullptr || setting->origin == Origin::Dialect) return nullptr;
+  const bool* const flag = std::get_if<bool>(&setting->value);
+  return flag != nullptr && !*flag ? nullptr : setting;
+}
+
+/// Whether the option says something new: a file may be the config.toml of the checkpoint's run.
+bool says_otherwise(const Setting& setting, const Setting* recorded) {
+  const bool repeats = recorded != nullptr && recorded->value == setting.value;
+  return !(repeats && setting.origin == Origin::File);
+}
+
+/// Whether another option that was asked for decides what `name` would.
+bool is_decided(const Options& given, std::string_view name, const Options& recorded) {
+  const auto names = [&](std::string_view other) { return asked(given, other) != nullptr; };
+  if (name == "block")  // sizes have their own
+    return names("model-size") && given.text("model-size") != recorded.text("model-size");
+  if (name == "norm-epsilon")  // each kind of norm has its own
+    return (names("group-norm") && recorded.flag("batch-norm")) ||
+           (names("batch-norm") && recorded.flag("group-norm"));
+  if (name != "image-normalisation" && name != "normalise-input") return false;
+  return names("image-preset") || names("image-normalisation") || names("normalise-input");
+}
+
+/// The data set that the options name, or that is in their folder.
+std::string dataset_of(const Options& options) {
+  const bool told = dataset_is_told(options) || image_source(options) != train::ImageSource::Files;
+  return told ? dataset_name(options) : find_dataset(*options.text("data-dir"));
+}
+
+bool of_other_family(const Options& given, const Options& recorded) {
+  return asked(given, "model") != nullptr && model_name(given) != model_name(recorded);
+}
+
+bool of_other_task(const Options& recorded, std::string_view dataset) {
+  return task_of(recorded.text("dataset").value_or("")) != task_of(dataset);
+}
+
+bool has_fresh_last_layer(const Options& given, const InitialNetwork& initial) {
+  const std::vector<std::string> fresh = split_list(given.text("init-fresh").value_or(""), ' ');
+  return contains_any(initial.last_layer + "/", fresh);
+}
+
+/// The number of outputs, which config.toml leaves to the data set.
+void set_classes(Options& options, const Options& given, const InitialNetwork& initial,
+                 std::string_view where) {
+  const Setting own{
+      .value = initial.outputs, .origin = Origin::Dialect, .where = std::string(where)};
+  const Setting* const wanted = asked(given, kClasses);
+  if (!has_fresh_last_layer(given, initial)) {
+    if (wanted == nullptr) options.set(*find_option(kClasses), own);
+  } else if (wanted != nullptr && !says_otherwise(*wanted, &own)) {
+    options.erase(kClasses);
+  }
+}
+
+}  // namespace
+
+std::optional<InitialNetwork> initial_network(const Options& options, const comm::World& world) {
+  const std::optional<std::string> path = options.text("init-path");
+  if (!path || io::is_onnx(*path)) return std::nullopt;
+  std::vector<std::string> complaints;  // the trainer repeats them
+  const io::CheckpointReader checkpoint = train::agreed_newest(world, *path, complaints);
+  const RecordedNetwork network = network_of(checkpoint);
+  std::string last = network.graph.parameters.back().name;
+  last.resize(last.rfind('/'));
+  return InitialNetwork{.recorded = recorded_in(checkpoint),
+                        .outputs = network.config.model.classes,
+                        .last_layer = std::move(last)};
+}
+
+Options with_initial_network(const Options& given, const InitialNetwork& initial) {
+  const Options& recorded = initial.recorded;
+  if (of_other_family(given, recorded)) return given;
+  const std::string where = fmt::format("--init-path {}", given.text("init-path").value_or(""));
+  const bool prepares = !of_other_task(recorded, dataset_of(given));
+  Options network;
+  network.network = recorded.network;
+  for (const auto& [name, setting] : recorded.settings()) {
+    const OptionSpec& spec = *find_option(name);
+    const bool wanted = is_of_network(spec) || (prepares && is_of_preparation(name));
+    if (!wanted || name == kClasses || is_decided(given, name, recorded)) continue;
+    network.set(spec, {.value = setting.value, .origin = Origin::Dialect, .where = where});
+  }
+  Options options = given;  // without what the network of a dialect would have by default
+  for (const auto& [name, setting] : network.settings())
+    if (const Setting* const own = given.find(name);
+        own != nullptr && own->origin == Origin::Dialect)
+      options.erase(name);
+  options = merge(std::move(options), network);
+  if (!options.network) set_classes(options, given, initial, where);
+  return options;
+}
+
+std::string asking_for_another(const Options& given, const InitialNetwork& initial,
+                               std::string_view dataset) {
+  std::vector<std::string> names;
+  for (const auto& [name, setting] : given.settings()) {
+    if (!is_of_network(*find_option(name)) || asked(given, name) == nullptr) continue;
+    const Setting* const recorded = initial.recorded.find(name);
+    const bool same = name == kClasses ? setting.value == Value(initial.outputs)
+                                       : recorded != nullptr && recorded->value == setting.value;
+    if (same || (name == kClasses && has_fresh_last_layer(given, initial))) continue;
+    const bool flag = std::holds_alternative<bool>(setting.value);
+    names.push_back(setting.where + (flag ? "" : " " + to_string(setting.value)));
+  }
+  if (of_other_task(initial.recorded, dataset))
+    names.push_back(fmt::format("the data set {}", dataset));
+  return join(names, ", ");
+}
+
+std::string rates_to_propose(const Options& given, const InitialNetwork& initial,
+                             const train::TrainConfig& config) {
+  for (const char* name :
+       {"base-learning-rate", "abs-learning-rate", "lr-schedule", "poly-lr-initial-lr"})
+    if (const Setting* const setting = given.find(name);
+        setting != nullptr && says_otherwise(*setting, initial.recorded.find(name)))
+      return "";
+  const train::LearningRateConfig& rate = config.learning_rate;
+  return fmt::format(
+      "no option sets the learning rate: {:.4g}, {}, is for random weights; for those of "
+      "--init-path try a tenth, --lr {:.2g} --lr-schedule cosine",
+      rate.base_rate, train::curve_name(rate.kind), rate.base_rate / 10.0);
+}
+
+}  // namespace millrace::cli

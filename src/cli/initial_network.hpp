@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A training that starts from the weights at --init-path trains the network that wrote them, on
+// images prepared as that network knows them, unless options ask for something else.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cli/options.hpp"
+#include "comm/world.hpp"
+#include "train/config.hpp"
+
+namespace millrace::cli {
+
+/// What the checkpoint at --init-path says of its network.
+struct InitialNetwork {
+  Options recorded;          ///< of the run that wrote it
+  std::int64_t outputs = 0;  ///< of its last layer
+  std::string last_layer;    ///< "fc1"
+};
+
+/// Nothing without --init-path, and for an ONNX file. Collective. Errors: as
+/// train::agreed_newest(), and as network_of().
+[[nodiscard]] std::optional<InitialNetwork> initial_network(const Options& options,
+                                                            const comm::World& world);
+
+/// The options of a training with those of the network where `given` has none. A last
+/// layer that --init-fresh names has as many outputs as the data have classes; a --config file that
+/// only repeats the number of the checkpoint does not change that.
+[[nodiscard]] Options with_initial_network(const Options& given, const InitialNetwork& initial);
+
+/// The options, and the data set, that ask for another network than the checkpoint's:
+/// "--group-norm, --model-size 50".
+[[nodiscard]] std::string asking_for_another(const Options& given, const InitialNetwork& initial,
+                                             std::string_view dataset);
+
+/// A line that proposes rates for a training that begins with trained weights; "" if options set
+/// them.
+[[nodiscard]] std::string rates_to_propose(const Options& given, const InitialNetwork& initial,
+                                           const train::TrainConfig& config);
+
+}  // namespace millrace::cli
