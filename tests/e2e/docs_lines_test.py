@@ -43,7 +43,6 @@ SMALLER = [
     ("", "build/fake-device/millrace", "millrace"),
     ("", "ckpt-500", "ckpt-100"),
     ("train ...", "train ...", "train --dataset imagenet --data-dir pets --model-size 18"),
-    ("--init-path runs/resnet50", "...", "--dataset imagenet --data-dir pets --model-size 18 --image-size 32 --batch-norm"),
     ("--model-size 8 ...", "...", "--dataset cifar-10"),
     ("", "layer3/0/conv1/Conv", "b2/0"),
     ("bench ...", "bench ...", "bench --dataset imagenet --data-dir OUT --model-size 50"),
