@@ -52,6 +52,7 @@ void visit_attributes(Kind& kind, const Visit& visit) {
     visit("fixed", kind.fixed);
   } else if constexpr (kIs<Kind, Activate>) {
     visit("function", kind.kind);
+    visit("numbers", kind.numbers);
   } else if constexpr (kIs<Kind, Pool>) {
     visit("of", kind.kind);
     visit("kernel", kind.kernel);
@@ -78,7 +79,7 @@ void visit_attributes(Kind& kind, const Visit& visit) {
 /// Whether a value stands for itself if its key is absent: files were written before there was one.
 template <class T>
 bool is_left_out(const T& value) {
-  if constexpr (kIs<T, FixedAffine>) return value == FixedAffine{};
+  if constexpr (kIs<T, FixedAffine> || kIs<T, ActivationNumbers>) return value == T{};
   return false;
 }
 
@@ -89,9 +90,10 @@ constexpr std::array<std::string_view, 2> kOrders = {"contiguous", "strided"};
 constexpr std::array<std::string_view, 2> kFans = {"in", "out"};
 constexpr std::array<std::string_view, 6> kInitialisers = {
     "zero", "one", "variance_scaling", "glorot_uniform", "normal", "truncated_normal"};
-constexpr std::array<std::string_view, 4> kFunctions = {
-    name_of(Activation::None), name_of(Activation::Relu), name_of(Activation::Swish),
-    name_of(Activation::Sigmoid)};
+constexpr std::array<std::string_view, 8> kFunctions = {
+    name_of(Activation::None),        name_of(Activation::Relu),     name_of(Activation::Swish),
+    name_of(Activation::Sigmoid),     name_of(Activation::Clip),     name_of(Activation::LeakyRelu),
+    name_of(Activation::HardSigmoid), name_of(Activation::HardSwish)};
 
 constexpr std::span<const std::string_view> names_of(PoolKind /*of*/) { return kPools; }
 constexpr std::span<const std::string_view> names_of(GroupOrder /*of*/) { return kOrders; }
@@ -111,6 +113,9 @@ Json json_of(const Padding& p) { return Json::list({p.top, p.bottom, p.left, p.r
 template <class T>
 Json json_of(T value) requires std::is_enum_v<T> {
   return names_of(value)[static_cast<std::size_t>(value)];
+}
+Json json_of(ActivationNumbers n) {
+  return Json::list({static_cast<double>(n.a), static_cast<double>(n.b)});
 }
 Json json_of(FixedAffine fixed) { return Json::list({fixed.gamma, fixed.beta}); }
 Json json_of(const Initialiser& init) {
@@ -143,6 +148,7 @@ void read(const Json& json, std::int64_t& value) {
     throw JsonError(fmt::format("{} is not between 0 and {}", value, kMostChannels));
 }
 void read(const Json& json, double& value) { value = json.as_double(); }
+void read(const Json& json, float& value) { value = static_cast<float>(json.as_double()); }
 void read(const Json& json, bool& value) {
   const std::string text = json.dump();
   if (text != "true" && text != "false") throw JsonError(text + " is neither true nor false");
@@ -165,6 +171,7 @@ void read_all(const Json& json, T&... values) {
 }
 void read(const Json& json, Extent& e) { read_all(json, e.h, e.w); }
 void read(const Json& json, Padding& p) { read_all(json, p.top, p.bottom, p.left, p.right); }
+void read(const Json& json, ActivationNumbers& n) { read_all(json, n.a, n.b); }
 void read(const Json& json, FixedAffine& fixed) { read_all(json, fixed.gamma, fixed.beta); }
 void read(const Json& json, Initialiser& init) {
   read_all(json, init.kind, init.scale, init.fan);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -137,7 +138,15 @@ Inference GroupNorm::infer(const OpInputs& in) const {
   return {.output = x, .parameters = scale_and_shift(x.c, zero_gamma, fixed)};
 }
 
-Inference Activate::infer(const OpInputs& in) const { return {.output = in.x()}; }
+Inference Activate::infer(const OpInputs& in) const {
+  const auto [a, b] = numbers;
+  if (!std::isfinite(a) || !std::isfinite(b))
+    return misfit("numbers {} and {} are not finite", a, b);
+  if (kind == Activation::Clip && a >= b) return misfit("bounds {} and {} do not ascend", a, b);
+  if (kind == Activation::LeakyRelu && a < 0) return misfit("slope {} is negative", a);
+  if (kind == Activation::HardSigmoid && a <= 0) return misfit("slope {} is not positive", a);
+  return {.output = in.x()};
+}
 
 Inference Add::infer(const OpInputs& in) const {
   if (in.x() != in.shapes[1]) return misfit("cannot add shapes {} and {}", in.x(), in.shapes[1]);

@@ -166,11 +166,12 @@ struct GroupNorm {
   [[nodiscard]] Inference infer(const OpInputs& in) const;
   friend bool operator==(const GroupNorm&, const GroupNorm&) = default;
 };
-/// x -> f(x).
+/// x -> f(x). The slope of a LeakyRelu is not negative, the factor of a HardSigmoid positive.
 struct Activate {
   static constexpr std::string_view kName = "Activation";
   static constexpr InputCount kInputs = {.count = 1};
   Activation kind = Activation::Relu;
+  ActivationNumbers numbers = {};
   [[nodiscard]] Inference infer(const OpInputs& in) const;
   friend bool operator==(const Activate&, const Activate&) = default;
 };

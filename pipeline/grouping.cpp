@@ -52,7 +52,9 @@ void Grouping::fuse_activation(Node& node, bool relu_only, std::vector<bool>& ta
   const OpId next = sole_reader(node.output);
   if (!next.valid()) return;
   const auto* activate = std::get_if<models::Activate>(&graph_.op(next).kind);
-  if (activate == nullptr || (relu_only && activate->kind != Activation::Relu)) return;
+  if (activate == nullptr || !is_fused(activate->kind) ||
+      (relu_only && activate->kind != Activation::Relu))
+    return;
   node.fn = activate->kind;
   node.last = next;
   node.output = graph_.op(next).output;

@@ -36,11 +36,12 @@ std::int64_t elements(const Binding& b) {
 template <class T>
 Kernel activation(const Binding& b) {
   const auto at = [&](Role role) { return b.operand<T>(role); };
+  const ActivationNumbers numbers = std::get<models::Activate>(b.graph.op(b.call.op).kind).numbers;
   if (b.call.kind == KernelKind::ActivationForward)
-    return calling(ops::activation_forward<T>, at(Y), at(X), elements(b), b.call.fn);
+    return calling(ops::activation_forward<T>, at(Y), at(X), elements(b), b.call.fn, numbers);
   // The derivative is computed from the output if it is kept, otherwise from the input.
   return calling(ops::activation_backward<T>, at(Dx), at(Dy), at(b.call.has(Y) ? Y : X),
-                 elements(b), b.call.fn);
+                 elements(b), b.call.fn, numbers);
 }
 
 template <class T>

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "io/onnx/importer.hpp"
 
 namespace millrace::io {
 
-void OnnxImporter::activate(const OnnxNode& node, Activation function) {
+void OnnxImporter::activate(const OnnxNode& node, Activation function, ActivationNumbers numbers) {
   const Value x = value(node);
-  put(node, {add(node, models::Activate{function}, {x.id}), x.flat});
+  put(node, {add(node, models::Activate{function, numbers}, {x.id}), x.flat});
 }
 
 void OnnxImporter::relu(const OnnxNode& node) { activate(node, Activation::Relu); }
@@ -22,17 +23,27 @@ void OnnxImporter::swish(const OnnxNode& node) {
   activate(node, Activation::Swish);
 }
 
+void OnnxImporter::leaky_relu(const OnnxNode& node) {
+  activate(node, Activation::LeakyRelu, {.a = static_cast<float>(node.real("alpha", 0.01))});
+}
+void OnnxImporter::hard_sigmoid(const OnnxNode& node) {
+  if (swishes_.contains(&node.proto())) return pass(node);
+  activate(
+      node, Activation::HardSigmoid,
+      {static_cast<float>(node.real("alpha", 0.2)), static_cast<float>(node.real("beta", 0.5))});
+}
+void OnnxImporter::hard_swish(const OnnxNode& node) { activate(node, Activation::HardSwish); }
+
 void OnnxImporter::clip(const OnnxNode& node) {
   const auto lowest = static_cast<double>(std::numeric_limits<float>::lowest());
   const auto highest = static_cast<double>(std::numeric_limits<float>::max());
   if (is_constant(node.input(0))) throw Unsupported{"of a constant"};
   const double low = node.has("min") ? node.real("min", 0.0) : number(node, 1).value_or(lowest);
   const double high = node.has("max") ? node.real("max", 0.0) : number(node, 2).value_or(highest);
-  if (low != 0.0 || high < 0.999 * highest)
-    throw Unsupported{
-        fmt::format("between {} and {}; only 0 to infinity, a ReLU, has a kernel", low, high)};
-  if (!values_.at(node.input(0)).id.valid()) return put(node, Value{});
-  relu(node);
+  if (low == 0.0 && high >= 0.999 * highest) return relu(node);
+  activate(
+      node, Activation::Clip,
+      {static_cast<float>(std::max(low, lowest)), static_cast<float>(std::min(high, highest))});
 }
 
 void OnnxImporter::softmax(const OnnxNode& node) {

@@ -110,9 +110,9 @@ void OnnxImporter::slice(const OnnxNode& node) {
     const std::int64_t axis = over[i] + (over[i] < 0 ? 4 : 0);
     if (axis < 0 || axis > 3) node.damaged(fmt::format("has the axis {}", over[i]));
     const std::int64_t size = axis == 0   ? std::numeric_limits<std::int32_t>::max()
-                              : axis == 1 ? builder_.shape(x).c
-                              : axis == 2 ? builder_.shape(x).h
-                                          : builder_.shape(x).w;
+                              : axis == 1 ? shape(x).c
+                              : axis == 2 ? shape(x).h
+                                          : shape(x).w;
     const bool whole = starts[i] == 0 && ends[i] >= size;
     if (axis == 1 && !whole && steps[i] == 1) throw Unsupported{std::string(kPartOfChannels)};
     if (!whole || steps[i] < 1 || steps[i] > models::kMostChannels || (axis < 2 && steps[i] != 1))
@@ -134,7 +134,7 @@ void OnnxImporter::expand(const OnnxNode& node) {
 /// The scale of an image's channels, repeated for every pixel before the product.
 void OnnxImporter::expand_value(const OnnxNode& node) {
   const ValueId x = image(node);
-  const Shape& s = builder_.shape(x);
+  const Shape& s = shape(x);
   const Integers to = integers(node, 1);
   const bool fits = to.size() == 4 && (to[0] == kBatch || to[0] == 1 || to[0] == fixed_batch_) &&
                     (to[1] == s.c || to[1] == 1) && to[2] > 0 && to[3] > 0;
@@ -145,8 +145,7 @@ void OnnxImporter::expand_value(const OnnxNode& node) {
 }
 
 void OnnxImporter::transpose(const OnnxNode& node) {
-  if (!is_constant(node.input(0)))
-    throw Unsupported{"of a value; images must be batch, channels, height, width throughout"};
+  if (!is_constant(node.input(0))) throw Unsupported{"of a value"};
   Constant turned = constant(node, 0);
   const Integers order = node.integers("perm", {1, 0});
   if (turned.integers) return transpose_integers(node);
@@ -175,9 +174,10 @@ void OnnxImporter::cast(const OnnxNode& node) {
 // ---- values in another arrangement
 
 void OnnxImporter::flatten(const OnnxNode& node) {
+  const std::int64_t axis = node.integer("axis", 1);
+  if (axis > 1) throw Unsupported{"that keeps more than the batch"};
   const Value x = value(node);
   const std::int64_t rank = x.flat ? 2 : 4;
-  const std::int64_t axis = node.integer("axis", 1);
   if ((axis < 0 ? axis + rank : axis) != 1) throw Unsupported{"that keeps more than the batch"};
   put(node, {x.id, true});
 }
@@ -248,7 +248,7 @@ void OnnxImporter::squeeze(const OnnxNode& node) {
   }
   const ValueId x = image(node);
   const Integers over = axes(node, 1).value_or(Integers{2, 3});
-  if (from_the_front(over, 4) != Integers{2, 3} || builder_.shape(x).pixels() != 1)
+  if (from_the_front(over, 4) != Integers{2, 3} || shape(x).pixels() != 1)
     throw Unsupported{"of other axes than height and width of 1"};
   put(node, {x, true});
 }

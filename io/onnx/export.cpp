@@ -81,7 +81,10 @@ class Writer {
     attribute(node, name, onnx::AttributeProto::INT)->set_i(value);
   }
   static void set(onnx::NodeProto* node, const char* name, double value) {
-    attribute(node, name, onnx::AttributeProto::FLOAT)->set_f(static_cast<float>(value));
+    set(node, name, static_cast<float>(value));
+  }
+  static void set(onnx::NodeProto* node, const char* name, float value) {
+    attribute(node, name, onnx::AttributeProto::FLOAT)->set_f(value);
   }
   static void set(onnx::NodeProto* node, const char* name,
                   std::initializer_list<std::int64_t> values) {
@@ -107,6 +110,10 @@ class Writer {
   std::string floats(const std::string& name, const std::vector<std::int64_t>& shape,
                      std::span<const float> values) {
     return tensor(name, shape, values, onnx::TensorProto::FLOAT);
+  }
+  std::string number(const std::string& name, float value) {
+    set(node(name, "Constant", {}, name), "value_float", value);
+    return name;
   }
   /// A parameter as a tensor of this shape. `axes`: the order of those of `own`, in which it lies
   /// here.
@@ -246,6 +253,7 @@ class Writer {
 
   void add(const Op& op, const models::Activate& activation) {
     if (is_flat(op)) flat_.insert(op.output.value);
+    const ActivationNumbers n = activation.numbers;
     switch (activation.kind) {
       case Activation::None:
         names_[op.output.at()] = input(op);
@@ -260,7 +268,29 @@ class Writer {
         node(op.name + "/sigmoid", "Sigmoid", {input(op)}, op.name + "/sigmoid");
         node(op.name, "Mul", {input(op), op.name + "/sigmoid"}, output(op));
         return;
+      case Activation::Clip:
+        node(op.name, "Clip",
+             {input(op), number(op.name + "/low", n.a), number(op.name + "/high", n.b)},
+             output(op));
+        return;
+      case Activation::LeakyRelu:
+        set(node(op.name, "LeakyRelu", {input(op)}, output(op)), "alpha", n.a);
+        return;
+      case Activation::HardSigmoid:
+        add_hard_sigmoid(op.name, input(op), output(op), n);
+        return;
+      case Activation::HardSwish:  // a node of its own only from opset 14 on
+        add_hard_sigmoid(op.name + "/gate", input(op), op.name + "/gate", {1.0f / 6.0f, 0.5f});
+        node(op.name, "Mul", {input(op), op.name + "/gate"}, output(op));
+        return;
     }
+  }
+
+  void add_hard_sigmoid(const std::string& name, const std::string& x, const std::string& y,
+                        ActivationNumbers n) {
+    onnx::NodeProto* made = node(name, "HardSigmoid", {x}, y);
+    set(made, "alpha", n.a);
+    set(made, "beta", n.b);
   }
 
   void add(const Op& op, const models::Add&) { node(op.name, "Add", alike(op), output(op)); }

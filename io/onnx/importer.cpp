@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "core/error.hpp"
@@ -97,6 +98,7 @@ OnnxImporter::OnnxImporter(const onnx::ModelProto& model, const std::string& nam
     if (!constants_.emplace(tensor.name(), weight).second)
       fail(ErrorKind::Data, "{}: has two tensors '{}'", place.label, tensor.name());
   }
+  for (const onnx::ValueInfoProto& value : file_.value_info()) declared_[value.name()] = &value;
 }
 
 ImportedGraph OnnxImporter::import() {
@@ -105,7 +107,7 @@ ImportedGraph OnnxImporter::import() {
   find_needed();
   find_partners();
   for (const onnx::NodeProto& proto : file_.node())
-    if (needed_.contains(&proto) && !done_.contains(&proto)) visit(OnnxNode(proto, place_));
+    if (needed_.contains(&proto)) visit(OnnxNode(proto, place_));
   if (!problems_.empty()) refuse();
   Graph graph = with_loss();
   if (!normalises_ && !graph.parameters.empty())
@@ -136,15 +138,20 @@ void OnnxImporter::find_makers() {
 }
 
 /// What nodes make of the images, rather than of shapes and tensors.
-std::set<std::string> OnnxImporter::values_of_images() const {
-  std::set<std::string> images = {input_of(file_, place_).name()};
+void OnnxImporter::find_values_of_images() {
+  of_images_ = {input_of(file_, place_).name()};
   for (const onnx::NodeProto& node : file_.node()) {
     const bool reads = std::ranges::any_of(
-        node.input(), [&](const std::string& input) { return images.contains(input); });
+        node.input(), [&](const std::string& input) { return of_images_.contains(input); });
     if (reads && node.op_type() != "Shape")
-      images.insert(node.output().begin(), node.output().end());
+      of_images_.insert(node.output().begin(), node.output().end());
   }
-  return images;
+}
+
+bool OnnxImporter::is_constant(const std::string& name) const {
+  if (constants_.contains(name)) return true;
+  if (!of_images_.contains(name)) throw UnknownValue{};
+  return false;
 }
 
 /// The nodes from which the logits follow, and who reads what they make.
@@ -154,7 +161,7 @@ void OnnxImporter::find_needed() {
          "{}: has {} outputs, but millrace trains networks with one, the logits: export it without "
          "the others",
          place_.label, file_.output_size());
-  const std::set<std::string> images = values_of_images();
+  find_values_of_images();
   std::vector<std::string> open = {file_.output(0).name()};
   while (!open.empty()) {
     const auto maker = makers_.find(open.back());
@@ -163,7 +170,7 @@ void OnnxImporter::find_needed() {
     for (const std::string& input : maker->second->input()) {
       readers_[input].push_back(maker->second);
       // A shape does not make its value necessary, unless that is computed from shapes itself.
-      if (maker->second->op_type() != "Shape" || !images.contains(input)) open.push_back(input);
+      if (maker->second->op_type() != "Shape" || !of_images_.contains(input)) open.push_back(input);
     }
   }
 }
@@ -175,17 +182,21 @@ const onnx::NodeProto* OnnxImporter::sole_reader(const onnx::NodeProto& node) co
   return readers->second.front();
 }
 
-/// Products of a value and its sigmoid.
+/// Products of a value and its sigmoid, or of one and (z + 3) / 6 between 0 and 1.
 void OnnxImporter::find_partners() {
   for (const onnx::NodeProto& node : file_.node()) {
-    if (node.op_type() != "Sigmoid" || node.input_size() != 1 || node.output_size() != 1 ||
-        !needed_.contains(&node))
-      continue;
+    if (node.input_size() != 1 || node.output_size() != 1 || !needed_.contains(&node)) continue;
+    const OnnxNode gate(node, place_);
+    const bool hard = gate.type() == "HardSigmoid" &&
+                      std::abs(gate.real("alpha", 0.2) - 1.0 / 6.0) < 1e-6 &&
+                      gate.real("beta", 0.5) == 0.5;
+    if (gate.type() != "Sigmoid" && !hard) continue;
     const onnx::NodeProto* const reader = sole_reader(node);
     if (reader == nullptr || reader->op_type() != "Mul" || reader->input_size() != 2) continue;
     const int other = reader->input(0) == node.output(0) ? 1 : 0;
     if (reader->input(other) != node.input(0)) continue;
-    swishes_.insert({&node, reader});
+    const Activation function = hard ? Activation::HardSwish : Activation::Swish;
+    swishes_.insert({{&node, function}, {reader, function}});
   }
 }
 
@@ -202,27 +213,34 @@ void OnnxImporter::visit(const OnnxNode& node) {
                               input)
                 : fmt::format("reads '{}', which neither a node nor a tensor makes", input));
     if (row == table().end()) throw Unsupported{};
-    const auto unknown = [&](const std::string& input) {
-      const auto found = values_.find(input);
-      return found != values_.end() && !found->second.id.valid();
-    };
-    if (!row->checks_itself && std::ranges::any_of(node.proto().input(), unknown))
-      return put(node, Value{});
-    (this->*row->make)(node);
+    return (this->*row->make)(node);
+  } catch (const UnknownValue&) {
+    if (problems_.empty()) node.damaged("lacks an input");
   } catch (const Unsupported& why) {
     problems_.push_back(fmt::format("{} ({}){}{}", node.name(), node.type(),
                                     why.reason.empty() ? "" : ": ", why.reason));
-    for (const std::string& output : node.proto().output()) values_.emplace(output, Value{});
+    values_.emplace(node.output(), stand_in(node));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Config) throw;
     problems_.push_back(fmt::format("{} ({}): {}", node.name(), node.type(), error.what()));
-    put(node, Value{});
+    values_.emplace(node.output(), stand_in(node));
   }
+  for (const std::string& output : node.proto().output()) values_.emplace(output, Value{});
 }
 
 void OnnxImporter::refuse() const {
-  fail(ErrorKind::Config, "{}: {} of {} nodes have no counterpart in millrace: {}", place_.label,
-       problems_.size(), needed_.size(), join(problems_, "; "));
+  const bool turned = std::ranges::any_of(file_.node(), [&](const onnx::NodeProto& node) {
+    return needed_.contains(&node) && node.op_type() == "Transpose" &&
+           of_images_.contains(node.output(0));
+  });
+  const std::string remedy =
+      turned ? fmt::format(
+                   ": images must be batch, channels, height, width throughout: convert with "
+                   "tf2onnx's --inputs-as-nchw {}, or export from PyTorch",
+                   input_of(file_, place_).name())
+             : "";
+  fail(ErrorKind::Config, "{}: {} of {} nodes have no counterpart in millrace: {}{}", place_.label,
+       problems_.size(), needed_.size(), join(problems_, "; "), remedy);
 }
 
 Graph OnnxImporter::with_loss() {
@@ -252,6 +270,7 @@ const OnnxImporter::Value& OnnxImporter::value(const OnnxNode& node, int input) 
   if (name.empty()) node.damaged(fmt::format("lacks its input {}", input));
   const auto found = values_.find(name);
   if (found == values_.end()) throw Unsupported{fmt::format("of the constant '{}'", name)};
+  if (found->second.id == ValueId{}) throw UnknownValue{};
   if (found->second.pad != models::Padding{} && node.type() != "Conv")
     throw Unsupported{"behind a Pad; only a Conv may read what is padded"};
   if (found->second.third_axis && node.type() != "Unsqueeze")
@@ -272,10 +291,9 @@ ValueId OnnxImporter::image(const OnnxNode& node, int input) const {
 const OnnxImporter::Constant& OnnxImporter::constant(const OnnxNode& node, int input) const {
   const std::string& name = node.input(input);
   if (name.empty()) node.damaged(fmt::format("lacks its input {}", input));
-  const auto found = constants_.find(name);
-  if (found == constants_.end())
+  if (!is_constant(name))
     throw Unsupported{fmt::format("'{}' must be a tensor of the file, but is computed", name)};
-  return found->second;
+  return constants_.at(name);
 }
 
 WeightSource OnnxImporter::weight(const OnnxNode& node, int input,
@@ -329,6 +347,11 @@ std::vector<std::int64_t> OnnxImporter::extents(const Value& value) const {
 
 ValueId OnnxImporter::add(const OnnxNode& node, const models::OpKind& kind,
                           std::vector<ValueId> inputs, std::vector<WeightSource> sources) {
+  const bool stands_in = std::ranges::any_of(inputs, [](ValueId id) { return !id.valid(); });
+  if (!sources.empty())
+    foldable_[node.output()] = {sources_.size(),
+                                stands_in ? 0 : std::min<std::size_t>(sources.size(), 2)};
+  if (stands_in) return stand_in(kind, inputs);
   const std::string name = unique_name(node);
   // The inputs of an op differ, so that each has a gradient of its own: y + y adds a copy of y.
   for (auto input = inputs.begin(); input != inputs.end(); ++input) {
@@ -344,8 +367,6 @@ ValueId OnnxImporter::add(const OnnxNode& node, const models::OpKind& kind,
 
 void OnnxImporter::put(const OnnxNode& node, Value value) {
   values_.insert_or_assign(node.output(), value);
-  if (const auto behind = behind_.find(&node.proto()); behind != behind_.end())
-    values_.insert_or_assign(behind->second->output(0), value);
 }
 
 void OnnxImporter::pass(const OnnxNode& node) {

@@ -2,6 +2,8 @@
 //
 // From the nodes of a file to a graph. importer.cpp walks over the nodes, nodes.cpp has what
 // becomes of each type, constants.cpp computes the values that no image changes, such as shapes.
+// folding.cpp puts products with constants and sums of them into the ops before them; stand_ins.cpp
+// has what is known of values that nothing here makes, so that all such nodes are found at once.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +22,19 @@
 
 namespace millrace::io {
 
+/// A product with a constant, or the sum of one, by the first axis of a parameter.
+struct ChannelStep {
+  bool multiplies = false;
+  const onnx::TensorProto* tensor = nullptr;  ///< one element, or one for each channel
+  float fill = 0.0f;                          ///< without a tensor: the constant of all channels
+};
+
 /// Where the elements of a parameter are in the file.
 struct WeightSource {
   const onnx::TensorProto* tensor = nullptr;  ///< nullptr: all elements are `fill`
   bool transposed = false;                    ///< [in][units] rather than [units][in]
   float fill = 0.0f;
+  std::vector<ChannelStep> steps = {};  ///< that follow, in their order
 };
 
 /// A graph made of a file's nodes.
@@ -43,6 +53,9 @@ struct ImportedGraph {
 struct Unsupported {
   std::string reason;
 };
+
+/// What needs to know more of a value than is known: a node without a counterpart makes it.
+struct UnknownValue {};
 
 class OnnxImporter {
  public:
@@ -67,7 +80,7 @@ class OnnxImporter {
   };
   /// A value of the file. Flat ones have one axis for channels, height and width, in this order.
   struct Value {
-    models::ValueId id;  ///< invalid: made by a node without a counterpart
+    models::ValueId id;  ///< invalid: unknown, or a stand-in (see shape())
     bool flat = false;
     models::Padding pad = {};  ///< added by a Pad before the next window
     /// The rest is of a value that only certain nodes may read, as no op makes it.
@@ -92,22 +105,20 @@ class OnnxImporter {
   struct Row {
     std::string_view type;
     Make make;
-    bool checks_itself = false;  ///< finds what it lacks also if it reads what has no counterpart
   };
   static const std::vector<Row>& table();
 
   // ---- importer.cpp: the file as a whole
   void find_makers();
-  [[nodiscard]] std::set<std::string> values_of_images() const;
+  void find_values_of_images();
   void find_needed();
   void find_partners();
   void visit(const OnnxNode& node);
   void add_input();
   [[nodiscard]] models::Graph with_loss();
   [[noreturn]] void refuse() const;
-  [[nodiscard]] bool is_constant(const std::string& name) const {
-    return constants_.contains(name);
-  }
+  /// Whether an input is what no image changes. Throws UnknownValue if it is, but is unknown.
+  [[nodiscard]] bool is_constant(const std::string& name) const;
   /// The only needed node that reads what this one makes; nullptr if there are several or none.
   [[nodiscard]] const onnx::NodeProto* sole_reader(const onnx::NodeProto& node) const;
 
@@ -129,9 +140,9 @@ class OnnxImporter {
   static std::vector<std::int64_t> from_the_front(std::vector<std::int64_t> over,
                                                   std::int64_t rank);
   [[nodiscard]] std::optional<double> number(const OnnxNode& node, int input) const;
-  [[nodiscard]] const Shape& shape(const Value& value) const { return builder_.shape(value.id); }
+  [[nodiscard]] const Shape& shape(const Value& value) const { return shape(value.id); }
   [[nodiscard]] std::vector<std::int64_t> extents(const Value& value) const;
-  /// Adds an op that is a layer of its own.
+  /// Adds an op that is a layer of its own; one that reads a stand-in becomes another stand-in.
   models::ValueId add(const OnnxNode& node, const models::OpKind& kind,
                       std::vector<models::ValueId> inputs, std::vector<WeightSource> sources = {});
   void put(const OnnxNode& node, Value value);
@@ -151,9 +162,6 @@ class OnnxImporter {
   };
   [[nodiscard]] Window window(const OnnxNode& node, const Shape& x, models::Extent kernel) const;
   [[nodiscard]] models::Extent kernel_shape(const OnnxNode& node) const;
-  /// A bias that the sole reader adds to what a node makes; it is marked as done.
-  [[nodiscard]] std::optional<WeightSource> bias_behind(const OnnxNode& node, std::int64_t channels,
-                                                        bool image);
   [[nodiscard]] std::optional<WeightSource> bias_of(const OnnxNode& node, int input,
                                                     std::int64_t channels) const;
 
@@ -162,6 +170,8 @@ class OnnxImporter {
   void gemm(const OnnxNode& node);
   void mat_mul(const OnnxNode& node);
   void dense(const OnnxNode& node, bool transposed, const std::optional<WeightSource>& bias);
+  [[nodiscard]] models::FixedAffine fixed(const OnnxNode& node, const AffineSource& gamma,
+                                          const AffineSource& beta) const;
   void batch_norm(const OnnxNode& node);
   void group_norm(const OnnxNode& node);
   void instance_norm(const OnnxNode& node);
@@ -175,7 +185,10 @@ class OnnxImporter {
   void sigmoid(const OnnxNode& node);
   void swish(const OnnxNode& node);
   void clip(const OnnxNode& node);
-  void activate(const OnnxNode& node, Activation function);
+  void leaky_relu(const OnnxNode& node);
+  void hard_sigmoid(const OnnxNode& node);
+  void hard_swish(const OnnxNode& node);
+  void activate(const OnnxNode& node, Activation function, ActivationNumbers numbers = {});
   void add_values(const OnnxNode& node);
   void multiply(const OnnxNode& node);
   void concat(const OnnxNode& node);
@@ -223,21 +236,56 @@ class OnnxImporter {
   void slice_integers(const OnnxNode& node);
   void transpose_integers(const OnnxNode& node);
   void reshape_integers(const OnnxNode& node);
+  void reshape_tensor(const OnnxNode& node);
+
+  // ---- folding.cpp
+  /// Products with constants and sums of them right behind a node.
+  struct Behind {
+    bool adds = false;
+    bool learned_factor = false;  ///< a tensor of the file, rather than made by nodes
+    bool learned_addend = false;
+  };
+  [[nodiscard]] Behind behind(const OnnxNode& node) const;
+  [[nodiscard]] bool is_learned(std::string name) const;
+  /// Makes the constant that `node` multiplies with, or adds to its input `input`, part of the op
+  /// that made this input.
+  void fold(const OnnxNode& node, int input);
+  /// If one input of two is a constant: the other one.
+  [[nodiscard]] std::optional<int> beside_constant(const OnnxNode& node) const;
+
+  // ---- stand_ins.cpp
+  /// The shape of a value or of a stand-in, which has a shape alone. Throws UnknownValue.
+  [[nodiscard]] const Shape& shape(models::ValueId id) const;
+  [[nodiscard]] models::ValueId stand_in(const Shape& shape);
+  /// What the op would make of stand-ins.
+  [[nodiscard]] models::ValueId stand_in(const models::OpKind& kind,
+                                         const std::vector<models::ValueId>& inputs);
+  /// What is known of what a node without a counterpart makes.
+  [[nodiscard]] Value stand_in(const OnnxNode& node);
+  [[nodiscard]] std::optional<Value> declared(const std::string& name);
 
   const onnx::GraphProto& file_;
   const OnnxPlace& place_;
   std::int64_t fixed_batch_ = 0;  ///< images that the file is limited to; 0: any number
   models::GraphBuilder builder_;
-  std::map<std::string, const onnx::NodeProto*> makers_;  ///< by value
+  std::map<std::string, const onnx::NodeProto*> makers_;         ///< by value
+  std::map<std::string, const onnx::ValueInfoProto*> declared_;  ///< values whose shape is noted
   std::set<const onnx::NodeProto*> needed_;
   std::map<std::string, std::vector<const onnx::NodeProto*>> readers_;  ///< of needed nodes
   std::map<std::string, Value> values_;
   std::deque<GroupedNorm> norms_;  ///< that values refer to
   std::map<std::string, Constant> constants_;
-  /// Nodes that became part of the op of another node, and those by that node.
-  std::set<const onnx::NodeProto*> done_;
-  std::map<const onnx::NodeProto*, const onnx::NodeProto*> behind_;
-  std::set<const onnx::NodeProto*> swishes_;    ///< products, and the sigmoids in them
+  std::set<std::string> of_images_;  ///< values that depend on the images, not on their shape alone
+  std::vector<Shape> stand_ins_;
+  /// The first of the parameters that a constant behind a value becomes part of, by the value: what
+  /// multiplies channels, then what is added to them, if there is such a one.
+  struct Foldable {
+    std::size_t first = 0;
+    std::size_t count = 0;
+  };
+  std::map<std::string, Foldable> foldable_;
+  /// Products of a value and its sigmoid, and these sigmoids: the function of the product.
+  std::map<const onnx::NodeProto*, Activation> swishes_;
   std::set<const onnx::TensorProto*> kernels_;  ///< used so far
   std::set<std::string> names_;
   std::vector<WeightSource> sources_;

@@ -63,11 +63,12 @@ void OnnxImporter::arithmetic(const OnnxNode& node) {
   const Constant& first = constant(node, 0);
   const Constant& second = constant(node, 1);
   const bool real = first.real || second.real;
+  const bool is_sum = node.type() == "Add" || node.type() == "Sum";
   Integers result;
   for (std::size_t i = 0; i < count; ++i) {
     const std::int64_t x = a[a.size() == 1 ? 0 : i];
     const std::int64_t y = b[b.size() == 1 ? 0 : i];
-    result.push_back(node.type() == "Add"   ? x + y
+    result.push_back(is_sum                 ? x + y
                      : node.type() == "Sub" ? x - y
                      : node.type() == "Mul" ? x * y
                                             : quotient(x, y, real));
@@ -150,9 +151,28 @@ void OnnxImporter::transpose_integers(const OnnxNode& node) {
   put(node, Constant{.integers = std::move(turned), .extents = {extents[1], extents[0]}});
 }
 
+/// The elements of a tensor in other extents, such as [C] as [1, C, 1, 1].
+void OnnxImporter::reshape_tensor(const OnnxNode& node) {
+  Constant same = constant(node, 0);
+  Integers extents = integers(node, 1);
+  const auto count = [](const Integers& of) {
+    return std::accumulate(of.begin(), of.end(), 1.0, std::multiplies<>());
+  };
+  const auto open = std::ranges::find(extents, std::int64_t{-1});
+  if (open != extents.end()) {
+    *open = 1;
+    *open = static_cast<std::int64_t>(count(same.extents) / std::max(1.0, count(extents)));
+  }
+  if (same.transposed || count(extents) != count(same.extents))
+    throw Unsupported{"of a tensor of the file"};
+  same.extents = std::move(extents);
+  put(node, std::move(same));
+}
+
 /// They stay in their order.
 void OnnxImporter::reshape_integers(const OnnxNode& node) {
   const Constant same = constant(node, 0);
+  if (same.tensor != nullptr && !has_integers(*same.tensor)) return reshape_tensor(node);
   if (same.tensor != nullptr && same.extents.size() > 1)
     throw Unsupported{"of a tensor of the file"};
   const Integers values = same.fill ? Integers{} : integers(node, 0);

@@ -48,7 +48,7 @@ const std::vector<OnnxImporter::Row>& OnnxImporter::table() {
       {"BatchNormalization", &I::batch_norm},
       {"Cast", &I::cast},
       {"CastLike", &I::identity},
-      {"Clip", &I::clip, true},
+      {"Clip", &I::clip},
       {"Concat", &I::concat},
       {"Constant", &I::constant_node},
       {"ConstantOfShape", &I::constant_of_shape},
@@ -62,8 +62,11 @@ const std::vector<OnnxImporter::Row>& OnnxImporter::table() {
       {"GlobalAveragePool", &I::global_average},
       {"GlobalMaxPool", &I::global_maximum},
       {"GroupNormalization", &I::group_norm},
+      {"HardSigmoid", &I::hard_sigmoid},
+      {"HardSwish", &I::hard_swish},
       {"Identity", &I::identity},
       {"InstanceNormalization", &I::instance_norm},
+      {"LeakyRelu", &I::leaky_relu},
       {"LogSoftmax", &I::softmax},
       {"MatMul", &I::mat_mul},
       {"MaxPool", &I::max_pool},
@@ -82,6 +85,7 @@ const std::vector<OnnxImporter::Row>& OnnxImporter::table() {
       {"Squeeze", &I::squeeze},
       {"Split", &I::split},
       {"Sub", &I::arithmetic},
+      {"Sum", &I::add_values},
       {"Swish", &I::swish},
       {"Transpose", &I::transpose},
       {"Unsqueeze", &I::unsqueeze},
@@ -116,43 +120,28 @@ OnnxImporter::Window OnnxImporter::window(const OnnxNode& node, const Shape& x,
   return w;
 }
 
+/// What is added by the op, and by nodes behind it.
 std::optional<WeightSource> OnnxImporter::bias_of(const OnnxNode& node, int input,
                                                   std::int64_t channels) const {
-  if (node.input(input).empty()) return std::nullopt;
+  const auto none = behind(node).adds ? std::optional(WeightSource{}) : std::nullopt;
+  if (node.input(input).empty()) return none;
   const Constant& found = constant(node, input);
-  if (found.fill && *found.fill == 0.0) return std::nullopt;  // PyTorch's exporter adds such ones
+  if (found.fill && *found.fill == 0.0) return none;  // PyTorch's exporter adds such ones
   const bool row = found.extents.size() == 2;
   return weight(node, input, row ? std::vector{std::int64_t{1}, channels} : std::vector{channels});
 }
 
-std::optional<WeightSource> OnnxImporter::bias_behind(const OnnxNode& node, std::int64_t channels,
-                                                      bool image) {
-  const onnx::NodeProto* const reader = sole_reader(node.proto());
-  if (reader == nullptr || reader->op_type() != "Add" || reader->input_size() != 2 ||
-      reader->output_size() != 1)
-    return std::nullopt;
-  const int other = reader->input(0) == node.output() ? 1 : 0;
-  const auto found = constants_.find(reader->input(other));
-  if (found == constants_.end() || found->second.tensor == nullptr) return std::nullopt;
-  std::vector<std::int64_t> wanted = {channels};
-  if (image) wanted.insert(wanted.end(), {1, 1});
-  std::vector<std::int64_t> own = found->second.extents;
-  if (own.size() == wanted.size() + 1 && own.front() == 1) own.erase(own.begin());
-  if (own != wanted) return std::nullopt;
-  done_.insert(reader);
-  behind_[&node.proto()] = reader;
-  return WeightSource{found->second.tensor};
-}
-
 void OnnxImporter::conv(const OnnxNode& node) {
-  const ValueId x = image(node);
-  const Shape& in = builder_.shape(x);
   const Constant& kernel = constant(node, 1);
-  if (kernel.extents.size() != 4)
-    throw Unsupported{
-        fmt::format("with a kernel of {} axes; those of images have 4", kernel.extents.size())};
-  const std::int64_t groups = node.integer("group", 1);
   const std::vector<std::int64_t>& s = kernel.extents;
+  if (s.size() != 4)
+    throw Unsupported{fmt::format("with a kernel of {} axes; those of images have 4", s.size())};
+  std::vector<WeightSource> sources = {weight(node, 1, s)};
+  if (!kernels_.insert(sources.front().tensor).second)
+    throw Unsupported{"shares its kernel with another node"};
+  const ValueId x = image(node);
+  const Shape& in = shape(x);
+  const std::int64_t groups = node.integer("group", 1);
   if (groups < 1 || groups > in.c || s[1] != in.c / groups)
     node.damaged(
         fmt::format("has a kernel {} and {} groups for {} channels", join(s, "x"), groups, in.c));
@@ -165,11 +154,7 @@ void OnnxImporter::conv(const OnnxNode& node) {
     throw Unsupported{"with automatic padding behind a Pad"};
   w.pad = {w.pad.top + more.top, w.pad.bottom + more.bottom, w.pad.left + more.left,
            w.pad.right + more.right};
-  std::vector<WeightSource> sources = {weight(node, 1, s)};
-  if (!kernels_.insert(sources.front().tensor).second)
-    throw Unsupported{"shares its kernel with another node"};
-  std::optional<WeightSource> bias = bias_of(node, 2, s[0]);
-  if (!bias && node.input(2).empty()) bias = bias_behind(node, s[0], true);
+  const std::optional<WeightSource> bias = bias_of(node, 2, s[0]);
   if (bias) sources.push_back(*bias);
   put(node, {add(node,
                  models::Conv{.out_channels = s[0],
@@ -197,7 +182,7 @@ void OnnxImporter::gemm(const OnnxNode& node) {
 void OnnxImporter::mat_mul(const OnnxNode& node) {
   const Constant& kernel = constant(node, 1);
   if (kernel.extents.size() != 2) throw Unsupported{"of more than a matrix"};
-  dense(node, true, bias_behind(node, kernel.extents[1], false));
+  dense(node, true, bias_of(node, 2, kernel.extents[1]));
 }
 
 /// `transposed`: the file multiplies by [in][units].
@@ -225,19 +210,27 @@ void OnnxImporter::add_values(const OnnxNode& node) {
   for (const int input : {0, 1})
     if (norm_of(node.input(input), GroupedNorm::Reached::Scaled) != nullptr)
       return shift_groups(node, input);
-  if (computes_constant(node)) return arithmetic(node);
-  const Value a = value(node, 0);
-  const Value b = value(node, 1);
-  if (a.flat != b.flat) throw Unsupported{"of an image and a flat value"};
-  put(node, {add(node, models::Add{}, {a.id, b.id}), a.flat});
+  if (node.proto().input_size() == 2) {
+    if (computes_constant(node)) return arithmetic(node);
+    if (const auto input = beside_constant(node)) return fold(node, *input);
+  }
+  Value total = value(node);
+  for (int i = 1; i < node.proto().input_size(); ++i) {
+    const Value x = value(node, i);
+    if (x.flat != total.flat) throw Unsupported{"of an image and a flat value"};
+    total.id = add(node, models::Add{}, {total.id, x.id});
+  }
+  put(node, total);
 }
 
 void OnnxImporter::multiply(const OnnxNode& node) {
-  if (swishes_.contains(&node.proto())) return activate(node, Activation::Swish);
+  if (const auto gated = swishes_.find(&node.proto()); gated != swishes_.end())
+    return activate(node, gated->second);
   for (const int input : {0, 1})
     if (norm_of(node.input(input), GroupedNorm::Reached::Image) != nullptr)
       return scale_groups(node, input);
   if (computes_constant(node)) return arithmetic(node);
+  if (const auto input = beside_constant(node)) return fold(node, *input);
   Value x = value(node, 0);
   Value scale = value(node, 1);
   if (x.flat != scale.flat) throw Unsupported{"of an image and a flat value"};
@@ -258,6 +251,8 @@ void OnnxImporter::concat(const OnnxNode& node) {
   if (std::ranges::all_of(inputs, [&](const auto& name) { return is_constant(name); }))
     return concat_integers(node);
   if (inputs.size() == 1) return pass(node);
+  const std::int64_t axis = node.integer("axis", 1);
+  if (axis > 1) throw Unsupported{"along another axis than channels"};
   std::vector<ValueId> ids;
   const bool flat = value(node).flat;
   for (int i = 0; i < inputs.size(); ++i) {
@@ -266,7 +261,6 @@ void OnnxImporter::concat(const OnnxNode& node) {
     ids.push_back(x.id);
   }
   const std::int64_t rank = flat ? 2 : 4;
-  const std::int64_t axis = node.integer("axis", 1);
   if ((axis < 0 ? axis + rank : axis) != 1) throw Unsupported{"along another axis than channels"};
   put(node, {add(node, models::Concat{}, std::move(ids)), flat});
 }
@@ -278,10 +272,11 @@ Extent OnnxImporter::kernel_shape(const OnnxNode& node) const {
 }
 
 void OnnxImporter::pool(const OnnxNode& node, models::PoolKind kind) {
+  if (node.integers("dilations", {1, 1}) != std::vector<std::int64_t>{1, 1})
+    throw Unsupported{"with dilations"};
   const ValueId x = image(node);
-  const Shape& in = builder_.shape(x);
+  const Shape& in = shape(x);
   Window w = window(node, in, kernel_shape(node));
-  if (w.dilation != Extent{1, 1}) throw Unsupported{"with dilations"};
   const bool padded = w.pad != Padding{};
   bool counts = node.integer("count_include_pad", 0) != 0 && padded;
   if (node.integer("ceil_mode", 0) != 0) {
@@ -309,7 +304,7 @@ void OnnxImporter::global_average(const OnnxNode& node) {
 
 ValueId OnnxImporter::maximum_of_image(const OnnxNode& node) {
   const ValueId x = image(node);
-  const Extent whole = {builder_.shape(x).h, builder_.shape(x).w};
+  const Extent whole = {shape(x).h, shape(x).w};
   return add(node, models::Pool{.kernel = whole, .stride = whole}, {x});
 }
 
@@ -323,8 +318,8 @@ bool OnnxImporter::keeps_reduced_image(const OnnxNode& node) const {
 }
 
 void OnnxImporter::reduce_mean(const OnnxNode& node) {
-  const ValueId x = image(node);
   const bool keeps = keeps_reduced_image(node);
+  const ValueId x = image(node);
   put(node, {add(node, models::GlobalAveragePool{}, {x}), !keeps});
 }
 
@@ -343,11 +338,11 @@ void OnnxImporter::dropout(const OnnxNode& node) {
 }
 
 void OnnxImporter::pad(const OnnxNode& node) {
-  const ValueId x = image(node);
   if (node.text("mode", "constant") != "constant" ||
       (node.has("value") ? node.real("value", 0.0) : number(node, 2).value_or(0.0)) != 0.0)
     throw Unsupported{"with something else than zeros"};
   if (!node.input(3).empty()) throw Unsupported{"of chosen axes"};
+  const ValueId x = image(node);
   const std::vector<std::int64_t> pads =
       node.has("pads") ? node.integers("pads", {}) : integers(node, 1);
   if (pads.size() != 8) node.damaged(fmt::format("has {} pads for 4 axes", pads.size()));

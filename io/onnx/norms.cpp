@@ -23,11 +23,18 @@ OnnxImporter::AffineSource OnnxImporter::affine(const OnnxNode& node, int input,
   return {weight(node, input, wanted), found.fixed};
 }
 
+/// Constants behind the node that learn become part of its scale and shift.
+models::FixedAffine OnnxImporter::fixed(const OnnxNode& node, const AffineSource& gamma,
+                                        const AffineSource& beta) const {
+  const Behind more = behind(node);
+  return {gamma.fixed && !more.learned_factor, beta.fixed && !more.learned_addend};
+}
+
 void OnnxImporter::batch_norm(const OnnxNode& node) {
+  if (node.integer("spatial", 1) != 1) throw Unsupported{"with a mean for every pixel"};
   const Value x = value(node);
   if (x.flat && shape(x).pixels() != 1)
     throw Unsupported{"of a flattened image: every number would have its own mean"};
-  if (node.integer("spatial", 1) != 1) throw Unsupported{"with a mean for every pixel"};
   const std::vector<std::int64_t> channels = {shape(x).c};
   const AffineSource gamma = affine(node, 1, shape(x).c);
   const AffineSource beta = affine(node, 2, shape(x).c);
@@ -35,7 +42,7 @@ void OnnxImporter::batch_norm(const OnnxNode& node) {
   put(node, {add(node,
                  models::BatchNorm{.epsilon = node.real("epsilon", 1e-5),
                                    .decay = node.real("momentum", 0.9),
-                                   .fixed = {gamma.fixed, beta.fixed}},
+                                   .fixed = fixed(node, gamma, beta)},
                  {x.id},
                  {gamma.source, beta.source, weight(node, 3, channels), weight(node, 4, channels)}),
              x.flat});
@@ -43,7 +50,7 @@ void OnnxImporter::batch_norm(const OnnxNode& node) {
 
 void OnnxImporter::group_norm(const OnnxNode& node) {
   const ValueId x = image(node);
-  const std::vector<std::int64_t> channels = {builder_.shape(x).c};
+  const std::vector<std::int64_t> channels = {shape(x).c};
   if (constant(node, 1).extents != channels)
     throw Unsupported{"with a scale for every group, as before opset 21"};
   const AffineSource gamma = affine(node, 1, channels.front());
@@ -52,7 +59,7 @@ void OnnxImporter::group_norm(const OnnxNode& node) {
   put(node, {add(node,
                  models::GroupNorm{.groups = node.integer("num_groups", 0),
                                    .epsilon = node.real("epsilon", 1e-5),
-                                   .fixed = {gamma.fixed, beta.fixed}},
+                                   .fixed = fixed(node, gamma, beta)},
                  {x}, {gamma.source, beta.source})});
 }
 
@@ -88,13 +95,13 @@ void OnnxImporter::instance_norm(const OnnxNode& node) {
     return put(node, values_.at(node.input(0)), next);
   }
   const ValueId x = image(node);
-  const std::int64_t channels = builder_.shape(x).c;
+  const std::int64_t channels = shape(x).c;
   const AffineSource gamma = affine(node, 1, channels);
   const AffineSource beta = affine(node, 2, channels);
   normalises_ = true;
   put(node, {add(node,
                  models::GroupNorm{
-                     .groups = channels, .epsilon = epsilon, .fixed = {gamma.fixed, beta.fixed}},
+                     .groups = channels, .epsilon = epsilon, .fixed = fixed(node, gamma, beta)},
                  {x}, {gamma.source, beta.source})});
 }
 
@@ -113,11 +120,13 @@ void OnnxImporter::shift_groups(const OnnxNode& node, int input) {
   const GroupedNorm& norm = *x.norm;
   const AffineSource beta = affine(node, 1 - input, shape(x).c);
   normalises_ = true;
-  put(node, {add(OnnxNode(*norm.named_by, place_),
+  const OnnxNode named_by(*norm.named_by, place_);
+  put(node, {add(named_by,
                  models::GroupNorm{.groups = norm.groups,
                                    .epsilon = norm.epsilon,
-                                   .fixed = {norm.gamma.fixed, beta.fixed}},
+                                   .fixed = fixed(node, norm.gamma, beta)},
                  {x.id}, {norm.gamma.source, beta.source})});
+  foldable_[node.output()] = foldable_.at(named_by.output());
 }
 
 }  // namespace millrace::io

@@ -98,6 +98,46 @@ Order order_of(const Graph& graph, const Parameter& parameter, bool transposed) 
   return transposed ? Order{rows.shape, {2, 1, 0}} : rows;
 }
 
+/// The elements of a tensor that must have some.
+std::vector<float> floats_in(const onnx::TensorProto& tensor, const OnnxPlace& place) {
+  if (!has_elements(tensor))
+    fail(ErrorKind::Data,
+         "{}: has no elements of '{}': it holds a network without weights: give --init-weights "
+         "fresh",
+         place.label, tensor.name());
+  return floats_of(tensor, place);
+}
+
+/// In the order that we have.
+std::vector<float> elements_of(const Graph& graph, const Parameter& parameter,
+                               const WeightSource& source, const OnnxPlace& place) {
+  if (source.tensor == nullptr)
+    return std::vector<float>(static_cast<std::size_t>(parameter.elements()), source.fill);
+  const std::vector<float> values = floats_in(*source.tensor, place);
+  if (std::ssize(values) != parameter.elements())
+    fail(ErrorKind::Data, "{}: tensor '{}' has {} elements, but {} needs {}", place.label,
+         source.tensor->name(), values.size(), parameter.name, parameter.elements());
+  const Order order = order_of(graph, parameter, source.transposed);
+  return unpermuted(values, order.shape, order.axes);
+}
+
+/// Elements of a channel lie beside each other.
+void apply(const std::vector<ChannelStep>& steps, std::vector<float>& values,
+           const OnnxPlace& place) {
+  std::vector<double> exact(values.begin(), values.end());
+  for (const ChannelStep& step : steps) {
+    const std::vector<float> by =
+        step.tensor == nullptr ? std::vector{step.fill} : floats_in(*step.tensor, place);
+    MILLRACE_ASSERT(!by.empty() && exact.size() % by.size() == 0);
+    const std::size_t run = exact.size() / by.size();
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      const auto constant = static_cast<double>(by[i / run]);
+      exact[i] = step.multiplies ? exact[i] * constant : exact[i] + constant;
+    }
+  }
+  std::ranges::transform(exact, values.begin(), [](double v) { return static_cast<float>(v); });
+}
+
 }  // namespace
 
 struct OnnxFile::Content {
@@ -158,26 +198,20 @@ std::map<std::string, std::string> OnnxFile::metadata() const {
 
 bool OnnxFile::has_values() const {
   return std::ranges::all_of(content_->imported.sources, [](const WeightSource& source) {
-    return source.tensor == nullptr || has_elements(*source.tensor);
+    const auto is_there = [](const onnx::TensorProto* tensor) {
+      return tensor == nullptr || has_elements(*tensor);
+    };
+    return is_there(source.tensor) &&
+           std::ranges::all_of(source.steps, is_there, &ChannelStep::tensor);
   });
 }
 
 std::vector<float> OnnxFile::values(models::ParameterId id) const {
   const Parameter& parameter = graph().parameter(id);
   const WeightSource& source = content_->imported.sources.at(id.at());
-  if (source.tensor == nullptr)
-    return std::vector<float>(static_cast<std::size_t>(parameter.elements()), source.fill);
-  if (!has_elements(*source.tensor))
-    fail(ErrorKind::Data,
-         "{}: has no elements of '{}': it holds a network without weights: give --init-weights "
-         "fresh",
-         content_->place.label, source.tensor->name());
-  const std::vector<float> values = floats_of(*source.tensor, content_->place);
-  if (std::ssize(values) != parameter.elements())
-    fail(ErrorKind::Data, "{}: tensor '{}' has {} elements, but {} needs {}", content_->place.label,
-         source.tensor->name(), values.size(), parameter.name, parameter.elements());
-  const Order order = order_of(graph(), parameter, source.transposed);
-  return unpermuted(values, order.shape, order.axes);
+  std::vector<float> values = elements_of(graph(), parameter, source, content_->place);
+  if (!source.steps.empty()) apply(source.steps, values, content_->place);
+  return values;
 }
 
 }  // namespace millrace::io

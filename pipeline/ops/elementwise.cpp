@@ -19,8 +19,8 @@ void activation_backward(Compiler& compiler, const Node& node) {
   Call& call = compiler.emit(Phase::BackwardInput, KernelKind::ActivationBackward, node.leader,
                              {{Role::Dy, dy}, {Role::Dx, dx}});
   call.fn = fn;
-  // ReLU needs its output, which is stored for the next op anyway; the others need their input.
-  const bool by_output = fn == Activation::Relu;
+  // The output is stored for the next op anyway.
+  const bool by_output = has_gradient_by_output(fn);
   call.at(by_output ? Role::Y : Role::X) = compiler.kept().of(by_output ? node.output : node.input);
   compiler.contribute(node.input, node.leader, dx);
 }

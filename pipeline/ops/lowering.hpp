@@ -15,7 +15,7 @@ enum class FusedActivation { None, Relu, Any };
 
 /// What runs in the same kernel as an op. Without an entry here the op runs alone.
 struct Fusion {
-  /// The activation that follows.
+  /// The activation that follows; Any: one that is_fused.
   FusedActivation activation = FusedActivation::None;
   bool addition = false;         ///< an addition that follows, of another value
   bool relu_of_sum = false;      ///< a ReLU that follows the addition

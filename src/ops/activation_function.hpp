@@ -5,35 +5,43 @@
 
 #include "core/activation.hpp"
 #include "core/bfloat16.hpp"
+#include "core/error.hpp"
 #include "core/portable.hpp"
 #include "ops/exponential.hpp"
 
 namespace millrace::ops {
 
-/// f(z) and dy * f'(z). Both propagate NaNs. `kExact`: they map values of a storage type to values
-/// of that type, so that results need no rounding.
+/// f(z) and dy * f'(z); the last argument has the numbers of f. Both propagate NaNs; at a
+/// kink the gradient is PyTorch's. `kExact`: they map values of a storage type to values of that
+/// type, so that results need no rounding.
 template <Activation kFn>
 struct Formula;
 
 template <>
 struct Formula<Activation::None> {
   static constexpr bool kExact = true;
-  static MILLRACE_FUNCTION float value(float z) { return z; }
-  static MILLRACE_FUNCTION float gradient(float dy, float) { return dy; }
+  static MILLRACE_FUNCTION float value(float z, ActivationNumbers = {}) { return z; }
+  static MILLRACE_FUNCTION float gradient(float dy, float, ActivationNumbers = {}) { return dy; }
 };
 
 template <>
 struct Formula<Activation::Relu> {
   static constexpr bool kExact = true;
-  static MILLRACE_FUNCTION float value(float z) { return z < 0.0f ? 0.0f : z; }
-  static MILLRACE_FUNCTION float gradient(float dy, float z) { return z > 0.0f ? dy : 0.0f; }
+  static MILLRACE_FUNCTION float value(float z, ActivationNumbers = {}) {
+    return z < 0.0f ? 0.0f : z;
+  }
+  static MILLRACE_FUNCTION float gradient(float dy, float z, ActivationNumbers = {}) {
+    return z > 0.0f ? dy : 0.0f;
+  }
 };
 
 template <>
 struct Formula<Activation::Swish> {
   static constexpr bool kExact = false;
-  static MILLRACE_FUNCTION float value(float z) { return z / (1.0f + exponential(-z)); }
-  static MILLRACE_FUNCTION float gradient(float dy, float z) {
+  static MILLRACE_FUNCTION float value(float z, ActivationNumbers = {}) {
+    return z / (1.0f + exponential(-z));
+  }
+  static MILLRACE_FUNCTION float gradient(float dy, float z, ActivationNumbers = {}) {
     const float s = 1.0f / (1.0f + exponential(-z));
     return dy * (s * (1.0f + z * (1.0f - s)));
   }
@@ -42,10 +50,62 @@ struct Formula<Activation::Swish> {
 template <>
 struct Formula<Activation::Sigmoid> {
   static constexpr bool kExact = false;
-  static MILLRACE_FUNCTION float value(float z) { return 1.0f / (1.0f + exponential(-z)); }
-  static MILLRACE_FUNCTION float gradient(float dy, float z) {
+  static MILLRACE_FUNCTION float value(float z, ActivationNumbers = {}) {
+    return 1.0f / (1.0f + exponential(-z));
+  }
+  static MILLRACE_FUNCTION float gradient(float dy, float z, ActivationNumbers = {}) {
     const float s = 1.0f / (1.0f + exponential(-z));
     return dy * (s * (1.0f - s));
+  }
+};
+
+/// Exact because its bounds are values of the storage type. z may also be f(z).
+template <>
+struct Formula<Activation::Clip> {
+  static constexpr bool kExact = true;
+  static MILLRACE_FUNCTION float value(float z, ActivationNumbers n) {
+    return z < n.a ? n.a : z > n.b ? n.b : z;
+  }
+  static MILLRACE_FUNCTION float gradient(float dy, float z, ActivationNumbers n) {
+    return z > n.a && z < n.b ? dy : 0.0f;
+  }
+};
+
+/// In the gradient z may also be f(z): the slope is not negative.
+template <>
+struct Formula<Activation::LeakyRelu> {
+  static constexpr bool kExact = false;
+  static MILLRACE_FUNCTION float value(float z, ActivationNumbers n) {
+    return z < 0.0f ? n.a * z : z;
+  }
+  static MILLRACE_FUNCTION float gradient(float dy, float z, ActivationNumbers n) {
+    return z > 0.0f ? dy : n.a * dy;
+  }
+};
+
+template <>
+struct Formula<Activation::HardSigmoid> {
+  static constexpr bool kExact = false;
+  static MILLRACE_FUNCTION float value(float z, ActivationNumbers n) {
+    const float line = n.a * z + n.b;
+    return line < 0.0f ? 0.0f : line > 1.0f ? 1.0f : line;
+  }
+  static MILLRACE_FUNCTION float gradient(float dy, float z, ActivationNumbers n) {
+    const float line = n.a * z + n.b;
+    return line > 0.0f && line < 1.0f ? n.a * dy : 0.0f;
+  }
+};
+
+/// z min(max(z + 3, 0), 6) / 6, of Howard et al. 2019 (MobileNetV3).
+template <>
+struct Formula<Activation::HardSwish> {
+  static constexpr bool kExact = false;
+  static MILLRACE_FUNCTION float value(float z, ActivationNumbers = {}) {
+    const float ramp = z + 3.0f;
+    return z * (ramp < 0.0f ? 0.0f : ramp > 6.0f ? 6.0f : ramp) * (1.0f / 6.0f);
+  }
+  static MILLRACE_FUNCTION float gradient(float dy, float z, ActivationNumbers = {}) {
+    return z <= -3.0f ? 0.0f : z < 3.0f ? dy * (z * (1.0f / 3.0f) + 0.5f) : dy;
   }
 };
 
@@ -54,21 +114,22 @@ inline constexpr bool kExact = Formula<kFn>::kExact;
 
 /// f(z) converted to T, for a z already rounded to T.
 template <class T, Activation kFn>
-MILLRACE_FUNCTION T store_fn(float z) {
-  if constexpr (kExact<kFn>) return store_exact<T>(Formula<kFn>::value(z));
-  if constexpr (!kExact<kFn>) return store_as<T>(Formula<kFn>::value(z));
+MILLRACE_FUNCTION T store_fn(float z, ActivationNumbers n = {}) {
+  if constexpr (kExact<kFn>) return store_exact<T>(Formula<kFn>::value(z, n));
+  if constexpr (!kExact<kFn>) return store_as<T>(Formula<kFn>::value(z, n));
 }
 
 /// dy * f'(z) rounded to T, for a dy that T represents exactly.
 template <class T, Activation kFn>
-MILLRACE_FUNCTION float rounded_fn_gradient(float dy, float z) {
-  if constexpr (kExact<kFn>) return Formula<kFn>::gradient(dy, z);
-  if constexpr (!kExact<kFn>) return rounded_as<T>(Formula<kFn>::gradient(dy, z));
+MILLRACE_FUNCTION float rounded_fn_gradient(float dy, float z, ActivationNumbers n = {}) {
+  if constexpr (kExact<kFn>) return Formula<kFn>::gradient(dy, z, n);
+  if constexpr (!kExact<kFn>) return rounded_as<T>(Formula<kFn>::gradient(dy, z, n));
 }
 
-/// Calls function.template operator()<kFn>() for the run-time value `fn`.
+/// Calls function.template operator()<kFn>() for the run-time value `fn`, a function that is fused.
 template <class Function>
 decltype(auto) dispatch_fn(Activation fn, Function&& function) {
+  MILLRACE_ASSERT(is_fused(fn));
   switch (fn) {
     case Activation::Relu:
       return function.template operator()<Activation::Relu>();
@@ -77,9 +138,30 @@ decltype(auto) dispatch_fn(Activation fn, Function&& function) {
     case Activation::Sigmoid:
       return function.template operator()<Activation::Sigmoid>();
     case Activation::None:
+    case Activation::Clip:  // these have cases in dispatch_any_fn
+    case Activation::LeakyRelu:
+    case Activation::HardSigmoid:
+    case Activation::HardSwish:
       break;
   }
   return function.template operator()<Activation::None>();
+}
+
+/// The same for any function.
+template <class Function>
+decltype(auto) dispatch_any_fn(Activation fn, Function&& function) {
+  switch (fn) {
+    case Activation::Clip:
+      return function.template operator()<Activation::Clip>();
+    case Activation::LeakyRelu:
+      return function.template operator()<Activation::LeakyRelu>();
+    case Activation::HardSigmoid:
+      return function.template operator()<Activation::HardSigmoid>();
+    case Activation::HardSwish:
+      return function.template operator()<Activation::HardSwish>();
+    default:
+      return dispatch_fn(fn, function);
+  }
 }
 
 }  // namespace millrace::ops

@@ -41,11 +41,12 @@ template <class T, Activation kFn>
 struct ActivationForward {
   T* y;
   const T* x;
+  ActivationNumbers numbers;
   template <int W>
   KOKKOS_INLINE_FUNCTION void run(std::int64_t i) const {
     const LanesIn<W, T> in(x + i);
     LanesOut<W, T> out(y + i);
-    for (int j = 0; j < W; ++j) out.set(j, store_fn<T, kFn>(to_float(in[j])));
+    for (int j = 0; j < W; ++j) out.set(j, store_fn<T, kFn>(to_float(in[j]), numbers));
   }
 };
 
@@ -54,14 +55,15 @@ struct ActivationBackward {
   T* dx;
   const T* dy;
   const T* x;
+  ActivationNumbers numbers;
   template <int W>
   KOKKOS_INLINE_FUNCTION void run(std::int64_t i) const {
     const LanesIn<W, T> gradient(dy + i);
     const LanesIn<W, T> in(x + i);
     LanesOut<W, T> out(dx + i);
     for (int j = 0; j < W; ++j)
-      out.set(j,
-              store_exact<T>(rounded_fn_gradient<T, kFn>(to_float(gradient[j]), to_float(in[j]))));
+      out.set(j, store_exact<T>(
+                     rounded_fn_gradient<T, kFn>(to_float(gradient[j]), to_float(in[j]), numbers)));
   }
 };
 
@@ -105,22 +107,30 @@ struct Convert {
   }
 };
 
+/// The bounds of a Clip as values of T, so that an output at a bound is told from one within.
+template <class T>
+ActivationNumbers stored(ActivationNumbers numbers, Activation fn) {
+  if (fn != Activation::Clip) return numbers;
+  return {rounded_as<T>(numbers.a), rounded_as<T>(numbers.b)};
+}
+
 }  // namespace
 
 template <class T>
 void activation_forward(const ExecutionSpace& space, T* y, const T* x, std::int64_t n,
-                        Activation fn) {
-  dispatch_fn(fn, [&]<Activation kFn>() {
-    for_elements("activation", space, n, are_aligned(y, x), ActivationForward<T, kFn>{y, x});
+                        Activation fn, ActivationNumbers numbers) {
+  dispatch_any_fn(fn, [&]<Activation kFn>() {
+    for_elements("activation", space, n, are_aligned(y, x),
+                 ActivationForward<T, kFn>{y, x, stored<T>(numbers, kFn)});
   });
 }
 
 template <class T>
 void activation_backward(const ExecutionSpace& space, T* dx, const T* dy, const T* x,
-                         std::int64_t n, Activation fn) {
-  dispatch_fn(fn, [&]<Activation kFn>() {
+                         std::int64_t n, Activation fn, ActivationNumbers numbers) {
+  dispatch_any_fn(fn, [&]<Activation kFn>() {
     for_elements("activation dx", space, n, are_aligned(dx, dy, x),
-                 ActivationBackward<T, kFn>{dx, dy, x});
+                 ActivationBackward<T, kFn>{dx, dy, x, stored<T>(numbers, kFn)});
   });
 }
 

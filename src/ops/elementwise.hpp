@@ -8,17 +8,17 @@
 
 namespace millrace::ops {
 
-/// y = fn(x); y may be x.
+/// y = fn(x); y may be x. Here and in the gradient, the bounds of a Clip are rounded to T.
 template <class T>
 void activation_forward(const device::ExecutionSpace& space, T* y, const T* x, std::int64_t n,
-                        Activation fn);
+                        Activation fn, ActivationNumbers numbers = {});
 
-/// dx = dy * fn'(x); dx may be dy. For Relu, x may also be the output y, which has the same sign.
+/// dx = dy * fn'(x); dx may be dy. x may also be the output y if has_gradient_by_output(fn).
 template <class T>
 void activation_backward(const device::ExecutionSpace& space, T* dx, const T* dy, const T* x,
-                         std::int64_t n, Activation fn);
+                         std::int64_t n, Activation fn, ActivationNumbers numbers = {});
 
-/// y = fn(a + b), with the sum rounded to T before fn.
+/// y = fn(a + b), with the sum rounded to T before fn, a function that is fused.
 template <class T>
 void add_forward(const device::ExecutionSpace& space, T* y, const T* a, const T* b, std::int64_t n,
                  Activation fn);

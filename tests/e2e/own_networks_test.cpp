@@ -53,7 +53,8 @@ TEST_P(OwnNetworkTest, TrainsToTheSameBitsInTwoLayouts) {
 INSTANTIATE_TEST_SUITE_P(Networks, OwnNetworkTest,
                          testing::Values(Network{"Plain", plain_network, "p1 r2"},
                                          Network{"Dense", dense_network, "d1.cat d3.norm"},
-                                         Network{"Depthwise", depthwise_network, "dw gate"}),
+                                         Network{"Depthwise", depthwise_network, "dw gate"},
+                                         Network{"Mobile", mobile_network, "relu6 gate"}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 // Every command after the training works from the run alone.
@@ -114,10 +115,10 @@ TEST(OwnNetworkRunTest, RefusesWhatDoesNotFit) {
               " is the whole network: remove the option"});
   expect_end(millrace(training(directory / "none.onnx", run)), 5, {"none.onnx"});
   OnnxBytes odd = plain_network(32);
-  odd.graph().mutable_node(2)->set_op_type("HardSwish");
+  odd.graph().mutable_node(2)->set_op_type("Mish");
   odd.graph().mutable_node(5)->set_op_type("Erf");
   expect_end(millrace(training(written(directory / "odd.onnx", odd), run)), 2,
-             {"odd.onnx: 2 of 8 nodes have no counterpart in millrace: r1 (HardSwish); r2 (Erf)"});
+             {"odd.onnx: 2 of 8 nodes have no counterpart in millrace: r1 (Mish); r2 (Erf)"});
   EXPECT_FALSE(std::filesystem::exists(run));
   // Fresh weights need none in the file.
   OnnxBytes stripped = plain_network(32);

@@ -73,6 +73,17 @@ def depthwise(net: Net, x: Tensor) -> Tensor:
     return F.linear(x, net.weight("fc.weight", (10, 8), 0.1), net.weight("fc.bias", (10,), 0.1))
 
 
+def mobile(net: Net, x: Tensor) -> Tensor:
+    x = F.hardswish(net.norm("n1", net.conv("c1", x, 8, 3, 2)))
+    y = F.relu6(net.norm("n2", net.conv("widen", x, 16, 1)))
+    y = F.leaky_relu(net.norm("n3", net.conv("dw", y, 16, 3, groups=16)), 0.1)
+    s = F.relu(net.conv("reduce", y.mean((2, 3), keepdim=True), 4, 1, bias=True))
+    y = y * F.hardsigmoid(net.conv("expand", s, 16, 1, bias=True))
+    y = net.norm("n4", net.conv("project", y, 8, 1))
+    x = (x + y + net.norm("n5", net.conv("beside", x, 8, 1))).mean((2, 3))
+    return F.linear(x, net.weight("fc.weight", (10, 8), 0.1), net.weight("fc.bias", (10,), 0.1))
+
+
 def losses(network: Callable[[Net, Tensor], Tensor]) -> list[float]:
     net = Net()
     pixels = uniform("images@0", BATCH * 16 * 16 * 3).astype(np.float32)
@@ -92,7 +103,7 @@ def losses(network: Callable[[Net, Tensor], Tensor]) -> list[float]:
 
 def main() -> None:
     recorded = {"batch": BATCH, "rate": RATE, "momentum": MOMENTUM,
-                "losses": {f.__name__: losses(f) for f in (plain, dense, depthwise)}}
+                "losses": {f.__name__: losses(f) for f in (plain, dense, depthwise, mobile)}}
     (PLACE / "own-networks.json").write_text(json.dumps(recorded, indent=2) + "\n")
 
 

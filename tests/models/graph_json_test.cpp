@@ -36,6 +36,18 @@ TEST(GraphJsonTest, EveryKindOfOpComesBack) {
   EXPECT_EQ(kinds.size(), std::variant_size_v<OpKind>);
 }
 
+TEST(GraphJsonTest, NumbersOfFunctionsComeBack) {
+  GraphBuilder b("tiny", {8, 8, 3}, 10);
+  b.begin_layer("net");
+  ValueId x = b.activation("clip", b.input(), {Activation::Clip, {-0.1f, 6.0f}});
+  x = b.activation("leaky", x, {Activation::LeakyRelu, {0.2f}});
+  x = b.activation("gate", x, {Activation::HardSigmoid, {1.0f / 6.0f, 0.5f}});
+  x = b.activation("swish", x, {Activation::HardSwish});
+  b.softmax_loss("loss", b.dense("fc", x, {.units = 10}));
+  const Graph graph = std::move(b).build();
+  EXPECT_EQ(graph_from_json(Json::parse(to_json(graph).dump())), graph);
+}
+
 /// What is refused if `from` becomes `to` in the text of a small network.
 std::string refusal(std::string_view from, std::string_view to) {
   GraphBuilder b("tiny", {8, 8, 3}, 10);

@@ -143,6 +143,13 @@ TEST(Infer, ElementWiseOps) {
   for (const auto kind : {Activation::Relu, Activation::Swish, Activation::Sigmoid}) {
     expect_shape(Activate{kind}, {{3, 4, 5}}, {3, 4, 5});
   }
+  expect_shape(Activate{Activation::Clip, {-1, 1}}, {{3, 4, 5}}, {3, 4, 5});
+  EXPECT_EQ(misfit_of(Activate{Activation::Clip, {6, 0}}, {{3, 4, 5}}),
+            "bounds 6 and 0 do not ascend");
+  EXPECT_EQ(misfit_of(Activate{Activation::LeakyRelu, {-0.5}}, {{3, 4, 5}}),
+            "slope -0.5 is negative");
+  EXPECT_EQ(misfit_of(Activate{Activation::HardSigmoid, {0, 0.5}}, {{3, 4, 5}}),
+            "slope 0 is not positive");
   expect_shape(Add{}, {{3, 4, 5}, {3, 4, 5}}, {3, 4, 5});
   expect_shape(Dropout{.rate = 0.0}, {{3, 4, 5}}, {3, 4, 5});
   expect_shape(DropConnect{.survival = 1.0}, {{3, 4, 5}}, {3, 4, 5});

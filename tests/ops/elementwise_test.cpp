@@ -32,15 +32,15 @@ TYPED_TEST(Elementwise, ActivationForwardIsTheReference) {
   using T = TypeParam;
   for (const std::int64_t n : kSizes) {
     const Values x = random_as<T>(n, 1, -6.0, 6.0);
-    for (const Activation fn : reference::kActivations) {
+    for (const auto& [fn, numbers] : reference::kFunctions) {
       Values expected;
-      for (const double value : x) expected.push_back(reference::apply_fn(fn, value));
+      for (const double value : x) expected.push_back(reference::apply_fn(fn, value, numbers));
       DeviceValues<T> x_device(x);
       DeviceValues<T> y(n);
-      activation_forward(this->space, y.data(), x_device.data(), n, fn);
+      activation_forward(this->space, y.data(), x_device.data(), n, fn, numbers);
       const auto tolerance = [&](std::size_t i) { return this->tolerance(expected[i]); };
       EXPECT_TRUE(close(y.values(), expected, tolerance)) << "function " << static_cast<int>(fn);
-      activation_forward(this->space, x_device.data(), x_device.data(), n, fn);
+      activation_forward(this->space, x_device.data(), x_device.data(), n, fn, numbers);
       EXPECT_TRUE(same_bits(x_device, y)) << "in place";
     }
   }
@@ -51,40 +51,89 @@ TYPED_TEST(Elementwise, ActivationBackwardIsTheReference) {
   for (const std::int64_t n : kSizes) {
     const Values x = random_as<T>(n, 1, -6.0, 6.0);
     const Values dy = random_as<T>(n, 2);
-    for (const Activation fn : reference::kActivations) {
+    for (const auto& [fn, numbers] : reference::kFunctions) {
+      // A value at a bound in storage precision has no gradient.
+      const bool clips = fn == Activation::Clip;
+      const ActivationNumbers stored =
+          clips ? ActivationNumbers{rounded_as<T>(numbers.a), rounded_as<T>(numbers.b)} : numbers;
       Values expected;
       for (std::size_t i = 0; i < x.size(); ++i) {
-        expected.push_back(dy[i] * reference::fn_derivative(fn, x[i]));
+        expected.push_back(dy[i] * reference::fn_derivative(fn, x[i], stored));
       }
       DeviceValues<T> x_device(x);
       DeviceValues<T> dy_device(dy);
       DeviceValues<T> dx(n);
-      activation_backward(this->space, dx.data(), dy_device.data(), x_device.data(), n, fn);
+      activation_backward(this->space, dx.data(), dy_device.data(), x_device.data(), n, fn,
+                          numbers);
       const auto tolerance = [&](std::size_t i) { return this->tolerance(expected[i]); };
       EXPECT_TRUE(close(dx.values(), expected, tolerance)) << "function " << static_cast<int>(fn);
-      activation_backward(this->space, dy_device.data(), dy_device.data(), x_device.data(), n, fn);
+      activation_backward(this->space, dy_device.data(), dy_device.data(), x_device.data(), n, fn,
+                          numbers);
       EXPECT_TRUE(same_bits(dy_device, dx)) << "in place";
     }
   }
 }
 
-TYPED_TEST(Elementwise, ReluGradientMayUseTheOutput) {
+TYPED_TEST(Elementwise, GradientMayUseTheOutputOfSomeFunctions) {
   using T = TypeParam;
   constexpr std::int64_t kN = 1000;
-  DeviceValues<T> x(random_as<T>(kN, 1));
+  DeviceValues<T> x(random_as<T>(kN, 1, -8.0, 8.0));
   DeviceValues<T> dy(random_as<T>(kN, 2));
   DeviceValues<T> y(kN), from_x(kN), from_y(kN);
-  activation_forward(this->space, y.data(), x.data(), kN, Activation::Relu);
-  activation_backward(this->space, from_x.data(), dy.data(), x.data(), kN, Activation::Relu);
-  activation_backward(this->space, from_y.data(), dy.data(), y.data(), kN, Activation::Relu);
-  EXPECT_TRUE(same_bits(from_x, from_y));
+  for (const auto& [fn, numbers] : reference::kFunctions) {
+    if (!has_gradient_by_output(fn)) continue;
+    activation_forward(this->space, y.data(), x.data(), kN, fn, numbers);
+    activation_backward(this->space, from_x.data(), dy.data(), x.data(), kN, fn, numbers);
+    activation_backward(this->space, from_y.data(), dy.data(), y.data(), kN, fn, numbers);
+    EXPECT_TRUE(same_bits(from_x, from_y)) << name_of(fn);
+  }
+}
+
+// PyTorch 2.15 in float64: hardswish, hardsigmoid, relu6, leaky_relu(0.1), hardtanh(-1, 2) and
+// their gradients, also at the kinks.
+TEST(ActivationTest, FunctionsAreThoseOfPyTorch) {
+  const Values x = {-4.0, -3.0, -2.5, -0.5, -0.0, 0.0, 0.25, 2.5, 3.0, 5.5, 6.0, 7.0};
+  const double third = 1.0 / 3.0;
+  const double sixth = 1.0 / 6.0;
+  struct Recorded {
+    reference::Function f;
+    Values y, dx;
+  };
+  const std::vector<Recorded> table = {
+      {{Activation::HardSwish},
+       {0.0, 0.0, -0.20833333333333334, -0.20833333333333334, 0.0, 0.0, 0.13541666666666666,
+        2.2916666666666665, 3.0, 5.5, 6.0, 7.0},
+       {0.0, 0.0, -third, third, 0.5, 0.5, 0.5833333333333334, 1.3333333333333335, 1.0, 1.0, 1.0,
+        1.0}},
+      {{Activation::HardSigmoid, {1.0f / 6.0f, 0.5f}},
+       {0.0, 0.0, 0.08333333333333333, 0.4166666666666667, 0.5, 0.5, 0.5416666666666666,
+        0.9166666666666666, 1.0, 1.0, 1.0, 1.0},
+       {0.0, 0.0, sixth, sixth, sixth, sixth, sixth, sixth, 0.0, 0.0, 0.0, 0.0}},
+      {{Activation::Clip, {0.0f, 6.0f}},
+       {0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.25, 2.5, 3.0, 5.5, 6.0, 6.0},
+       {0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0}},
+      {{Activation::LeakyRelu, {0.1f}},
+       {-0.4, -0.3, -0.25, -0.05, 0.0, 0.0, 0.25, 2.5, 3.0, 5.5, 6.0, 7.0},
+       {0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0}},
+      {{Activation::Clip, {-1.0f, 2.0f}},
+       {-1.0, -1.0, -1.0, -0.5, 0.0, 0.0, 0.25, 2.0, 2.0, 2.0, 2.0, 2.0},
+       {0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0}}};
+  const device::ExecutionSpace space;
+  const auto n = std::ssize(x);
+  for (const auto& [f, y, dx] : table) {
+    DeviceValues<float> in(x), ones(Values(x.size(), 1.0)), out(n), gradient(n);
+    activation_forward(space, out.data(), in.data(), n, f.fn, f.n);
+    activation_backward(space, gradient.data(), ones.data(), in.data(), n, f.fn, f.n);
+    EXPECT_TRUE(close_to(out.values(), y, 1e-6)) << name_of(f.fn);
+    EXPECT_TRUE(close_to(gradient.values(), dx, 1e-6)) << name_of(f.fn);
+  }
 }
 
 TYPED_TEST(Elementwise, NanIsNotHidden) {
   using T = TypeParam;
-  for (const Activation fn : reference::kActivations) {
+  for (const auto& [fn, numbers] : reference::kFunctions) {
     DeviceValues<T> x(Values{std::numeric_limits<double>::quiet_NaN(), 1.0});
-    activation_forward(this->space, x.data(), x.data(), 2, fn);
+    activation_forward(this->space, x.data(), x.data(), 2, fn, numbers);
     EXPECT_TRUE(std::isnan(x.values()[0])) << "function " << static_cast<int>(fn);
     EXPECT_FALSE(std::isnan(x.values()[1]));
   }

@@ -357,12 +357,20 @@ void instance_norm(Call& call) {
 
 // ---- elementwise --------------------------------------------------------------------------------
 
-void relu(Call& call) {
+void activation(Call& call, Activation fn, ActivationNumbers numbers) {
   const OnnxTensor& x = call.input(0);
   DeviceValues<float> values(x.values);
-  activation_forward(call.space, values.data(), values.data(), product(x.dims), Activation::Relu);
+  activation_forward(call.space, values.data(), values.data(), product(x.dims), fn, numbers);
   device::fence(call.space);
   call.set_output(0, {x.dims, values.values()});
+}
+void relu(Call& call) { activation(call, Activation::Relu, {}); }
+void clip(Call& call) {
+  activation(call, Activation::Clip,
+             {call.node.attribute<float>("min", 0.0f), call.node.attribute<float>("max", 0.0f)});
+}
+void leaky_relu(Call& call) {
+  activation(call, Activation::LeakyRelu, {call.node.attribute<float>("alpha", 0.01f)});
 }
 
 void constant(Call& call) {
@@ -510,12 +518,14 @@ const std::map<std::string, void (*)(Call&)>& kernels() {
   static const std::map<std::string, void (*)(Call&)> table = {
       {"AveragePool", average_pool},
       {"BatchNormalization", batch_norm},
+      {"Clip", clip},
       {"Constant", constant},
       {"Conv", conv},
       {"Gemm", gemm},
       {"GlobalAveragePool", global_average_pool},
       {"GlobalMaxPool", global_max_pool},
       {"InstanceNormalization", instance_norm},
+      {"LeakyRelu", leaky_relu},
       {"LogSoftmax", log_softmax},
       {"MaxPool", max_pool},
       {"Momentum", momentum},

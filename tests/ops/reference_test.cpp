@@ -57,14 +57,14 @@ TEST(Reference, FunctionsAtKnownPoints) {
 
 TEST(Reference, FunctionDerivatives) {
   const Values z = random_values(50, 1, -4.0, 4.0);
-  for (const Activation fn : reference::kActivations) {
-    const Values numeric = numeric_gradient(z, [&](const Values& v) {
+  for (const auto& [fn, numbers] : reference::kFunctions) {
+    const Values numeric = numeric_gradient(z, [&, fn = fn, n = numbers](const Values& v) {
       double sum = 0.0;
-      for (const double value : v) sum += reference::apply_fn(fn, value);
+      for (const double value : v) sum += reference::apply_fn(fn, value, n);
       return sum;
     });
     Values analytic;
-    for (const double value : z) analytic.push_back(reference::fn_derivative(fn, value));
+    for (const double value : z) analytic.push_back(reference::fn_derivative(fn, value, numbers));
     EXPECT_TRUE(same_gradient(analytic, numeric)) << "function " << static_cast<int>(fn);
   }
 }

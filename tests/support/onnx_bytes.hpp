@@ -140,6 +140,12 @@ class OnnxBytes {
     set(made, "strides", Extents{size, size});
     return made.output(0);
   }
+  /// ReLU6.
+  std::string clip(const std::string& name, const std::string& x) {
+    tensor(name + ".low", {}).add_float_data(0.0f);
+    tensor(name + ".high", {}).add_float_data(6.0f);
+    return plain("Clip", name, {x, name + ".low", name + ".high"});
+  }
   std::string swish(const std::string& name, const std::string& x) {
     const std::string gate = plain("Sigmoid", name + "/Sigmoid", {x});
     return plain("Mul", name + "/Mul", {x, gate});
@@ -224,6 +230,31 @@ inline OnnxBytes depthwise_network(std::int64_t side = 16) {
   io::onnx::NodeProto& fc = o.node(
       "Gemm", "fc",
       {"mean_out", o.weight("fc.weight", {10, 8}, 0.1), o.weight("fc.bias", {10}, 0.1)}, "y");
+  OnnxBytes::set(fc, "transB", std::int64_t{1});
+  return o;
+}
+
+/// An inverted residual with the activations of MobileNets and Darknet, and a sum of three.
+inline OnnxBytes mobile_network(std::int64_t side = 16) {
+  OnnxBytes o({-1, 3, side, side});
+  const std::string x =
+      o.plain("HardSwish", "h_swish", {o.norm("n1", o.conv("c1", "x", {8, 3, 3, 3}, 2, 1), 8)});
+  std::string y = o.clip("relu6", o.norm("n2", o.conv("widen", x, {16, 8, 1, 1}, 1, 0), 16));
+  y = o.norm("n3", o.conv("dw", y, {16, 1, 3, 3}, 1, 1, 16), 16);
+  OnnxBytes::set(o.node("LeakyRelu", "leaky", {y}, "leaky_out"), "alpha", 0.1f);
+  std::string s = o.plain("GlobalAveragePool", "squeeze", {"leaky_out"});
+  s = o.plain("Relu", "relu", {o.conv("reduce", s, {4, 16, 1, 1}, 1, 0, 1, true)});
+  s = o.conv("expand", s, {16, 4, 1, 1}, 1, 0, 1, true);
+  io::onnx::NodeProto& gate = o.node("HardSigmoid", "gate", {s}, "gate_out");
+  OnnxBytes::set(gate, "alpha", 1.0f / 6.0f);
+  OnnxBytes::set(gate, "beta", 0.5f);
+  y = o.plain("Mul", "scale", {"leaky_out", "gate_out"});
+  y = o.norm("n4", o.conv("project", y, {8, 16, 1, 1}, 1, 0), 8);
+  const std::string z = o.norm("n5", o.conv("beside", x, {8, 8, 1, 1}, 1, 0), 8);
+  y = o.plain("GlobalAveragePool", "mean", {o.plain("Sum", "sum", {x, y, z})});
+  y = o.plain("Flatten", "flat", {y});
+  io::onnx::NodeProto& fc = o.node(
+      "Gemm", "fc", {y, o.weight("fc.weight", {10, 8}, 0.1), o.weight("fc.bias", {10}, 0.1)}, "y");
   OnnxBytes::set(fc, "transB", std::int64_t{1});
   return o;
 }

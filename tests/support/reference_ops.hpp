@@ -6,6 +6,7 @@
 // NHWC, kernels OHWI.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -104,10 +105,29 @@ void for_each_product(const ops::ConvShape& s, F&& f) {
 
 // ---- elementwise --------------------------------------------------------------------------------
 
+/// Those that other kernels fuse.
 inline constexpr Activation kActivations[] = {Activation::None, Activation::Relu, Activation::Swish,
                                               Activation::Sigmoid};
 
-[[nodiscard]] inline double apply_fn(Activation fn, double z) {
+struct Function {
+  Activation fn = Activation::None;
+  ActivationNumbers n = {};
+};
+/// All functions. 16 bits represent the bounds of the first Clip, but not those of the second.
+inline constexpr Function kFunctions[] = {{Activation::None},
+                                          {Activation::Relu},
+                                          {Activation::Swish},
+                                          {Activation::Sigmoid},
+                                          {Activation::Clip, {0.0f, 6.0f}},
+                                          {Activation::Clip, {-0.3f, 0.7f}},
+                                          {Activation::LeakyRelu, {0.1f}},
+                                          {Activation::HardSigmoid, {0.2f, 0.5f}},
+                                          {Activation::HardSigmoid, {1.0f / 6.0f, 0.5f}},
+                                          {Activation::HardSwish}};
+
+[[nodiscard]] inline double apply_fn(Activation fn, double z, ActivationNumbers n = {}) {
+  const auto a = static_cast<double>(n.a);
+  const auto b = static_cast<double>(n.b);
   switch (fn) {
     case Activation::Relu:
       return std::max(z, 0.0);
@@ -115,14 +135,24 @@ inline constexpr Activation kActivations[] = {Activation::None, Activation::Relu
       return z / (1.0 + std::exp(-z));
     case Activation::Sigmoid:
       return 1.0 / (1.0 + std::exp(-z));
+    case Activation::Clip:
+      return std::clamp(z, a, b);
+    case Activation::LeakyRelu:
+      return std::max(z, 0.0) + a * std::min(z, 0.0);
+    case Activation::HardSigmoid:
+      return std::clamp(a * z + b, 0.0, 1.0);
+    case Activation::HardSwish:
+      return z * std::clamp(z + 3.0, 0.0, 6.0) / 6.0;
     case Activation::None:
       break;
   }
   return z;
 }
 
-[[nodiscard]] inline double fn_derivative(Activation fn, double z) {
+[[nodiscard]] inline double fn_derivative(Activation fn, double z, ActivationNumbers n = {}) {
   const double s = 1.0 / (1.0 + std::exp(-z));
+  const auto a = static_cast<double>(n.a);
+  const auto b = static_cast<double>(n.b);
   switch (fn) {
     case Activation::Relu:
       return z > 0.0 ? 1.0 : 0.0;
@@ -130,6 +160,14 @@ inline constexpr Activation kActivations[] = {Activation::None, Activation::Relu
       return s + z * s * (1.0 - s);
     case Activation::Sigmoid:
       return s * (1.0 - s);
+    case Activation::Clip:
+      return z > a && z < b ? 1.0 : 0.0;
+    case Activation::LeakyRelu:
+      return z > 0.0 ? 1.0 : a;
+    case Activation::HardSigmoid:
+      return a * z + b > 0.0 && a * z + b < 1.0 ? a : 0.0;
+    case Activation::HardSwish:
+      return z <= -3.0 ? 0.0 : z < 3.0 ? z / 3.0 + 0.5 : 1.0;
     case Activation::None:
       break;
   }

@@ -107,6 +107,24 @@ class Gated(nn.Module):
         return self.last(torch.cat((x.mean((2, 3)), largest), 1))
 
 
+class Mobile(nn.Module):
+    """The activations of MobileNets and Darknet."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(conv_norm(3, 8, stride=2), nn.Hardswish())
+        self.body = nn.Sequential(conv_norm(8, 16, 1), nn.ReLU6(), conv_norm(16, 16, groups=16), nn.LeakyReLU(0.1))
+        self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(16, 4, 1), nn.ReLU(), nn.Conv2d(4, 16, 1),
+                                  nn.Hardsigmoid())
+        self.project = nn.Sequential(conv_norm(16, 8, 1), nn.Hardtanh(-1.5, 2))
+        self.last = nn.Linear(8, 10)
+
+    def forward(self, x):
+        x = self.stem(x)
+        y = self.body(x)
+        return self.last((x + self.project(y * self.gate(y))).mean((2, 3)))
+
+
 def export(network, path, newer):
     images = (torch.zeros(1, 3, 32, 32),)
     with warnings.catch_warnings():
@@ -165,7 +183,7 @@ def main():
     millrace(program, "data", "generate", data, "--train-images", IMAGES, "--test-images", 16)
     images, labels = read_images(data)
     failed = False
-    for network, rate in ((Plain, 0.05), (Dense, 0.2), (Depthwise, 0.2), (Gated, 0.1)):
+    for network, rate in ((Plain, 0.05), (Dense, 0.2), (Depthwise, 0.2), (Gated, 0.1), (Mobile, 0.2)):
         for newer in (False, True):
             torch.manual_seed(1)
             net = network()

@@ -114,7 +114,8 @@ TEST_P(OwnNetworkTest, FollowsPyTorchAlikeInEveryLayout) {
 INSTANTIATE_TEST_SUITE_P(Networks, OwnNetworkTest,
                          testing::Values(Network{"plain", test::plain_network},
                                          Network{"dense", test::dense_network},
-                                         Network{"depthwise", test::depthwise_network}),
+                                         Network{"depthwise", test::depthwise_network},
+                                         Network{"mobile", test::mobile_network}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
