@@ -207,10 +207,10 @@ void OnnxImporter::dense(const OnnxNode& node, bool transposed,
 // ---- sums, products, concatenations
 
 void OnnxImporter::add_values(const OnnxNode& node) {
-  for (const int input : {0, 1})
-    if (norm_of(node.input(input), GroupedNorm::Reached::Scaled) != nullptr)
-      return shift_groups(node, input);
   if (node.proto().input_size() == 2) {
+    for (const int input : {0, 1})
+      if (norm_of(node.input(input), GroupedNorm::Reached::Scaled) != nullptr)
+        return shift_groups(node, input);
     if (computes_constant(node)) return arithmetic(node);
     if (const auto input = beside_constant(node)) return fold(node, *input);
   }

@@ -64,7 +64,10 @@ const Shape& OnnxImporter::shape(ValueId id) const {
                     : stand_ins_[static_cast<std::size_t>(kFirstStandIn - id.value)];
 }
 
+/// Unknown if it is larger than any value may be.
 ValueId OnnxImporter::stand_in(const Shape& shape) {
+  const double pixels = static_cast<double>(shape.h) * static_cast<double>(shape.w);
+  if (pixels * static_cast<double>(shape.c) > static_cast<double>(models::kMostElements)) return {};
   stand_ins_.push_back(shape);
   return {kFirstStandIn - static_cast<std::int32_t>(stand_ins_.size() - 1)};
 }
