@@ -36,7 +36,9 @@ std::int64_t elements(const Binding& b) {
 template <class T>
 Kernel activation(const Binding& b) {
   const auto at = [&](Role role) { return b.operand<T>(role); };
-  const ActivationNumbers numbers = std::get<models::Activate>(b.graph.op(b.call.op).kind).numbers;
+  // In evaluation a dropout may be a copy, an activation without a function.
+  const auto* const op = std::get_if<models::Activate>(&b.graph.op(b.call.op).kind);
+  const ActivationNumbers numbers = op == nullptr ? ActivationNumbers{} : op->numbers;
   if (b.call.kind == KernelKind::ActivationForward)
     return calling(ops::activation_forward<T>, at(Y), at(X), elements(b), b.call.fn, numbers);
   // The derivative is computed from the output if it is kept, otherwise from the input.
