@@ -23,7 +23,8 @@ constexpr std::string_view kClasses = "classes";
 
 /// How images become what the network sees.
 constexpr auto kPreparation = std::to_array<std::string_view>(
-    {"image-size", "image-preset", "image-normalisation", "normalise-input", "normalise"});
+    {"image-size", "image-preset", "image-normalisation", "image-mean", "image-deviation",
+     "normalise-input", "normalise"});
 
 bool is_of_network(const OptionSpec& spec) {
   const bool model = spec.section >= Section::Model && spec.section <= Section::EfficientNet;
@@ -57,7 +58,9 @@ bool is_decided(const Options& given, std::string_view name, const Options& reco
   if (name == "norm-epsilon")  // each kind of norm has its own
     return (names("group-norm") && recorded.flag("batch-norm")) ||
            (names("batch-norm") && recorded.flag("group-norm"));
-  if (name != "image-normalisation" && name != "normalise-input") return false;
+  const bool normalises = name == "image-normalisation" || name == "normalise-input" ||
+                          name == "image-mean" || name == "image-deviation";
+  if (!normalises) return false;
   return names("image-preset") || names("image-normalisation") || names("normalise-input");
 }
 
