@@ -154,7 +154,8 @@ MachineLimits read_limits(const fs::path& root) {
   MachineLimits limits;
   limits.machine_memory = kUnit * number_after(root / "proc/meminfo", "MemTotal:");
   limits.memory.bytes = limits.machine_memory;
-  limits.free_memory.bytes = kUnit * number_after(root / "proc/meminfo", "MemAvailable:");
+  limits.machine_free = kUnit * number_after(root / "proc/meminfo", "MemAvailable:");
+  limits.free_memory.bytes = limits.machine_free;
   visit_groups(root, "memory", [&](const fs::path& folder, const std::string& group) {
     limit_memory(limits, folder, group);
   });

@@ -27,6 +27,7 @@ struct CoreLimit {
 
 struct MachineLimits {
   std::int64_t machine_memory = 0;  ///< bytes; 0: unknown
+  std::int64_t machine_free = 0;    ///< bytes that are free whatever control groups say; 0: unknown
   MemoryLimit memory;               ///< all that the process may have
   MemoryLimit free_memory;  ///< what of it is free; caches that can be dropped count as free
   CoreLimit cores;

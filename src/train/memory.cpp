@@ -288,13 +288,27 @@ void require_memory_of_device(const partition::ProcessMemory& forecast, const co
   fail(ErrorKind::Config, "{}", text);
 }
 
+/// The ranks of a machine share what it has free, and those of a control group what that has free.
+/// Ranks that are not started yet will be in the group of this process. Collective.
+MemoryLimit share_of_rank(const MachineLimits& limits, const comm::World& world, int here) {
+  MemoryLimit share{.bytes = limits.machine_free / std::max(1, here), .group = {}};
+  const std::string& group = limits.free_memory.group;
+  const std::string own = fmt::format("{}:{}", comm::host_name(), group);
+  const std::string all = world.gather_everywhere(own + '\n');
+  const std::int64_t in_group =
+      std::ranges::count(split_list(all, '\n'), own) + here - world.local_size();
+  const std::int64_t of_group = limits.free_memory.bytes / std::max<std::int64_t>(1, in_group);
+  if (!group.empty() && (share.bytes == 0 || of_group < share.bytes)) share = {of_group, group};
+  return share;
+}
+
 }  // namespace
 
 void require_memory(const partition::ProcessMemory& forecast, const TrainConfig& config,
                     const comm::World& world, int here) {
   require_memory_of_device(forecast, world);
-  const MemoryLimit free = read_limits().free_memory;
-  const double available = static_cast<double>(free.bytes) / std::max(1, here);
+  const MemoryLimit free = share_of_rank(read_limits(), world, here);
+  const auto available = static_cast<double>(free.bytes);
   const auto needed = static_cast<double>(host_peak(forecast) - forecast.base);
   const bool fits = available <= 0.0 || needed <= available;
   if (world.maximum(fits ? 0 : 1) == 0) return;

@@ -173,6 +173,7 @@ TEST_P(LimitsTest, AreTheTightestOfTheMachineAndAllGroups) {
   const MachineLimits limits = read_limits(root.path());
   const Expected& expected = GetParam().expected;
   EXPECT_EQ(limits.machine_memory, 24 * kGiB);
+  EXPECT_EQ(limits.machine_free, 20 * kGiB);
   EXPECT_EQ(limits.memory.bytes, expected.memory);
   EXPECT_EQ(limits.memory.group, expected.memory_group);
   EXPECT_EQ(limits.free_memory.bytes, expected.free);
@@ -207,6 +208,7 @@ TEST(DescriptionTest, NamesTheSourceOfEachNumber) {
   EXPECT_EQ(describe_cores(4, 16, {.cores = 8.0, .group = "/a"}),
             "4 of this machine's 16: the affinity mask has no others");
   MachineLimits limits{.machine_memory = 24'000'000'000,
+                       .machine_free = 20'000'000'000,
                        .memory = {24'000'000'000, ""},
                        .free_memory = {20'000'000'000, ""},
                        .cores = {}};
