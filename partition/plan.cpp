@@ -184,6 +184,9 @@ pipeline::Costs step_costs(const Graph& graph, std::span<const OpRange> stages,
   all.stages = std::move(costs);
   all.message_bytes = bytes_of_links(graph, stages, pipeline::links(graph, stages), request);
   all.link = request.link;
+  // On the finite gradients, on the sums of the losses, and on signals (train/trainer.cpp). Within
+  // a machine they take microseconds.
+  all.agreements = request.link.receiver_copies ? 0 : 3;
   all.replicas = request.replicas;
   all.processors = request.processors;
   all.devices_per_process = request.devices_per_process;

@@ -2,12 +2,13 @@
 #include "pipeline/schedule/simulate.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
-#include <map>
 #include <numeric>
 #include <optional>
 
 #include "core/error.hpp"
+#include "pipeline/schedule/wires.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -19,6 +20,7 @@ class Simulation {
       : schedule_(schedule),
         links_(links),
         costs_(costs),
+        wires_(costs.link),
         ends_(static_cast<std::size_t>(schedule.stages)),
         head_(schedule.lists.size()),
         now_(schedule.lists.size()),
@@ -160,8 +162,13 @@ class Simulation {
     const double seconds =
         all_reduce_seconds(costs_.link, costs_.replicas, bytes, costs_.sum_bytes_per_second) *
         (costs_.link.receiver_copies ? stretch() : 1.0);
-    reduced_[device] = std::max(reduced_[device], now_[device]) + seconds;
-    if (costs_.link.receiver_copies) now_[device] = reduced_[device];
+    double& reduced = reduced_[device];
+    if (costs_.link.receiver_copies) {
+      reduced = now_[device] += seconds;
+    } else {
+      const double begin = std::max(reduced, now_[device]);
+      reduced = wires_.occupy(static_cast<std::int32_t>(device), begin, seconds);
+    }
   }
 
   /// Seconds of an action, with those of the messages that its processor must copy.
@@ -241,15 +248,20 @@ class Simulation {
     if (devices.first == devices.second) return when;
     if (costs_.link.receiver_copies) return when + costs_.link.latency;
     const double bytes = costs_.message_bytes.empty() ? 0.0 : costs_.message_bytes[link];
-    double& free = wire_free_[devices];
-    free = std::max(free, when) + bytes / costs_.link.bytes_per_second;
-    return free + costs_.link.latency;
+    return wires_.arrival(devices.first, devices.second, bytes, when);
+  }
+
+  /// Seconds until all processes of all replicas have answered each other.
+  [[nodiscard]] double agreement() const {
+    const std::int32_t devices = schedule_.devices() * costs_.replicas;
+    return agreement_seconds(costs_.link, devices / costs_.devices_per_process);
   }
 
   /// All weights are updated together, when the last device has its gradients.
   void update_weights() {
     const double together = std::max(*std::max_element(now_.begin(), now_.end()),
-                                     *std::max_element(reduced_.begin(), reduced_.end()));
+                                     *std::max_element(reduced_.begin(), reduced_.end())) +
+                            (costs_.agreements > 0 ? agreement() : 0.0);
     for (std::size_t d = 0; d < now_.size(); ++d) {
       double now = together;
       for (const Action& action : schedule_.lists[d]) {
@@ -290,18 +302,19 @@ class Simulation {
       line_.idle.push_back(last - first - busy);
       line_.stash_bytes.push_back(most);
     }
+    if (costs_.agreements > 1) line_.makespan += (costs_.agreements - 1) * agreement();
   }
 
   const Schedule& schedule_;
   std::span<const Link> links_;
   const Costs& costs_;
+  Wires wires_;
   std::vector<Ends> ends_;  ///< by stage
   std::vector<std::size_t> head_;
   std::vector<double> now_;
   std::vector<double> reduced_;  ///< by device: the end of its last all-reduce
   Arrivals activation_;
   Arrivals gradient_;
-  std::map<std::pair<std::int32_t, std::int32_t>, double> wire_free_;
   TimeLine line_;
 };
 
@@ -332,10 +345,17 @@ double TimeLine::bubble() const {
 double all_reduce_seconds(const LinkModel& link, std::int32_t replicas, double bytes,
                           double sum_bytes_per_second) {
   if (replicas < 2) return 0.0;
-  const double others = replicas - 1;
   const double part = bytes / replicas;
-  return 2.0 * others * (link.latency + part / link.bytes_per_second) +
+  const double message = part / link.bytes_per_second;
+  const bool answers = part > link.eager_bytes && !link.receiver_copies;
+  const double answered = answers ? 2.0 * link.latency + message : 0.0;
+  return 2.0 * (link.latency + (replicas - 1) * message + answered) +
          (replicas + 1) * part / sum_bytes_per_second;
+}
+
+double agreement_seconds(const LinkModel& link, std::int32_t processes) {
+  const auto depth = std::bit_width(static_cast<std::uint32_t>(std::max(processes, 1) - 1));
+  return 2.0 * static_cast<double>(depth) * link.latency;
 }
 
 TimeLine simulate(const Schedule& schedule, std::span<const Link> links, const Costs& costs) {

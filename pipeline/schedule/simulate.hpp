@@ -19,14 +19,17 @@ struct StageCost {
   [[nodiscard]] double seconds(ActionKind kind) const;  ///< of one action; 0 for messages
 };
 
-/// A message of n bytes takes latency + n / bandwidth. Messages in one direction between two
-/// devices share the bandwidth one after the other, but not the latency.
+/// A message of n bytes takes latency + n / bandwidth. What a device sends shares the bandwidth one
+/// after the other, but not the latency.
 struct LinkModel {
   double latency = 0.0;
   double bytes_per_second = 1e30;
   /// The processor of the receiver moves the bytes when it needs them, as between processes of one
   /// machine: that takes the receiver's time.
   bool receiver_copies = false;
+  /// A larger message is announced, and leaves when the receiver has answered. Announcement and
+  /// answer take the latency, and wait for what was sent before them in their direction.
+  double eager_bytes = 1e30;
   friend bool operator==(const LinkModel&, const LinkModel&) = default;
 };
 
@@ -42,13 +45,19 @@ struct Costs {
   double processors = 0.0;
   /// Devices that follow each other in a process run one action at a time between them.
   std::int32_t devices_per_process = 1;
+  /// How often in a step all processes wait for each other: the first time before the update.
+  std::int32_t agreements = 0;
 };
 
 /// Seconds of an all-reduce of n bytes over R replicas that send directly to each other
-/// (pipeline/all_reduce.hpp): each sends and receives 2 (R - 1) messages of n / R bytes, and adds
-/// up R parts of n / R bytes, at `sum_bytes_per_second` read and written.
+/// (pipeline/all_reduce.hpp): each sends and receives R - 1 messages of n / R bytes at once, twice,
+/// and adds up R parts of n / R bytes, at `sum_bytes_per_second` read and written. Two replicas do
+/// not begin at the same moment, so the answer to the later one waits for a message of the earlier.
 [[nodiscard]] double all_reduce_seconds(const LinkModel& link, std::int32_t replicas, double bytes,
                                         double sum_bytes_per_second = 1e30);
+
+/// Seconds until all processes know of each other: up and down a binomial tree (comm/world.hpp).
+[[nodiscard]] double agreement_seconds(const LinkModel& link, std::int32_t processes);
 
 struct Interval {
   Action action;

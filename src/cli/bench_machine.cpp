@@ -14,6 +14,7 @@
 #include "cli/cluster.hpp"
 #include "cli/machine_file.hpp"
 #include "cli/prepare.hpp"
+#include "comm/eager_messages.hpp"
 #include "comm/measure_link.hpp"
 #include "core/error.hpp"
 #include "core/instruction_level.hpp"
@@ -186,7 +187,8 @@ int bench_machine(const Invocation& invocation, const comm::World& world, Startu
     const comm::LinkSpeed speed = comm::measure_link(world);
     machine.link = {.latency = speed.latency,
                     .bytes_per_second = speed.bytes_per_second,
-                    .receiver_copies = world.local_size() == world.size()};
+                    .receiver_copies = world.local_size() == world.size(),
+                    .eager_bytes = static_cast<double>(comm::kEagerBytes)};
   }
   if (world.rank() != 0) return 0;
   if (machine.link)

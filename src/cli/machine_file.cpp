@@ -11,6 +11,7 @@
 
 #include "cli/options.hpp"
 #include "cli/toml_file.hpp"
+#include "comm/eager_messages.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
@@ -27,6 +28,7 @@ constexpr std::string_view kExpected =
 // Beyond every machine: an error in the exponent.
 constexpr double kMostRate = 1e24;
 constexpr double kMostSeconds = 3600.0;
+constexpr double kMostBytes = 1e30;
 constexpr std::int64_t kMostCores = 1'000'000;
 constexpr std::int64_t kMostMemory = 1'000'000'000'000'000'000;
 constexpr std::array kTypes = {DType::F32, DType::BF16, DType::F16};
@@ -120,7 +122,9 @@ void read_section(Machine& machine, const std::string& name, MachineSection sect
     machine.link = {
         .latency = section.number("latency", std::nullopt, 0.0, kMostSeconds),
         .bytes_per_second = section.number("bytes-per-second", std::nullopt, kLeastRate, kMostRate),
-        .receiver_copies = section.flag("receiver-copies")};
+        .receiver_copies = section.flag("receiver-copies"),
+        .eager_bytes =
+            section.number("eager-bytes", static_cast<double>(comm::kEagerBytes), 0.0, kMostBytes)};
   } else {
     for (const DType type : kTypes)
       if (name == name_of(type))
@@ -160,8 +164,11 @@ std::string to_toml(const Machine& machine) {
   if (machine.link)
     text += fmt::format(
         "\n[link]\nlatency = {:.4e}\nbytes-per-second = {:.4e}\n# The processor of the receiver "
-        "moves the bytes, as within a machine.\nreceiver-copies = {}\n",
-        machine.link->latency, machine.link->bytes_per_second, machine.link->receiver_copies);
+        "moves the bytes, as within a machine.\nreceiver-copies = {}\n"
+        "# A larger message is announced, and leaves when the receiver has answered.\n"
+        "eager-bytes = {:.4e}\n",
+        machine.link->latency, machine.link->bytes_per_second, machine.link->receiver_copies,
+        machine.link->eager_bytes);
   return text;
 }
 

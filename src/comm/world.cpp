@@ -18,6 +18,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "comm/eager_messages.hpp"
 #include "comm/rank_messages.hpp"
 #include "comm/route.hpp"
 #include "core/clock.hpp"
@@ -193,6 +194,7 @@ World::World() {
   if (!started_by_launcher()) return;
   int provided = 0;
   prepare_for_nccl();  // before MPI may start CUDA
+  prefer_eager_messages();
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
   initialised_ = true;
   check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");

@@ -18,6 +18,7 @@
 #include "core/text.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
 #include "pipeline/schedule/simulate.hpp"
+#include "pipeline/schedule/wires.hpp"
 #include "tests/support/expect_error.hpp"
 
 namespace millrace::pipeline {
@@ -210,9 +211,10 @@ TEST(SimulateTest, AReceiverThatCopiesSpendsItsOwnTime) {
 TEST(SimulateTest, AllReducesOfADeviceFollowEachOtherAndDelayTheUpdate) {
   Costs costs = equal_costs(2, 1, 0.5, 0.5);
   costs.link = {.latency = 0.25, .bytes_per_second = 1e9};
-  EXPECT_DOUBLE_EQ(all_reduce_seconds(costs.link, 4, 4e9), 6 * (0.25 + 1.0));
+  // To each of three others 1 GB, all at once, and then once more.
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(costs.link, 4, 4e9), 2 * (0.25 + 3 * 1.0));
   // Four parts of 1 GB are read and one is written.
-  EXPECT_DOUBLE_EQ(all_reduce_seconds(costs.link, 4, 4e9, 10e9), 6 * (0.25 + 1.0) + 0.5);
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(costs.link, 4, 4e9, 10e9), 2 * (0.25 + 3 * 1.0) + 0.5);
   EXPECT_EQ(all_reduce_seconds(costs.link, 1, 4e9, 10e9), 0.0);
   const Schedule schedule = complete(request("GPipe", 2, 2));
   const double without = replay(schedule, costs).makespan;
@@ -223,6 +225,59 @@ TEST(SimulateTest, AllReducesOfADeviceFollowEachOtherAndDelayTheUpdate) {
   costs.gradient_bytes = {0.0, 0.2e9};
   // Device 1 ends one backward, 1 s, and a message earlier.
   EXPECT_DOUBLE_EQ(replay(schedule, costs).makespan, without + 0.5);
+}
+
+// Each message is announced (0.25), answered (0.25), and sent (1 + 0.25).
+TEST(SimulateTest, ALargeMessageWaitsForAnAnswer) {
+  Costs costs = equal_costs(2, 1, 0.5, 0.5);
+  costs.message_bytes = {1e9};
+  costs.link = {.latency = 0.25, .bytes_per_second = 1e9};
+  const auto seconds = [&](std::int32_t micro_batches) {
+    return replay(complete(request("GPipe", 2, micro_batches)), costs).makespan;
+  };
+  // There and back. With two micro-batches the backward begins a second later, and its message too.
+  EXPECT_DOUBLE_EQ(seconds(1), 4.0 + 2 * 1.25);
+  EXPECT_DOUBLE_EQ(seconds(2), 6.0 + 2 * 1.25);
+  costs.link.eager_bytes = 1e9;
+  EXPECT_DOUBLE_EQ(seconds(2), 6.0 + 2 * 1.25);
+  costs.link.eager_bytes = 0.9e9;
+  EXPECT_DOUBLE_EQ(seconds(1), 4.0 + 2 * 1.75);
+  // The second is announced while the first leaves, and waits half a second longer, twice.
+  EXPECT_DOUBLE_EQ(seconds(2), 6.0 + 2 * (1.75 + 0.5));
+  // The answer to the later of two replicas waits for the part that the earlier one sends.
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(costs.link, 2, 2e9), 2 * (3 * 0.25 + 2 * 1.0));
+}
+
+TEST(WiresTest, AnnouncementsAndAnswersWaitForWhatWasSentBefore) {
+  const LinkModel link{.latency = 0.25, .bytes_per_second = 1.0, .eager_bytes = 2.0};
+  Wires wires(link);
+  EXPECT_DOUBLE_EQ(wires.arrival(0, 1, 2.0, 0.0), 2.25);
+  // The announcement leaves at 2. The answer at 2.25 finds the other direction free, at 2.5 the
+  // message leaves.
+  EXPECT_DOUBLE_EQ(wires.arrival(0, 1, 4.0, 1.0), 6.75);
+  // Back: announced at 3.25; the answer waits until 6.5.
+  EXPECT_DOUBLE_EQ(wires.arrival(1, 0, 3.0, 3.0), 10.0);
+  // A small one waits only for those that are under way.
+  EXPECT_DOUBLE_EQ(wires.arrival(0, 1, 1.0, 7.0), 8.25);
+}
+
+TEST(SimulateTest, ProcessesAgreeInATree) {
+  const LinkModel link{.latency = 0.25};
+  EXPECT_EQ(agreement_seconds(link, 1), 0.0);
+  EXPECT_DOUBLE_EQ(agreement_seconds(link, 2), 2 * 0.25);
+  EXPECT_DOUBLE_EQ(agreement_seconds(link, 4), 4 * 0.25);
+  EXPECT_DOUBLE_EQ(agreement_seconds(link, 5), 6 * 0.25);
+  Costs costs = equal_costs(2, 1, 0.5, 0.5);
+  for (StageCost& stage : costs.stages) stage.update = 1.0;
+  costs.link = link;
+  const Schedule schedule = complete(request("GPipe", 2, 2));
+  const double without = replay(schedule, costs).makespan;
+  costs.agreements = 3;
+  const TimeLine line = replay(schedule, costs);
+  EXPECT_DOUBLE_EQ(line.makespan, without + 3 * 0.5);
+  EXPECT_DOUBLE_EQ(line.devices[0].back().begin, without - 1.0 + 0.5) << "one before the update";
+  costs.devices_per_process = 2;
+  EXPECT_DOUBLE_EQ(replay(schedule, costs).makespan, without) << "one process";
 }
 
 TEST(SimulateTest, DevicesThatShareAProcessorTakeTurns) {
