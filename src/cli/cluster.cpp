@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/cluster.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <utility>
@@ -121,6 +123,26 @@ void check_room(const Cluster& cluster, std::int64_t ranks) {
          join(cluster.hosts, " "), *room, ranks);
 }
 
+std::vector<std::string> with_room(const Cluster& cluster, int ranks) {
+  const auto hosts = static_cast<int>(cluster.hosts.size());
+  std::vector<std::string> all;
+  for (const std::string& host : cluster.hosts)
+    all.push_back(host.find(':') == std::string::npos
+                      ? fmt::format("{}:{}", host, (ranks + hosts - 1) / hosts)
+                      : host);
+  return all;
+}
+
+std::vector<std::string> hosts_by_rank(const Cluster& cluster, int ranks) {
+  std::vector<std::string> by_rank;
+  for (const std::string& host : with_room(cluster, ranks)) {
+    const auto room = static_cast<std::size_t>(check_slots(host, "--hosts"));
+    const std::size_t left = static_cast<std::size_t>(ranks) - by_rank.size();
+    by_rank.insert(by_rank.end(), std::min(room, left), host.substr(0, host.find(':')));
+  }
+  return by_rank;
+}
+
 Cluster parse_tf_config(std::string_view json, const Environment& environment) {
   const std::optional<Json> config = Json::try_parse(json);
   if (!config || !config->is_object()) fail(ErrorKind::Usage, "TF_CONFIG: is not a JSON object");
@@ -163,6 +185,7 @@ std::optional<Cluster> cluster_of(const Options& options, const Environment& env
   }
   cluster->ssh_port = static_cast<int>(options.integer("ssh-port").value_or(0));
   cluster->interface = options.text("interface").value_or("");
+  cluster->hang_timeout = static_cast<int>(options.integer("hang-timeout").value_or(0));
   return cluster;
 }
 

@@ -17,6 +17,7 @@ struct Cluster {
   int task = 0;                    ///< index of the host that this process was started for
   int ssh_port = 0;                ///< 0: the launcher's default
   std::string interface;           ///< empty: the launcher's choice
+  int hang_timeout = 0;            ///< seconds that a rank waits for another
 };
 
 /// Reads TF_CONFIG of distributed TensorFlow: its workers without ports, preceded by the chief, and
@@ -36,6 +37,11 @@ struct Cluster {
 [[nodiscard]] std::optional<std::int64_t> room_of(const Cluster& cluster);
 /// Errors: Usage if all hosts limit their ranks and there is not enough room for `ranks`.
 void check_room(const Cluster& cluster, std::int64_t ranks);
+
+/// The hosts as "name:ranks". Those without a number have room for equal parts of all ranks.
+[[nodiscard]] std::vector<std::string> with_room(const Cluster& cluster, int ranks);
+/// The name of each rank's host: a launcher fills one host after the other.
+[[nodiscard]] std::vector<std::string> hosts_by_rank(const Cluster& cluster, int ranks);
 
 /// In a distributed run --replicas counts per worker; returns options with the total.
 [[nodiscard]] Options for_all_workers(Options options, const std::optional<Cluster>& cluster);

@@ -15,6 +15,7 @@
 #include <functional>
 
 #include "cli/dialect.hpp"
+#include "cli/launcher_end.hpp"
 #include "cli/launcher_place.hpp"
 #include "cli/launcher_process.hpp"
 #include "core/clock.hpp"
@@ -84,14 +85,16 @@ std::vector<std::string> launch_command(int ranks, std::span<const std::string> 
   // core to the threads that read its images.
   if (comm::is_open_mpi())
     add({"--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"});
+  // Settings of Open MPI, unless the user has made them.
+  const auto prefer = [&](const std::string& name, const std::string& value) {
+    if (comm::is_open_mpi() && std::getenv(("OMPI_MCA_" + name).c_str()) == nullptr)
+      add({"--mca", name, value});
+  };
   if (cluster) {
-    std::vector<std::string> hosts;
-    const auto each =
-        (static_cast<std::size_t>(ranks) + cluster->hosts.size() - 1) / cluster->hosts.size();
-    for (const std::string& host : cluster->hosts)
-      hosts.push_back(host.find(':') == std::string::npos ? fmt::format("{}:{}", host, each)
-                                                          : host);
-    add({comm::is_open_mpi() ? "-H" : "-hosts", join(hosts, ",")});
+    // Ranks that hear nothing of a host say where they stand before the launcher ends them.
+    constexpr int kOpenMpis = 300;
+    prefer("oob_tcp_keepalive_time", std::to_string(std::max(kOpenMpis, cluster->hang_timeout)));
+    add({comm::is_open_mpi() ? "-H" : "-hosts", join(with_room(*cluster, ranks), ",")});
     // Other machines do not inherit this environment.
     if (comm::is_open_mpi())
       for (const std::string& name : set_variables()) add({"-x", name});
@@ -105,6 +108,8 @@ std::vector<std::string> launch_command(int ranks, std::span<const std::string> 
     // Starts ranks here and nowhere else, also in an allocation of several machines. The other ways
     // of Open MPI want ssh, or their scheduler, even for this.
     add({"--mca", "plm", "isolated"});
+    // They share memory, and need no port that others can reach.
+    prefer("btl", comm::reaches_cuda_memory() ? "self,vader,smcuda" : "self,vader");
   }
   command.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
   command.insert(command.end(), words.begin(), words.end());
@@ -119,72 +124,6 @@ void allow_root() {
   if (geteuid() != 0) return;
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
-}
-
-/// The replica and stages of a rank, in words.
-std::string place_of(int rank, const pipeline::PipelinePlan& plan) {
-  const pipeline::RankMap& map = plan.ranks;
-  std::vector<std::string> parts;
-  const int first = rank * map.devices_per_rank();
-  for (int d = first; d < first + map.devices_per_rank(); ++d) {
-    std::vector<int> stages;
-    for (std::size_t s = 0; s < plan.schedule.device_of.size(); ++s)
-      if (plan.schedule.device_of[s] == d % map.devices) stages.push_back(static_cast<int>(s));
-    parts.push_back(fmt::format("replica {}, stage {}", d / map.devices, join(stages, " ")));
-  }
-  return join(parts, "; ");
-}
-
-/// The ranks that printed nothing when the others gave up: not even their watchdog runs.
-std::vector<std::string> silent_ranks(const LauncherEnd& end, const pipeline::PipelinePlan& plan) {
-  std::vector<std::string> silent;
-  for (int rank = 0; rank < plan.ranks.ranks; ++rank)
-    if (!end.report.stuck_ranks.contains(rank))
-      silent.push_back(fmt::format("rank {} ({})", rank, place_of(rank, plan)));
-  return silent;
-}
-
-/// The launcher's exit code as one of ours.
-int meaning_of(const LauncherEnd& end, const std::string& launcher,
-               const pipeline::PipelinePlan& plan) {
-  const int code = end.code;
-  const std::optional<EndedRank>& ended = end.report.ended_rank;
-  constexpr int kNotFound = 127;
-  constexpr int kMostSignals = 64;
-  constexpr int kLauncherFailed = 1;
-  const int interrupted = exit_code(ErrorKind::Interrupted);
-  if (code == kNotFound)
-    fail(ErrorKind::Io,
-         "cannot run {}: install MPI, name its mpiexec in MILLRACE_MPIEXEC, start millrace with "
-         "your own launcher, or use --ranks 1",
-         launcher);
-  if (code != 0 && end.interrupted) return interrupted;
-  if (code == interrupted) return code;
-  if (const auto silent = silent_ranks(end, plan);
-      code == exit_code(ErrorKind::Watchdog) && !end.report.stuck_ranks.empty() && !silent.empty())
-    fail(ErrorKind::Watchdog,
-         "{} did not respond: it is stopped, or its machine hangs; the last checkpoint can be "
-         "restored",
-         join(silent, ", "));
-  // Open MPI's launcher sometimes crashes if it is asked to stop before the ranks listen, or asked
-  // again just after they have ended.
-  const bool stumbled =
-      end.asked && ((!end.report.complained && code == kLauncherFailed) || (end.killed && !ended));
-  if (code == kSignalled + SIGUSR1 || stumbled) return exit_code(ErrorKind::Preempted);
-  if (end.report.lost_machine && code > kSignalled)
-    fail(ErrorKind::Peer, "lost contact with another machine: the last checkpoint can be restored");
-  if (code > kSignalled + kMostSignals)
-    fail(ErrorKind::Io, "{} could not start the ranks: see its message above", launcher);
-  if (ended && code > kSignalled)
-    fail(ErrorKind::Peer,
-         "rank {} ({}) was ended by signal {} ({}): the last checkpoint can be restored",
-         ended->rank, place_of(ended->rank, plan), ended->signal, strsignal(ended->signal));
-  if (code > kSignalled)
-    fail(ErrorKind::Peer, "a rank was ended by signal {}: the last checkpoint can be restored",
-         code - kSignalled);
-  if (end.report.complained && code == kLauncherFailed)
-    fail(ErrorKind::Io, "{} failed: see its message above", launcher);
-  return code;
 }
 
 /// Tells what starts. Standard output belongs to the ranks, which may print JSON.
@@ -216,7 +155,8 @@ int launch(const pipeline::PipelinePlan& plan, std::span<const std::string> word
   setenv(kStartVariable, start_to_pass_on().c_str(), 1);
   if (const train::Terminal terminal = train::terminal_of(stderr); terminal.rewrites_lines)
     setenv(train::kTerminalVariable, train::terminal_text(terminal).c_str(), 1);
-  return meaning_of(run_launcher(command, received), command.front(), plan);
+  const auto hosts = cluster ? hosts_by_rank(*cluster, ranks) : std::vector<std::string>{};
+  return meaning_of(run_launcher(command, received), command.front(), plan, hosts);
 }
 
 /// Restricts this process to those of its cores whose index among them is `wanted`.

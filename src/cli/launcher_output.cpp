@@ -32,6 +32,16 @@ bool tells_of_forwarding(std::string_view line) {
          line.ends_with(" to job\n");
 }
 
+/// "Remote daemon: [[1,0],1] on node b" has the name of a host.
+std::string lost_host(std::string_view box) {
+  constexpr std::string_view kName = " on node ";
+  const std::size_t line = box.find("Remote daemon");
+  const std::size_t name = line == std::string_view::npos ? line : box.find(kName, line);
+  if (name == std::string_view::npos) return "another machine";
+  box.remove_prefix(name + kName.size());
+  return std::string(box.substr(0, box.find('\n')));
+}
+
 }  // namespace
 
 std::string LauncherOutput::close_box() {
@@ -49,7 +59,8 @@ std::string LauncherOutput::close_box() {
     return {};
   }
   if (box.find("lost communication with a remote daemon") != std::string::npos) {
-    report_.lost_machine = report_.ending = true;
+    report_.lost_host = lost_host(box);
+    report_.ending = true;
     return {};
   }
   const bool end = std::any_of(kTellTheEnd.begin(), kTellTheEnd.end(), [&](std::string_view text) {

@@ -23,9 +23,9 @@ struct LauncherReport {
   /// The ranks that reported where they stand after too long without progress. A report long after
   /// the first is ignored: that rank was stopped, and continued only to be ended.
   std::set<int> stuck_ranks;
-  bool ending = false;        ///< a rank failed; the launcher then ends the others
-  bool complained = false;    ///< of anything but the end of a rank
-  bool lost_machine = false;  ///< lost contact with another machine
+  bool ending = false;      ///< a rank failed; the launcher then ends the others
+  bool complained = false;  ///< of anything but the end of a rank
+  std::string lost_host;    ///< the name of a host that the launcher lost contact with
 };
 
 /// Filters a launcher's standard error. Lines of the ranks pass. Boxes in which Open MPI reports

@@ -202,7 +202,11 @@ Ending ending_of(int status, const LauncherOutput& output) {
   // Killed while it waited for unreachable machines: a rank has reported the reason. A request that
   // arrives just after the ranks have answered an earlier one also ends it; that is not a failure.
   const bool given_up = output.report().ending && WTERMSIG(status) == SIGKILL;
-  if (given_up) return {output.report().abort_code.value_or(exit_code(ErrorKind::Peer)), false};
+  if (given_up) {
+    const bool stuck = !output.report().stuck_ranks.empty();
+    const int code = exit_code(stuck ? ErrorKind::Watchdog : ErrorKind::Peer);
+    return {output.report().abort_code.value_or(code), false};
+  }
   return {kSignalled + WTERMSIG(status), true};
 }
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "comm/daemon.hpp"
 #include "core/error.hpp"
 
 namespace millrace::train {
@@ -14,6 +15,9 @@ namespace {
 
 /// Time between the first rank that gives up and the end of all, so that each prints its line.
 constexpr std::chrono::seconds kGrace{2};
+
+/// What the launcher then needs to end its daemons on all hosts that it reaches.
+constexpr std::chrono::seconds kDaemon{10};
 
 /// The interval between two checks, and the most of it that counts: any longer gap means that this
 /// process was stopped or the machine asleep.
@@ -113,6 +117,7 @@ void Watchdog::give_up(Clock::duration quiet) const {
   std::fflush(stderr);
   std::this_thread::sleep_for(kGrace);
   comm::remove_shared_memory();
+  comm::end_daemon_after(kDaemon);
   std::_Exit(exit_code(ErrorKind::Watchdog));
 }
 

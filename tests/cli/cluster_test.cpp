@@ -95,6 +95,50 @@ TEST(ClusterTest, EveryWorkerHasTheReplicasOfTheLine) {
   EXPECT_EQ(for_all_workers(here, std::nullopt).integer("replicas"), 4);
 }
 
+TEST(ClusterTest, HostsAreFilledOneAfterTheOther) {
+  using Hosts = std::vector<std::string>;
+  const auto hosts = [](Hosts names, int ranks) {
+    Cluster cluster;
+    cluster.hosts = std::move(names);
+    return hosts_by_rank(cluster, ranks);
+  };
+  EXPECT_EQ(hosts({"a:1", "b:3"}, 4), (Hosts{"a", "b", "b", "b"}));
+  EXPECT_EQ(hosts({"a:2", "b:8"}, 3), (Hosts{"a", "a", "b"}));
+  EXPECT_EQ(hosts({"a", "b"}, 3), (Hosts{"a", "a", "b"}));
+}
+
+// What Open MPI is told beside the ranks, unless the user has told it otherwise.
+TEST(LaunchTest, SettingsOfTheUserStay) {
+  if (!comm::is_open_mpi()) GTEST_SKIP() << "settings of Open MPI";
+  const std::optional<Cluster> none;
+  Cluster cluster;
+  cluster.hosts = {"a:1", "b:1"};
+  cluster.hang_timeout = 600;
+  Cluster hasty = cluster;
+  hasty.hang_timeout = 3;
+  const struct {
+    std::optional<Cluster> cluster;
+    const char* name;
+    const char* value;  ///< null: not set
+  } table[] = {{none, "btl", "self,vader"},
+               {cluster, "btl", nullptr},
+               {cluster, "oob_tcp_keepalive_time", "600"},
+               {hasty, "oob_tcp_keepalive_time", "300"},
+               {none, "oob_tcp_keepalive_time", nullptr}};
+  for (const auto& [where, name, value] : table) {
+    const std::string setting = fmt::format(" --mca {} ", name);
+    const std::string line = join(launch_command(2, {}, where), " ");
+    if (value == nullptr)
+      EXPECT_FALSE(contains(line, setting)) << line;
+    else
+      EXPECT_TRUE(contains(line, setting + value + ' ')) << line;
+    const std::string variable = fmt::format("OMPI_MCA_{}", name);
+    setenv(variable.c_str(), "own", 1);
+    EXPECT_FALSE(contains(join(launch_command(2, {}, where), " "), setting)) << name;
+    unsetenv(variable.c_str());
+  }
+}
+
 TEST(LaunchTest, CommandNamesHostsPortAndInterface) {
   const Options options = train_line("--hosts a:8,b --ssh-port 3022 --interface eth1");
   const std::optional<Cluster> cluster = cluster_of(options, environment_of({}));

@@ -3,8 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include "cli/launcher_end.hpp"
+#include "support.hpp"
+
 namespace millrace::cli {
 namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
 
 const std::string kEdge = std::string(74, '-') + "\n";
 const std::string kReturned =
@@ -52,8 +57,13 @@ TEST(LauncherOutputTest, TheCodeOfAnAbortIsRead) {
 
 TEST(LauncherOutputTest, AMachineOutOfReachIsRead) {
   LauncherOutput output;
-  EXPECT_EQ(output.take(kEdge + "ORTE has lost communication with a remote daemon.\n" + kEdge), "");
-  EXPECT_TRUE(output.report().lost_machine);
+  EXPECT_EQ(output.take(kEdge +
+                        "ORTE has lost communication with a remote daemon.\n\n"
+                        "  HNP daemon   : [[29827,0],0] on node a\n"
+                        "  Remote daemon: [[29827,0],1] on node b\n\n" +
+                        kEdge),
+            "");
+  EXPECT_EQ(output.report().lost_host, "b");
 }
 
 TEST(LauncherOutputTest, RanksThatSayWhereTheyStandAreCounted) {
@@ -78,6 +88,33 @@ TEST(LauncherOutputTest, ForwardedSignalsAreNoNews) {
   EXPECT_EQ(output.take("/opt/mpirun: Forwarding signal 12 to job\n"), "");
   EXPECT_EQ(output.finish(), "");
   EXPECT_FALSE(output.report().complained);
+}
+
+// Two replicas of two stages, one on each of two hosts.
+TEST(LauncherEndTest, AHostThatIsCutOffIsNamed) {
+  pipeline::PipelinePlan plan;
+  plan.ranks = {.devices = 2, .replicas = 2, .ranks = 4};
+  plan.schedule.device_of = {0, 1};
+  const std::vector<std::string> hosts = {"a", "a", "b", "b"};
+  LauncherEnd end;
+  end.code = 124;
+  end.report.stuck_ranks = {0, 1};
+  const auto expect_named = [&](const std::string& what) {
+    const Failure failure = failure_of([&] { (void)meaning_of(end, "mpiexec", plan, hosts); });
+    EXPECT_EQ(failure.kind, ErrorKind::Watchdog) << what;
+    EXPECT_TRUE(contains(failure.text,
+                         "rank 2 on b (replica 1, stage 0), rank 3 on b (replica 1, stage 1) did "
+                         "not respond"))
+        << what << ": " << failure.text;
+  };
+  expect_named("the launcher was killed while it waited for the host");
+  end.code = 205;
+  end.report.lost_host = "b";
+  expect_named("the launcher noticed it after the ranks");
+  end.report.stuck_ranks.clear();
+  const Failure failure = failure_of([&] { (void)meaning_of(end, "mpiexec", plan, hosts); });
+  EXPECT_EQ(failure.kind, ErrorKind::Peer);
+  EXPECT_TRUE(contains(failure.text, "lost contact with b:")) << failure.text;
 }
 
 TEST(LauncherOutputTest, OtherBoxesPassWhole) {

@@ -111,13 +111,25 @@ check "a killed rank on the other host ends the job" 7 "$code"
 check "it is named" 1 "$(grep -c 'rank 1 (replica 0, stage 1) was ended by signal 9' "$work/out")"
 check "within 10 s" 1 "$((SECONDS - begin <= 10))"
 
-long_run cut
-job=$!
-begin=$SECONDS
-ip -n "$two" link set eth9 down
-end_of "$job"
-[[ $code -eq 7 ]] || tail -n 20 "$work/out"
-check "a cut cable is a failed peer" 7 "$code"
-check "after it was named" 1 "$(grep -c 'no progress for 3 s: rank 0: ' "$work/out")"
-check "within 15 s" 1 "$((SECONDS - begin <= 15))"
+# Whether the host is reached again (up) or not, nothing of the job stays there.
+left_behind() {
+  for pid in $(ip netns pids "$two"); do
+    [[ $(cat "/proc/$pid/comm" 2>/dev/null || echo sshd) == sshd ]] || echo "$pid"
+  done
+}
+for then in up down; do
+  long_run "cut-$then"
+  job=$!
+  begin=$SECONDS
+  ip -n "$two" link set eth9 down
+  end_of "$job"
+  [[ $code -eq 124 ]] || tail -n 20 "$work/out"
+  check "a cut cable is a rank that does not respond" 124 "$code"
+  check "the others say where they stand" 1 "$(grep -c 'no progress for 3 s: rank 0: ' "$work/out")"
+  check "the last line names the host" 1 "$(tail -n 1 "$work/out" | grep -c 'rank 1 on 10.77.0.2 (replica 0, stage 1) did not respond')"
+  check "within 15 s" 1 "$((SECONDS - begin <= 15))"
+  ip -n "$two" link set eth9 "$then"
+  until [[ -z $(left_behind) || $((SECONDS - begin)) -ge 25 ]]; do sleep 0.2; done
+  check "no process is left on a host that is $then" "" "$(left_behind)"
+done
 [[ $failures -eq 0 ]]

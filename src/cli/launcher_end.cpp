@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/launcher_end.hpp"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+
+namespace millrace::cli {
+namespace {
+
+/// The replica and stages of a rank, in words.
+std::string place_of(int rank, const pipeline::PipelinePlan& plan) {
+  const pipeline::RankMap& map = plan.ranks;
+  std::vector<std::string> parts;
+  const int first = rank * map.devices_per_rank();
+  for (int d = first; d < first + map.devices_per_rank(); ++d) {
+    std::vector<int> stages;
+    for (std::size_t s = 0; s < plan.schedule.device_of.size(); ++s)
+      if (plan.schedule.device_of[s] == d % map.devices) stages.push_back(static_cast<int>(s));
+    parts.push_back(fmt::format("replica {}, stage {}", d / map.devices, join(stages, " ")));
+  }
+  return join(parts, "; ");
+}
+
+/// The ranks that printed nothing when the others gave up: not even their watchdog runs.
+std::vector<std::string> silent_ranks(const LauncherEnd& end, const pipeline::PipelinePlan& plan,
+                                      std::span<const std::string> hosts) {
+  std::vector<std::string> silent;
+  for (int rank = 0; rank < plan.ranks.ranks; ++rank) {
+    if (end.report.stuck_ranks.contains(rank)) continue;
+    const auto at = static_cast<std::size_t>(rank);
+    const std::string on = at < hosts.size() ? " on " + hosts[at] : "";
+    silent.push_back(fmt::format("rank {}{} ({})", rank, on, place_of(rank, plan)));
+  }
+  return silent;
+}
+
+}  // namespace
+
+int meaning_of(const LauncherEnd& end, const std::string& launcher,
+               const pipeline::PipelinePlan& plan, std::span<const std::string> hosts) {
+  const bool gave_up = !end.report.stuck_ranks.empty();
+  const bool lost = !end.report.lost_host.empty();
+  const int code = gave_up && lost ? exit_code(ErrorKind::Watchdog) : end.code;
+  const std::optional<EndedRank>& ended = end.report.ended_rank;
+  constexpr int kNotFound = 127;
+  constexpr int kMostSignals = 64;
+  constexpr int kLauncherFailed = 1;
+  const int interrupted = exit_code(ErrorKind::Interrupted);
+  if (code == kNotFound)
+    fail(ErrorKind::Io,
+         "cannot run {}: install MPI, name its mpiexec in MILLRACE_MPIEXEC, start millrace with "
+         "your own launcher, or use --ranks 1",
+         launcher);
+  if (code != 0 && end.interrupted) return interrupted;
+  if (code == interrupted) return code;
+  if (const auto silent = silent_ranks(end, plan, hosts);
+      code == exit_code(ErrorKind::Watchdog) && gave_up && !silent.empty())
+    fail(ErrorKind::Watchdog,
+         "{} did not respond: it is stopped, or its machine hangs{}; the last checkpoint can be "
+         "restored",
+         join(silent, ", "), hosts.empty() ? "" : " or is cut off");
+  // Open MPI's launcher sometimes crashes if it is asked to stop before the ranks listen, or asked
+  // again just after they have ended.
+  const bool stumbled =
+      end.asked && ((!end.report.complained && code == kLauncherFailed) || (end.killed && !ended));
+  if (code == kSignalled + SIGUSR1 || stumbled) return exit_code(ErrorKind::Preempted);
+  if (lost && code > kSignalled)
+    fail(ErrorKind::Peer, "lost contact with {}: the last checkpoint can be restored",
+         end.report.lost_host);
+  if (code > kSignalled + kMostSignals)
+    fail(ErrorKind::Io, "{} could not start the ranks: see its message above", launcher);
+  if (ended && code > kSignalled)
+    fail(ErrorKind::Peer,
+         "rank {} ({}) was ended by signal {} ({}): the last checkpoint can be restored",
+         ended->rank, place_of(ended->rank, plan), ended->signal, strsignal(ended->signal));
+  if (code > kSignalled)
+    fail(ErrorKind::Peer, "a rank was ended by signal {}: the last checkpoint can be restored",
+         code - kSignalled);
+  if (end.report.complained && code == kLauncherFailed)
+    fail(ErrorKind::Io, "{} failed: see its message above", launcher);
+  return code;
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "cli/launcher_process.hpp"
+#include "pipeline/pipeline_plan.hpp"
+
+namespace millrace::cli {
+
+/// The launcher's exit code as one of ours. `hosts` has the host of each rank; empty on one
+/// machine. Errors: Io if the ranks could not be started; Peer, naming a rank that was ended by a
+/// signal or a host that is lost; Watchdog, naming the ranks that said nothing when the others gave
+/// up.
+[[nodiscard]] int meaning_of(const LauncherEnd& end, const std::string& launcher,
+                             const pipeline::PipelinePlan& plan,
+                             std::span<const std::string> hosts);
+
+}  // namespace millrace::cli

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/daemon.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <string_view>
+
+namespace millrace::comm {
+namespace {
+
+// Below, only what may be called in a child of a process with threads.
+
+/// `name_file` is /proc/<process>/comm. The daemon is called orted, since Open MPI 5 prted.
+bool is_daemon(const char* name_file) {
+  const int file = ::open(name_file, O_RDONLY | O_CLOEXEC);
+  std::array<char, 16> name{};
+  const ssize_t bytes = file < 0 ? 0 : ::read(file, name.data(), name.size());
+  if (file >= 0) ::close(file);
+  const std::string_view text(name.data(), static_cast<std::size_t>(std::max<ssize_t>(bytes, 0)));
+  return text == "orted\n" || text == "prted\n";
+}
+
+void pause_for(std::chrono::seconds time) {
+  timespec left{.tv_sec = time.count(), .tv_nsec = 0};
+  while (::nanosleep(&left, &left) != 0) continue;
+}
+
+[[noreturn]] void end_later(pid_t daemon, const char* name_file, std::chrono::seconds grace) {
+  constexpr std::chrono::seconds kToRemoveItsFiles{2};
+  ::setsid();
+  // The daemon waits for the end of our output, and a restart for our lock.
+  constexpr int kFiles = 65'536;
+  for (int file = 0; file < kFiles; ++file) ::close(file);
+  pause_for(grace);
+  if (is_daemon(name_file)) ::kill(daemon, SIGTERM);
+  pause_for(kToRemoveItsFiles);
+  if (is_daemon(name_file)) ::kill(daemon, SIGKILL);
+  ::_exit(0);
+}
+
+}  // namespace
+
+void end_daemon_after(std::chrono::seconds grace) noexcept {
+  const pid_t daemon = ::getppid();
+  std::array<char, 32> name_file{};
+  fmt::format_to_n(name_file.data(), name_file.size() - 1, "/proc/{}/comm", daemon);
+  if (!is_daemon(name_file.data())) return;
+  // Unlike fork(), this waits for no lock that another thread holds.
+  if (::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) == 0) end_later(daemon, name_file.data(), grace);
+}
+
+}  // namespace millrace::comm
