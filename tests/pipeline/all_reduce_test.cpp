@@ -9,6 +9,7 @@
 
 #include "comm/world.hpp"
 #include "device/arena.hpp"
+#include "device/compat.hpp"
 #include "pipeline/device_memory.hpp"
 #include "tests/support/device_floats.hpp"
 
