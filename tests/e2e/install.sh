@@ -33,7 +33,7 @@ for path in share/doc/millrace/{LICENSE,README.md,docs/data.md,configs/README.md
   include/millrace/train/training.hpp lib/cmake/millrace/millrace-config.cmake; do
   has "${path/#lib\//${LIBRARY_FOLDER:-lib}/}"
 done
-[[ $(stat -c %s "$millrace") -lt 12000000 ]] || failed "the program has $(stat -c %s "$millrace") bytes"
+[[ $(stat -c %s "$millrace") -lt 13000000 ]] || failed "the program has $(stat -c %s "$millrace") bytes"
 if readelf -S "$millrace" | grep -q '\.symtab'; then failed "the program is not stripped"; fi
 if readelf -d "$millrace" | grep -E 'RPATH|RUNPATH'; then failed "the program has a search path"; fi
 if ldd "$millrace" | grep -E "not found|$build|/\.cache/"; then failed "what it is linked to"; fi
