@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the threads of a kernel wait for each other. By default libgomp's threads look for
+// How the threads of a kernel wait for each other. By default libgomp's threads spin for
 // milliseconds before they sleep. Where another program has one of the cores, the thread that
 // shares it waits for its turn, and the others keep theirs busy meanwhile, so that nobody is moved
-// there. Threads that look for some 100 us and then sleep lose nothing on an idle machine.
+// there. Threads that spin for some 100 us and then sleep lose nothing on an idle machine.
 #pragma once
 
 #include <span>
