@@ -11,7 +11,7 @@
 
 namespace millrace::cli {
 
-/// Name of a run's directory as the IPU trainer gives it, e.g. "RN20_bs32x4a_BN_16.32_v0.1.0_3S9":
+/// Name of a run's directory as the IPU trainer gives it, e.g. "RN20_bs32x4a_BN_16.32_v0.2.0_3S9":
 /// model, batch size, accumulation, norm, precision, image size if unusual, suffix, version, tag.
 [[nodiscard]] std::string run_name(const train::TrainConfig& config, std::string_view suffix,
                                    std::string_view version, std::string_view tag);

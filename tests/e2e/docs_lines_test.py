@@ -81,7 +81,7 @@ millrace train --dataset cifar-10 --data-dir data --model-size 8 --batch-size 32
   --max-ckpts-to-keep 6 --warmup-epochs 0 --validation-mode none --run-dir RUN_DIR $small
 millrace average RUN_DIR --count 5
 mkdir -p logs build/demo
-for run in RUN build/demo/straight logs/RN20_bs32_BN_16.32_v0.1.0_3S9 logs/first logs/second; do cp -r RUN_DIR $run; done
+for run in RUN build/demo/straight logs/RN20_bs32_BN_16.32_v0.2.0_3S9 logs/first logs/second; do cp -r RUN_DIR $run; done
 millrace data convert OUT --raw-dir RAW
 millrace train --dataset imagenet --data-dir pets --model-size 18 --image-size 32 --batch-norm --iterations 1 \\
   --no-validation --run-dir imagenet-run $small
