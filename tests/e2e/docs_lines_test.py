@@ -48,6 +48,7 @@ SMALLER = [
     ("bench ...", "bench ...", "bench --dataset imagenet --data-dir OUT --model-size 50"),
     ("--dialect NAME", "NAME", "nvidia"),
     ("data generate DIR", "DIR", "NEW"),
+    ("train", "--run-dir runs/pets", "--run-dir runs/new"),
     ("predict", "IMAGE", "photo.jpg"),
     ("--dataset cifar-10", "--data-dir DIR", "--data-dir data"),
     ("--devices", "--devices 64 --total-batch 8192", "--devices 2 --total-batch 64"),
@@ -86,7 +87,7 @@ millrace data convert OUT --raw-dir RAW
 millrace train --dataset imagenet --data-dir pets --model-size 18 --image-size 32 --batch-norm --iterations 1 \\
   --no-validation --run-dir imagenet-run $small
 millrace export imagenet-run --to safetensors --output resnet50.pth
-mkdir runs && millrace import resnet50.pth runs/resnet50 --image-size 32
+mkdir runs && cp -r imagenet-run runs/pets && millrace import resnet50.pth runs/resnet50 --image-size 32
 millrace export RUN_DIR --to onnx --output net.onnx
 millrace plan --dataset cifar-10 --model-size 20 --shards 2 --pipeline-depth 16 --format json > plan.json
 sed 's/float32/bfloat16/' configs/machines/skylake-8160-opa.toml >node.toml
