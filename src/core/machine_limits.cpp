@@ -90,7 +90,7 @@ void visit_groups(const fs::path& root, std::string_view controller, const Visit
     const auto mount = std::ranges::find_if(mounts, [&](const Mount& m) {
       const bool same =
           controllers.empty() ? m.controllers.empty() : has_controller(m.controllers, controller);
-      return same && (m.group == "/" || path.starts_with(m.group));
+      return same && (m.group == "/" || path == m.group || path.starts_with(m.group + "/"));
     });
     if (mount == mounts.end()) continue;
     const fs::path top = mount->group;

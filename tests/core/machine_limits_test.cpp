@@ -137,6 +137,13 @@ std::vector<Tree> trees() {
         {"sys/fs/cgroup/memory/memory.limit_in_bytes", bytes(4 * kGiB)},
         {"sys/fs/cgroup/memory/memory.usage_in_bytes", bytes(kGiB)}},
        {4 * kGiB, "/docker/c0ffee", 3 * kGiB, "/docker/c0ffee", kNoLimit, ""}},
+      // The mount of a group whose name begins alike is not its.
+      {"AnotherContainer1",
+       {{"proc/self/mountinfo", "35 31 0:32 /docker/c0 /mnt/memory ro - cgroup cgroup rw,memory\n"},
+        {"proc/self/cgroup", "4:memory:/docker/c0ffee\n"},
+        {"mnt/memory/memory.limit_in_bytes", bytes(2 * kGiB)},
+        {"mnt/c0ffee/memory.limit_in_bytes", bytes(kGiB)}},
+       {24 * kGiB, "", 20 * kGiB, "", kNoLimit, ""}},
       // Beside it may be the mount of the namespace outside.
       {"Namespace1",
        {{"proc/self/mountinfo",

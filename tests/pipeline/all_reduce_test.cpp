@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <Kokkos_Core.hpp>
 #include <deque>
 #include <numeric>
 #include <vector>
