@@ -78,7 +78,8 @@ ProcessResult with_environment(const Words& variables, const Words& line) {
 /// The accuracies and losses in the lines of validations, without times.
 std::vector<std::string> validations_in(const std::string& output) {
   std::vector<std::string> found;
-  const std::regex line(R"(top-1 accuracy \[ckpt-\d+\].*: +(.*% \(top-5: .*\)))");
+  const std::regex line(
+      R"(top-1 accuracy \[(?:ckpt-\d+|untrained weights)\].*: +(.*% \(top-5: .*\)))");
   for (std::sregex_iterator i(output.begin(), output.end(), line), end; i != end; ++i)
     found.push_back((*i)[1]);
   return found;
