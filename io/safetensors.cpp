@@ -259,31 +259,42 @@ std::vector<float> SafeTensor::to_floats() const {
   return element->to_floats(data);
 }
 
-SafeTensors parse_safetensors(std::span<const std::byte> bytes, std::string_view label) {
+namespace {
+
+struct Parsed {
+  SafeTensors tensors;  ///< refer to the bytes
+  Metadata metadata;
+};
+
+Parsed parse(std::span<const std::byte> bytes, std::string_view label) {
   const std::size_t length = header_bytes(bytes, bytes.size(), label);
   const std::span<const std::byte> data = bytes.subspan(kLengthBytes + length);
-  SafeTensors tensors;
   Contents contents = read_header(as_text(bytes.subspan(kLengthBytes, length)), data.size(), label);
+  Parsed parsed{.tensors = {}, .metadata = std::move(contents.metadata)};
   for (auto& [name, entry] : contents.tensors) {
-    SafeTensor& tensor = tensors[name] = std::move(entry.tensor);
+    SafeTensor& tensor = parsed.tensors[name] = std::move(entry.tensor);
     tensor.data = data.subspan(entry.begin, entry.end - entry.begin);
   }
-  return tensors;
+  return parsed;
+}
+
+}  // namespace
+
+SafeTensors parse_safetensors(std::span<const std::byte> bytes, std::string_view label) {
+  return parse(bytes, label).tensors;
 }
 
 std::map<std::string, std::string> parse_safetensors_metadata(std::span<const std::byte> bytes,
                                                               std::string_view label) {
-  const std::size_t length = header_bytes(bytes, bytes.size(), label);
-  return read_header(as_text(bytes.subspan(kLengthBytes, length)),
-                     bytes.size() - kLengthBytes - length, label)
-      .metadata;
+  return parse(bytes, label).metadata;
 }
 
 SafeTensorsFile::SafeTensorsFile(const std::filesystem::path& path)
-    : path_(path),
-      bytes_(read_checked(path)),
-      tensors_(parse_safetensors(bytes_, path.string())),
-      metadata_(parse_safetensors_metadata(bytes_, path.string())) {}
+    : path_(path), bytes_(read_checked(path)) {
+  Parsed parsed = parse(bytes_, path.string());
+  tensors_ = std::move(parsed.tensors);
+  metadata_ = std::move(parsed.metadata);
+}
 
 const SafeTensor& SafeTensorsFile::at(const std::string& name) const {
   const auto found = tensors_.find(name);
