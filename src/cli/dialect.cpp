@@ -118,6 +118,18 @@ std::vector<std::string> read_words(const DialectSpec& dialect, std::span<const 
   return own;
 }
 
+/// Gives the names that a script passes to its program, where the line says nothing else.
+void read_passed(const DialectSpec& dialect, std::span<const std::string> passed,
+                 DialectReader& read) {
+  for (const std::string& word : passed) {
+    const Matched matched = match(dialect, word);
+    if (matched.word == nullptr || read.given(matched.word->name)) continue;
+    const std::string text = matched.text.value_or("true");
+    if (matched.word->is(Fate::Means)) read.set(matched.word->text, text, "");
+    read.give(matched.word->name, "", text, true);
+  }
+}
+
 /// Requires whole names, because a name unknown to the dialect could be a prefix of millrace's.
 void check_whole_names(const DialectSpec& dialect, std::span<const std::string> own) {
   for (const std::string& word : own) {
@@ -160,10 +172,14 @@ std::int64_t number_behind(std::span<const std::string> words,
   return number;
 }
 
-/// Number of replicas: the processes that a launcher started divided by --shards, or else the
-/// workers per host times the hosts in MULTI_HLS_IPS.
-std::int64_t workers_of(std::span<const std::string> words, const Environment& environment) {
-  const std::int64_t each = number_behind(words, {"__num_workers_per_hls", "__replicas"});
+/// Number of replicas: that of a script's GPUs, or the processes that a launcher started divided by
+/// --shards, or else the workers per host times the hosts in MULTI_HLS_IPS.
+std::int64_t workers_of(std::vector<std::string> passed, std::span<const std::string> words,
+                        const Environment& environment) {
+  const bool by_script = !passed.empty();
+  passed.insert(passed.end(), words.begin(), words.end());
+  const std::int64_t each = number_behind(passed, {"__num_workers_per_hls", "__replicas"});
+  if (by_script) return each;
   if (const std::int64_t started = launched(environment); started > 0)
     return std::max<std::int64_t>(started / number_behind(words, {"__shards"}), 1);
   const auto hosts = environment("MULTI_HLS_IPS");
@@ -300,11 +316,6 @@ Spoken take_dialects(std::vector<std::string>& words) {
   refuse_device_list(words);
   take_profiler(words);
   spoken.script = take_program(name, words);
-  if (const std::string stands_for = take_nvidia_script(spoken.script, words);
-      !stands_for.empty()) {
-    spoken.script = stands_for;
-    return spoken;  // the words are millrace's own
-  }
   if (name == "nvidia")
     spoken.dialects = {nvidia_dialect()};
   else if (name == "surfsara")
@@ -347,11 +358,14 @@ Translation read_command_line(Command command, std::span<const std::string> word
   };
   const DialectSpec& dialect = dialects.front();
   translation.options.dialect = own_spellings(dialect);
-  DialectReader read(dialect.name, translation, workers_of(rest, environment));
+  const std::vector<std::string> passed = take_nvidia_script(spoken.script, rest);
+  DialectReader read(passed.empty() ? fmt::format("--dialect {}", dialect.name) : spoken.script,
+                     translation, workers_of(passed, rest, environment));
   read.images = images;
   read.script = spoken.script;
   const std::vector<std::string> own = read_words(dialect, rest, read);
   check_whole_names(dialect, own);
+  read_passed(dialect, passed, read);
   dialect.translate(read);
   Options native = load_options(translation.command, own, max_arguments, environment);
   check_said_once(native, translation.options);

@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/options.hpp"
@@ -59,13 +60,15 @@ inline constexpr std::int64_t kImageNetImages = 1'281'167;
 /// name marks it as having an effect.
 class DialectReader {
  public:
-  DialectReader(std::string_view dialect, Translation& translation, std::int64_t worker_count)
-      : workers(worker_count), dialect_(dialect), translation_(translation) {}
+  /// `where` names what has the defaults: "--dialect nvidia".
+  DialectReader(std::string where, Translation& translation, std::int64_t worker_count)
+      : workers(worker_count), where_(std::move(where)), translation_(translation) {}
 
-  /// Records a name as it was spelled, with its value. `done`: it already has its effect.
+  /// Records a name as it was spelled, with its value. `done`: it already has its effect. A name
+  /// that a script passes is spelled "": what it sets is a default.
   void give(std::string_view name, std::string spelled, std::string text, bool done);
   [[nodiscard]] bool given(std::string_view name) const { return given_.contains(name); }
-  /// "--batch_size" or "-bs", as it was typed; empty when it was not given.
+  /// "--batch_size" or "-bs", as it was typed; empty when it was not.
   [[nodiscard]] std::string spelled(std::string_view name) const;
   [[nodiscard]] bool flag(std::string_view name, bool otherwise = false);
   [[nodiscard]] std::string text(std::string_view name, std::string_view otherwise);
@@ -108,7 +111,7 @@ class DialectReader {
   };
   const Given* read_name(std::string_view name);
 
-  std::string_view dialect_;
+  std::string where_;
   Translation& translation_;
   std::map<std::string, Given, std::less<>> given_;
 };
@@ -138,12 +141,11 @@ struct DialectSpec {
 /// "main.py", or nothing. Errors: Usage for a program that the guide of the dialect does not have,
 /// for those that prepare data and for a launcher, naming what to type instead.
 [[nodiscard]] std::string take_program(std::string_view dialect, std::vector<std::string>& words);
-/// Replaces the arguments of a script of NVIDIA's guide, "MODEL DATA RESULTS" behind
-/// "RN50_FP16_8GPU.sh", by the recipe and the options they stand for. Returns the IPU trainer's
-/// program that does the same, train.py or validation.py, or nothing if `script` is none of them.
-/// Errors: Usage for other arguments.
-[[nodiscard]] std::string take_nvidia_script(const std::string& script,
-                                             std::vector<std::string>& words);
+/// The words that a script of NVIDIA's guide, such as RN50_FP16_8GPU.sh, passes to main.py, and
+/// --replicas for its GPUs; empty if `script` is none of them. Its arguments MODEL DATA RESULTS
+/// leave `words`, of which --data_dir becomes one. Errors: Usage for other arguments.
+[[nodiscard]] std::vector<std::string> take_nvidia_script(const std::string& script,
+                                                          std::vector<std::string>& words);
 /// What to say of the variables of a dialect's guide that are set and have no effect here. `words`
 /// are those of the line.
 [[nodiscard]] std::vector<std::string> notes_on_variables(std::string_view dialect,

@@ -65,7 +65,7 @@ constexpr std::array kWords = std::to_array<DialectWord>({
 /// The option that sets the length; the guide has two names for it. Errors: Usage when they differ.
 std::string_view length_name(DialectReader& read) {
   if (!read.given("train_iter")) return "num_iter";
-  if (!read.given("num_iter")) return "train_iter";
+  if (read.spelled("num_iter").empty()) return "train_iter";
   if (read.text("train_iter", "") != read.text("num_iter", ""))
     fail(ErrorKind::Usage,
          "--train_iter {} and --num_iter {} contradict each other: give one of them",
@@ -171,29 +171,28 @@ void set_numerics(DialectReader& read) {
 
 /// NVIDIA's trainer uses one directory for `model_dir`, `results_dir` and `log_dir`.
 struct Directory {
-  std::string path;
-  std::string from;  ///< the name that gives it, as it was typed; empty: none
+  std::string path;  ///< empty: none
+  std::string from;  ///< the name that gives it, as it was typed; empty: a script passes it
 };
 Directory take_place(DialectReader& read) {
-  std::string first;
-  std::string from;
+  Directory place;
   for (const char* name : {"model_dir", "results_dir", "log_dir"}) {
     if (!read.given(name)) continue;
-    const std::string directory = read.text(name, "");
-    if (!from.empty() && directory != first) read.pass_over(name, from + " sets the directory");
-    if (!from.empty()) continue;
-    first = directory;
-    from = read.spelled(name);
+    const Directory given = {read.text(name, ""), read.spelled(name)};
+    if (place.from.empty() && (place.path.empty() || !given.from.empty()))
+      place = given;
+    else if (given.path != place.path)
+      read.pass_over(name, place.from + " sets the directory");
   }
-  return {first, from};
+  return place;
 }
 
 /// Sets this option to it; returns whether it was given.
 bool set_place(DialectReader& read, std::string_view option) {
   read.spell(option, "results_dir");
   const auto [directory, from] = take_place(read);
-  if (!from.empty()) read.set(option, directory, from);
-  return !from.empty();
+  if (!directory.empty()) read.set(option, directory, from);
+  return !directory.empty();
 }
 
 /// The warm-up is part of the length: 200 batches of a training and 20 of an inference, as the
@@ -223,11 +222,11 @@ void set_benchmark(DialectReader& read, bool infers) {
   read.set(infers ? "inference" : "training", "true", "");
   read.set_integer("display-every", "display_every", 10, 1);
   const auto [directory, from] = take_place(read);
-  if (!from.empty())
+  if (!directory.empty())
     read.set("results-file",
              directory + (infers ? "/eval_benchmark.json" : "/training_benchmark.json"), from);
   if (const std::string name = read.text("log_filename", ""); !name.empty())
-    read.set("log-filename", from.empty() ? name : directory + '/' + name,
+    read.set("log-filename", directory.empty() ? name : directory + '/' + name,
              read.spelled("log_filename"));
 }
 
@@ -310,7 +309,9 @@ void translate(DialectReader& read) {
 
 DialectSpec nvidia_dialect() {
   return {.name = "nvidia",
-          .title = "NVIDIA's ResNet-50 v1.5: main.py, predict.py",
+          .title =
+              "NVIDIA's ResNet-50 v1.5: main.py, predict.py, and RN50_FP16_8GPU.sh MODEL DATA "
+              "RESULTS with its like",
           .words = kWords,
           .translate = translate};
 }

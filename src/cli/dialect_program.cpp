@@ -97,6 +97,19 @@ void refuse_preparation(std::string_view script, std::span<const std::string> wo
        text_behind(words, "__raw_data_dir", "DIR"));
 }
 
+/// Errors: Usage for NVIDIA's scripts that measure several batches, naming the line of one of them.
+void refuse_series(std::string_view script) {
+  static const std::regex form("\\w+_(train|infer)bench_(fp16|fp32)\\.sh");
+  std::cmatch match;
+  if (!std::regex_match(script.begin(), script.end(), match, form)) return;
+  fail(ErrorKind::Usage,
+       "{} measures several batches on several GPUs; one of them is main.py "
+       "--mode={}_benchmark{} --batch_size N --data_dir DIR --results_dir DIR, on N GPUs under "
+       "mpirun -np N",
+       script, match[1] == "train" ? "training" : "inference",
+       match[2] == "fp16" ? " --use_tf_amp" : "");
+}
+
 /// Errors: Usage, naming the programs of the dialect.
 void require_known(std::string_view dialect, const std::string& script) {
   const Programs& known = *std::ranges::find(kPrograms, dialect, &Programs::dialect);
@@ -137,12 +150,14 @@ std::string take_program(std::string_view dialect, std::vector<std::string>& wor
   if (script.empty()) return script;
   words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(next));
   refuse_preparation(script, words);
+  if (dialect == "nvidia") refuse_series(script);
   require_known(dialect, script);
   return script;
 }
 
-std::string take_nvidia_script(const std::string& script, std::vector<std::string>& words) {
-  static const std::regex form("RN50_(FP16|FP32)_(?:([148])GPU|(EVAL))\\.sh");
+std::vector<std::string> take_nvidia_script(const std::string& script,
+                                            std::vector<std::string>& words) {
+  static const std::regex form("RN50_(FP16|FP32)_(?:([148])GPU|EVAL)\\.sh");
   std::smatch match;
   if (!std::regex_match(script, match, form)) return {};
   constexpr std::size_t kArguments = 3;
@@ -150,18 +165,26 @@ std::string take_nvidia_script(const std::string& script, std::vector<std::strin
                                                [](const auto& w) { return w.starts_with('-'); }))
     fail(ErrorKind::Usage, "{} needs the paths of the model, of the data set and of the results",
          script);
-  const bool evaluates = match[3].matched;
-  const std::vector<std::string> meant = {
-      "--config",
-      fmt::format("nvidia-resnet50-{}-{}", to_lower(match[1].str()),
-                  evaluates ? "eval" : match[2].str() + "gpu"),
-      "--data-dir",
-      words[1],
-      evaluates ? "--restore-path" : "--log-dir",
-      words[2]};
+  const bool half = match[1] == "FP16";
+  std::vector<std::string> passed = {"--results_dir=" + words[2],
+                                     half ? "--batch_size=256" : "--batch_size=128",
+                                     half ? "--use_tf_amp" : "--nouse_tf_amp"};
+  const std::vector<std::string> more =
+      match[2].matched ? std::vector<std::string>{"--replicas=" + match[2].str(),
+                                                  "--num_iter=50",
+                                                  "--warmup_steps=100",
+                                                  "--use_cosine_lr",
+                                                  "--label_smoothing=0.1",
+                                                  "--lr_init=0.256",
+                                                  "--lr_warmup_epochs=8",
+                                                  "--momentum=0.875",
+                                                  "--weight_decay=3.0517578125e-05"}
+                       : std::vector<std::string>{"--mode=evaluate"};
+  passed.insert(passed.end(), more.begin(), more.end());
+  const std::string data = words[1];  // typed: stronger than DATA_DIR
   words.erase(words.begin(), words.begin() + kArguments);
-  words.insert(words.begin(), meant.begin(), meant.end());
-  return evaluates ? "validation.py" : "train.py";
+  words.insert(words.begin(), "--data_dir=" + data);
+  return passed;
 }
 
 std::vector<std::string> notes_on_variables(std::string_view dialect,

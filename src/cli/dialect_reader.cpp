@@ -61,7 +61,8 @@ std::int64_t DialectReader::integer(std::string_view name, std::int64_t otherwis
 }
 
 void DialectReader::pass_over(std::string_view name, std::string_view why) {
-  if (const Given* given = read_name(name); given != nullptr && given->text != "false")
+  if (const Given* given = read_name(name);
+      given != nullptr && !given->spelled.empty() && given->text != "false")
     note(fmt::format("{} has no effect here: {}", given->spelled, why));
 }
 
@@ -75,7 +76,7 @@ std::vector<std::string> DialectReader::unread() const {
 void DialectReader::set(std::string_view option, std::string_view text, std::string_view from) {
   const OptionSpec& spec = *find_option(option);
   const bool is_default = from.empty();
-  const std::string where = is_default ? fmt::format("--dialect {} (its --{})", dialect_, option)
+  const std::string where = is_default ? fmt::format("{} (its --{})", where_, option)
                             : from.substr(2) == option ? std::string(from)
                                                        : fmt::format("{} (--{})", from, option);
   const Origin origin = is_default ? Origin::Dialect : Origin::CommandLine;

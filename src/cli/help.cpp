@@ -277,8 +277,7 @@ std::string dialect_help(std::vector<std::string> words) {
   for (const DialectSpec& dialect : take_dialects(words).dialects) {
     if (dialect.translate == nullptr) continue;
     if (text.empty())
-      text +=
-          fmt::format("usage: millrace train --dialect {} [SCRIPT.py] [options]\n", dialect.name);
+      text += fmt::format("usage: millrace train --dialect {} [SCRIPT] [options]\n", dialect.name);
     text += fmt::format("\n{}\n", dialect.title);
     for (const DialectWord& word : dialect.words) text += word_help(word);
   }

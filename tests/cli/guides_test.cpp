@@ -193,8 +193,11 @@ void expect_resolves(const std::string& text) {
   });
   ASSERT_NE(command, table.end());
   const auto behind = std::span(line).subspan(split_list(command->name, ' ').size());
+  const std::size_t arguments = command->arguments.ends_with("..")
+                                    ? behind.size()
+                                    : split_list(command->arguments, ' ').size();
   try {
-    const Translation read = read_command_line(command->id, behind, 9, environment);
+    const Translation read = read_command_line(command->id, behind, arguments, environment);
     const bool trains = read.command == Command::Train || read.command == Command::Bench;
     const bool untrained =
         read.command == Command::Validate && read.options.find("restore-path") == nullptr;

@@ -121,7 +121,7 @@ TEST_F(RecordedRunsTest, TheDirectoryOfATrainingMeansItsNewestRun) {
       {"--dialect habana imagenet_main.py --eval_only --model_dir ", "--model_dir"},
       {"--dialect habana imagenet_main.py --eval_only -md ", "-md"},
       {"--dialect surfsara resnet_eval.py --model_dir ", "--model_dir"},
-      {"--dialect nvidia ./scripts/RN50_FP16_EVAL.sh . data ", "--restore-path"},
+      {"--dialect nvidia ./scripts/RN50_FP16_EVAL.sh . data ", "RN50_FP16_EVAL.sh"},
       {"--dialect ipu python3 validation.py --restore-path ", "--restore-path"},
       {"--dialect ipu restore.py --restore-path ", "--restore-path"}};
   for (const auto& [line, spelled] : lines) {

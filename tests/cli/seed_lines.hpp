@@ -53,7 +53,8 @@ struct Prefix {
 };
 inline Prefix read_prefix(const std::vector<std::string>& line) {
   Prefix prefix;
-  while (prefix.script < line.size() && !line[prefix.script].ends_with(".py")) {
+  while (prefix.script < line.size() && !line[prefix.script].ends_with(".py") &&
+         !line[prefix.script].ends_with(".sh")) {
     const std::string& word = line[prefix.script];
     if (word == "-np") prefix.variables["OMPI_COMM_WORLD_SIZE"] = line.at(prefix.script + 1);
     const std::size_t equals = word.find('=');

@@ -557,6 +557,8 @@ TEST(DialectTest, HelpListsTheNamesOfTheScript) {
   const std::string both = help("habana --help");
   const std::string nvidia = help("nvidia main.py --help");
   EXPECT_EQ(help("nvidia --help"), nvidia);
+  for (const char* line : {"nvidia RN50_FP16_8GPU.sh --help", "nvidia RN50_FP16_8GPU.sh . d r -h"})
+    EXPECT_EQ(help(line), nvidia) << line;
   EXPECT_TRUE(contains(resnext, "--epochs_for_lars") && !contains(resnext, "--steps_per_loop"));
   EXPECT_TRUE(contains(keras, "--steps_per_loop") && !contains(keras, "--epochs_for_lars"));
   EXPECT_TRUE(contains(both, "--epochs_for_lars") && contains(both, "--steps_per_loop"));

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs every command line of millrace in README.md, docs/ and the pages of configs/, as it is written there. Those of
-docs/guides.md are tested by tests/cli/guides_test.cpp.
+"""Runs every command line of millrace in README.md, docs/ and the pages of configs/, as it is written there. Of
+docs/guides.md it runs the whole lines without mpirun; tests/cli/guides_test.cpp resolves all of them.
 
 The lines find what they name (data, runs, photos, a plan) in a folder of small stand-ins. Trainings end before their
 first update (--compile-only), benchmarks measure one step of a smaller network, and launchers of other machines print
@@ -64,6 +64,13 @@ SMALLER = [
     ("bench", "--batch-size 256", "--batch-size 8"),
     ("bench", "--warmup-steps 2 --steps 10", "--warmup-steps 0 --steps 1"),
     ("bench", " --warmup-steps 1 --steps 4", ""),
+    ("bench --config", "--config nvidia-resnet50-50epochs", "--config nvidia-resnet50-50epochs --image-size 32 "
+     "--batch-size 2 --steps 1 --warmup-steps 0"),
+    ("--dialect ipu", "--restore-path D", "--restore-path RUN_DIR"),
+    ("data check D", "data check D", "data check imagenet"),
+    ("--config surfsara-resnet50-8k", "--data-dir imagenet", "--data-dir imagenet --smoke"),
+    ("--dialect ipu", "--model-size 20", "--model-size 8"),
+    ("--repeat 10", "--repeat 10", "--image-size 32 --max-eval-steps 1 --repeat 2"),
 ]
 
 # What says that a command or an option is not there.
@@ -89,6 +96,8 @@ millrace train --dataset imagenet --data-dir pets --model-size 18 --image-size 3
 millrace export imagenet-run --to safetensors --output resnet50.pth
 mkdir runs && cp -r imagenet-run runs/pets && millrace import resnet50.pth runs/resnet50 --image-size 32
 millrace export RUN_DIR --to onnx --output net.onnx
+cp -r imagenet-run D
+cp -r path/to/cifar-10-batches-bin path-to/
 millrace plan --dataset cifar-10 --model-size 20 --shards 2 --pipeline-depth 16 --format json > plan.json
 sed 's/float32/bfloat16/' configs/machines/skylake-8160-opa.toml >node.toml
 """
@@ -124,7 +133,10 @@ def lines_of(page: Path) -> list[Line]:
             elif re.search(r"(^|[\s/])millrace [a-z]|configs/launch/", text):
                 found.append(Line(f"{page.relative_to(ROOT)}:{begin}", re.sub(r"\s+", " ", text), exports))
             text = ""
-        elif page.name != "guides.md":
+        elif page.name == "guides.md":
+            found += [Line(f"{page.relative_to(ROOT)}:{number}", said) for said in re.findall("`([^`]+)`", row)
+                      if row.startswith("| ") and re.match(r"(\w+=\S+ )*millrace [a-z]+ ", said)]
+        else:
             found += [Line(f"{page.relative_to(ROOT)}:{number}", said, in_sentence=True)
                       for said in re.findall(r"`(millrace [a-z]+ [^`]+)`", row)]
     return found
@@ -178,9 +190,14 @@ class Documents:
         (tiny / "val/val_annotations.txt").write_text(
             "".join(f"val_{i}.JPEG\tn0{1 + i % 2}\t0\t0\t9\t9\n" for i in range(6)))
         (tiny / "wnids.txt").write_text("n01\nn02\n")
-        for name in ("photo.jpg", "more-photos/a.jpg", "photos/b.jpg", "figures/1.png"):
+        for name, images in (("train", 320), ("test", 20)):
+            file = here / f"path-to/cifar-100-binary/{name}.bin"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(b"".join(bytes((i % 20, i % 100)) + bytes((i + x) % 256 for x in range(3072))
+                                      for i in range(images)))
+        for name in ("photo.jpg", "image.jpg", "more-photos/a.jpg", "photos/b.jpg", "figures/1.png"):
             write_png(here / name, 50, 40, 7)
-        for name in ("RAW", "path/to/imagenet", "DIR"):
+        for name in ("RAW", "path/to/imagenet", "path-to/imagenet", "imagenet", "imagenet-data", "IMAGENET_HOME", "DIR"):
             shutil.copytree(here / "pets", here / name)
         (here / "configs").symlink_to(ROOT / "configs")
         done = self.bash(PREPARE, here)
@@ -220,6 +237,9 @@ def runnable(text: str) -> str:
             text = text.replace(words, smaller)
     if "cifar" in text:
         text = f"export DATA_DIR=path/to/cifar-10-batches-bin; {text}"  # as docs/data.md says
+    if "millrace train --dialect" in text and not re.search("--help|benchmark|compile-only", text):
+        trains = not re.search("validation.py|restore.py|EVAL.sh|predict", text)
+        return text + " --smoke --compile-only" * trains
     if "--hosts" in text:
         return f"export MILLRACE_MPIEXEC=$OTHER_MACHINES; {text} | grep 'would start: .*-H a:1,b:1 '"
     if "--machine-file" in text:

@@ -272,12 +272,12 @@ TEST(NvidiaGuideTest, FromTheFirstLineToTheLast) {
   const Words scripts = {"train --dialect nvidia ./scripts/RN50_FP16_1GPU.sh ."};
   const ProcessResult script =
       millrace(scripts + Words{records(), place / "script",
-                               "--iterations 1 --model-size 14 --image-size 32 --batch-size 4 "
+                               "--iterations 1 --model-size 14 --image-size 32 --batch_size 4 "
                                "--warmup-epochs 0 --threads-per-device 1"});
   expect_end(script, 0, {"Precision: 16.32", "float16"});
   const ProcessResult validation = millrace(
       Words{"train --dialect nvidia ./scripts/RN50_FP16_EVAL.sh .", records(), place / "script"} +
-      "--model-size 14 --batch-size 4");
+      "--batch_size 4");
   ASSERT_EQ(validations_in(validation.output).size(), 2u) << validation.output;  // all checkpoints
   EXPECT_EQ(validations_in(validation.output).back(), validations_in(script.output).back());
   expect_end(
