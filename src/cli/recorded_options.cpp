@@ -121,30 +121,28 @@ bool raises(const Options& given, const Options& recorded, std::string_view name
   return now != nullptr && before != nullptr && number_of(*now) > number_of(*before);
 }
 
-/// Whether an option may make the run longer. With --epochs and --max-iterations, whichever ends
-/// first ends the run, so that each may be raised; a limit may come with more epochs, and fewer
-/// epochs with a higher limit. Errors: Usage if it would make the run shorter, or gives the length
-/// in another unit.
+/// The option that gave the length of a run, or empty if none did.
+std::string_view length_of(const Options& recorded) {
+  for (const char* const own : {"iterations", "epochs"})
+    if (recorded.find(own) != nullptr) return own;
+  return {};
+}
+
+bool is_length(std::string_view name) {
+  return name == "max-iterations" || name == "epochs" || name == "iterations";
+}
+
+/// Whether an option makes the run longer. With --epochs and --max-iterations, whichever ends first
+/// ends the run, so that each may be raised; a limit may come with more epochs, and fewer epochs
+/// with a higher limit.
 bool extends(std::string_view name, const Options& given, const Options& recorded) {
-  const bool limit = name == "max-iterations";
-  if (!limit && name != "epochs" && name != "iterations") return false;
-  const std::string_view own = recorded.find("iterations") != nullptr ? "iterations" : "epochs";
-  if (recorded.find(own) == nullptr) return false;
+  const std::string_view own = length_of(recorded);
+  if (!is_length(name) || own.empty()) return false;
   if (raises(given, recorded, name)) return true;
+  const bool limit = name == "max-iterations";
   const bool bounded = own == "epochs" && name != "iterations";
-  if (bounded && raises(given, recorded, limit ? "epochs" : "max-iterations") &&
-      (!limit || recorded.find(name) == nullptr))
-    return true;
-  const Setting& now = *given.find(name);
-  if (const Setting* const before = recorded.find(name))
-    fail(ErrorKind::Usage,
-         "{} {} would change the mathematics of the run, which started with {}: give more to "
-         "extend the run, or leave the option out",
-         now.where, to_string(now.value), to_string(before->value));
-  fail(ErrorKind::Usage,
-       "{} {} would change the mathematics of the run, whose length was given with --{} {}: give "
-       "more of these to extend it",
-       now.where, to_string(now.value), own, to_string(recorded.find(own)->value));
+  return bounded && raises(given, recorded, limit ? "epochs" : "max-iterations") &&
+         (!limit || recorded.find(name) == nullptr);
 }
 
 /// Whether an option keeps the learning rates of an extended run as they were: its horizon is then
@@ -181,15 +179,62 @@ bool is_idle(const OptionSpec& spec, const Setting& given, const Options& record
          (spec.name == "warmup-epochs" && recorded.find("iterations") != nullptr);
 }
 
-/// Errors: Usage, naming both values and what to do.
-[[noreturn]] void refuse_change(const Setting& given, const Setting* before) {
-  fail(ErrorKind::Usage, "{} {} would change the mathematics of the run, which started with{}: {}",
-       given.where, to_string(given.value),
-       before != nullptr ? " " + to_string(before->value) : "out it",
-       given.origin == Origin::Dialect
-           ? "give the options that the run was started with, or continue it with millrace restore "
-             "--restore-path alone"
-           : "leave the option out, or start a new run");
+/// What a value on a command line follows from: only what was typed, or also what a dialect makes
+/// of other values.
+enum class Follows { Typed, Translated, Default };
+Follows follows(const Options& given, std::string_view name) {
+  if (given.find(name)->origin == Origin::Dialect) return Follows::Default;
+  const auto theirs = given.dialect.spellings.find(name);
+  const bool same = theirs == given.dialect.spellings.end() || theirs->second.same_value;
+  return same ? Follows::Typed : Follows::Translated;
+}
+
+/// Whether a dialect may derive a value from the number of replicas.
+bool follows_from_replicas(const Options& given, std::string_view name) {
+  return follows(given, name) != Follows::Typed &&
+         (find_option(name)->section == Section::Rate || name == "batch-size" || is_length(name));
+}
+
+/// Errors: Usage, naming both numbers.
+void require_same_replicas(const Options& given, const Options& recorded) {
+  if (given.find("replicas") == nullptr) return;
+  const std::int64_t now = *given.integer("replicas");
+  const std::int64_t before = recorded.integer("replicas").value_or(1);
+  if (now == before) return;
+  const std::int64_t ranks = before * recorded.integer("shards").value_or(1);
+  fail(ErrorKind::Usage,
+       "this line has {} replica(s), and the run was started with {}, from which rates and batches "
+       "follow: {}, or continue it with millrace restore --restore-path alone",
+       now, before,
+       ranks == 1
+           ? "start it without a launcher"
+           : fmt::format("start it under mpirun -np {} or say --replicas {}", ranks, before));
+}
+
+/// Errors: Usage for an option that changes the run, naming both values and what to do.
+[[noreturn]] void refuse_change(std::string_view name, const Options& given,
+                                const Options& recorded) {
+  if (follows_from_replicas(given, name)) require_same_replicas(given, recorded);
+  const Setting& now = *given.find(name);
+  const Setting* const before = recorded.find(name);
+  const std::string_view own = length_of(recorded);
+  const bool length = is_length(name) && !own.empty();
+  std::string remedy = "leave the option out, or start a new run";
+  if (length)
+    remedy = before != nullptr ? "give more to extend the run, or leave the option out"
+                               : "give more of these to extend it";
+  else if (now.origin == Origin::Dialect)
+    remedy =
+        "give the options that the run was started with, or continue it with millrace restore "
+        "--restore-path alone";
+  const std::string was =
+      length && before == nullptr
+          ? fmt::format("whose length was given with --{} {}", own,
+                        to_string(recorded.find(own)->value))
+          : fmt::format("which started with{}",
+                        before != nullptr ? " " + to_string(before->value) : "out it");
+  fail(ErrorKind::Usage, "{} {} would change the mathematics of the run, {}: {}", now.where,
+       to_string(now.value), was, remedy);
 }
 
 /// The options of a command line over those of a recorded run.
@@ -201,6 +246,7 @@ struct Merged {
 /// Errors: Usage for an option that would change the mathematics of the run.
 Merged merged_options(const Options& given, const Options& recorded) {
   Options command_line;
+  std::vector<std::string> changed;
   Options weaker;  // the environment, and what a dialect has where nothing is said
   for (const auto& [name, setting] : given.settings()) {
     const OptionSpec& spec = *find_option(name);
@@ -218,8 +264,12 @@ Merged merged_options(const Options& given, const Options& recorded) {
     if (may_change || (before != nullptr && before->value == setting.value)) continue;
     if (extends(name, given, recorded)) continue;
     if (before == nullptr && keeps_rates(name, setting, recorded)) continue;
-    refuse_change(setting, before);
+    changed.push_back(name);
   }
+  if (!changed.empty())
+    refuse_change(*std::ranges::min_element(
+                      changed, {}, [&](const std::string& name) { return follows(given, name); }),
+                  given, recorded);
   Options all = merge(merge(command_line, recorded), weaker);
   keep_horizon(all, recorded);
   all.network = recorded.network;  // the file may be another one by now

@@ -132,7 +132,6 @@ TEST(DialectTest, UnknownProgramsAreNamedWithThoseThatAreKnown) {
   const std::pair<const char*, const char*> lines[] = {
       {"ipu", "python3 trian.py --dataset cifar-10"},
       {"ipu", "imagenet_main.py"},
-      {"nvidia", "./scripts/benchmarking/DGX1V_trainbench_fp16.sh . imagenet results"},
       {"nvidia", "bash scripts/docker/build.sh"},
       {"habana", "python -m official.resnet_main -bs 8"},
       {"surfsara", "resnet_train.py --train_batch_size 8"}};
@@ -230,6 +229,45 @@ TEST(NvidiaLinesTest, AnEvaluationTakesTheLineOfTheTraining) {
     const Read trained = read_seed("nvidia", line + "--results_dir r " + option);
     EXPECT_NO_THROW((void)validated_options(trained.options, parse_config(toml, "config.toml")))
         << option;
+  }
+}
+
+// What follows from other values is compared after them, and a message names the cause.
+TEST(DialectTest, ContinuingNamesWhatDiffersFirst) {
+  struct Case {
+    const char* dialect;
+    const char* begun;
+    const char* continued;
+    const char* message;
+  };
+  const char* const replicas =
+      "this line has 1 replica(s), and the run was started with 2, from which rates and batches "
+      "follow: start it under mpirun -np 2 or say --replicas 2";
+  for (const Case& c : std::initializer_list<Case>{
+           {"nvidia", "-np 2 main.py --batch_size 8", "main.py --batch_size 8", replicas},
+           {"nvidia", "-np 2 main.py --batch_size 8 --lr_init 0.2",
+            "main.py --batch_size 8 --lr_init 0.2", replicas},
+           {"habana", "-np 2 demo_resnet_keras.py -bs 8", "demo_resnet_keras.py -bs 8", replicas},
+           {"habana", "-np 2 imagenet_main.py -bs 8 --max_train_steps 9",
+            "imagenet_main.py -bs 8 --max_train_steps 9", replicas},
+           {"surfsara", "-np 2 resnet_main.py --train_batch_size 512",
+            "resnet_main.py --train_batch_size 512", replicas},
+           {"nvidia", "main.py --batch_size 8", "-np 2 main.py --batch_size 8",
+            "this line has 2 replica(s), and the run was started with 1, from which rates and "
+            "batches follow: start it without a launcher"},
+           {"nvidia", "main.py --batch_size 8", "main.py --batch_size 16",
+            "--batch_size (--batch-size) 16 would change"},
+           {"nvidia", "-np 2 main.py --batch_size 8", "main.py --batch_size 8 --momentum 0.5",
+            "--momentum 0.5 would change"},
+           {"nvidia", "main.py --batch_size 8", "main.py --batch_size 8 --lr_init 0.5",
+            "--lr_init (--abs-learning-rate) 0.015625 would change"}}) {
+    const std::string place = " --data_dir /imagenet";
+    const Options recorded =
+        parse_config(config_of(read_seed(c.dialect, c.begun + place)).resolved_toml, "config.toml");
+    const Options line = read_seed(c.dialect, c.continued + place).options;
+    EXPECT_TRUE(
+        failure_of([&] { (void)continued_options(line, recorded); }).text.starts_with(c.message))
+        << c.continued << ": " << failure_of([&] { (void)continued_options(line, recorded); }).text;
   }
 }
 
