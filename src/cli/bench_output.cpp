@@ -247,8 +247,9 @@ void BenchOutput::print_text(const train::DataBenchResult& result) const {
       "100 % {:.2f}\n",
       1e3 * latency.average, 1e3 * latency.p50, 1e3 * latency.p90, 1e3 * latency.p95,
       1e3 * latency.p99, 1e3 * latency.p100);
-  fmt::print("throughput    {:.1f} images/s, {:.0f} GFLOP/s on {} thread(s)\n",
-             together.images_per_second(), gflops_of(together, prepared_.use), run_.threads);
+  fmt::print("throughput    {:.1f} images/s in the median step, {:.0f} GFLOP/s on {} thread(s){}\n",
+             together.images_per_second(), gflops_of(together, prepared_.use), run_.threads,
+             display_ ? "; average total_ips: the mean of the rates of all measured steps" : "");
   fmt::print("loader wait   {:.3f} ms per step ({:.2f} %)\n", together.loader_seconds * 1e3,
              100.0 * together.loader_seconds / median);
   fmt::print("device memory {}\n", human_bytes(together.arena_bytes));

@@ -287,6 +287,17 @@ std::string smoke_remedy(const Options& options) {
          "(mpirun -np 1), or leave --smoke out";
 }
 
+/// What gives something to do to all processes that a launcher started.
+std::string replicas_remedy(const Options& options, const MachineFacts& machine,
+                            const pipeline::RankMap& map) {
+  if (options.flag("smoke")) return smoke_remedy(options);
+  if (machine.ranks <= map.devices * map.replicas || machine.ranks % map.devices != 0) return "";
+  return fmt::format(
+      "; --replicas {} gives all of them work, as --distributed does for the "
+      "workers in TF_CONFIG",
+      machine.ranks / map.devices);
+}
+
 void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& config,
                    Notices& notices) {
   pipeline::RankMap& map = config.pipeline.ranks;
@@ -304,7 +315,7 @@ void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& confi
          "{} ranks cannot share {} device(s) ({} shards x {} replicas) evenly; possible numbers: "
          "{}{}",
          wanted, devices, map.devices, map.replicas, join(divisors(devices), ", "),
-         smoke_remedy(read.options()));
+         replicas_remedy(read.options(), machine, map));
   map.ranks = static_cast<std::int32_t>(wanted);
   const int local = ranks_here(machine, config);
   config.threads = threads_of_rank(machine, local);

@@ -355,5 +355,20 @@ TEST(ResolveTest, ProcessesThatSmokeLeavesIdleAreToldSo) {
   EXPECT_FALSE(contains(refusal(""), "--smoke"));
 }
 
+TEST(ResolveTest, ProcessesWithoutWorkAreToldHowToGetIt) {
+  const auto refusal = [](int ranks, const std::string& rest) {
+    const Options options = train_options("--dataset cifar-10 --synthetic-data " + rest);
+    return failure_of([&] {
+             (void)resolve(options, published_facts(options),
+                           {.cores = 8, .ranks = ranks, .local_ranks = ranks});
+           })
+        .text;
+  };
+  const std::string staged = "--shards 2 --pipeline-depth 2 --pipeline-splits b2/0/relu";
+  EXPECT_TRUE(contains(refusal(2, ""), "; --replicas 2 gives all of them work, as --distributed"));
+  EXPECT_TRUE(contains(refusal(4, staged), "; --replicas 2 gives all of them work"));
+  EXPECT_FALSE(contains(refusal(3, staged), "--replicas"));  // no number of replicas does
+}
+
 }  // namespace
 }  // namespace millrace::cli
