@@ -78,6 +78,7 @@ struct Work {
   std::shared_ptr<const io::Dataset> images = {};     ///< null if no file may be an image
   std::shared_ptr<const io::NamedImages> files = {};  ///< the same; null for the set of the run
   std::vector<std::string> problems = {};  ///< of each file, "" of an image; none for the set
+  std::vector<std::string> notices = {};
 
   /// The images and the files that are none.
   [[nodiscard]] std::int64_t rows() const {
@@ -86,8 +87,9 @@ struct Work {
 };
 
 Work work_on(std::vector<fs::path> files, const io::CheckpointReader& checkpoint,
-             const Options& options) {
-  Work work{.config = network_of(checkpoint, options).config};
+             const Invocation& invocation) {
+  const Options& options = invocation.options;
+  Work work{.config = network_of(checkpoint, options).config, .notices = invocation.notices};
   train::TrainConfig& config = work.config;
   if (!config.data.preparation) config.data.preparation = measured_preparation(checkpoint, options);
   // What is no image need not go through the network.
@@ -110,8 +112,10 @@ Work work_on_set(const Invocation& invocation, const io::CheckpointReader& check
   for (const char* name : {"shards", "replicas", "ranks"})
     impose(validation.options, name, std::int64_t{1});
   PreparedRun run = prepare_validation(validation, world);
-  print_notices(invocation.options, notices_of(run));
-  return {.config = std::move(run.config), .images = run.data.validation};
+  std::vector<std::string> notices = notices_of(run);
+  return {.config = std::move(run.config),
+          .images = run.data.validation,
+          .notices = std::move(notices)};
 }
 
 /// Those of --class-names, of the data set, or of the checkpoint.
@@ -233,19 +237,19 @@ int command_predict(const Invocation& invocation) {
            world.size());
     });
   const Options& options = invocation.options;
-  print_notices(options, invocation.notices);
   std::vector<std::string> complaints;
   const io::CheckpointReader checkpoint = io::open_newest(options.arguments.front(), complaints);
   print_lines(stderr, complaints);
   std::vector<fs::path> files = files_of(options.arguments);
   Work work = files.empty() ? work_on_set(invocation, checkpoint, world)
-                            : work_on(std::move(files), checkpoint, options);
+                            : work_on(std::move(files), checkpoint, invocation);
   train::TrainConfig& config = work.config;
   // More would only take memory and time.
   const std::int64_t images = work.images ? work.images->size() : 0;
   config.validation_batch_size = std::min(config.validation_batch_size, images);
   config.data.validation_size = images;
   const std::vector<std::string> names = class_names_of(options, config, checkpoint);
+  print_notices(options, work.notices);
   pin_rank(world, config);
   const device::Environment environment(config.threads, train::gpu_of(config, world.rank()));
   print_lines(stderr, train::describe_kernel_rules(config));

@@ -80,8 +80,10 @@ int validate(const Invocation& invocation, const comm::World& world, StartupWatc
   watch.end();  // the validation has its own watchdog
   if (must_launch(run.config, world)) return launch_ranks(run.config, invocation);
   ClassTable table(options.text("per-class"), run.config.data.class_names);
-  if (world.rank() == 0) print_notices(options, notices_of(run));
-  train::Together(world).lead([&] { table.begin(); });
+  train::Together(world).lead([&] {
+    table.begin();
+    print_notices(options, notices_of(run));
+  });
   const bool json = options.flag("json");
   const auto report = [&](const io::CheckpointHeader& header, train::ValidationResult result,
                           ByClass by_class) {

@@ -251,6 +251,18 @@ TEST_F(PredictTest, RefusesWhatItCannotPredict) {
              {"names.txt: 2 names of classes, but there are 10 classes"});
 }
 
+// Notices are about what runs: they come once, and not with a refusal.
+TEST_F(PredictTest, SaysOnceWhichRunItTakes) {
+  const std::string notice = "taking the only run in it";
+  const ProcessResult whole = millrace(predict(run().parent_path()));
+  expect_end(whole, 0, {notice});
+  EXPECT_EQ(whole.output.find(notice), whole.output.rfind(notice)) << whole.output;
+  const ProcessResult refused =
+      millrace(predict(run().parent_path()) + Words{"--class-names", directory / "none"});
+  EXPECT_NE(refused.code, 0);
+  EXPECT_EQ(refused.output.find(notice), std::string::npos) << refused.output;
+}
+
 TEST_F(PredictTest, PhotosOfAnySizeAndClassFolders) {
   int number = 0;
   for (const char* split : {"train", "val"})
