@@ -88,11 +88,11 @@ void add_image_files(OptionTable& table) {
   row("image-preset", choice("tf|nvidia|dali2019|tpu|torch"), "all",
       "cropping, resampling and normalization of TensorFlow's recipes (IPU, Habana), NVIDIA's DALI "
       "(now or in 2019), the TPU guide (SURFsara) or torchvision",
-      by_default("tf"));
+      by_default("tf"), needs("--dataset imagenet from files"));
   row("image-normalisation", choice("mean|torch|nvidia2019|dali2019|nvidia"), "all",
       "conversion of image bytes to floats: subtract the mean, or use the mean and deviation of "
       "torchvision or NVIDIA",
-      default_text("set by --image-preset"));
+      default_text("set by --image-preset"), needs("--dataset imagenet from files"));
   row("image-mean", text("R,G,B"), "millrace",
       "what is subtracted from the bytes of red, green and blue, 0 to 255, in place of the mean of "
       "--image-normalisation, such as 123.675,116.28,103.53",

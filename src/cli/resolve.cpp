@@ -33,8 +33,8 @@ std::string reason_of(const OptionSpec& spec, const Options& options) {
 }
 
 /// An option that nothing read is an error on the command line, unless its trainer accepts it
-/// there, a notice in a file (which may serve several command lines), and normal in the environment
-/// and for defaults of a dialect.
+/// there or --smoke took the data away, a notice in a file (which may serve several command lines),
+/// and normal in the environment and for defaults of a dialect.
 void check_all_used(const Reader& read, Notices& notices) {
   for (const auto& [name, setting] : read.options().settings()) {
     const OptionSpec& spec = *find_option(name);
@@ -45,7 +45,8 @@ void check_all_used(const Reader& read, Notices& notices) {
     if (name == "warmup-epochs" && read.given("iterations")) continue;  // has its own notice
     const std::string message =
         fmt::format("{} has no effect here{}", setting.where, reason_of(spec, read.options()));
-    if (setting.origin == Origin::CommandLine && !spec.harmless)
+    const bool replaced = spec.section == Section::Data && read.options().flag("smoke");
+    if (setting.origin == Origin::CommandLine && !spec.harmless && !replaced)
       fail(ErrorKind::Usage, "{}", message);
     notices.push_back(message);
   }

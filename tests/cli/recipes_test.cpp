@@ -294,6 +294,21 @@ TEST(RecipesTest, ARateForAnotherBatchIsSaidToStay) {
                          "--poly-lr-initial-lr 0.05"}));
 }
 
+// What chooses how files are read has nothing to read in a smoke run.
+TEST(SmokeTest, TakesTheOptionsOfDataThatItReplaces) {
+  const Options options = train_options(
+      "--dataset imagenet --data-dir d --image-preset torch --crop-area 0.08 1 --randaugment 2,9 "
+      "--smoke");
+  std::vector<std::string> reductions;
+  const Options small = smoke_options(options, reductions);
+  const std::vector<std::string> notices =
+      resolve(small, published_facts(small), {.cores = 2}).notices;
+  for (const char* name : {"--image-preset", "--crop-area", "--randaugment"})
+    EXPECT_TRUE(std::ranges::any_of(notices, [&](const std::string& notice) {
+      return contains(notice, fmt::format("{} has no effect here: it needs", name));
+    })) << name;
+}
+
 // Whatever was given is still there, or is named in a line.
 TEST(SmokeTest, NothingVanishesWithoutAWord) {
   for (const Recipe& recipe : recipes()) {
