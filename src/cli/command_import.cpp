@@ -91,11 +91,16 @@ void require_classes(const Options& given, const io::Identified& found) {
        given.arguments.at(1), last.substr(0, last.rfind('/')));
 }
 
-/// What the file was taken for.
-void tell(const io::Identified& found, const Options& options) {
-  fmt::print("{}: {}\nAs in {}: {}\n", printable(options.arguments.at(0)),
-             text_of(options_shown(found), options), io::name_of(found.style),
-             text_of(options_assumed(found), options));
+/// What the file was taken for, and what was assumed as nobody gave it.
+void tell(const io::Identified& found, const Options& given, const Options& options) {
+  fmt::print("{}: {}\n", printable(options.arguments.at(0)),
+             text_of(options_shown(found), options));
+  std::vector<ImpliedOption> assumed = options_assumed(found);
+  std::erase_if(assumed, [&](const ImpliedOption& option) {
+    return given.find(option.name) != nullptr;
+  });
+  if (!assumed.empty())
+    fmt::print("As in {}: {}\n", io::name_of(found.style), text_of(assumed, options));
 }
 
 /// What is known of the data set for a network with so many outputs, from `facts`. Image folders
@@ -192,9 +197,7 @@ Options with_given(const Options& given, const Options& noted) {
 
 /// The network that an exported file notes. Errors: Usage for options that ask for another one.
 models::ModelOptions noted_model(const Options& given, const NotedExport& noted) {
-  const models::ModelOptions model =
-      resolve(noted.options, recorded_facts(noted.options, noted.facts), this_machine())
-          .config.model;
+  const models::ModelOptions model = network_of(noted, given.arguments.at(0));
   const io::Identified held{.style = noted.names.value_or(io::WeightStyle::Torchvision),
                             .model = model};
   if (!model.given.graph) require_network(given, held);
@@ -224,8 +227,8 @@ int import_noted(
   const train::TrainConfig& config = resolution.config;
   const models::Graph graph = models::build_model(config.model);
   const ImportedTensors imported(graph, values(graph), config.optimiser.kind);
-  fmt::print("{}: {} as millrace exported it, with the options of its run\n", given.arguments.at(0),
-             graph.name);
+  fmt::print("{}: {} as millrace exported it, with the options of its run\n",
+             printable(given.arguments.at(0)), graph.name);
   write_run(given.arguments.at(1), graph, config, imported, given.arguments.at(0));
   return 0;
 }
@@ -236,9 +239,7 @@ std::optional<NotedExport> notes_in(const io::OnnxFile& onnx, const std::string&
   if (!noted) return std::nullopt;
   if (is_given_network(noted->options))
     noted->options.network = std::make_shared<const models::Graph>(onnx.graph());
-  const DatasetFacts facts = recorded_facts(noted->options, noted->facts);
-  const models::Graph graph =
-      models::build_model(resolve(noted->options, facts, this_machine()).config.model);
+  const models::Graph graph = models::build_model(network_of(*noted, file));
   return graph == onnx.graph() ? std::move(noted) : std::nullopt;
 }
 
@@ -306,7 +307,7 @@ int command_import(const Invocation& invocation) {
   const models::Graph graph = models::build_model(config.model);
   const ImportedTensors imported(graph, io::import_weights(file, graph, found.style),
                                  config.optimiser.kind);
-  tell(found, options);
+  tell(found, invocation.options, options);
   print_lines(stderr, doubts_about(found, invocation.options));
   write_run(options.arguments.at(1), graph, config, imported, file.path());
   return 0;

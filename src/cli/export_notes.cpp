@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <string_view>
 
+#include "cli/prepare.hpp"
 #include "core/error.hpp"
+#include "io/onnx/onnx_file.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -20,6 +22,44 @@ bool belongs_to_run(const OptionSpec& spec) {
       {"init-path", "init-fresh", "synthetic-data", "generated-data", "data-dir", "BN-span"});
   return spec.on_restore == OnRestore::MayChange || spec.section == Section::Pipeline ||
          std::ranges::find(kNamed, spec.name) != kNamed.end();
+}
+
+/// Nobody typed what a file notes: what is wrong with it is wrong with the file. Errors: Data.
+template <class Read>
+auto of_file(const std::string& label, const Read& read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::Internal) throw;
+    std::string_view what = error.what();
+    if (what.starts_with(label + ": ")) what.remove_prefix(label.size() + 2);
+    fail(ErrorKind::Data,
+         "{}: what millrace noted in it is damaged, or of a newer version ({}): export it again{}",
+         label, what, io::is_onnx(label) ? "" : ", or give --like NAME to read its tensors alone");
+  }
+}
+
+/// Errors: Config and Checkpoint.
+std::optional<NotedExport> parse_notes(const ExportNotes& notes, const std::string& label) {
+  const auto config = notes.find(kConfig);
+  if (config == notes.end()) return std::nullopt;
+  NotedExport noted;
+  const Options recorded = parse_config(config->second, label + ": " + kConfig);
+  for (const auto& [name, setting] : recorded.settings())
+    if (const OptionSpec& spec = *find_option(name); !belongs_to_run(spec))
+      noted.options.set(spec, setting);
+  if (const auto network = notes.find(kNetwork); network != notes.end())
+    noted.facts = train::parse_facts(network->second, label);
+  if (noted.facts) noted.options.network = noted.facts->given.graph;
+  const auto names = notes.find(kNames);
+  if (names == notes.end()) return noted;
+  noted.tells_names = true;
+  const auto* const style =
+      std::ranges::find(io::kWeightStyles, std::string_view(names->second), io::name_of);
+  if (style != io::kWeightStyles.end()) noted.names = *style;
+  if (!noted.names && names->second != kOwnNames)
+    fail(ErrorKind::Config, "{}: {} {} is unknown", label, kNames, names->second);
+  return noted;
 }
 
 }  // namespace
@@ -38,26 +78,14 @@ void note_names(ExportNotes& notes, std::optional<io::WeightStyle> style) {
 }
 
 std::optional<NotedExport> read_notes(const ExportNotes& notes, const std::string& label) {
-  const auto config = notes.find(kConfig);
-  if (config == notes.end()) return std::nullopt;
-  NotedExport noted;
-  const Options recorded = parse_config(config->second, label + ": " + kConfig);
-  for (const auto& [name, setting] : recorded.settings())
-    if (const OptionSpec& spec = *find_option(name); !belongs_to_run(spec))
-      noted.options.set(spec, setting);
-  if (const auto network = notes.find(kNetwork); network != notes.end())
-    noted.facts = train::parse_facts(network->second, label);
-  if (noted.facts) noted.options.network = noted.facts->given.graph;
-  const auto names = notes.find(kNames);
-  if (names == notes.end()) return noted;
-  noted.tells_names = true;
-  const auto* const style =
-      std::ranges::find(io::kWeightStyles, std::string_view(names->second), io::name_of);
-  if (style != io::kWeightStyles.end()) noted.names = *style;
-  if (!noted.names && names->second != kOwnNames)
-    fail(ErrorKind::Data, "{}: {} {} is unknown: a newer millrace wrote it", label, kNames,
-         names->second);
-  return noted;
+  return of_file(label, [&] { return parse_notes(notes, label); });
+}
+
+models::ModelOptions network_of(const NotedExport& noted, const std::string& label) {
+  return of_file(label, [&] {
+    const DatasetFacts facts = recorded_facts(noted.options, noted.facts);
+    return resolve(noted.options, facts, this_machine()).config.model;
+  });
 }
 
 DatasetFacts recorded_facts(const Options& options,

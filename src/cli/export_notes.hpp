@@ -32,10 +32,13 @@ struct NotedExport {
   bool tells_names = false;                       ///< whether it says whose names it has
   std::optional<io::WeightStyle> names = {};      ///< none: millrace's own
 };
-/// Nothing for a file of another program. `label` is its path. Errors: Config and Checkpoint, if
-/// the notes cannot be read.
+/// Nothing for a file of another program. `label` is its path. Errors: Data, if the notes cannot be
+/// read.
 [[nodiscard]] std::optional<NotedExport> read_notes(const ExportNotes& notes,
                                                     const std::string& label);
+
+/// The network that was exported. Errors: Data, if the notes make none.
+[[nodiscard]] models::ModelOptions network_of(const NotedExport& noted, const std::string& label);
 
 /// What is known of the data set without its files, from the options and what was recorded.
 [[nodiscard]] DatasetFacts recorded_facts(const Options& options,

@@ -258,6 +258,7 @@ TEST(ExportTest, FilesComeBackOnlyAsWhatTheyAre) {
       millrace({"import", mobile, directory / "e", "--padding same --norm-epsilon 1e-3"});
   EXPECT_EQ(told.code, 0) << told.output;
   EXPECT_EQ(told.output.find("names do not tell"), std::string::npos) << told.output;
+  expect_in(told.output, {"\nAs in timm: --image-preset torch --image-normalisation torch\n"});
 }
 
 // The advice of the refusal is followed.
