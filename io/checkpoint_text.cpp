@@ -35,18 +35,20 @@ std::map<TensorRole, Total> totals_of(const CheckpointReader& checkpoint) {
 
 std::string describe(const CheckpointReader& checkpoint) {
   const CheckpointHeader& header = checkpoint.header();
-  std::string text = fmt::format("{}\nmodel {}, iteration {}, epoch {}, next position {}\n{}\n\n",
-                                 checkpoint.path().string(), header.model, header.iteration,
-                                 header.epoch, header.next_position, header.environment);
+  std::string text =
+      fmt::format("{}\nmodel {}, iteration {}, epoch {}, next position {}\n{}\n\n",
+                  printable(checkpoint.path().string()), printable(header.model), header.iteration,
+                  header.epoch, header.next_position, printable(header.environment));
   std::size_t width = 4;
-  for (const TensorInfo& info : checkpoint.tensors()) width = std::max(width, info.name.size());
+  for (const TensorInfo& info : checkpoint.tensors())
+    width = std::max(width, printable(info.name).size());
   const auto row = [&](auto name, auto role, auto type, auto shape, auto bytes) {
     text += fmt::format("{:<{}}  {:<9}  {:<8}  {:<20}  {:>13}\n", name, width, role, type, shape,
                         bytes);
   };
   row("name", "role", "type", "shape", "bytes");
   for (const TensorInfo& info : checkpoint.tensors())
-    row(info.name, name_of(info.role), name_of(info.type), shape_text(info.shape),
+    row(printable(info.name), name_of(info.role), name_of(info.type), shape_text(info.shape),
         with_commas(info.bytes()));
   text += '\n';
   for (const auto& [role, total] : totals_of(checkpoint))

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "models/limits.hpp"
 
 namespace millrace::models {
@@ -192,13 +193,13 @@ OpKind kind_named(std::string_view name) {
 class Reader {
  public:
   explicit Reader(const Json& json)
-      : builder_(json.at("name").text(), image_of(json), [&json] {
+      : builder_(name_in(json), image_of(json), [&json] {
           std::int64_t classes = 0;
           read(json.at("classes"), classes);
           return classes;
         }()) {
     for (const Json& layer : json.at("layers").items()) {
-      builder_.begin_layer(layer.at("name").text());
+      builder_.begin_layer(name_in(layer));
       for (const Json& op : layer.at("ops").items()) add(op);
     }
   }
@@ -208,6 +209,13 @@ class Reader {
   }
 
  private:
+  /// Names are shown in lines of text.
+  static const std::string& name_in(const Json& json) {
+    const std::string& name = json.at("name").text();
+    if (printable(name) != name)
+      throw JsonError(fmt::format("the name '{}' has control characters", printable(name)));
+    return name;
+  }
   static Shape image_of(const Json& json) {
     Shape image;
     read_all(json.at("image"), image.h, image.w, image.c);
@@ -229,7 +237,7 @@ class Reader {
       if (number < 0 || number > ops_) throw JsonError("an op reads what no op before it makes");
       inputs.push_back(ValueId{static_cast<std::int32_t>(number)});
     }
-    builder_.op(json.at("name").text(), kind, std::move(inputs));
+    builder_.op(name_in(json), kind, std::move(inputs));
     // Nothing follows the loss: it makes no value that could be read.
     ops_ = std::holds_alternative<SoftmaxLoss>(kind) ? -1 : ops_ + 1;
   }

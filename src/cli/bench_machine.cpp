@@ -194,7 +194,7 @@ int bench_machine(const Invocation& invocation, const comm::World& world, Startu
   if (machine.link)
     fmt::print("link      {:.1f} us, {:.2f} GB/s\n", 1e6 * machine.link->latency,
                1e-9 * machine.link->bytes_per_second);
-  const std::string file = *options.text("machine-file");
+  const std::string file = printable(*options.text("machine-file"));
   const std::string text = to_toml(machine);
   written->write(std::as_bytes(std::span(text)), 0);
   written->commit();

@@ -12,6 +12,7 @@
 
 #include "cli/prepare.hpp"
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
 #include "ops/backend.hpp"
@@ -90,7 +91,8 @@ void tune_into(const std::filesystem::path& file, const train::TrainConfig& conf
       "{} passes of one micro-batch, each shape once: {:.0f} us with these kernels, {:.0f} us "
       "with those that {} proposes\n",
       table.rows.size(), best, usual, tuner.library());
-  fmt::print("Written to {}: --kernel-table {} uses it\n", file.string(), file.string());
+  const std::string shown = printable(file.string());
+  fmt::print("Written to {}: --kernel-table {} uses it\n", shown, shown);
 }
 
 void require_tunable(const Options& options) {

@@ -102,7 +102,7 @@ void print_statistics(const io::ImageStatistics& statistics) {
     row("width", statistics.width, "pixels");
     fmt::print("  {:<22} {} of {} checked\n", "bad", statistics.bad.size(),
                std::ssize(statistics.bad) + statistics.measured);
-    for (const std::string& what : statistics.bad) fmt::print("    {}\n", what);
+    for (const std::string& what : statistics.bad) fmt::print("    {}\n", printable(what));
   }
   fmt::print("  {:<22} {} of {} have images\n", "classes", filled, statistics.per_class.size());
   row("images per class", io::spread_of(statistics.per_class), "images");
@@ -161,7 +161,7 @@ int command_data_generate(const Invocation& invocation) {
   generate.seed = static_cast<std::uint64_t>(options.integer("seed").value_or(0));
   io::generate_cifar10_like(directory, generate);
   fmt::print("{} training and {} test images in {}\n", generate.train_records,
-             generate.test_records, directory.string());
+             generate.test_records, printable(directory.string()));
   return 0;
 }
 
@@ -173,7 +173,7 @@ int command_data_index(const Invocation& invocation) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     const std::string what =
         fmt::format("{}: {} images of {} classes, {}", split_name(split),
-                    with_commas(source->size()), source->classes(), describe(*source));
+                    with_commas(source->size()), source->classes(), printable(describe(*source)));
     if (storage_in(directory, split, invocation.options) == io::Storage::Packed)
       fmt::print("{}: has its own table and needs no index\n", what);
     else
@@ -190,7 +190,8 @@ int command_data_check(const Invocation& invocation) {
     return check_cifar(directory, *kind, options) == 0 ? 0 : exit_code(ErrorKind::Data);
   for (const io::Split split : present_splits(directory, options)) {
     const io::CheckReport report = check_split(directory, split, invocation);
-    for (const std::string& notice : report.notices) fmt::print(stderr, "note: {}\n", notice);
+    for (const std::string& notice : report.notices)
+      fmt::print(stderr, "note: {}\n", printable(notice));
     for (const io::Finding& finding : report.findings) fmt::print("{}\n", to_string(finding));
     fmt::print("{}: {} files, {} images, {}: {} bad\n", split_name(split), report.files,
                with_commas(static_cast<std::int64_t>(report.records)), human(report.bytes),
@@ -210,7 +211,7 @@ int command_data_stats(const Invocation& invocation) {
     if (invocation.options.flag("json")) {
       json.set(split_name(split), to_json(statistics));
     } else {
-      fmt::print("{} ({})\n", split_name(split), describe(*set));
+      fmt::print("{} ({})\n", split_name(split), printable(describe(*set)));
       print_statistics(statistics);
     }
   }

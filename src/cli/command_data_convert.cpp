@@ -69,8 +69,8 @@ std::vector<RawSplit> find_raw_splits(const fs::path& raw_directory, const Optio
   if (found.empty()) (void)io::find_raw_images(raw_directory, asked.front(), labels);
   if (found.size() < asked.size())
     fmt::print(stderr, "note: no {} images in '{}': converting only the {} images\n",
-               split_name(found[0].split == asked[0] ? asked[1] : asked[0]), raw_directory.string(),
-               split_name(found[0].split));
+               split_name(found[0].split == asked[0] ? asked[1] : asked[0]),
+               printable(raw_directory.string()), split_name(found[0].split));
   for (const RawSplit& part : found) {
     for (const std::string& notice : part.raw.notices)
       fmt::print(stderr, "note: {}\n", printable(notice));
@@ -123,7 +123,7 @@ void pack_split(const fs::path& data_directory, io::Split split, const fs::path&
   const io::PackReport report = io::write_packed_images(*source, path, packing);
   fmt::print("{}: {} images{}, {} in {}\n", split_name(split), with_commas(report.images),
              describe_bad(report.bad), human_bytes(static_cast<std::int64_t>(report.bytes)),
-             path.string());
+             printable(path.string()));
 }
 
 /// Removes a folder in which a command that failed made nothing but its lock.

@@ -44,7 +44,7 @@ int doctor(const Invocation& invocation, const comm::World& world) {
   fmt::print("products   {}\n           {}\n", ops::describe_products(DType::BF16),
              ops::describe_products(DType::F16));
   fmt::print("MPI        {}\n", comm::library_version());
-  fmt::print("launcher   {}\n", launch_command(1, {}, {}).front());
+  fmt::print("launcher   {}\n", printable(launch_command(1, {}, {}).front()));
   fmt::print("messages   {}\n", join(routes, "\n           "));
   const MachineLimits limits = read_limits();
   fmt::print("cores      {}\n", describe_cores(machine.cores, machine_cores(), limits.cores));

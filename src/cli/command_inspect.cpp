@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/prepare.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "io/checkpoint.hpp"
@@ -38,7 +39,7 @@ void verify_all(const std::filesystem::path& path) {
     const std::vector<std::string> complaints = all_complaints(checkpoint);
     // The training that owns it may have removed it meanwhile; that is not damage.
     if (!complaints.empty() && !std::filesystem::exists(checkpoint)) continue;
-    for (const std::string& complaint : complaints) fmt::print(stderr, "{}\n", complaint);
+    print_lines(stderr, complaints);
     if (!complaints.empty()) ++damaged;
   }
   if (damaged > 0)
@@ -57,7 +58,7 @@ int command_inspect(const Invocation& invocation) {
 
   std::vector<std::string> complaints;
   const io::CheckpointReader checkpoint = io::open_newest(path, complaints);
-  for (const std::string& complaint : complaints) fmt::print(stderr, "{}\n", complaint);
+  print_lines(stderr, complaints);
 
   if (options.flag("json")) {
     Json json = Json::parse(io::describe_json(checkpoint));

@@ -37,7 +37,9 @@ io::OpenOptions open_options(const Invocation& invocation, io::Split split) {
   source.index.cache_folder = cache_folder();
   source.index.progress =
       progress_line(fmt::format("indexing {} images", split_name(split)), is_quiet(options));
-  source.index.tell = [](const std::string& what) { fmt::print(stderr, "note: {}\n", what); };
+  source.index.tell = [](const std::string& what) {
+    fmt::print(stderr, "note: {}\n", printable(what));
+  };
   return source;
 }
 

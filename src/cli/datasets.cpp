@@ -45,10 +45,12 @@ io::DatasetRequest dataset_request(const DataRequest& request) {
   if (request.normalisation == train::Normalisation::ImageNet)
     asked.statistics = io::kImageNetStatistics;
   asked.images.report = [](const std::string& what) {
-    fmt::print(stderr, "Bad image, replaced by another of its class: {}\n", what);
+    fmt::print(stderr, "Bad image, replaced by another of its class: {}\n", printable(what));
   };
   asked.open.index.cache_folder = cache_folder();
-  asked.open.index.tell = [](const std::string& what) { fmt::print(stderr, "{}\n", what); };
+  asked.open.index.tell = [](const std::string& what) {
+    fmt::print(stderr, "{}\n", printable(what));
+  };
   asked.indexing = [quiet = request.quiet](io::Split split) {
     return progress_line(fmt::format("indexing {} images", split_name(split)), quiet);
   };

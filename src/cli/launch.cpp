@@ -187,7 +187,7 @@ int launch_ranks(const train::TrainConfig& config, const Invocation& invocation,
   const std::optional<Cluster> cluster = cluster_of(invocation.options, invocation.environment);
   if (cluster && cluster->task != 0) {
     fmt::print("Task {} has nothing to do: task 0 on {} starts all {} ranks.\n", cluster->task,
-               cluster->hosts.front(), map.ranks);
+               printable(cluster->hosts.front()), map.ranks);
     return 0;
   }
   if (cluster) check_room(*cluster, map.ranks);

@@ -409,7 +409,9 @@ TEST(TrainTest, ThePathOfARunCannotBeginALine) {
   const ProcessResult again = train(run, "--iterations 1");
   for (const ProcessResult& result :
        {trained, again, restore(run, "--iterations 2"), millrace({"validate --restore-path", run}),
-        millrace({"export", run, "--to hdf5"})}) {
+        millrace({"export", run, "--to hdf5"}), millrace({"export", run}),
+        millrace({"inspect", run, "--verify"}),
+        millrace({"import", run / "resnet-8.safetensors", directory / "again"})}) {
     EXPECT_EQ(result.output.find('\033'), std::string::npos) << result.output;
     EXPECT_EQ(result.output.find("\nmillrace: error: b"), std::string::npos) << result.output;
   }

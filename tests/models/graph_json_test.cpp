@@ -83,6 +83,10 @@ TEST(GraphJsonTest, RefusesWhatIsNoGraph) {
             "tiny: conv: a window of 30x30 pixels does not fit into input 8x8x3 padded to 10x10");
   EXPECT_EQ(refusal("\"bias\":false", "\"bias\":0"), "0 is neither true nor false");
   EXPECT_EQ(refusal("\"SoftmaxLoss\"", "\"GlobalAveragePool\""), "the network has no loss");
+  EXPECT_EQ(refusal("\"name\":\"tiny", "\"name\":\"ti\\ny"),
+            "the name 'ti\\ny' has control characters");
+  EXPECT_EQ(refusal("\"name\":\"fc", "\"name\":\"f\\u001b"),
+            "the name 'f\\x1b' has control characters");
   EXPECT_NE(refusal("{\"name\":\"relu\"", "{\"name\":\"conv\"").find("name is used twice"),
             std::string::npos);
 }
