@@ -30,7 +30,13 @@ Archive::Archive(const std::filesystem::path& path)
   zip_error_init_with_code(&error, code);
   const std::string text = zip_error_strerror(&error);
   zip_error_fini(&error);
-  fail(ErrorKind::Data, "{}: no archive that can be read: {}", path.string(), text);
+  // What is read here begins as an archive, and only the end says what is in it.
+  if (code == ZIP_ER_NOZIP)
+    fail(ErrorKind::Data,
+         "{}: the end of its zip archive is missing behind {} bytes: fetch it again", path.string(),
+         left_);
+  fail(ErrorKind::Data, "{}: its zip archive cannot be read: {}: fetch it again", path.string(),
+       text);
 }
 
 std::string Archive::find(std::string_view end) const {
@@ -45,10 +51,11 @@ std::vector<std::byte> Archive::read(const std::string& name, std::uint64_t most
   zip_stat_t facts;
   zip_stat_init(&facts);
   if (zip_stat(archive_.get(), name.c_str(), 0, &facts) != 0 || (facts.valid & ZIP_STAT_SIZE) == 0)
-    fail(ErrorKind::Data, "{}: it has no {}", path_.string(), name);
+    fail(ErrorKind::Data, "{}: it has no {}: the file is damaged: fetch it again", path_.string(),
+         name);
   if (facts.size > most)
-    fail(ErrorKind::Data, "{}: {} has {} bytes, but at most {} are expected", path_.string(), name,
-         facts.size, most);
+    fail(ErrorKind::Data, "{}: {} has {} bytes, but at most {} are expected: fetch the file again",
+         path_.string(), name, facts.size, most);
   if (facts.size > left_)
     fail(ErrorKind::Data,
          "{}: {} is compressed, or lies where another file does: neither torch.save nor Keras "
@@ -60,7 +67,7 @@ std::vector<std::byte> Archive::read(const std::string& name, std::uint64_t most
   std::vector<std::byte> bytes(facts.size);
   if (!file ||
       zip_fread(file.get(), bytes.data(), bytes.size()) != static_cast<zip_int64_t>(bytes.size()))
-    fail(ErrorKind::Data, "{}: {} cannot be read: {}", path_.string(), name,
+    fail(ErrorKind::Data, "{}: {} cannot be read: {}: fetch the file again", path_.string(), name,
          file ? zip_file_strerror(file.get()) : zip_strerror(archive_.get()));
   if (has_checksum(facts)) require_end(*file, name);
   return bytes;
@@ -75,8 +82,8 @@ void Archive::require_end(zip_file& file, const std::string& name) const {
          "{}: {} is damaged, its bytes do not have the CRC-32 that the file records: fetch the "
          "file again",
          path_.string(), name);
-  fail(ErrorKind::Data, "{}: {} does not end where it should: {}", path_.string(), name,
-       zip_file_strerror(&file));
+  fail(ErrorKind::Data, "{}: {} does not end where it should: {}: fetch the file again",
+       path_.string(), name, zip_file_strerror(&file));
 }
 
 }  // namespace millrace::io

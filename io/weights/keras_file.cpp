@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/weights/keras_file.hpp"
 
+#include <fmt/format.h>
+
 #include <array>
+#include <filesystem>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -56,7 +59,8 @@ std::string numbered_group(const std::string& path) {
 class KerasFile {
  public:
   explicit KerasFile(const std::filesystem::path& path) : result_(path) {
-    open(path, PropertyHandle(H5Pcreate(H5P_FILE_ACCESS)));
+    open(path, PropertyHandle(H5Pcreate(H5P_FILE_ACCESS)),
+         fmt::format("its {} bytes are", std::filesystem::file_size(path)));
   }
   /// A file within `path`, whose bytes these are.
   KerasFile(const std::filesystem::path& path, std::vector<std::byte> bytes) : result_(path) {
@@ -65,8 +69,9 @@ class KerasFile {
     if (H5Pset_fapl_core(access.get(), kIncrement, 0) < 0 ||
         H5Pset_file_image(access.get(), bytes.data(), bytes.size()) < 0)
       refuse("its weights cannot be held in memory");
-    bytes = {};                              // HDF5 has copied them
-    open(path / kWeightsInArchive, access);  // HDF5 wants a name that no file has
+    bytes = {};  // HDF5 has copied them
+    // HDF5 wants a name that no file has.
+    open(path / kWeightsInArchive, access, fmt::format("its {} is", kWeightsInArchive));
   }
 
   TensorFile read() && {
@@ -82,10 +87,10 @@ class KerasFile {
     const herr_t seen =
         H5Ovisit(handle_.get(), H5_INDEX_NAME, H5_ITER_INC, millrace_note_dataset, &paths);
 #endif
-    if (seen < 0) refuse("its groups cannot be read");
+    if (seen < 0) refuse_damaged("its groups cannot be read");
     for (const std::string& path : paths)
       if (!path.starts_with("optimizer_weights/") && !path.starts_with("optimizer/")) add(path);
-    if (result_.tensors().empty()) refuse("it has no weights");
+    if (result_.tensors().empty()) refuse("it has no weights: save the model with them");
     if (std::string config = text_attribute(".", kConfig, "its configuration"); !config.empty())
       result_.set_metadata({{kConfig, std::move(config)}});
     if (has_numbers(result_))
@@ -98,13 +103,18 @@ class KerasFile {
   }
 
  private:
-  void open(const std::filesystem::path& path, const PropertyHandle& access) {
+  void open(const std::filesystem::path& path, const PropertyHandle& access,
+            const std::string& what) {
     handle_ = FileHandle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()));
-    if (handle_.get() < 0) refuse("it is no HDF5 file that can be read");
+    if (handle_.get() < 0) refuse(what + " no whole HDF5 file: fetch the file again");
   }
 
   [[noreturn]] void refuse(std::string_view what) const {
     fail(ErrorKind::Data, "{}: {}", result_.path().string(), what);
+  }
+
+  [[noreturn]] void refuse_damaged(const std::string& what) const {
+    refuse(what + ": the file is damaged: fetch it again");
   }
 
   /// Whether describe_file in checkpoint_attributes.hpp has described the file.
@@ -124,7 +134,7 @@ class KerasFile {
     char* text = nullptr;
     if (H5Tis_variable_str(type.get()) <= 0 || H5Sget_simple_extent_npoints(space.get()) != 1 ||
         H5Aread(attribute.get(), type.get(), &text) < 0 || text == nullptr)
-      refuse(what + " cannot be read");
+      refuse_damaged(what + " cannot be read");
     std::string result = text;
     H5free_memory(text);
     return result;
@@ -152,15 +162,15 @@ class KerasFile {
     std::array<hsize_t, kMaxRank> extents{};
     if (rank < 0 || rank > static_cast<int>(kMaxRank) ||
         H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr) != rank)
-      refuse(path + " has no shape that can be read");
+      refuse_damaged(path + " has no shape that can be read");
     const std::vector<std::int64_t> shape(extents.begin(), extents.begin() + rank);
     const auto elements = checked_elements(shape, sizeof(float));
     if (!elements || static_cast<hsize_t>(*elements) * H5Tget_size(type.get()) >
                          16 * H5Dget_storage_size(set.get()) + 4096)
-      refuse(path + " has fewer bytes than its shape " + shape_text(shape) + " needs");
+      refuse_damaged(path + " has fewer bytes than its shape " + shape_text(shape) + " needs");
     std::vector<std::byte> bytes(static_cast<std::size_t>(*elements) * sizeof(float));
     if (H5Dread(set.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()) < 0)
-      refuse(path + " cannot be read");
+      refuse_damaged(path + " cannot be read");
     result_.add(name_of(path), "F32", shape, std::move(bytes));
   }
 

@@ -30,7 +30,10 @@ class Machine {
 
  private:
   [[noreturn]] void refuse(std::string_view what) const {
-    fail(ErrorKind::Data, "{}: no pickle that can be read, at byte {}: {}", label_, at_, what);
+    fail(ErrorKind::Data,
+         "{}: no pickle that can be read, at byte {}: {}: fetch the file again, or save "
+         "model.state_dict() with torch.save",
+         label_, at_, what);
   }
 
   std::span<const std::byte> take(std::size_t count) {
@@ -44,7 +47,7 @@ class Machine {
     std::memcpy(&value, take(sizeof value).data(), sizeof value);
     return value;
   }
-  std::string text(std::size_t length) {
+  std::string letters(std::size_t length) {
     const std::span<const std::byte> part = take(length);
     return {reinterpret_cast<const char*>(part.data()), part.size()};
   }
@@ -134,7 +137,7 @@ class Machine {
   }
 
   void execute(unsigned char code) {
-    if (!structure(code) && !value(code) && !memory(code)) {
+    if (!structure(code) && !number(code) && !text(code) && !object(code) && !memory(code)) {
       --at_;
       refuse(fmt::format("unknown operation {:#04x}", code));
     }
@@ -200,16 +203,11 @@ class Machine {
     }
   }
 
-  bool value(unsigned char code) {
+  bool number(unsigned char code) {
     switch (code) {
-      case 'N':
-        push(make(PickledOther{}));
-        return true;
       case 0x88:
-        push(make(std::int64_t{1}));
-        return true;
       case 0x89:
-        push(make(std::int64_t{0}));
+        push(make(std::int64_t{code == 0x88 ? 1 : 0}));  // true and false
         return true;
       case 'K':
         push(make(std::int64_t{little<std::uint8_t>()}));
@@ -226,15 +224,22 @@ class Machine {
       case 'G':
         push(make(big_double()));
         return true;
+      default:
+        return false;
+    }
+  }
+
+  bool text(unsigned char code) {
+    switch (code) {
       case 0x8c:
       case 'U':
       case 'C':
-        push(make(text(little<std::uint8_t>())));
+        push(make(letters(little<std::uint8_t>())));
         return true;
       case 'X':
       case 'T':
       case 'B':
-        push(make(text(little<std::uint32_t>())));
+        push(make(letters(little<std::uint32_t>())));
         return true;
       case 'c': {
         std::string module = line();
@@ -250,6 +255,16 @@ class Machine {
         push(make(PickledName{copied(*a + '.' + *b)}));
         return true;
       }
+      default:
+        return false;
+    }
+  }
+
+  bool object(unsigned char code) {
+    switch (code) {
+      case 'N':
+        push(make(PickledOther{}));
+        return true;
       case 'Q':
         push(storage(pop()));
         return true;
@@ -320,7 +335,8 @@ class Machine {
         elements == nullptr)
       return make(PickledOther{});
     if (tuple->items.size() > 5 && get<PickledOther>(tuple->items[5]) == nullptr)
-      refuse("a storage is part of another one: save the tensors with clone()");
+      fail(ErrorKind::Data, "{}: a storage is part of another one: save the tensors with clone()",
+           label_);
     return make(PickledStorage{copied(type->name.substr(type->name.rfind('.') + 1)), copied(*key),
                                *elements});
   }

@@ -48,7 +48,7 @@ TensorFile read_tensor_file(const std::filesystem::path& path) {
   if (!error && stream.is_open() && !stream.bad() && !may_be_safetensors(first))
     fail(ErrorKind::Data,
          "{}: its {} bytes are neither safetensors, nor a file of torch.save, nor HDF5: "
-         " fetch it again, or save the weights as one of these",
+         "fetch it again, or save the weights as one of these",
          path.string(), bytes);
   SafeTensorsFile file(path);
   TensorFile result(path);

@@ -71,6 +71,10 @@ class TorchFile {
     return fmt::format("{}: {}", file_.path().string(), part);
   }
 
+  [[noreturn]] void refuse_damaged(std::string_view part, std::string_view what) const {
+    fail(ErrorKind::Data, "{}: {}: the file is damaged: fetch it again", label(part), what);
+  }
+
   [[nodiscard]] bool has_tensors(const PickledDictionary& dictionary) const {
     return std::ranges::any_of(dictionary.items, [this](const auto& item) {
       return pickle_.as<PickledTensor>(item.second) != nullptr;
@@ -99,7 +103,8 @@ class TorchFile {
         note_others(wanted, states);
         return found->second;
       }
-    fail(ErrorKind::Data, "{}: none of its entries is a state dictionary: {}",
+    fail(ErrorKind::Data,
+         "{}: none of its entries is a state dictionary ({}): save model.state_dict() alone",
          file_.path().string(), entries.empty() ? "it has none" : join(entries, ", "));
   }
 
@@ -120,8 +125,8 @@ class TorchFile {
     const auto found = storages_.find(storage.key);
     if (found != storages_.end()) return found->second;
     const auto elements = checked_elements(std::array{storage.elements}, bytes);
-    if (!elements) fail(ErrorKind::Data, "{}: its size overflows", label(storage.key));
-    if (!archive_) fail(ErrorKind::Data, "{} is missing", label("storage " + storage.key));
+    if (!elements) refuse_damaged("storage " + storage.key, "its size overflows");
+    if (!archive_) refuse_damaged("storage " + storage.key, "it is missing");
     read_.push_back(archive_->read(fmt::format("{}/data/{}", folder_, storage.key),
                                    static_cast<std::uint64_t>(*elements * bytes)));
     return storages_.emplace(storage.key, read_.back()).first->second;
@@ -130,12 +135,12 @@ class TorchFile {
   void add(const std::string& name, const PickledTensor& tensor) {
     const TorchType* const type = find_torch_type(tensor.storage.type);
     if (type == nullptr)
-      fail(ErrorKind::Data, "{}: elements of a {} cannot be read", label(name),
-           tensor.storage.type);
+      fail(ErrorKind::Data, "{}: elements of a {} cannot be read: save the weights as float32",
+           label(name), tensor.storage.type);
     const auto elements = checked_elements(tensor.shape, type->bytes);
     if (!elements || tensor.shape.size() != tensor.strides.size() || tensor.shape.size() > kMaxRank)
-      fail(ErrorKind::Data, "{}: no tensor has shape {} and strides {}", label(name),
-           shape_text(tensor.shape), shape_text(tensor.strides));
+      refuse_damaged(name, fmt::format("no tensor has shape {} and strides {}",
+                                       shape_text(tensor.shape), shape_text(tensor.strides)));
     const std::span<const std::byte> from = storage(tensor.storage, type->bytes);
     require_inside(name, tensor, static_cast<std::int64_t>(from.size()) / type->bytes);
     if (*elements > left_ / type->bytes)
@@ -164,8 +169,7 @@ class TorchFile {
       inside = inside && last < elements;
     }
     if (!inside || (!empty && last >= elements))
-      fail(ErrorKind::Data, "{}: it reaches beyond its storage of {} elements", label(name),
-           elements);
+      refuse_damaged(name, fmt::format("it reaches beyond its storage of {} elements", elements));
   }
 
   /// The elements in row-major order.

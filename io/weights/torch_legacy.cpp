@@ -40,6 +40,9 @@ class Parser {
       if (found == storages.end()) refuse("a storage belongs to no tensor");
       parts.storages[*key] = elements_of(found->second);
     }
+    if (!rest_.empty())
+      fail(ErrorKind::Data, "{}: {} bytes follow its last storage: fetch it again", label_,
+           rest_.size());
     return parts;
   }
 

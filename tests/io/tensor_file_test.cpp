@@ -60,7 +60,10 @@ TEST(TensorFileTest, SaysWhatAnOldFileOfPyTorchLacks) {
   };
   const std::string version("M\xe9\x03.", 4);
   refused(whole.substr(0, whole.size() - 5), "it ends too early: fetch it again");
-  refused(whole.substr(0, 40), "its facts: no pickle that can be read");
+  refused(
+      whole.substr(0, 40),
+      "its facts: no pickle that can be read, at byte 11: it ends too early: fetch the file again");
+  refused(whole + std::string(8, '\0'), "8 bytes follow its last storage: fetch it again");
   refused(changed(version, "M\xe8\x03."), "its version is not 1001: load it and save it again");
   refused(changed("HalfStorage", "SoftStorage"), "elements of a SoftStorage cannot be read");
   refused(changed("little_endianq\x02\x88", "little_endianq\x02\x89"),
@@ -199,6 +202,15 @@ TEST(TensorFileTest, SaysWhatAFileIsNot) {
   refused("<html><body>Not found", "its 21" + nothing);
   refused(R"({"tests": {"a": 1}})", "its 19" + nothing);
   // A file that was cut, or is damaged, is still called what it is.
+  const std::string archive = test::read_text(fixture("checkpoint.pth"));
+  for (const std::size_t length : {std::size_t{40}, archive.size() / 2, archive.size() - 1})
+    refused(archive.substr(0, length),
+            fmt::format("the end of its zip archive is missing behind {} bytes: fetch it", length));
+  write_numbered_weights(directory / "whole.h5");
+  const std::string hdf5 = test::read_text(directory / "whole.h5");
+  for (const std::size_t length : {std::size_t{40}, hdf5.size() / 2, hdf5.size() - 1})
+    refused(hdf5.substr(0, length),
+            fmt::format("its {} bytes are no whole HDF5 file: fetch the file again", length));
   refused(std::string("\x40\0\0\0\0\0\0\0{\"a\":", 13), "the header should have 64 bytes");
   expect_error(ErrorKind::Io, {"none.pth"},
                [&] { (void)read_tensor_file(directory / "none.pth"); });
@@ -222,7 +234,8 @@ TEST(TensorFileTest, ReadsTheArchiveOfKeras3) {
                 test::read_text(directory / "inside.h5"));
   expect_numbered_weights(read_tensor_file(directory / "net.keras"));
   write_archive(directory / "bad.keras", "model.weights.h5", "{}");
-  expect_error(ErrorKind::Data, {"bad.keras: it is no HDF5 file that can be read"},
+  expect_error(ErrorKind::Data,
+               {"bad.keras: its model.weights.h5 is no whole HDF5 file: fetch the file again"},
                [&] { (void)read_tensor_file(directory / "bad.keras"); });
 }
 
