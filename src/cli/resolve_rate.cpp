@@ -173,8 +173,7 @@ std::string notice_of_warmup(const TrainConfig& config) {
   const auto if_so = [](bool so, std::string text) { return so ? std::move(text) : std::string(); };
   return fmt::format(
       "the warm-up covers all {} updates{}: the learning rate peaks at {:.4g}{} and ends at "
-      "{:.4g}; "
-      "{} sets its length",
+      "{:.4g}; {} sets its length",
       total,
       if_so(rate.warmup_iterations > total,
             fmt::format(" and would take {}", rate.warmup_iterations)),

@@ -47,7 +47,6 @@ TEST(DialectTest, TheProgramOfTheGuideMayStandInFront) {
         << line;
 }
 
-/// Lengths, warm-ups and horizons in batches count the images that there are.
 // Two guides begin with programs that prepare the data.
 TEST(DialectTest, AProgramThatPreparesDataNamesTheCommandThatDoes) {
   const auto refusal = [](const char* dialect, const char* line) {

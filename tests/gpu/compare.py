@@ -66,14 +66,9 @@ def arguments():
     return parser.parse_args()
 
 
-def make_network(torch, name, classes):
+def residual_parts(torch):
+    """A convolution, and a block of several."""
     nn = torch.nn
-    if name == "efficientnet-b0":
-        try:
-            from torchvision.models import efficientnet_b0
-        except ImportError:
-            skip("torchvision is not installed")
-        return efficientnet_b0(num_classes=classes)
 
     def conv(inputs, outputs, size, stride=1, groups=1):
         return nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False)
@@ -111,6 +106,19 @@ def make_network(torch, name, classes):
         def forward(self, x):
             return nn.functional.relu(self.body(x) + self.shortcut(x), inplace=True)
 
+    return conv, Block
+
+
+def make_network(torch, name, classes):
+    nn = torch.nn
+    if name == "efficientnet-b0":
+        try:
+            from torchvision.models import efficientnet_b0
+        except ImportError:
+            skip("torchvision is not installed")
+        return efficientnet_b0(num_classes=classes)
+
+    conv, Block = residual_parts(torch)
     small = name == "resnet20"
     counts = {"resnet50": (3, 4, 6, 3), "resnext101": (3, 4, 23, 3), "resnet20": (3, 3, 3)}[name]
     groups = 32 if name == "resnext101" else 1
