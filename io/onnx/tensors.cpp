@@ -58,24 +58,30 @@ std::uint64_t external_number(const TensorProto& tensor, std::string_view key,
   return *number;
 }
 
+[[noreturn]] void refuse_location(const TensorProto& tensor, const OnnxPlace& place,
+                                  std::string_view why) {
+  fail(ErrorKind::Config,
+       "{}: tensor '{}' lies in '{}', {}, or export with the weights in the file", place.label,
+       tensor.name(), printable(external(tensor, "location")), why);
+}
+
 /// The file that a tensor names. It may not lead out of the folder, not by a link either. A path
 /// that steps back from a folder that is missing would hide what its last part links to.
 std::filesystem::path external_file(const TensorProto& tensor, const OnnxPlace& place) {
   const std::string_view name = external(tensor, "location");
   const std::filesystem::path location(name);
-  const bool plain = name.find('\0') == std::string_view::npos &&
-                     std::find(location.begin(), location.end(), "..") == location.end();
+  if (name.empty() || name.find('\0') != std::string_view::npos)
+    refuse_location(tensor, place, "which is no name of a file: export it again");
+  if (std::find(location.begin(), location.end(), "..") != location.end())
+    refuse_location(tensor, place, "and a path with '..' is refused: export it beside the file");
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::weakly_canonical(
       place.folder.empty() ? place.folder : std::filesystem::absolute(place.folder), error);
   std::filesystem::path file = std::filesystem::weakly_canonical(folder / location, error);
   const auto [end, ignored] = std::mismatch(folder.begin(), folder.end(), file.begin(), file.end());
-  if (!plain || place.folder.empty() || location.empty() || location.is_absolute() || error ||
-      end != folder.end() || file == folder)
-    fail(ErrorKind::Config,
-         "{}: tensor '{}' lies in '{}', which is not in the folder of the file: move it there, or "
-         "export with the weights in the file",
-         place.label, tensor.name(), printable(name));
+  if (place.folder.empty() || location.is_absolute() || error || end != folder.end() ||
+      file == folder)
+    refuse_location(tensor, place, "which is not in the folder of the file: move it there");
   return file;
 }
 

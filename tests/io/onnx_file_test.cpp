@@ -770,11 +770,18 @@ TEST(OnnxFileTest, TensorsBesideTheFileStayInItsFolder) {
   expect_refused(ErrorKind::Data, "has the offset '-1'", [&] { opened("net.onnx.data", "-1"); });
   expect_refused(ErrorKind::Io, "none", [&] { opened("none", "0"); });
   const std::string outside = (directory / "elsewhere/data").string();
-  for (const std::string& location :
-       {std::string("../elsewhere/data"), outside, std::string("link"), std::string(""),
-        std::string("."), std::string("nowhere/../link"), std::string("net.onnx.data\0x", 15)})
-    expect_refused(ErrorKind::Config, "which is not in the folder of the file",
-                   [&] { opened(location, "0"); });
+  const std::string beyond = "which is not in the folder of the file: move it there";
+  const std::string back = "and a path with '..' is refused: export it beside the file";
+  const std::string nameless = "which is no name of a file: export it again";
+  for (const auto& [location, why] : {std::pair(outside, beyond),
+                                      {"link", beyond},
+                                      {".", beyond},
+                                      {"../elsewhere/data", back},
+                                      {"nowhere/../link", back},
+                                      {"network/../net.onnx.data", back},
+                                      {"", nameless},
+                                      {std::string("net.onnx.data\0x", 15), nameless}})
+    expect_refused(ErrorKind::Config, why, [&] { opened(location, "0"); });
 }
 
 // ---- there and back
