@@ -68,6 +68,23 @@ void OnnxImporter::constant_node(const OnnxNode& node) {
   put(node, Constant{.fixed = true});  // a text, for example: only who reads it can refuse it
 }
 
+std::optional<double> OnnxImporter::literal(const std::string& name) const {
+  const onnx::TensorProto* tensor = nullptr;
+  if (const auto known = constants_.find(name); known != constants_.end()) {
+    tensor = known->second.tensor;
+  } else if (const auto maker = makers_.find(name);
+             maker != makers_.end() && maker->second->op_type() == "Constant") {
+    const OnnxNode made(*maker->second, place_);
+    if (made.has("value_float")) return made.real("value_float", 0.0);
+    tensor = made.tensor("value");
+  }
+  const bool is_number =
+      tensor != nullptr && tensor->data_type() == onnx::TensorProto::FLOAT &&
+      std::ranges::all_of(tensor->dims(), [](auto extent) { return extent == 1; });
+  if (!is_number || !has_elements(*tensor)) return std::nullopt;
+  return decimal_of(floats_of(*tensor, place_).front());
+}
+
 void OnnxImporter::shape_of(const OnnxNode& node) {
   const std::string& name = node.input(0);
   const auto known = constants_.find(name);

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "core/error.hpp"
@@ -74,6 +73,21 @@ Shape image_of(const onnx::GraphProto& file, const OnnxPlace& place) {
   return {.h = extents[2], .w = extents[3], .c = extents[1]};
 }
 
+/// What `build` makes. An op that cannot be is refused without the layer, which a list of nodes
+/// names.
+template <class Build>
+ValueId built(const std::string& layer, const Build& build) {
+  try {
+    return build();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Config) throw;
+    std::string why = error.what();
+    if (const std::size_t at = why.find(": " + layer); at != std::string::npos)
+      why.erase(0, why.find_first_not_of(": ", at + 2 + layer.size()));
+    throw Unsupported{why};
+  }
+}
+
 void require_opset(const onnx::ModelProto& model, const OnnxPlace& place) {
   constexpr std::int64_t kOldest = 7;  // broadcasting was another before it
   for (const onnx::OperatorSetIdProto& set : model.opset_import())
@@ -105,7 +119,7 @@ ImportedGraph OnnxImporter::import() {
   add_input();
   find_makers();
   find_needed();
-  find_partners();
+  find_parts();
   for (const onnx::NodeProto& proto : file_.node())
     if (needed_.contains(&proto)) visit(OnnxNode(proto, place_));
   if (!problems_.empty()) refuse();
@@ -182,24 +196,6 @@ const onnx::NodeProto* OnnxImporter::sole_reader(const onnx::NodeProto& node) co
   return readers->second.front();
 }
 
-/// Products of a value and its sigmoid, or of one and (z + 3) / 6 between 0 and 1.
-void OnnxImporter::find_partners() {
-  for (const onnx::NodeProto& node : file_.node()) {
-    if (node.input_size() != 1 || node.output_size() != 1 || !needed_.contains(&node)) continue;
-    const OnnxNode gate(node, place_);
-    const bool hard = gate.type() == "HardSigmoid" &&
-                      std::abs(gate.real("alpha", 0.2) - 1.0 / 6.0) < 1e-6 &&
-                      gate.real("beta", 0.5) == 0.5;
-    if (gate.type() != "Sigmoid" && !hard) continue;
-    const onnx::NodeProto* const reader = sole_reader(node);
-    if (reader == nullptr || reader->op_type() != "Mul" || reader->input_size() != 2) continue;
-    const int other = reader->input(0) == node.output(0) ? 1 : 0;
-    if (reader->input(other) != node.input(0)) continue;
-    const Activation function = hard ? Activation::HardSwish : Activation::Swish;
-    swishes_.insert({{&node, function}, {reader, function}});
-  }
-}
-
 void OnnxImporter::visit(const OnnxNode& node) {
   const auto row = std::ranges::find(table(), std::string_view(node.type()), &Row::type);
   try {
@@ -212,6 +208,8 @@ void OnnxImporter::visit(const OnnxNode& node) {
                               "reads what this one makes",
                               input)
                 : fmt::format("reads '{}', which neither a node nor a tensor makes", input));
+    if (const auto part = parts_.find(&node.proto()); part != parts_.end())
+      return put_part(node, part->second);
     if (row == table().end()) throw Unsupported{};
     return (this->*row->make)(node);
   } catch (const UnknownValue&) {
@@ -222,7 +220,9 @@ void OnnxImporter::visit(const OnnxNode& node) {
     values_.emplace(node.output(), stand_in(node));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Config) throw;
-    problems_.push_back(fmt::format("{} ({}): {}", node.name(), node.type(), error.what()));
+    std::string_view why = error.what();
+    if (why.starts_with(place_.label + ": ")) why.remove_prefix(place_.label.size() + 2);
+    problems_.push_back(fmt::format("{} ({}): {}", node.name(), node.type(), why));
     values_.emplace(node.output(), stand_in(node));
   }
   for (const std::string& output : node.proto().output()) values_.emplace(output, Value{});
@@ -360,7 +360,7 @@ ValueId OnnxImporter::add(const OnnxNode& node, const models::OpKind& kind,
     *input = builder_.op("", models::ShortcutPad{}, {*input});
   }
   builder_.begin_layer(name);
-  const ValueId made = builder_.op("", kind, std::move(inputs));
+  const ValueId made = built(name, [&] { return builder_.op("", kind, std::move(inputs)); });
   sources_.insert(sources_.end(), sources.begin(), sources.end());
   return made;
 }

@@ -2,8 +2,9 @@
 //
 // From the nodes of a file to a graph. importer.cpp walks over the nodes, nodes.cpp has what
 // becomes of each type, constants.cpp computes the values that no image changes, such as shapes.
-// folding.cpp puts products with constants and sums of them into the ops before them; stand_ins.cpp
-// has what is known of values that nothing here makes, so that all such nodes are found at once.
+// activations.cpp recognizes activations that the file has in several nodes. folding.cpp puts sums,
+// products and the like with constants into the ops before them; stand_ins.cpp has what is known of
+// values that nothing here makes, so that all such nodes are found at once.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +20,14 @@
 #include "io/onnx/node.hpp"
 #include "io/onnx/tensors.hpp"
 #include "models/graph.hpp"
+#include "models/op.hpp"
 
 namespace millrace::io {
 
-/// A product with a constant, or the sum of one, by the first axis of a parameter.
+/// What a constant does to the elements of a parameter, by its first axis.
 struct ChannelStep {
-  bool multiplies = false;
+  enum class Does { Multiply, Divide, Add, Subtract };
+  Does does = Does::Add;
   const onnx::TensorProto* tensor = nullptr;  ///< one element, or one for each channel
   float fill = 0.0f;                          ///< without a tensor: the constant of all channels
 };
@@ -112,7 +115,6 @@ class OnnxImporter {
   void find_makers();
   void find_values_of_images();
   void find_needed();
-  void find_partners();
   void visit(const OnnxNode& node);
   void add_input();
   [[nodiscard]] models::Graph with_loss();
@@ -181,14 +183,6 @@ class OnnxImporter {
   void put(const OnnxNode& node, const Value& x, GroupedNorm next);
   [[nodiscard]] const GroupedNorm* norm_of(const std::string& name,
                                            GroupedNorm::Reached reached) const;
-  void relu(const OnnxNode& node);
-  void sigmoid(const OnnxNode& node);
-  void swish(const OnnxNode& node);
-  void clip(const OnnxNode& node);
-  void leaky_relu(const OnnxNode& node);
-  void hard_sigmoid(const OnnxNode& node);
-  void hard_swish(const OnnxNode& node);
-  void activate(const OnnxNode& node, Activation function, ActivationNumbers numbers = {});
   void add_values(const OnnxNode& node);
   void multiply(const OnnxNode& node);
   void concat(const OnnxNode& node);
@@ -206,8 +200,31 @@ class OnnxImporter {
   void softmax(const OnnxNode& node);
   void pad(const OnnxNode& node);
 
+  // ---- activations.cpp
+  /// A node of an activation that the file has in several: all but the last pass an input on.
+  struct Part {
+    int input = 0;
+    std::optional<models::Activate> makes = {};
+  };
+  void find_parts();
+  void find_parts_around(const OnnxNode& clip);
+  void put_part(const OnnxNode& node, const Part& part);
+  [[nodiscard]] const onnx::NodeProto* product_with(const onnx::NodeProto& gate,
+                                                    const std::string& gated) const;
+  [[nodiscard]] const onnx::NodeProto* sixth_of(const onnx::NodeProto& node) const;
+  void relu(const OnnxNode& node);
+  void sigmoid(const OnnxNode& node);
+  void swish(const OnnxNode& node);
+  void clip(const OnnxNode& node);
+  void leaky_relu(const OnnxNode& node);
+  void hard_sigmoid(const OnnxNode& node);
+  void hard_swish(const OnnxNode& node);
+  void activate(const OnnxNode& node, Activation function, ActivationNumbers numbers = {});
+
   // ---- constants.cpp
   void constant_node(const OnnxNode& node);
+  /// The number that a tensor or a Constant holds, if it is one: known before any node is visited.
+  [[nodiscard]] std::optional<double> literal(const std::string& name) const;
   void shape_of(const OnnxNode& node);
   void gather(const OnnxNode& node);
   void slice(const OnnxNode& node);
@@ -239,7 +256,7 @@ class OnnxImporter {
   void reshape_tensor(const OnnxNode& node);
 
   // ---- folding.cpp
-  /// Products with constants and sums of them right behind a node.
+  /// What nodes right behind one do to its value with constants.
   struct Behind {
     bool adds = false;
     bool learned_factor = false;  ///< a tensor of the file, rather than made by nodes
@@ -247,11 +264,16 @@ class OnnxImporter {
   };
   [[nodiscard]] Behind behind(const OnnxNode& node) const;
   [[nodiscard]] bool is_learned(std::string name) const;
-  /// Makes the constant that `node` multiplies with, or adds to its input `input`, part of the op
-  /// that made this input.
-  void fold(const OnnxNode& node, int input);
-  /// If one input of two is a constant: the other one.
-  [[nodiscard]] std::optional<int> beside_constant(const OnnxNode& node) const;
+  /// The input with which constants that a node computes with are folded; none for other nodes.
+  [[nodiscard]] std::optional<int> folding_input(const onnx::NodeProto& node) const;
+  /// Whether a node is an op that constants behind it become part of, or follows such a one with
+  /// constants of its own.
+  [[nodiscard]] bool is_foldable(const onnx::NodeProto& maker) const;
+  /// Makes the constant `by` of a node part of the op that made its input `input`.
+  void fold(const OnnxNode& node, int input, int by);
+  /// If one input of two is a constant: makes it part of the op that made the other one.
+  [[nodiscard]] bool folds_pair(const OnnxNode& node);
+  void subtract_or_divide(const OnnxNode& node);
 
   // ---- stand_ins.cpp
   /// The shape of a value or of a stand-in, which has a shape alone. Throws UnknownValue.
@@ -284,8 +306,7 @@ class OnnxImporter {
     std::size_t count = 0;
   };
   std::map<std::string, Foldable> foldable_;
-  /// Products of a value and its sigmoid, and these sigmoids: the function of the product.
-  std::map<const onnx::NodeProto*, Activation> swishes_;
+  std::map<const onnx::NodeProto*, Part> parts_;
   std::set<const onnx::TensorProto*> kernels_;  ///< used so far
   std::set<std::string> names_;
   std::vector<WeightSource> sources_;

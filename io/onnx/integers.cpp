@@ -52,7 +52,6 @@ bool OnnxImporter::computes_constant(const OnnxNode& node) const {
 /// Of lists of one length, or of a list and one number. PyTorch's exporter computes with the shape
 /// of a value also where it knows the result.
 void OnnxImporter::arithmetic(const OnnxNode& node) {
-  if (!computes_constant(node)) throw Unsupported{"of values"};
   const Integers a = integers(node, 0);
   const Integers b = integers(node, 1);
   const std::size_t count = std::max(a.size(), b.size());

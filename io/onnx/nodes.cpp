@@ -53,7 +53,7 @@ const std::vector<OnnxImporter::Row>& OnnxImporter::table() {
       {"Constant", &I::constant_node},
       {"ConstantOfShape", &I::constant_of_shape},
       {"Conv", &I::conv},
-      {"Div", &I::arithmetic},
+      {"Div", &I::subtract_or_divide},
       {"Dropout", &I::dropout},
       {"Expand", &I::expand},
       {"Flatten", &I::flatten},
@@ -84,7 +84,7 @@ const std::vector<OnnxImporter::Row>& OnnxImporter::table() {
       {"Softmax", &I::softmax},
       {"Squeeze", &I::squeeze},
       {"Split", &I::split},
-      {"Sub", &I::arithmetic},
+      {"Sub", &I::subtract_or_divide},
       {"Sum", &I::add_values},
       {"Swish", &I::swish},
       {"Transpose", &I::transpose},
@@ -212,11 +212,20 @@ void OnnxImporter::add_values(const OnnxNode& node) {
       if (norm_of(node.input(input), GroupedNorm::Reached::Scaled) != nullptr)
         return shift_groups(node, input);
     if (computes_constant(node)) return arithmetic(node);
-    if (const auto input = beside_constant(node)) return fold(node, *input);
+    if (folds_pair(node)) return;
   }
-  Value total = value(node);
-  for (int i = 1; i < node.proto().input_size(); ++i) {
-    const Value x = value(node, i);
+  std::vector<int> values;
+  std::vector<int> constants;
+  for (int i = 0; i < node.proto().input_size(); ++i)
+    (is_constant(node.input(i)) ? constants : values).push_back(i);
+  if (values.empty()) throw Unsupported{"of constants"};
+  for (const int by : constants)
+    fold(node, folding_input(node.proto()).value_or(values.front()), by);
+  if (values.size() == 1 && !constants.empty())
+    foldable_[node.output()] = foldable_.at(node.input(values.front()));
+  Value total = value(node, values.front());
+  for (std::size_t i = 1; i < values.size(); ++i) {
+    const Value x = value(node, values[i]);
     if (x.flat != total.flat) throw Unsupported{"of an image and a flat value"};
     total.id = add(node, models::Add{}, {total.id, x.id});
   }
@@ -224,13 +233,11 @@ void OnnxImporter::add_values(const OnnxNode& node) {
 }
 
 void OnnxImporter::multiply(const OnnxNode& node) {
-  if (const auto gated = swishes_.find(&node.proto()); gated != swishes_.end())
-    return activate(node, gated->second);
   for (const int input : {0, 1})
     if (norm_of(node.input(input), GroupedNorm::Reached::Image) != nullptr)
       return scale_groups(node, input);
   if (computes_constant(node)) return arithmetic(node);
-  if (const auto input = beside_constant(node)) return fold(node, *input);
+  if (folds_pair(node)) return;
   Value x = value(node, 0);
   Value scale = value(node, 1);
   if (x.flat != scale.flat) throw Unsupported{"of an image and a flat value"};

@@ -121,6 +121,20 @@ std::vector<float> elements_of(const Graph& graph, const Parameter& parameter,
   return unpermuted(values, order.shape, order.axes);
 }
 
+double after(ChannelStep::Does does, double value, double constant) {
+  switch (does) {
+    case ChannelStep::Does::Multiply:
+      return value * constant;
+    case ChannelStep::Does::Divide:
+      return value / constant;
+    case ChannelStep::Does::Add:
+      return value + constant;
+    case ChannelStep::Does::Subtract:
+      return value - constant;
+  }
+  return value;
+}
+
 /// Elements of a channel lie beside each other.
 void apply(const std::vector<ChannelStep>& steps, std::vector<float>& values,
            const OnnxPlace& place) {
@@ -129,10 +143,12 @@ void apply(const std::vector<ChannelStep>& steps, std::vector<float>& values,
     const std::vector<float> by =
         step.tensor == nullptr ? std::vector{step.fill} : floats_in(*step.tensor, place);
     MILLRACE_ASSERT(!by.empty() && exact.size() % by.size() == 0);
+    if (step.does == ChannelStep::Does::Divide && std::ranges::find(by, 0.0f) != by.end())
+      fail(ErrorKind::Data, "{}: divides channels by 0: export the network again", place.label);
     const std::size_t run = exact.size() / by.size();
     for (std::size_t i = 0; i < exact.size(); ++i) {
       const auto constant = static_cast<double>(by[i / run]);
-      exact[i] = step.multiplies ? exact[i] * constant : exact[i] + constant;
+      exact[i] = after(step.does, exact[i], constant);
     }
   }
   std::ranges::transform(exact, values.begin(), [](double v) { return static_cast<float>(v); });
@@ -176,7 +192,8 @@ OnnxFile& OnnxFile::operator=(OnnxFile&&) noexcept = default;
 void OnnxFile::take(bool parsed, const std::string& name) {
   Content& c = *content_;
   if (!parsed || c.model.graph().node_size() == 0)
-    fail(ErrorKind::Data, "{}: is not a network in the format of ONNX, or is cut off",
+    fail(ErrorKind::Data,
+         "{}: is not a network in the format of ONNX, or is cut off: export it again",
          c.place.label);
   if (std::optional<ImportedGraph> noted = import_noted(c.model))
     c.imported = std::move(*noted);

@@ -2,8 +2,9 @@
 //
 // What is known of the values of nodes without a counterpart, so that the nodes behind them are
 // checked, too. A stand-in has a shape and nothing else; without a shape a value is unknown.
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 #include <string_view>
 
 #include "io/onnx/importer.hpp"
@@ -15,44 +16,11 @@ namespace {
 using models::ValueId;
 
 /// Types that make a value of the shape of their largest input, whatever else they do.
-constexpr std::array<std::string_view, 38> kKeepShape = {"Abs",
-                                                         "Add",
-                                                         "BatchNormalization",
-                                                         "Cast",
-                                                         "Celu",
-                                                         "Clip",
-                                                         "Div",
-                                                         "Dropout",
-                                                         "Elu",
-                                                         "Erf",
-                                                         "Exp",
-                                                         "Gelu",
-                                                         "HardSwish",
-                                                         "Identity",
-                                                         "InstanceNormalization",
-                                                         "LRN",
-                                                         "LeakyRelu",
-                                                         "LogSoftmax",
-                                                         "Max",
-                                                         "Min",
-                                                         "HardSigmoid",
-                                                         "Mish",
-                                                         "Mul",
-                                                         "MeanVarianceNormalization",
-                                                         "Neg",
-                                                         "PRelu",
-                                                         "Pow",
-                                                         "Relu",
-                                                         "Selu",
-                                                         "Sigmoid",
-                                                         "Softmax",
-                                                         "Softplus",
-                                                         "Softsign",
-                                                         "Sqrt",
-                                                         "Sub",
-                                                         "Sum",
-                                                         "Tanh",
-                                                         "ThresholdedRelu"};
+constexpr std::string_view kKeepShape =
+    " Abs Add BatchNormalization Cast Celu Clip Div Dropout Elu Erf Exp Gelu HardSigmoid"
+    " HardSwish Identity InstanceNormalization LRN LeakyRelu LogSoftmax Max"
+    " MeanVarianceNormalization Min Mish Mul Neg PRelu Pow Relu Selu Sigmoid Softmax Softplus"
+    " Softsign Sqrt Sub Sum Tanh ThresholdedRelu ";
 
 constexpr std::int32_t kFirstStandIn = -2;  // -1 is the invalid one
 
@@ -117,7 +85,7 @@ OnnxImporter::Value OnnxImporter::stand_in(const OnnxNode& node) {
     };
     return {.id = stand_in(Shape{extent(2), extent(3), extent(1)})};
   }
-  if (std::ranges::find(kKeepShape, node.proto().op_type()) == kKeepShape.end()) return {};
+  if (kKeepShape.find(fmt::format(" {} ", node.proto().op_type())) == kKeepShape.npos) return {};
   return {.id = stand_in(Shape(s)), .flat = largest.flat};
 }
 

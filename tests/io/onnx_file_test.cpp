@@ -466,6 +466,19 @@ TEST(OnnxFileTest, AllNodesWithoutCounterpartAreListed) {
       [&] { (void)read(file); });
 }
 
+// The list has the node already.
+TEST(OnnxFileTest, WhatDoesNotFitIsListedOnce) {
+  OnnxBytes file({-1, 3, 8, 8});
+  file.conv("/features/0/Conv", "x", {3, 3, 9, 9}, 1, 0);
+  expect_error(ErrorKind::Config,
+               "net.onnx: 1 of 1 nodes have no counterpart in millrace: /features/0/Conv (Conv): a "
+               "window of 9x9 pixels does not fit into input 8x8x3 padded to 8x8",
+               [&] {
+                 file.graph().mutable_output(0)->set_name("/features/0/Conv_out");
+                 (void)read(file);
+               });
+}
+
 // F.interpolate(x, scale_factor=2), as PyTorch exports it without folding constants.
 // The sizes of the parts are computed from those of the image, which is no fault of the network.
 TEST(OnnxFileTest, PartsOfChannelsAreRefusedAlone) {

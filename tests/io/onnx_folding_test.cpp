@@ -47,6 +47,14 @@ std::string clipped(OnnxBytes& o, std::initializer_list<std::pair<const char*, f
   }
   return "f_out";
 }
+std::string number(OnnxBytes& o, const std::string& name, float value) {
+  o.tensor(name, {}).add_float_data(value);
+  return name;
+}
+/// clip(x + 3, 0, 6)
+std::string six(OnnxBytes& o) {
+  return o.clip("clip", o.plain("Add", "add", {"x", number(o, "three", 3.0f)}));
+}
 std::string gated(OnnxBytes& o, float slope) {
   io::onnx::NodeProto& gate = o.node("HardSigmoid", "gate", {"x"}, "gate_out");
   OnnxBytes::set(gate, "alpha", slope);
@@ -55,48 +63,69 @@ std::string gated(OnnxBytes& o, float slope) {
 
 INSTANTIATE_TEST_SUITE_P(
     Nodes, OnnxFunctionTest,
-    testing::Values(Function{"HardSwish",
-                             {Activation::HardSwish, {}},
-                             [](OnnxBytes& o) { return with(o, "HardSwish", {}); }},
-                    Function{"HardSwishInParts",
-                             {Activation::HardSwish, {}},
-                             [](OnnxBytes& o) { return gated(o, 1.0f / 6.0f); }},
-                    Function{"HardSigmoid",
-                             {Activation::HardSigmoid, {0.2f, 0.5f}},
-                             [](OnnxBytes& o) { return with(o, "HardSigmoid", {}); }},
-                    Function{"HardSigmoidOfPyTorch",
-                             {Activation::HardSigmoid, {1.0f / 6.0f, 0.5f}},
-                             [](OnnxBytes& o) {
-                               return with(o, "HardSigmoid", {{"alpha", 1.0f / 6.0f}});
-                             }},
-                    Function{"LeakyRelu",
-                             {Activation::LeakyRelu, {0.01f, 0.0f}},
-                             [](OnnxBytes& o) { return with(o, "LeakyRelu", {}); }},
-                    Function{"LeakyReluOfDarknet",
-                             {Activation::LeakyRelu, {0.1f, 0.0f}},
-                             [](OnnxBytes& o) {
-                               return with(o, "LeakyRelu", {{"alpha", 0.1f}});
-                             }},
-                    Function{"Relu6",
-                             {Activation::Clip, {0.0f, 6.0f}},
-                             [](OnnxBytes& o) {
-                               return clipped(o, {{"low", 0.0f}, {"high", 6.0f}});
-                             }},
-                    Function{"ClipByAttributes",
-                             {Activation::Clip, {-1.0f, 2.0f}},
-                             [](OnnxBytes& o) {
-                               return with(o, "Clip", {{"min", -1.0f}, {"max", 2.0f}});
-                             }},
-                    Function{"ClipAbove",
-                             {Activation::Clip, {std::numeric_limits<float>::lowest(), 6.0f}},
-                             [](OnnxBytes& o) {
-                               return clipped(o, {{"", 0.0f}, {"high", 6.0f}});
-                             }},
-                    Function{"ClipBelowZero",
-                             {Activation::Relu, {}},
-                             [](OnnxBytes& o) {
-                               return clipped(o, {{"low", 0.0f}});
-                             }}),
+    testing::Values(
+        Function{"HardSwish",
+                 {Activation::HardSwish, {}},
+                 [](OnnxBytes& o) { return with(o, "HardSwish", {}); }},
+        Function{"HardSwishInParts",
+                 {Activation::HardSwish, {}},
+                 [](OnnxBytes& o) { return gated(o, 1.0f / 6.0f); }},
+        Function{
+            "HardSwishOfAGateInParts",
+            {Activation::HardSwish, {}},
+            [](OnnxBytes& o) {
+              const std::string gate = o.plain("Div", "gate", {six(o), number(o, "six", 6.0f)});
+              return o.plain("Mul", "f", {"x", gate});
+            }},
+        Function{"HardSwishOfAProductInParts",
+                 {Activation::HardSwish, {}},
+                 [](OnnxBytes& o) {
+                   const std::string both = o.plain("Mul", "both", {six(o), "x"});
+                   const std::string sixth = number(o, "sixth", 1.0f / 6.0f);
+                   return o.plain("Mul", "f", {sixth, both});
+                 }},
+        Function{"HardSigmoidInParts",
+                 {Activation::HardSigmoid, {1.0f / 6.0f, 0.5f}},
+                 [](OnnxBytes& o) {
+                   OnnxBytes::set(o.node("Constant", "six", {}, "six"), "value_float", 6.0f);
+                   return o.plain("Div", "f", {six(o), "six"});
+                 }},
+        Function{"HardSigmoid",
+                 {Activation::HardSigmoid, {0.2f, 0.5f}},
+                 [](OnnxBytes& o) { return with(o, "HardSigmoid", {}); }},
+        Function{"HardSigmoidOfPyTorch",
+                 {Activation::HardSigmoid, {1.0f / 6.0f, 0.5f}},
+                 [](OnnxBytes& o) {
+                   return with(o, "HardSigmoid", {{"alpha", 1.0f / 6.0f}});
+                 }},
+        Function{"LeakyRelu",
+                 {Activation::LeakyRelu, {0.01f, 0.0f}},
+                 [](OnnxBytes& o) { return with(o, "LeakyRelu", {}); }},
+        Function{"LeakyReluOfDarknet",
+                 {Activation::LeakyRelu, {0.1f, 0.0f}},
+                 [](OnnxBytes& o) {
+                   return with(o, "LeakyRelu", {{"alpha", 0.1f}});
+                 }},
+        Function{"Relu6",
+                 {Activation::Clip, {0.0f, 6.0f}},
+                 [](OnnxBytes& o) {
+                   return clipped(o, {{"low", 0.0f}, {"high", 6.0f}});
+                 }},
+        Function{"ClipByAttributes",
+                 {Activation::Clip, {-1.0f, 2.0f}},
+                 [](OnnxBytes& o) {
+                   return with(o, "Clip", {{"min", -1.0f}, {"max", 2.0f}});
+                 }},
+        Function{"ClipAbove",
+                 {Activation::Clip, {std::numeric_limits<float>::lowest(), 6.0f}},
+                 [](OnnxBytes& o) {
+                   return clipped(o, {{"", 0.0f}, {"high", 6.0f}});
+                 }},
+        Function{"ClipBelowZero",
+                 {Activation::Relu, {}},
+                 [](OnnxBytes& o) {
+                   return clipped(o, {{"low", 0.0f}});
+                 }}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(OnnxSumTest, OfSeveralValuesIsAChainOfSums) {
@@ -168,6 +197,11 @@ TEST(OnnxFoldingTest, ConstantsBecomePartOfTheOpBefore) {
   const auto both = [&](OnnxBytes& o) { return o.plain("Sum", "sum", {scaled(o), "a"}); };
   const auto reversed = [&](OnnxBytes& o) { return o.plain("Mul", "mul", {"m", shifted(o)}); };
   const auto none = [](OnnxBytes&) { return std::string("made"); };
+  const auto less = [](OnnxBytes& o) { return o.plain("Sub", "sub", {"made", "a"}); };
+  const auto rest = [](OnnxBytes& o) { return o.plain("Sub", "sub", {"a", "made"}); };
+  const auto share = [](OnnxBytes& o) { return o.plain("Div", "div", {"made", "m"}); };
+  const auto normal = [&](OnnxBytes& o) { return o.plain("Div", "div", {less(o), "m"}); };
+  const auto thrice = [](OnnxBytes& o) { return o.plain("Sum", "sum", {"a", "made", "a"}); };
   struct Case {
     const char* layer;
     std::function<std::string(OnnxBytes&)> add;
@@ -175,16 +209,30 @@ TEST(OnnxFoldingTest, ConstantsBecomePartOfTheOpBefore) {
     double (*addend)(std::size_t);
   };
   const auto am = [](std::size_t c) { return a(c) * m(c); };
-  for (const auto& [layer, add, factor, addend] : std::vector<Case>{{"plain", scaled, m, zero},
-                                                                    {"plain", shifted, one, a},
-                                                                    {"plain", both, m, a},
-                                                                    {"plain", reversed, m, am},
-                                                                    {"biased", scaled, m, zero},
-                                                                    {"biased", both, m, a},
-                                                                    {"norm", scaled, m, zero},
-                                                                    {"norm", shifted, one, a},
-                                                                    {"norm", both, m, a},
-                                                                    {"norm", reversed, m, am}}) {
+  const auto negative = [](std::size_t c) { return -a(c); };
+  const auto minus = [](std::size_t) { return -1.0; };
+  const auto inverse = [](std::size_t c) { return 1.0 / m(c); };
+  const auto moved = [](std::size_t c) { return -a(c) / m(c); };
+  const auto twice = [](std::size_t c) { return 2.0 * a(c); };
+  for (const auto& [layer, add, factor, addend] :
+       std::vector<Case>{{"plain", scaled, m, zero},
+                         {"plain", shifted, one, a},
+                         {"plain", both, m, a},
+                         {"plain", reversed, m, am},
+                         {"biased", scaled, m, zero},
+                         {"biased", both, m, a},
+                         {"norm", scaled, m, zero},
+                         {"norm", shifted, one, a},
+                         {"norm", both, m, a},
+                         {"norm", reversed, m, am},
+                         {"plain", less, one, negative},
+                         {"plain", rest, minus, a},
+                         {"plain", share, inverse, zero},
+                         {"plain", normal, inverse, moved},
+                         {"plain", thrice, one, twice},
+                         {"biased", rest, minus, a},
+                         {"norm", rest, minus, a},
+                         {"norm", normal, inverse, moved}}) {
     SCOPED_TRACE(layer);
     const OnnxFile file = folded(layer, add);
     const OnnxFile bare = folded(layer, none);
@@ -234,6 +282,19 @@ TEST(OnnxFoldingTest, ConstantsMayBeArrangedByNodes) {
       before, [](std::size_t) { return 2.0; }, zero);
 }
 
+// Of the values of a sum, the first that an op right before it makes takes the constants.
+TEST(OnnxFoldingTest, ASumOfValuesAndConstantsAddsTheConstantsToOne) {
+  const OnnxFile file = folded("plain", [](OnnxBytes& o) {
+    const std::string other = o.plain("Relu", "relu", {o.conv("side", "x", {4, 3, 1, 1}, 1, 0)});
+    return o.plain("Sum", "sum", {other, "a", "made", o.conv("last", "x", {4, 3, 1, 1}, 1, 0)});
+  });
+  EXPECT_EQ(ops_of(file.graph()),
+            "conv:Conv side:Conv relu:Activation last:Conv sum:Add sum_2:Add fc:Dense");
+  expect_affine(values_of(file, "conv/bias"), std::vector<float>(kChannels), one, a);
+  for (const char* without : {"side", "last"})
+    EXPECT_FALSE(std::get<models::Conv>(op_named(file.graph(), without).kind).bias) << without;
+}
+
 TEST(OnnxFoldingTest, DenseOpsTakeConstantsOfTheirUnits) {
   OnnxBytes o({-1, 3, 1, 1});
   const std::string x = o.plain("Flatten", "flat", {"x"});
@@ -264,6 +325,21 @@ TEST(OnnxFoldingTest, OthersAreRefused) {
   refused(alone, [](OnnxBytes& o) {
     return o.plain("Add", "sum", {"made", o.plain("Mul", "mul", {"made", "m"})});
   });
+  refused("div (Div): of a constant by a value", [](OnnxBytes& o) {
+    return o.plain("Div", "div", {"m", "made"});
+  });
+  refused("div (Div): of values", [](OnnxBytes& o) {
+    return o.plain("Div", "div", {"made", o.plain("Relu", "relu", {"made"})});
+  });
+  refused("sum (Sum): with a constant; only a convolution", [](OnnxBytes& o) {
+    const std::string relu = o.plain("Relu", "relu", {"made"});
+    return o.plain("Sum", "sum", {relu, "a", o.plain("Relu", "relu2", {relu})});
+  });
+  const OnnxFile by_zero = folded("plain", [](OnnxBytes& o) {
+    return o.plain("Div", "div", {"made", number(o, "nought", 0.0f)});
+  });
+  expect_refused(ErrorKind::Data, "net.onnx: divides channels by 0: export the network again",
+                 [&] { (void)by_zero.values({0}); });
   const std::string odd =
       "mul (Mul): with a constant other than one number, or one for each channel";
   for (const Extents& extents : {Extents{4}, {4, 1}, {1, 4, 8, 8}, {1, 1, 8, 1}, {1, 1, 4, 1, 1}})

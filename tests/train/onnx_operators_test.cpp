@@ -157,5 +157,52 @@ TEST(OnnxOperatorTest, NetworksOfOneOperatorGiveWhatWasRecorded) {
   EXPECT_GE(passed, 20);
 }
 
+std::string scalar(OnnxBytes& o, const std::string& name, float value) {
+  o.tensor(name, {}).add_float_data(value);
+  return name;
+}
+
+/// Sums and the like with constants, and activations in parts, as other programs write them.
+OnnxBytes network_in_parts() {
+  OnnxBytes o({-1, 3, 8, 8});
+  const std::string three = scalar(o, "three", 3.0f);
+  const std::string six = scalar(o, "six", 6.0f);
+  std::string a = o.conv("a", "x", {4, 3, 3, 3}, 1, 1);
+  a = o.plain("Sub", "a.sub", {a, o.weight("a.mean", {4, 1, 1}, 0.5)});
+  a = o.plain("Div", "a.div", {a, o.weight("a.deviation", {1, 4, 1, 1}, 0.25, 0.5)});
+  const std::string a6 = o.clip("a.clip", o.plain("Add", "a.add", {a, three}));
+  const std::string h = o.plain("Div", "a.sixth", {o.plain("Mul", "a.mul", {a, a6}), six});
+  std::string b = o.conv("b", h, {4, 4, 3, 3}, 1, 1);
+  b = o.plain("Sub", "b.sub", {scalar(o, "half", 0.5f), b});
+  const std::string b6 = o.clip("b.clip", o.plain("Add", "b.add", {three, b}));
+  const std::string gate = o.plain("Mul", "b.sixth", {scalar(o, "sixth", 1.0f / 6.0f), b6});
+  b = o.plain("Mul", "b.mul", {gate, b});
+  const std::string c = o.conv("c", h, {4, 4, 1, 1}, 1, 0);
+  std::string y = o.plain("Sum", "sum", {b, c, o.weight("shift", {4, 1, 1}, 1.0)});
+  y = o.plain("Div", "d.div", {o.norm("d", y, 4), scalar(o, "two", 2.0f)});
+  y = o.plain("Div", "d.sixth", {o.clip("d.clip", o.plain("Add", "d.add", {y, three})), six});
+  const std::string fc = o.weight("fc.weight", {10, 256}, 0.2);
+  OnnxBytes::set(o.node("Gemm", "fc", {o.plain("Flatten", "flat", {y}), fc}, "y"), "transB",
+                 std::int64_t{1});
+  return o;
+}
+
+// ONNX Runtime 1.32 gave these logits of the image 2 x NamedUniform("images@0"), without its own
+// optimizations.
+TEST(OnnxOperatorTest, ANetworkInPartsGivesTheLogitsOfOnnxRuntime) {
+  constexpr std::array<double, kLogits> kRecorded = {
+      1.29709148,   0.152371332, -1.2401731,   0.0848135427, -1.25379431,
+      -0.837166846, 0.674236655, -0.349962473, 0.573421896,  -1.96308172};
+  OnnxTensor x{.dims = {1, 3, 8, 8}, .values = std::vector<double>(192)};
+  const test::NamedUniform images("images@0");
+  for (std::size_t i = 0; i < x.values.size(); ++i) x.values[i] = 2.0 * images(i);
+  const io::OnnxFile file(network_in_parts().bytes(), "net.onnx", "net");
+  EXPECT_EQ(file.graph().ops.size(), 10U) << "three convolutions, a normalization, three "
+                                             "activations, a sum, a dense op and the loss";
+  const std::vector<float> logits = logits_of(file, x);
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    EXPECT_NEAR(static_cast<double>(logits[i]), kRecorded[i], 1e-5) << "logit " << i;
+}
+
 }  // namespace
 }  // namespace millrace
