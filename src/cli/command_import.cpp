@@ -96,9 +96,8 @@ void tell(const io::Identified& found, const Options& given, const Options& opti
   fmt::print("{}: {}\n", printable(options.arguments.at(0)),
              text_of(options_shown(found), options));
   std::vector<ImpliedOption> assumed = options_assumed(found);
-  std::erase_if(assumed, [&](const ImpliedOption& option) {
-    return given.find(option.name) != nullptr;
-  });
+  std::erase_if(assumed,
+                [&](const ImpliedOption& option) { return given.find(option.name) != nullptr; });
   if (!assumed.empty())
     fmt::print("As in {}: {}\n", io::name_of(found.style), text_of(assumed, options));
 }
