@@ -12,6 +12,7 @@
 #include "io/checkpoint.hpp"
 #include "io/checkpoint_names.hpp"
 #include "io/manifest.hpp"
+#include "io/recorded_path.hpp"
 
 namespace millrace::io {
 namespace {
@@ -104,15 +105,7 @@ NewestAttempt try_newest(const std::vector<fs::path>& ascending) {
 }
 
 [[noreturn]] void fail_without_checkpoint(const fs::path& directory) {
-  std::error_code ignored;
-  if (fs::is_regular_file(directory, ignored))
-    fail(ErrorKind::Checkpoint,
-         "{0}: is a file, not a run: millrace import {1} RUN_DIR makes a run of the weights in it; "
-         "give that run",
-         directory.string(), shell_word(directory.string()));
-  if (!fs::is_directory(directory, ignored))
-    fail(ErrorKind::Checkpoint, "{}: no such directory: give a run directory or a checkpoint",
-         directory.string());
+  require_recorded_directory(directory);
   fail(ErrorKind::Checkpoint,
        "{}: contains no checkpoint: give a run directory with a saved checkpoint, or a checkpoint",
        directory.string());

@@ -13,6 +13,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/checkpoint.hpp"
+#include "io/recorded_path.hpp"
 #include "train/averaging.hpp"
 
 namespace millrace::cli {
@@ -23,6 +24,7 @@ namespace fs = std::filesystem;
 /// The newest `count` checkpoints of a run (0: all), without the last `discarded`; oldest first.
 /// The weights of ckpt-0 are untrained, so that it never counts.
 std::vector<fs::path> chosen(const fs::path& run, std::int64_t count, std::int64_t discarded) {
+  io::require_recorded_directory(run);
   std::error_code ignored;
   if (!fs::is_directory(run / "checkpoints", ignored))
     fail(ErrorKind::Checkpoint,

@@ -34,6 +34,17 @@ namespace millrace::cli {
 
 namespace {
 
+/// Errors: Usage for a folder, as a run is.
+void require_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) return;
+  fail(ErrorKind::Usage, "{}: is a directory, not a file of weights: {}", path.string(),
+       io::list_checkpoints(path).empty()
+           ? "give a file in it"
+           : "it holds checkpoints, which need no import: give it to validate, predict or "
+             "--init-path as it is");
+}
+
 /// The options, and those that follow from the file.
 Options completed(const Options& options, const io::Identified& found) {
   Options all = options;
@@ -285,6 +296,7 @@ std::vector<io::ImportedParameter> values_of(const io::TensorFile& file, const m
 }  // namespace
 
 int command_import(const Invocation& invocation) {
+  require_file(invocation.options.arguments.at(0));
   if (io::is_onnx(invocation.options.arguments.at(0))) return import_network(invocation);
   const io::TensorFile file = io::read_tensor_file(invocation.options.arguments.at(0));
   print_lines(stderr, file.notices());

@@ -25,6 +25,7 @@
 #include "io/checkpoint.hpp"
 #include "io/data/cifar.hpp"
 #include "io/onnx/onnx_file.hpp"
+#include "io/recorded_path.hpp"
 #include "io/tensor_checks.hpp"
 #include "models/registry.hpp"
 #include "train/agreement.hpp"
@@ -77,9 +78,7 @@ std::filesystem::path run_of(const std::filesystem::path& given) {
 
 FoundRun find_run(const std::filesystem::path& directory) {
   const std::filesystem::path file = directory / "config.toml";
-  if (!std::filesystem::exists(directory))
-    fail(ErrorKind::Checkpoint,
-         "{}: no such directory: --restore-path takes the directory of a run", directory.string());
+  io::require_recorded_directory(directory);
   // A checkpoint contains its configuration.
   if (!std::filesystem::exists(file) && io::list_checkpoints(directory).empty())
     fail(ErrorKind::Io,

@@ -17,6 +17,7 @@
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
+#include "io/recorded_path.hpp"
 
 namespace millrace::report {
 namespace {
@@ -197,9 +198,7 @@ RunState state_of(const RunRecord& run) {
 }
 
 void require_run(const fs::path& directory) {
-  if (!fs::exists(directory))
-    fail(ErrorKind::Usage, "{}: no such directory: give the directory of a run",
-         directory.string());
+  io::require_recorded_directory(directory);
   if (!fs::exists(directory / "config.toml") && !fs::exists(directory / "metrics.jsonl"))
     fail(ErrorKind::Usage,
          "{}: is not a run: it has neither config.toml nor metrics.jsonl: give the directory of a "

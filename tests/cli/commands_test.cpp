@@ -118,7 +118,7 @@ TEST(CommandsTest, FileThatIsMissingEndsWithItsOwnCode) {
   const TemporaryDirectory root;
   const std::string missing = (root.path() / "none").string();
   const Outcome inspected = run_words({"inspect", missing});
-  EXPECT_TRUE(inspected.code == 5 || inspected.code == 6) << inspected.err;
+  EXPECT_EQ(inspected.code, 2) << inspected.err;
   EXPECT_TRUE(contains(inspected.err, missing)) << inspected.err;
   const Outcome imported =
       run_words({"import", missing, missing + "-run", "--dataset", "cifar-10"});

@@ -229,7 +229,7 @@ TEST_F(PrepareTest, RestoringWithoutARunNamesTheFile) {
     (void)prepare_restoring(invocation(Command::Restore, "--restore-path " + run_.string()),
                             world());
   });
-  EXPECT_EQ(failure.kind, ErrorKind::Checkpoint);
+  EXPECT_EQ(failure.kind, ErrorKind::Usage);
   EXPECT_TRUE(contains(failure.text, run_.string())) << failure.text;
   EXPECT_EQ(
       failure_of([&] { (void)prepare_restoring(invocation(Command::Restore, ""), world()); }).text,

@@ -14,6 +14,7 @@
 
 #include "cli/dialect.hpp"
 #include "io/checkpoint.hpp"
+#include "io/checkpoint_attributes.hpp"
 #include "support.hpp"
 
 namespace millrace::cli {
@@ -131,6 +132,50 @@ TEST_F(RecordedRunsTest, TheDirectoryOfATrainingMeansItsNewestRun) {
                               spelled + " " + root() + ": taking the newest run in it, " + newest +
                               "; to choose another, give its path, the newest first: " + old}));
   }
+}
+
+// What is no directory is refused in the same words by all commands.
+TEST_F(RecordedRunsTest, EveryCommandSaysWhatToGiveInPlaceOfAFile) {
+  const fs::path run = make_run("run", 1);
+  const fs::path foreign = root_.path() / "w.pth";
+  std::ofstream(foreign) << "weights";
+  const fs::path exported = root_.path() / "w.h5";
+  io::write_merged(io::CheckpointReader(run / "checkpoints" / "ckpt-3"), exported);
+  const fs::path part = run / "checkpoints" / "ckpt-3" / "part-000.h5";
+  const auto is_file = [](const fs::path& path) {
+    return path.string() + ": is a file, not a run: ";
+  };
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"", "the path of the run is empty: give a run directory or a checkpoint"},
+      {root() + "/none", root() + "/none: no such directory: give a run directory or a checkpoint"},
+      {foreign, is_file(foreign) + "millrace import " + foreign.string() +
+                    " RUN_DIR makes a run of the weights in it; give that run"},
+      {exported, is_file(exported) + "give the run that millrace wrote it from"},
+      {part, is_file(part) + "give " + part.parent_path().string() + ", where it lies"},
+      {run / "config.toml",
+       is_file(run / "config.toml") + "give " + run.string() + ", where it lies"}};
+  for (const char* command :
+       {"restore", "validate --restore-path", "predict", "inspect", "export", "average", "report",
+        "train --dataset cifar-10 --synthetic-data --no-logs --init-path"})
+    for (const auto& [path, said] : cases) {
+      std::vector<std::string> line = words(command);
+      line.push_back(path);
+      const Outcome outcome = run_words(line);
+      EXPECT_EQ(outcome.code, 2) << command;
+      EXPECT_TRUE(contains(outcome.err, "error: " + said + "\n")) << command << ": " << outcome.err;
+    }
+}
+
+TEST_F(RecordedRunsTest, AnImportTakesNoFolder) {
+  const fs::path run = make_run("run", 1);
+  const Outcome outcome = run_words({"import", run.string(), root() + "/other"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_TRUE(contains(outcome.err, run.string() +
+                                        ": is a directory, not a file of weights: it holds "
+                                        "checkpoints, which need no import: give it to validate, "
+                                        "predict or --init-path as it is\n"))
+      << outcome.err;
+  EXPECT_FALSE(fs::exists(root() + "/other"));
 }
 
 }  // namespace

@@ -141,11 +141,11 @@ TEST(ExportTest, RefusesWhatItCannotDo) {
              {"--like timm has no effect with --to onnx, which writes millrace's own names"});
   expect_end(millrace({"export", run, "--to hdf5 --like keras"}), 2,
              {"--like keras has no effect with --to hdf5, which writes millrace's own names"});
-  expect_end(millrace({"export", directory / "none"}), 6, {"no such directory: give a run"});
+  expect_end(millrace({"export", directory / "none"}), 2, {"no such directory: give a run"});
   expect_end(millrace({"import", run / "config.toml", directory / "other"}), 3, {"config.toml"});
   const std::string file = (run / "resnet-8.onnx.pth").string();
   std::filesystem::copy(run / "resnet-8.onnx", file);
-  expect_end(train(directory / "other", Words{"--iterations 1 --init-path", file}), 6,
+  expect_end(train(directory / "other", Words{"--iterations 1 --init-path", file}), 2,
              {file + ": is a file, not a run: millrace import " + file + " RUN_DIR makes a run"});
   EXPECT_FALSE(std::filesystem::exists(directory / "other"));
 }

@@ -585,7 +585,7 @@ TEST_F(CheckpointTest, NoCheckpointIsReported) {
   std::vector<std::string> complaints;
   expect_error(ErrorKind::Checkpoint, {"contains no checkpoint"},
                [&] { static_cast<void>(open_newest(directory_.path(), complaints)); });
-  expect_error(ErrorKind::Checkpoint, {"nowhere: no such directory"},
+  expect_error(ErrorKind::Usage, {"nowhere: no such directory"},
                [&] { static_cast<void>(open_newest(directory_ / "nowhere", complaints)); });
 }
 
