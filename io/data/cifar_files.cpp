@@ -325,11 +325,12 @@ fs::path find_cifar(const fs::path& directory, CifarKind kind) {
   std::error_code ignored;
   fail(ErrorKind::Data,
        "no {} data in '{}'{} nor in a folder {} below it: expected {}; point --data-dir at the "
-       "binary version of the set (a restored run uses its original data directory, not DATA_DIR), "
-       "or generate one with `millrace data generate`",
+       "binary version of the set (a restored run uses its original data directory, not DATA_DIR)"
+       "{}",
        layout.name, directory.string(),
        fs::exists(directory, ignored) ? "" : " (which does not exist)", layout.folder,
-       layout.expected);
+       layout.expected,
+       kind == CifarKind::Cifar10 ? ", or generate one with `millrace data generate`" : "");
 }
 
 std::vector<std::string> read_cifar_class_names(const fs::path& folder, CifarKind kind) {

@@ -67,19 +67,19 @@ bool holds_classes(const fs::path& directory, std::string_view name) {
 
 }  // namespace
 
-ClassFolders find_class_folders(const fs::path& directory, Split split,
-                                std::span<const std::string> known) {
+ClassFolders find_class_folders(const fs::path& directory, Split split, const KnownClasses& known) {
   for (const std::string_view name : folders_of(split)) {
     if (!holds_classes(directory, name)) continue;
     ClassFolders found{.folder = inside(directory, name), .classes = folders_in(directory, name)};
-    if (known.empty()) return found;
+    if (known.names.empty()) return found;
     for (const std::string& own : found.classes)
-      if (std::ranges::find(known, own) == known.end())
+      if (std::ranges::find(known.names, own) == known.names.end())
         fail(ErrorKind::Data,
              "{}: class {} has {} images, but is not one of the {} {}, so it has no number",
-             found.folder.string(), printable(own), split_name(split), known.size(),
-             split == Split::Train ? "classes of --class-list" : "known classes");
-    found.classes.assign(known.begin(), known.end());
+             found.folder.string(), printable(own), split_name(split), known.names.size(),
+             known.source);
+    found.classes = known.names;
+    found.number_them = false;
     return found;
   }
   return {};

@@ -11,10 +11,10 @@
 #pragma once
 
 #include <filesystem>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "io/data/class_numbers.hpp"
 #include "io/data/dataset.hpp"
 
 namespace millrace::io {
@@ -26,13 +26,13 @@ inline constexpr int kMostFolderLevels = 8;
 struct ClassFolders {
   std::filesystem::path folder;
   std::vector<std::string> classes;
+  bool number_them = true;  ///< whether they are the classes, or others were known before
 };
 
-/// The first place with class folders for a split; no classes if there is none. `known` are the
-/// names of all classes by number; if empty, the folders number them. Errors: Data if a folder is
-/// not a known class; Io.
+/// The first place with class folders for a split; no classes if there is none. If `known` has no
+/// names, the folders number the classes. Errors: Data if a folder is not a known class; Io.
 [[nodiscard]] ClassFolders find_class_folders(const std::filesystem::path& directory, Split split,
-                                              std::span<const std::string> known = {});
+                                              const KnownClasses& known = {});
 
 /// Whether there is a place with class folders for a split.
 [[nodiscard]] bool has_class_folders(const std::filesystem::path& directory, Split split);

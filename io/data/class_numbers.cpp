@@ -52,8 +52,8 @@ class Numbers {
     fail(ErrorKind::Data,
          "{}: class '{}' is a name, but the training images have numbers from 0 to {}",
          classes.place_of(text), printable(name), known.count - 1);
-  fail(ErrorKind::Data, "{}: class '{}' is not one of the {} known classes{}",
-       classes.place_of(text), printable(name), known.names.size(),
+  fail(ErrorKind::Data, "{}: class '{}' is not one of the {} {}{}", classes.place_of(text),
+       printable(name), known.names.size(), known.source,
        nearest.empty() ? "" : fmt::format(" (did you mean '{}'?)", printable(nearest)));
 }
 

@@ -25,6 +25,7 @@ struct KnownClasses {
   std::int64_t count = 0;          ///< 0: not known yet
   /// Whether other classes are errors: they come from a file or from the training images.
   bool complete = false;
+  std::string_view source = "known classes";  ///< what messages call them
   friend bool operator==(const KnownClasses&, const KnownClasses&) = default;
 };
 

@@ -49,7 +49,7 @@ ImageFolder::ImageFolder(const ClassFolders& folders, Split split, const IndexOp
   if (index().images.empty())
     fail(ErrorKind::Data, "{}: its {} folders contain no JPEG or PNG file", source_.string(),
          index().classes.size());
-  note_empty_classes(split);
+  note_empty_classes(folders, split);
 }
 
 fs::path ImageFolder::folder_of(const ImageFile& file) const {
@@ -67,7 +67,7 @@ void ImageFolder::note_others() {
                   source_.string(), index().others.size(), path_of(example).string()));
 }
 
-void ImageFolder::note_empty_classes(Split split) {
+void ImageFolder::note_empty_classes(const ClassFolders& folders, Split split) {
   std::vector<bool> has_images(index().classes.size(), false);
   for (const ImageFile& image : index().images)
     has_images[static_cast<std::size_t>(image.label)] = true;
@@ -77,11 +77,13 @@ void ImageFolder::note_empty_classes(Split split) {
   if (names.empty()) return;
   const std::size_t all = names.size();
   names.resize(std::min(all, kListed));
-  notices_.push_back(
-      fmt::format("{}: {} of {} classes have no {} images: {}{}; a folder that is not a class "
-                  "shifts the labels of the classes after it: remove it",
-                  source_.string(), all, index().classes.size(), split_name(split),
-                  join(names, ", "), names.size() < all ? ", ..." : ""));
+  notices_.push_back(fmt::format(
+      "{}: {} of {} classes have no {} images: {}{}{}", source_.string(), all,
+      index().classes.size(), split_name(split), join(names, ", "),
+      names.size() < all ? ", ..." : "",
+      folders.number_them ? "; a folder that is not a class shifts the labels of the classes after "
+                            "it: remove it"
+                          : ""));
 }
 
 AnnotatedImages::AnnotatedImages(const fs::path& annotations, const fs::path& directory,

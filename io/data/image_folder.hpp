@@ -23,7 +23,7 @@ class ImageFolder final : public ImageFiles {
  private:
   [[nodiscard]] std::filesystem::path folder_of(const ImageFile& file) const override;
   void note_others();
-  void note_empty_classes(Split split);
+  void note_empty_classes(const ClassFolders& folders, Split split);
 };
 
 /// Images that an annotation file lists, in its order.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -36,27 +37,40 @@ KnownClasses complete_classes(std::vector<std::string> names) {
   return known;
 }
 
+/// The classes of the training images, where these tell them.
+std::optional<KnownClasses> trained_classes(const fs::path& directory, const OpenOptions& options) {
+  switch (storage_in(directory, Split::Train, PackedFile::CountsNot, options.given)) {
+    case Storage::Folders:
+      return complete_classes(class_folders_in(directory, Split::Train, options).classes);
+    case Storage::Annotated:
+      return open_annotated(directory, Split::Train, options)->known();
+    case Storage::Archives:
+      return open_archives(directory, Split::Train, options)->known();
+    case Storage::Packed:
+    case Storage::Records:
+    case Storage::None:
+      break;
+  }
+  return std::nullopt;
+}
+
 /// The classes that number the images of a split: those of the file that is given, or, for
 /// validation, those of the training images.
 KnownClasses known_classes(const fs::path& directory, Split split, const OpenOptions& options) {
-  if (!options.given.class_list.empty())
-    return complete_classes(read_class_file(options.given.class_list).names);
-  if (split == Split::Validation) {
-    switch (storage_in(directory, Split::Train, PackedFile::CountsNot, options.given)) {
-      case Storage::Folders:
-        return complete_classes(class_folders_in(directory, Split::Train, options).classes);
-      case Storage::Annotated:
-        return open_annotated(directory, Split::Train, options)->known();
-      case Storage::Archives:
-        return open_archives(directory, Split::Train, options)->known();
-      case Storage::Packed:
-      case Storage::Records:
-      case Storage::None:
-        break;
-    }
-  }
   KnownClasses known;
-  if (options.classes_are_told) known.count = options.classes;
+  if (!options.given.class_list.empty()) {
+    known = complete_classes(read_class_file(options.given.class_list).names);
+    known.source = "classes of --class-list";
+    return known;
+  }
+  const auto trained =
+      split == Split::Validation ? trained_classes(directory, options) : std::nullopt;
+  if (trained) {
+    known = *trained;
+    known.source = "classes of the training images";
+  } else if (options.classes_are_told) {
+    known.count = options.classes;
+  }
   return known;
 }
 
@@ -145,7 +159,7 @@ ClassFolders class_folders_in(const fs::path& directory, Split split, const Open
          "{}: the classes of the training images are numbers, but the validation images lie in "
          "class folders: give the names of the folders by number with --class-list",
          directory.string());
-  return find_class_folders(directory, split, known.names);
+  return find_class_folders(directory, split, known);
 }
 
 std::unique_ptr<ImageDataset> open_image_dataset(const fs::path& directory, Split split,

@@ -82,10 +82,10 @@ TEST_F(AnnotatedImagesTest, ListsBesideThePicturesAreFound) {
   EXPECT_EQ(validation->label(0), 1) << "numbered as in training";
   EXPECT_EQ(validation->classes(), 2);
   store(root / "val.tsv", std::string_view("pictures/3.jpg\tdog\npictures/1.jpg\tdug\n"));
-  expect_error(
-      ErrorKind::Data,
-      {"val.tsv, line 2: class 'dug' is not one of the 2 known classes (did you mean 'dog'"},
-      [&] { (void)opened(Split::Validation); });
+  expect_error(ErrorKind::Data,
+               {"val.tsv, line 2: class 'dug' is not one of the 2 classes of the training images "
+                "(did you mean 'dog'"},
+               [&] { (void)opened(Split::Validation); });
 }
 
 TEST_F(AnnotatedImagesTest, FilesThatAreGivenComeFirst) {

@@ -85,8 +85,9 @@ TEST_F(ArchiveSetTest, ClassesByNameAndInJson) {
   EXPECT_EQ(set->label(1), 0) << ".cls comes before .json";
   EXPECT_EQ(opened(Split::Validation)->label(0), 1);
   write_archive(root / "val/00.tar", 0, 1, [](std::size_t) { return "ewe"; });
-  refused({"val/00.tar, sample '0000': class 'ewe' is not one of the 2 known classes"},
-          Split::Validation);
+  refused(
+      {"val/00.tar, sample '0000': class 'ewe' is not one of the 2 classes of the training images"},
+      Split::Validation);
   store(root / "names", std::string_view("emu\ncat\n"));
   options.given.class_list = root / "names";
   EXPECT_EQ(opened()->label(0), 0);

@@ -80,8 +80,13 @@ TEST_F(ImageFolderTest, ValidationUsesTheClassNumbersOfTraining) {
   ASSERT_EQ(source->size(), 1);
   EXPECT_EQ(source->classes(), 3);
   EXPECT_EQ(source->label(0), 2);
+  // The folders of the training images are the classes, with or without images here.
+  ASSERT_EQ(source->notices().size(), 1u);
+  EXPECT_EQ(source->notices()[0],
+            (root / "val").string() + ": 2 of 3 classes have no validation images: n01, n02");
   store(root / "val/n04/x.JPEG", fake_image(5));
-  expect_error(ErrorKind::Data, {"class n04 has validation images", "one of the 3 known classes"},
+  expect_error(ErrorKind::Data,
+               {"class n04 has validation images", "one of the 3 classes of the training images"},
                [&] { (void)open_image_dataset(root.path(), Split::Validation, {}); });
 }
 
@@ -270,6 +275,9 @@ TEST_F(ImageFolderTest, AFileOfClassNamesNumbersTheFolders) {
   store(root / "names", std::string_view("n03\nn01\n"));
   expect_error(ErrorKind::Data, {"class n02", "one of the 2 classes of --class-list"},
                [&] { (void)opened(options); });
+  store(root / "names", std::string_view("n01\nn02\n"));
+  expect_error(ErrorKind::Data, {"class n03", "one of the 2 classes of --class-list"},
+               [&] { (void)open_image_dataset(root.path(), Split::Validation, options); });
 }
 
 // As tiny-imagenet is shipped: https://cs231n.stanford.edu/tiny-imagenet-200.zip
