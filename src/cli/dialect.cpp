@@ -226,9 +226,11 @@ std::vector<DialectSpec> habana_dialects(std::string_view script,
   return {resnext, keras};
 }
 
-/// Defaults of the IPU trainer that differ from millrace's. A restored run has them recorded.
+/// Words and defaults of the IPU trainer that differ from millrace's. A restored run has the
+/// defaults recorded.
 void speak_ipu(Translation& translation) {
   Options& options = translation.options;
+  options.dialect.spellings["recompute segments"] = {.word = "--xla-recompute", .same_value = true};
   const bool recorded = options.find("restore-path") != nullptr;
   if (recorded || options.find("precision") != nullptr) return;
   options.set(*find_option("precision"),

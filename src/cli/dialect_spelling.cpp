@@ -11,23 +11,32 @@
 namespace millrace::cli {
 
 std::string respelled(std::string text, const Options& options) {
-  const auto in_word = [](char c) {
-    return c == '-' || c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0;
-  };
-  for (std::size_t at = text.find("--"); at != std::string::npos; at = text.find("--", at)) {
-    const auto end = static_cast<std::size_t>(
+  const auto end_of_word = [&](std::size_t at) {
+    const auto in_word = [](char c) {
+      return c == '-' || c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0;
+    };
+    return static_cast<std::size_t>(
         std::find_if_not(text.begin() + static_cast<std::ptrdiff_t>(at), text.end(), in_word) -
         text.begin());
-    const auto theirs = options.dialect.spellings.find(text.substr(at + 2, end - at - 2));
+  };
+  const auto& spellings = options.dialect.spellings;
+  for (std::size_t at = text.find("--"); at != std::string::npos; at = text.find("--", at)) {
+    std::size_t end = end_of_word(at);
+    auto theirs = spellings.find(text.substr(at + 2, end - at - 2));
     const bool explains = at > 0 && text[at - 1] == '(';  // the name that was typed, before it
-    const bool has_number =
-        end + 1 < text.size() && text[end] == ' ' && text[end + 1] >= '0' && text[end + 1] <= '9';
-    if (theirs == options.dialect.spellings.end() || explains ||
-        (has_number && !theirs->second.same_value)) {
+    const bool has_value = end + 1 < text.size() && text[end] == ' ';
+    const bool has_number = has_value && text[end + 1] >= '0' && text[end + 1] <= '9';
+    const bool with_value = has_value && theirs == spellings.end();
+    if (with_value) {
+      const std::size_t value_end = end_of_word(end + 1);
+      theirs = spellings.find(text.substr(at + 2, value_end - at - 2));
+      if (theirs != spellings.end()) end = value_end;
+    }
+    if (theirs == spellings.end() || explains || (has_number && !theirs->second.same_value)) {
       at = end;
       continue;
     }
-    const std::string word = options.spelling(theirs->first);
+    const std::string word = with_value ? theirs->second.word : options.spelling(theirs->first);
     text.replace(at, end - at, word);
     at += word.size();
   }

@@ -328,7 +328,12 @@ TEST(DialectTest, EveryMessageSpeaksTheDialect) {
            {"surfsara", "resnet_main.py --train_batch_size 8", "--batch-size 4 fits",
             "--batch-size 4 fits"},  // of one rank: another number
            {"ipu", "train.py --dataset cifar-10", "lower --abs-learning-rate",
-            "lower --abs-learning-rate"}})
+            "lower --abs-learning-rate"},
+           {"ipu", "train.py --dataset cifar-10",
+            "--batch-size 4 fits; --recompute segments, more --shards or --recompute auto",
+            "--batch-size 4 fits; --xla-recompute, more --shards or --recompute auto"},
+           {"nvidia", nvidia, "--recompute segments, more --shards",
+            "--recompute segments, more --shards"}})
     EXPECT_EQ(respelled(std::string(c.message), read_seed(c.dialect, c.line).options), c.spoken)
         << c.dialect << ": " << c.line;
 }

@@ -158,6 +158,7 @@ TEST_F(RecordedRunsTest, EveryCommandSaysWhatToGiveInPlaceOfAFile) {
        {"restore", "validate --restore-path", "predict", "inspect", "export", "average", "report",
         "train --dataset cifar-10 --synthetic-data --no-logs --init-path"})
     for (const auto& [path, said] : cases) {
+      if (path.empty() && contains(command, "-path")) continue;  // an option needs a value
       std::vector<std::string> line = words(command);
       line.push_back(path);
       const Outcome outcome = run_words(line);
