@@ -163,6 +163,21 @@ void keep_horizon(Options& options, const Options& recorded) {
   set_own(options, "lr-horizon-epochs", *recorded.real("epochs"));
 }
 
+/// Where the learning rates remain, so does a default warm-up that was cut to the recorded length;
+/// elsewhere it is the default again, also in a dialect, which cuts none.
+void keep_warmup(Options& options, const Options& recorded) {
+  const std::optional<double> before = recorded.real("epochs");
+  const double usual = std::get<double>(find_option("warmup-epochs")->by_default.value());
+  const bool was_cut = before && *before < usual && recorded.find("warmup-epochs") == nullptr &&
+                       recorded.find("warmup-iterations") == nullptr &&
+                       recorded.text("lr-schedule") != "polynomial_decay_lr";
+  if (!was_cut) return;
+  if (options.find("lr-horizon-epochs") != nullptr)
+    set_own(options, "warmup-epochs", *before);
+  else if (!options.dialect.name.empty())
+    set_own(options, "warmup-epochs", std::min(usual, *options.real("epochs")));
+}
+
 /// Whether a warm-up is that of the line that began the run, where it was cut to the run's length.
 bool was_cut(std::string_view name, const Setting& given, const Options& recorded) {
   const std::string_view length = name == "warmup-epochs" ? "epochs" : "iterations";
@@ -274,6 +289,7 @@ Merged merged_options(const Options& given, const Options& recorded) {
   keep_horizon(all, recorded);
   all.network = recorded.network;  // the file may be another one by now
   all.dialect = given.dialect;
+  keep_warmup(all, recorded);
   return {.command_line = std::move(command_line), .all = std::move(all)};
 }
 

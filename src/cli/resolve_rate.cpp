@@ -106,10 +106,12 @@ std::int64_t warmup_iterations(Reader& read, const TrainConfig& config, Notices&
           fmt::format("{} is ignored: --iterations sets the length of the run", given->where));
     return 0;
   }
-  double warmup = read.real("warmup-epochs");
+  double warmup = std::get<double>(read.options().value("warmup-epochs"));
   const double epochs = std::get<double>(read.effective().at("epochs"));
-  if (limits_warmup(read, "warmup-epochs"))  // recorded, so that a restored run has the same
-    warmup = read.note("warmup-epochs", std::min(warmup, epochs));
+  const bool cut = warmup > epochs && limits_warmup(read, "warmup-epochs");
+  if (cut) warmup = epochs;
+  // A default that was cut is longer again in a run that is extended; so it is not recorded.
+  if (!cut || given != nullptr) read.note("warmup-epochs", warmup);
   const double length = std::floor(epochs * static_cast<double>(config.iterations_per_epoch));
   return static_cast<std::int64_t>(std::floor(length * warmup / epochs));
 }

@@ -127,6 +127,23 @@ TEST(RestoreTest, ALongerRunStretchesItsLearningRates) {
   EXPECT_EQ(kept.learning_rate.horizon, 100);
 }
 
+// The default warm-up of 5 epochs is cut to a run of 3; stretched, the run has what a run that
+// began with the new length has. An epoch has 1562 updates.
+TEST(RestoreTest, ADefaultWarmUpIsThatOfTheNewLength) {
+  EXPECT_EQ(restored("--epochs 3", "").learning_rate.warmup_iterations, 3 * 1562);
+  EXPECT_EQ(restored("--epochs 3", "--epochs 4").learning_rate.warmup_iterations, 4 * 1562);
+  EXPECT_EQ(restored("--epochs 3", "--epochs 20").learning_rate.warmup_iterations, 5 * 1562);
+  EXPECT_EQ(restored("--epochs 3 --warmup-epochs 2", "--epochs 20").learning_rate.warmup_iterations,
+            2 * 1562);
+  // Where the rates stay as they were, so does the warm-up.
+  EXPECT_EQ(
+      restored("--epochs 3", "--epochs 20 --lr-horizon-epochs 3").learning_rate.warmup_iterations,
+      3 * 1562);
+  EXPECT_EQ(restored("--epochs 3 --lr-horizon-epochs 2 --lr-schedule cosine", "--epochs 20")
+                .learning_rate.warmup_iterations,
+            3 * 1562);
+}
+
 // An epoch has 1562 updates.
 TEST(RestoreTest, EpochsAndALimitEndARunWhereEitherEnds) {
   const std::string line = "--epochs 3 --max-iterations 400";
@@ -139,7 +156,7 @@ TEST(RestoreTest, EpochsAndALimitEndARunWhereEitherEnds) {
   EXPECT_EQ(restored(line, "--epochs 4 --max-iterations 500").iterations, 500);
   EXPECT_EQ(restored(line, "--epochs 4 --max-iterations 9000").iterations, 4 * 1562);
   EXPECT_EQ(restored(line, "--epochs 4 --max-iterations 500").learning_rate,
-            fresh("--epochs 4 --max-iterations 500 --warmup-epochs 3").learning_rate);
+            fresh("--epochs 4 --max-iterations 500").learning_rate);
   EXPECT_EQ(restored(line, "--epochs 4 --max-iterations 500 --lr-horizon-epochs 3").learning_rate,
             fresh(line).learning_rate);
   // Fewer are only an end: the rates of the 160 that nobody gave remain.
