@@ -357,7 +357,9 @@ int search(const Invocation& invocation, const Options& options, const Datasets&
 }
 
 int plan(const Invocation& invocation, const comm::World& world) {
-  const Options options = options_to_plan(without_layout(invocation.options));
+  Options options = options_to_plan(without_layout(invocation.options));
+  if (const std::string found = find_dataset(options); !found.empty())
+    impose(options, "dataset", found);
   if (options.text("format") == "html")
     fail(ErrorKind::Usage, "--format html has no effect here: millrace report writes pages");
   const Datasets sets = open_datasets(data_request(options));

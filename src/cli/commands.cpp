@@ -23,6 +23,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
+#include "io/checkpoint.hpp"
 #include "io/onnx/onnx_file.hpp"
 #include "millrace_version.hpp"
 
@@ -189,6 +190,18 @@ void name_run_first(Options& options) {
   options.erase("restore-path");
 }
 
+/// The run whose config.toml names a network of which the file is no longer there; "" of others.
+std::filesystem::path run_with_network(const Options& options) {
+  const Setting& model = *options.find("model");
+  std::error_code ignored;
+  if (model.origin != Origin::File ||
+      std::filesystem::exists(std::get<std::string>(model.value), ignored))
+    return "";
+  const std::filesystem::path config = options.text("config").value_or("");
+  const std::filesystem::path run = std::filesystem::absolute(config).parent_path();
+  return io::list_checkpoints(run).empty() ? "" : run;
+}
+
 /// Reads the network of the file that --model names, or without it --init-path. What continues a
 /// run has recorded it.
 void read_network(Options& options, std::vector<std::string>& notices) {
@@ -198,6 +211,8 @@ void read_network(Options& options, std::vector<std::string>& notices) {
     options.set(*find_option("model"), Setting(*init));
   const std::string file = options.text("model").value_or("");
   if (!io::is_onnx(file) || options.text("restore-path")) return;
+  if (const std::filesystem::path run = run_with_network(options); !run.empty())
+    return add_recorded_network(options, run);
   const io::OnnxFile onnx(file);
   options.network = std::make_shared<const models::Graph>(onnx.graph());
   notices.insert(notices.end(), onnx.notices().begin(), onnx.notices().end());

@@ -93,6 +93,11 @@ std::string find_dataset(const std::filesystem::path& directory) {
   return found == nullptr ? "" : std::string(found->name);
 }
 
+std::string find_dataset(const Options& options) {
+  if (dataset_is_told(options) || image_source(options) != train::ImageSource::Files) return "";
+  return find_dataset(*options.text("data-dir"));
+}
+
 Datasets open_datasets(const DataRequest& request) {
   if (request.source != train::ImageSource::Files) return synthetic_datasets(request);
   io::OpenedDatasets opened = io::dataset_kind(request.dataset).open(dataset_request(request));

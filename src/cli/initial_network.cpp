@@ -11,8 +11,10 @@
 #include "cli/prepare.hpp"
 #include "cli/prepare_parts.hpp"
 #include "cli/resolve_parts.hpp"
+#include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/onnx/onnx_file.hpp"
+#include "models/registry.hpp"
 #include "train/agreement.hpp"
 #include "train/progress.hpp"
 
@@ -66,8 +68,8 @@ bool is_decided(const Options& given, std::string_view name, const Options& reco
 
 /// The data set that the options name, or that is in their folder.
 std::string dataset_of(const Options& options) {
-  const bool told = dataset_is_told(options) || image_source(options) != train::ImageSource::Files;
-  return told ? dataset_name(options) : find_dataset(*options.text("data-dir"));
+  const std::string found = find_dataset(options);
+  return found.empty() ? dataset_name(options) : found;
 }
 
 bool of_other_family(const Options& given, const Options& recorded) {
@@ -76,6 +78,26 @@ bool of_other_family(const Options& given, const Options& recorded) {
 
 bool of_other_task(const Options& recorded, std::string_view dataset) {
   return task_of(recorded.text("dataset").value_or("")) != task_of(dataset);
+}
+
+/// Refuses a network of a size that its family does not have for other images. Errors: Config, with
+/// the way to train it all the same.
+void require_form(const Options& given, const Options& recorded, std::string_view dataset) {
+  if (recorded.network || asked(given, "model-size") != nullptr) return;
+  const std::string own = recorded.text("dataset").value_or("");
+  const std::string size = model_size(recorded, task_of(own));
+  const std::vector<std::string> sizes =
+      models::model_sizes(model_name(recorded), task_of(dataset));
+  if (std::ranges::find(sizes, size) != sizes.end()) return;
+  const std::string path = given.text("init-path").value_or("");
+  fail(ErrorKind::Config, "--init-path {}: {}-{} is a network for {} and has no form for {}: {}",
+       path, model_name(recorded), size, own, dataset,
+       dataset == kImageNet
+           ? fmt::format("to train it on photos scaled to the size of its images, run millrace "
+                         "export {} --to onnx, and give that file with --model in place of "
+                         "--init-path",
+                         shell_word(path))
+           : "train it on these images in class folders, or begin with another network");
 }
 
 bool has_fresh_last_layer(const Options& given, const InitialNetwork& initial) {
@@ -115,7 +137,9 @@ Options with_initial_network(const Options& given, const InitialNetwork& initial
   const Options& recorded = initial.recorded;
   if (of_other_family(given, recorded)) return given;
   const std::string where = fmt::format("--init-path {}", given.text("init-path").value_or(""));
-  const bool prepares = !of_other_task(recorded, dataset_of(given));
+  const std::string dataset = dataset_of(given);
+  const bool prepares = !of_other_task(recorded, dataset);
+  if (!prepares) require_form(given, recorded, dataset);
   Options network;
   network.network = recorded.network;
   for (const auto& [name, setting] : recorded.settings()) {
@@ -151,18 +175,21 @@ std::string asking_for_another(const Options& given, const InitialNetwork& initi
   return join(names, ", ");
 }
 
-std::string rates_to_propose(const Options& given, const InitialNetwork& initial,
+std::string rates_to_propose(const Options& given, const Options& recorded,
                              const train::TrainConfig& config) {
+  if (config.init_path.empty()) return "";
   for (const char* name :
        {"base-learning-rate", "abs-learning-rate", "lr-schedule", "poly-lr-initial-lr"})
     if (const Setting* const setting = given.find(name);
-        setting != nullptr && says_otherwise(*setting, initial.recorded.find(name)))
+        setting != nullptr && says_otherwise(*setting, recorded.find(name)))
       return "";
   const train::LearningRateConfig& rate = config.learning_rate;
   return fmt::format(
-      "no option sets the learning rate: {:.4g}, {}, is for random weights; for those of "
-      "--init-path try a tenth, --lr {:.2g} --lr-schedule cosine",
-      rate.base_rate, train::curve_name(rate.kind), rate.base_rate / 10.0);
+      "no option sets the learning rate: {:.4g}, {}, is for random weights; for {} try a tenth, "
+      "--lr {:.2g} --lr-schedule cosine",
+      rate.base_rate, train::curve_name(rate.kind),
+      given.text("init-path") ? "those of --init-path" : "trained ones, as --model may have them,",
+      rate.base_rate / 10.0);
 }
 
 }  // namespace millrace::cli

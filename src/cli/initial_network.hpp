@@ -29,7 +29,8 @@ struct InitialNetwork {
 
 /// The options of a training with those of the network where `given` has none. A last
 /// layer that --init-fresh names has as many outputs as the data have classes; a --config file that
-/// only repeats the number of the checkpoint does not change that.
+/// only repeats the number of the checkpoint does not change that. Errors: Config, if the network
+/// has no form for the data.
 [[nodiscard]] Options with_initial_network(const Options& given, const InitialNetwork& initial);
 
 /// The options, and the data set, that ask for another network than the checkpoint's:
@@ -37,9 +38,9 @@ struct InitialNetwork {
 [[nodiscard]] std::string asking_for_another(const Options& given, const InitialNetwork& initial,
                                              std::string_view dataset);
 
-/// A line that proposes rates for a training that begins with trained weights; "" if options set
-/// them.
-[[nodiscard]] std::string rates_to_propose(const Options& given, const InitialNetwork& initial,
+/// A line that proposes rates for a training that begins with the weights of a run, whose options
+/// were `recorded`, or of an ONNX file; "" if options set them, or if it begins with random ones.
+[[nodiscard]] std::string rates_to_propose(const Options& given, const Options& recorded,
                                            const train::TrainConfig& config);
 
 }  // namespace millrace::cli

@@ -80,10 +80,10 @@ PreparedRun open_training(const Invocation& invocation, const Initial& initial,
     notices.push_back(std::move(warmup));
   for (std::string& doubt : doubts_about_training(options, run.config))
     notices.push_back(std::move(doubt));
-  if (initial)
-    if (std::string line = rates_to_propose(invocation.options, *initial, run.config);
-        !line.empty())
-      notices.push_back(std::move(line));
+  if (std::string line =
+          rates_to_propose(invocation.options, initial ? initial->recorded : Options{}, run.config);
+      !line.empty())
+    notices.push_back(std::move(line));
   run.notices.insert(run.notices.begin(), notices.begin(), notices.end());
   return run;
 }
@@ -133,12 +133,11 @@ bool holds_only_training(const DataRequest& request) {
 
 PreparedRun open_and_resolve(Options options, const MachineFacts& machine,
                              const std::function<Options(std::int64_t images)>& for_images,
-                             Images images) {
-  FoundData found;
-  if (!dataset_is_told(options) && image_source(options) == train::ImageSource::Files)
-    found.dataset = find_dataset(*options.text("data-dir"));
+                             Images images, std::optional<std::int64_t> outputs) {
+  FoundData found{.dataset = find_dataset(options)};
   found.impose_on(options);
   DataRequest request = data_request(options);
+  if (outputs && !request.files.open.classes_are_told) request.files.open.classes = *outputs;
   // In a dialect nobody asked for validation by its name here.
   if (for_images && !options.text("validation-mode") && holds_only_training(request)) {
     found.only_training = true;

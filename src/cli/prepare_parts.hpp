@@ -4,7 +4,9 @@
 // for runs that were recorded, in prepare_recorded.cpp.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "cli/prepare.hpp"
 
@@ -14,11 +16,12 @@ namespace millrace::cli {
 enum class Images { All, OfValidation };
 
 /// The data that the options name, opened, and what they resolve to with it. `for_images`, if there
-/// is one, gives the options for the number of training images that were found.
+/// is one, gives the options for the number of training images that were found. `outputs` are those
+/// of the network that was recorded: data that do not tell how many classes there are have as many.
 [[nodiscard]] PreparedRun open_and_resolve(
     Options options, const MachineFacts& machine,
     const std::function<Options(std::int64_t images)>& for_images = nullptr,
-    Images images = Images::All);
+    Images images = Images::All, std::optional<std::int64_t> outputs = std::nullopt);
 
 /// The configuration recorded in a checkpoint.
 [[nodiscard]] Options recorded_in(const io::CheckpointReader& checkpoint);

@@ -41,6 +41,10 @@ std::optional<train::NetworkFacts> facts_in(const io::CheckpointReader& checkpoi
                             (checkpoint.path() / "manifest.json").string());
 }
 
+std::optional<std::int64_t> outputs_of(const std::optional<train::NetworkFacts>& facts) {
+  return facts ? std::optional(facts->classes) : std::nullopt;
+}
+
 }  // namespace
 
 Options recorded_in(const io::CheckpointReader& checkpoint) {
@@ -239,21 +243,23 @@ PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& w
   const io::CheckpointReader newest = train::agreed_newest(world, directory, complaints);
   PreparedRun run;
   open_in_turn(world, [&] {
+    const std::optional<train::NetworkFacts> known = facts_in(newest);
     const auto rest = [&](const Options& given) {
       return options_of_rest(given, directory, found.config_toml, newest);
     };
     run = invocation.for_images
               ? open_and_resolve(
                     located_options(invocation.options, recorded_in(newest)), machine,
-                    [&](std::int64_t images) { return rest(invocation.for_images(images)); })
-              : open_and_resolve(rest(invocation.options), machine);
+                    [&](std::int64_t images) { return rest(invocation.for_images(images)); },
+                    Images::All, outputs_of(known))
+              : open_and_resolve(rest(invocation.options), machine, nullptr, Images::All,
+                                 outputs_of(known));
     device::require_threads(run.config.threads);
     check_recordable(run.options, run);
     run.config.run_directory = directory;
     place_trace(invocation.options, run.config);
     note_extension(newest, run);
-    if (const auto known = facts_in(newest))
-      match_classes(run, *known, newest.path(), ImagesFor::Training);
+    if (known) match_classes(run, *known, newest.path(), ImagesFor::Training);
   });
   run.lock = std::move(found.lock);
   require_alike(world, run);
@@ -298,6 +304,14 @@ std::vector<std::string> length_of_random(const PreparedRun& run, const Options&
                                               run.config.validation_batch_size))};
 }
 
+/// Errors: Usage, if the options name neither weights nor images.
+void require_something(const Options& options) {
+  for (const char* name : {"restore-path", "model", "dataset", "data-dir"})
+    if (options.find(name) != nullptr) return;
+  fail(ErrorKind::Usage,
+       "nothing to validate: give the directory of a run, or a checkpoint, with --restore-path");
+}
+
 }  // namespace
 
 PreparedRun prepare_validation(const Invocation& invocation, const comm::World& world) {
@@ -305,6 +319,7 @@ PreparedRun prepare_validation(const Invocation& invocation, const comm::World& 
   const MachineFacts machine = this_machine(world);
   std::vector<std::string> notices = invocation.notices;
   const std::optional<std::string> path = invocation.options.text("restore-path");
+  train::Together(world).run([&] { require_something(invocation.options); });
   std::optional<io::CheckpointReader> newest;
   if (path)
     newest.emplace(train::agreed_newest(world, *path, notices));
@@ -317,16 +332,16 @@ PreparedRun prepare_validation(const Invocation& invocation, const comm::World& 
                         : "untrained weights"));
   PreparedRun run;
   open_in_turn(world, [&] {
+    const auto known = newest ? facts_in(*newest) : std::nullopt;
     Options options = newest
                           ? with_given(invocation.options, recorded_in(*newest), validated_options)
                           : validated_options(invocation.options);
     if (newest) drop_replicas(options, invocation.options, machine.ranks);
     // The launcher's number of ranks holds, unless another one was typed.
     if (machine.ranks > 0 && invocation.options.find("ranks") == nullptr) options.erase("ranks");
-    run = open_and_resolve(options, machine, nullptr, Images::OfValidation);
+    run = open_and_resolve(options, machine, nullptr, Images::OfValidation, outputs_of(known));
     device::require_threads(run.config.threads);
-    if (const auto known = newest ? facts_in(*newest) : std::nullopt)
-      match_classes(run, *known, newest->path(), ImagesFor::Validation);
+    if (known) match_classes(run, *known, newest->path(), ImagesFor::Validation);
   });
   require_alike(world, run);
   std::ranges::move(length_of_random(run, invocation.options), std::back_inserter(notices));

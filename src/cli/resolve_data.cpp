@@ -294,8 +294,10 @@ DataRequest data_request(Reader& read, DataNeed need) {
   request.quiet = is_quiet(options);
   request.source = image_source(options);
   io::DatasetRequest& files = request.files;
-  files.open.classes = options.integer("classes").value_or(files.open.classes);
-  files.open.classes_are_told = options.integer("classes").has_value();
+  const std::optional<std::int64_t> told = told_classes(options);
+  const bool reads_outputs = request.dataset == kImageNet && is_given_network(options);
+  if (told || reads_outputs) files.open.classes = told ? *told : given_network(options).classes;
+  files.open.classes_are_told = told.has_value();
   files.validation = wants_validation(options);
   request.normalisation = normalisation_of(read, request.dataset);
   const std::int64_t size = image_size(read, request.dataset);

@@ -25,7 +25,8 @@ void resolve_norm(Reader& read, ModelOptions& model) {
   *epsilon = read.real("norm-epsilon", *epsilon);
 }
 
-/// More outputs than the data set has classes are allowed; fewer are not.
+/// The outputs that --classes asks for, or else as many as the data set has classes. More are
+/// allowed; fewer are not.
 std::int64_t resolve_classes(Reader& read, const DatasetFacts& data) {
   if (!read.given("classes")) return data.classes;
   const std::int64_t classes = read.integer("classes", data.classes);
@@ -52,6 +53,12 @@ const models::Graph& given_network(const Options& options) {
   if (options.network) return *options.network;
   fail(ErrorKind::Config, "--model {}: this run does not hold the network: give the file to train",
        options.text("model").value_or(""));
+}
+
+std::optional<std::int64_t> told_classes(const Options& options) {
+  const std::optional<std::int64_t> told = options.integer("classes");
+  const bool meant = !is_given_network(options) || options.typed("classes") != nullptr;
+  return told && (meant || *told <= given_network(options).classes) ? told : std::nullopt;
 }
 
 std::string model_name(const Options& options) {
@@ -107,11 +114,14 @@ void resolve_given(Reader& read, const DatasetFacts& data, models::Task task,
          "for this size{}",
          file, graph.input_shape, data.image,
          task == Task::ImageNet ? ", or give --image-size" : "");
-  if (graph.classes < data.classes)
+  const bool told = told_classes(read.options()).has_value();
+  const std::int64_t classes = told ? resolve_classes(read, data) : data.classes;
+  if (graph.classes < classes)
     fail(ErrorKind::Config,
-         "--model {}: the network has {} outputs, but the data set has {} classes: export it with "
-         "at least one output per class",
-         file, graph.classes, data.classes);
+         "--model {}: the network has {} outputs, but {} {} classes: export it with at least one "
+         "output per class",
+         file, graph.classes, told ? read.where("classes") + " asks for" : "the data set has",
+         classes);
   note_spare_outputs(file, graph.classes, data.classes, notices);
   read.apply("BN-span", config);
   if (!read.given("init-path") && read.text("init-weights") == "file") config.init_path = file;

@@ -52,6 +52,9 @@ struct FamilyRecipe {
 [[nodiscard]] bool is_given_network(const Options& options);
 /// The network in the file that --model names. Errors: Config if it was not read or recorded.
 [[nodiscard]] const models::Graph& given_network(const Options& options);
+/// The number of classes that --classes tells, if it is given. A recipe or a dialect may ask for
+/// more than the network in a file has, which is meant for other networks.
+[[nodiscard]] std::optional<std::int64_t> told_classes(const Options& options);
 /// Name of the family of networks, in lower case; kGivenModel for one in a file.
 [[nodiscard]] std::string model_name(const Options& options);
 /// Size of a family's network in the spelling of the registry's tables: EfficientNet's 0 and b0 are

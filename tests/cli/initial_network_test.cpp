@@ -81,7 +81,7 @@ TEST(InitialNetworkTest, AFileThatRepeatsTheRecordSaysNothingNew) {
   const Options given = merge(photos("--init-fresh fc1"), torchvision().recorded);
   EXPECT_EQ(resolved(given).config.model.classes, 3);
   EXPECT_EQ(asking_for_another(given, torchvision(), "imagenet"), "");
-  EXPECT_NE(rates_to_propose(given, torchvision(), resolved(given).config), "");
+  EXPECT_NE(rates_to_propose(given, torchvision().recorded, resolved(given).config), "");
 }
 
 TEST(InitialNetworkTest, OptionsComeBeforeTheRecord) {
@@ -102,9 +102,35 @@ TEST(InitialNetworkTest, OptionsComeBeforeTheRecord) {
 
 TEST(InitialNetworkTest, OtherDataKeepTheirOwnPreparation) {
   const Options options = with_initial_network(
-      train_options("--dataset cifar-10 --data-dir c --init-path runs/r18"), torchvision());
+      train_options("--dataset cifar-10 --data-dir c --init-path runs/r18 --model-size 20"),
+      torchvision());
   EXPECT_EQ(options.find("image-size"), nullptr);
   EXPECT_EQ(options.text("padding"), "torch");
+}
+
+TEST(InitialNetworkTest, ANetworkWithoutAFormForTheDataNamesAWay) {
+  const InitialNetwork small{
+      .recorded = parse_config("[model]\nmodel = \"resnet\"\nmodel-size = \"8\"\n"
+                               "[data]\ndataset = \"cifar-10\"\n",
+                               "config.toml"),
+      .outputs = 10,
+      .last_layer = "fc1"};
+  const Failure failure =
+      failure_of([&] { (void)with_initial_network(photos("--init-fresh fc1"), small); });
+  EXPECT_EQ(failure.kind, ErrorKind::Config);
+  EXPECT_EQ(failure.text,
+            "--init-path runs/r18: resnet-8 is a network for cifar-10 and has no form for "
+            "imagenet: to train it on photos scaled to the size of its images, run millrace export "
+            "runs/r18 --to onnx, and give that file with --model in place of --init-path");
+  EXPECT_EQ(with_initial_network(photos("--model-size 18"), small).text("model-size"), "18");
+  const Failure other = failure_of([] {
+    (void)with_initial_network(
+        train_options("--dataset cifar-10 --data-dir c --init-path runs/r18"), torchvision());
+  });
+  EXPECT_TRUE(contains(other.text,
+                       "resnet-18 is a network for imagenet and has no form for "
+                       "cifar-10: train it on these images in class folders"))
+      << other.text;
 }
 
 TEST(InitialNetworkTest, WhatAsksForAnotherNetworkIsNamed) {
@@ -121,7 +147,7 @@ TEST(InitialNetworkTest, WhatAsksForAnotherNetworkIsNamed) {
 TEST(InitialNetworkTest, RatesAreProposedWhereNobodyChoseThem) {
   const auto propose = [](const std::string& more) {
     const Options given = photos("--init-fresh fc1 --batch-size 4 " + more);
-    return rates_to_propose(given, torchvision(), resolved(given).config);
+    return rates_to_propose(given, torchvision().recorded, resolved(given).config);
   };
   // The IPU trainer's 2^-8 x 4.
   EXPECT_EQ(propose(""),

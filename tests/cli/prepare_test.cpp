@@ -26,6 +26,7 @@
 #include "io/tools/generate.hpp"
 #include "support.hpp"
 #include "tests/io/images/test_images.hpp"
+#include "tests/io/records/shards.hpp"
 #include "tests/support/leftover.hpp"
 #include "train/network_facts.hpp"
 #include "train/setup.hpp"
@@ -537,6 +538,44 @@ TEST_F(PrepareTest, ARestoredRunNeedsTheClassesThatItHasLearned) {
     EXPECT_TRUE(contains(refusal(more), more + ": has images of 4 classes, but "));
     EXPECT_TRUE(contains(refusal(folder("less", {"ant", "bee"})), "has images of 2 classes, but "));
   }
+}
+
+// Of TFRecord files the network tells how many classes there are; its number is in no option.
+TEST_F(PrepareTest, RecordsHaveTheClassesOfTheRecordedNetwork) {
+  write_classes(root_.path() / "own", {"ant", "bee", "cow"});
+  {
+    const PreparedRun run = prepare_training(
+        invocation(Command::Train,
+                   "--dataset imagenet --image-size 32 --batch-size 2 --epochs 1 --data-dir " +
+                       (root_.path() / "own").string() + " --run-dir " + run_.string()),
+        world());
+    (void)save(run.config, to_json(train::facts_of(run.config)));
+  }
+  const fs::path records = root_.path() / "records";
+  for (const char* shard : {"train-00000-of-00001", "validation-00000-of-00001"})
+    io::write_shard(records / shard, 0, 3);
+  const auto validate = [&] {
+    return prepare_validation(invocation(Command::Validate, "--restore-path " + run_.string() +
+                                                                " --data-dir " + records.string()),
+                              world());
+  };
+  EXPECT_EQ(validate().config.model.classes, 3);
+  EXPECT_EQ(validate().config.data.class_names, (std::vector<std::string>{"ant", "bee", "cow"}));
+  EXPECT_EQ(restore("--data-dir " + records.string()).config.model.classes, 3);
+  io::write_shard(records / "validation-00000-of-00001", 2, 3);
+  const Failure failure = failure_of([&] { (void)validate(); });
+  EXPECT_EQ(failure.kind, ErrorKind::Data);
+  EXPECT_TRUE(contains(failure.text, "validation-00000-of-00001, record 1 at offset "));
+  EXPECT_TRUE(contains(failure.text, "label 4 is not one of 1 to 3")) << failure.text;
+}
+
+TEST_F(PrepareTest, AValidationOfNothingAsksForARun) {
+  const Failure failure =
+      failure_of([&] { (void)prepare_validation(invocation(Command::Validate, ""), world()); });
+  EXPECT_EQ(failure.kind, ErrorKind::Usage);
+  EXPECT_EQ(failure.text,
+            "nothing to validate: give the directory of a run, or a checkpoint, with "
+            "--restore-path");
 }
 
 // Lengths and warm-ups of a guide's line follow from the images: those of the run, also when it is

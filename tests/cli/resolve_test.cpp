@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "models/graph.hpp"
 #include "support.hpp"
 #include "train/learning_rate.hpp"
 
@@ -273,6 +275,30 @@ TEST(DataRequestTest, PicturesAreOfAsManyClassesAsTheNetworkHas) {
   EXPECT_EQ(classes("--classes 7"), 7);
   const Resolution few = resolve_line("--dataset imagenet --synthetic-data --classes 7");
   EXPECT_EQ(few.config.model.classes, 7);
+}
+
+// A network in a file says how many classes there are where the data do not.
+TEST(DataRequestTest, PicturesAreOfAsManyClassesAsANetworkOfOnesOwnHas) {
+  const auto given = [](std::string_view line) {
+    Options options = train_options("--dataset imagenet --model net.onnx " + std::string(line));
+    auto graph = std::make_shared<models::Graph>();
+    graph->input_shape = {.h = 64, .w = 64, .c = 3};
+    graph->classes = 10;
+    options.network = std::move(graph);
+    return options;
+  };
+  const auto classes = [&](std::string_view line) {
+    return data_request(given("--data-dir /d " + std::string(line))).files.open.classes;
+  };
+  EXPECT_EQ(classes(""), 10);
+  EXPECT_EQ(classes("--classes 7"), 7);
+  EXPECT_FALSE(data_request(given("--data-dir /d")).files.open.classes_are_told);
+  EXPECT_EQ(published_facts(given("--synthetic-data")).classes, 10);
+  // NVIDIA's recipes say 1001 of their own network.
+  Options recipe = given("--data-dir /d");
+  recipe.set(*find_option("classes"),
+             {.value = std::int64_t{1001}, .origin = Origin::File, .where = "nvidia.toml"});
+  EXPECT_EQ(data_request(recipe).files.open.classes, 10);
 }
 
 TEST(DataRequestTest, TellsWhereImagesComeFrom) {

@@ -83,6 +83,7 @@ TEST(OwnNetworkRunTest, NeedsItsFileNoMore) {
   expect_end(millrace({"export", run, "--like timm"}), 2,
              {"timm has no network like this net: nothing is like c1; --to onnx writes every"});
   expect_end(millrace({"report", run}), 0);
+  expect_end(millrace({"plan --config", run / "config.toml"}), 0, {"gate"});
   expect_end(millrace({"average", run, "--count 1"}), 0);
   EXPECT_EQ(validated(run / "averages" / "mean-of-1"), validated(run / "checkpoints" / "ckpt-6"));
   // What was exported is the same network, which a run can be made of.
@@ -91,6 +92,27 @@ TEST(OwnNetworkRunTest, NeedsItsFileNoMore) {
              0, {"net as millrace exported it, with the options of its run"});
   EXPECT_EQ(digest_of(directory / "again"), digest_of(run));
   EXPECT_EQ(validated(directory / "again"), validated(run / "checkpoints" / "ckpt-6"));
+}
+
+// Photos of a few classes, and nothing but the network that says of how many.
+TEST(OwnNetworkRunTest, ItsOutputsAreTheClasses) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path file = written(directory / "net.onnx", plain_network(32));
+  const std::filesystem::path run = directory / "run";
+  expect_end(millrace({"plan --dataset imagenet --model", file}), 0);
+  expect_end(millrace({"train --dataset imagenet --synthetic-data --compile-only --model", file}),
+             0);
+  expect_end(millrace({"train --dataset imagenet --synthetic-data --batch-size 2 --iterations 2 "
+                       "--no-validation --run-dir",
+                       run, "--model", file}),
+             0, {"no option sets the learning rate", "for trained ones, as --model may have them"});
+  const ProcessResult report = millrace({"report", run});
+  expect_end(report, 0);
+  EXPECT_EQ(report.output.find("cannot plan the run"), std::string::npos) << report.output;
+  expect_end(millrace({"train --dataset imagenet --synthetic-data --compile-only --classes 12 "
+                       "--model",
+                       file}),
+             2, {"the network has 10 outputs, but --classes asks for 12 classes"});
 }
 
 TEST(OwnNetworkRunTest, PlanPrintsItsCuts) {
