@@ -24,7 +24,9 @@ std::vector<double> measured(const World& world, std::int64_t bytes, const Round
   if (world.rank() == 0 || world.rank() == last) {
     const auto transport = make_transport(world, {.copy_within = copy});
     const Side side = world.rank() == 0 ? Side::Leads : Side::Answers;
-    seconds = message_seconds(*transport, last - world.rank(), side, bytes, rounds);
+    const Timer timer;
+    seconds = message_seconds(*transport, last - world.rank(), side, bytes, rounds,
+                              [&timer] { return timer.seconds(); });
   }
   world.barrier();
   return seconds;
@@ -48,7 +50,7 @@ std::int64_t large_message(const World& world) {
 }  // namespace
 
 std::vector<double> message_seconds(Transport& transport, int peer, Side side, std::int64_t bytes,
-                                    const Rounds& rounds) {
+                                    const Rounds& rounds, const std::function<double()>& now) {
   constexpr std::byte kMore{1};
   constexpr std::byte kLast{0};
   std::vector<std::byte> out(static_cast<std::size_t>(bytes), kMore);
@@ -57,19 +59,19 @@ std::vector<double> message_seconds(Transport& transport, int peer, Side side, s
   const int send = transport.prepare_send(out.data(), bytes, peer, leads ? 0 : 1);
   const int receive = transport.prepare_receive(in.data(), bytes, peer, leads ? 1 : 0);
   std::vector<double> seconds;
-  const Timer all;
+  const double begin = now();
   for (bool more = true; more;) {
     const auto round = static_cast<int>(seconds.size()) + 1;
     if (leads)
-      more = round < rounds.least || (round < rounds.most && all.seconds() < rounds.seconds);
+      more = round < rounds.least || (round < rounds.most && now() - begin < rounds.seconds);
     out.front() = more ? kMore : kLast;
-    const Timer timer;
+    const double sent = now();
     transport.start(receive);
     if (leads) transport.start(send);
     transport.wait(receive);
     if (!leads) transport.start(send);
     transport.wait(send);
-    seconds.push_back(timer.seconds() / 2.0);
+    seconds.push_back((now() - sent) / 2.0);
     if (!leads) more = in.front() == kMore;
   }
   std::ranges::sort(seconds);

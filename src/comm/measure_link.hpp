@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "comm/transport.hpp"
@@ -34,8 +35,9 @@ struct Rounds {
 };
 
 /// Seconds of messages of so many bytes to `peer` and back, halved, shortest first. The side that
-/// leads decides when it ends; both call this.
+/// leads decides when it ends; both call this. `now` is a clock in seconds.
 [[nodiscard]] std::vector<double> message_seconds(Transport& transport, int peer, Side side,
-                                                  std::int64_t bytes, const Rounds& rounds);
+                                                  std::int64_t bytes, const Rounds& rounds,
+                                                  const std::function<double()>& now);
 
 }  // namespace millrace::comm
