@@ -5,8 +5,8 @@ docs/guides.md it runs the whole lines without mpirun; tests/cli/guides_test.cpp
 
 The lines find what they name (data, runs, photos, a plan) in a folder of small stand-ins. Trainings end before their
 first update (--compile-only), benchmarks measure one step of a smaller network, and launchers of other machines print
-what they would start. A line that fails, or names something that is not there, is to be mended, in the documents or
-below: SMALLER, TRIED or NOT_RUN.
+what they would start. A line that fails, also one in a sentence, or names something that is not there, is to be mended,
+in the documents or below: SMALLER, WHOLE or NOT_RUN. One whose sentence says that it is refused must be.
 
 Usage: docs_lines_test.py MILLRACE [-v] [PART ..]    only lines that contain one of the parts
 """
@@ -73,6 +73,24 @@ SMALLER = [
     ("--repeat 10", "--repeat 10", "--image-size 32 --max-eval-steps 1 --repeat 2"),
 ]
 
+# Commands in sentences, which leave out what is not their point, and whole ones.
+WHOLE = {
+    "millrace train --config FILE": "millrace train --config resnet20-cifar10",
+    "millrace train --shards S --replicas R OPTIONS..": "millrace train --shards 2 --replicas 1 --pipeline-depth 2 "
+                                                        "--pipeline-splits auto --dataset cifar-10 --model-size 8",
+    "millrace train --hosts node1:4 node2:4 OPTIONS..": "millrace train --hosts a:1 b:1 --replicas 2 "
+                                                        "--dataset cifar-10 --model-size 8",
+    "millrace data convert": "millrace data convert NEW --raw-dir RAW",
+    "millrace bench --steps 2": "millrace bench --steps 2 --warmup-steps 0 --dataset cifar-10 --model-size 8",
+    "millrace bench --pipeline": "millrace bench --pipeline --steps 1 --warmup-steps 0 --dataset cifar-10 --model-size 8 "
+                                 "--shards 2 --pipeline-depth 2 --pipeline-splits auto",
+    "millrace plan --cost-model profile": "millrace plan --cost-model profile --dataset cifar-10 --model-size 8 "
+                                          "--shards 2 --pipeline-depth 2 --pipeline-splits auto",
+}
+
+# What a sentence says of a command that ends with code 2 or 3.
+REFUSED = "(is|are) refused"
+
 # What says that a command or an option is not there.
 NO_SUCH = "unknown (command|option)|is not an option|is ambiguous|unexpected argument"
 
@@ -108,7 +126,7 @@ class Line:
     place: str
     text: str
     exports: str = ""  # what the lines before it in its block exported
-    in_sentence: bool = False  # which may leave out options that are not its point
+    refused: bool = False  # as its sentence says
 
     @property
     def name(self) -> str:
@@ -137,7 +155,7 @@ def lines_of(page: Path) -> list[Line]:
             found += [Line(f"{page.relative_to(ROOT)}:{number}", said) for said in re.findall("`([^`]+)`", row)
                       if row.startswith("| ") and re.match(r"(\w+=\S+ )*millrace [a-z]+ ", said)]
         else:
-            found += [Line(f"{page.relative_to(ROOT)}:{number}", said, in_sentence=True)
+            found += [Line(f"{page.relative_to(ROOT)}:{number}", said, refused=bool(re.search(REFUSED, row)))
                       for said in re.findall(r"`(millrace [a-z]+ [^`]+)`", row)]
     return found
 
@@ -216,7 +234,7 @@ class Documents:
             return text, "it takes too long", time.monotonic() - begin
         finally:
             shutil.rmtree(folder)
-        failed = done.returncode not in (0, 75) and not line.in_sentence
+        failed = done.returncode not in ((2, 3) if line.refused else (0, 75))
         failed |= re.search(NO_SUCH, done.stdout) is not None
         wrong = f"exit code {done.returncode}:\n{done.stdout[-2000:]}" if failed else ""
         return text, wrong, time.monotonic() - begin
@@ -232,6 +250,7 @@ def copy(source: str, target: str) -> None:
 
 def runnable(text: str) -> str:
     """The line with small sizes, up to its first step."""
+    text = WHOLE.get(text, text)
     for part, words, smaller in SMALLER:
         if part in text:
             text = text.replace(words, smaller)
