@@ -229,6 +229,7 @@ Plan parse_plan(std::string_view text, std::string_view label) {
   if (json.contains("processes"))
     for (const Json& process : fields.list("processes"))
       plan.processes.push_back(read_process(process, label, plan.processes.size()));
+  if (json.contains("notes")) (void)fields.list("notes");  // for people
   fields.expect_no_others();
   return plan;
 }

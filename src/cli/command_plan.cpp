@@ -217,15 +217,16 @@ void print_plan(const Planned& planned, const models::Graph& graph, const Option
                 const train::TrainConfig& config) {
   const auto& [plan, compute] = planned;
   const std::string format = options.text("format").value_or("text");
+  const std::string unknown =
+      unknown_to_plan(options, config.pipeline.ranks.devices * request.replicas);
   if (format == "json") {
-    fmt::print("{}", to_json(plan));
+    fmt::print("{}", with_notes(to_json(plan), unknown));
   } else if (format == "svg") {
     fmt::print("{}", to_svg(plan, simulated_step(graph, compute, plan, request)));
   } else if (format == "csv") {
     fmt::print("{}", to_csv(config.pipeline.schedule));
   } else {
-    fmt::print("{}\n{}{}\n{}\n{}", to_text(plan, graph), to_text(plan.processes),
-               unknown_to_plan(options, config.pipeline.ranks.devices * request.replicas),
+    fmt::print("{}\n{}{}\n{}\n{}", to_text(plan, graph), to_text(plan.processes), unknown,
                timeline_text(plan, simulated_step(graph, compute, plan, request)),
                partition::cut_table(graph, costs, config.batch_size, config.precision.activations));
   }

@@ -14,6 +14,7 @@
 
 #include "cli/planning.hpp"
 #include "cli/resolve_parts.hpp"
+#include "core/counted.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "partition/layout_search.hpp"
@@ -139,17 +140,17 @@ int print_layouts(const Options& options, const models::Graph& graph,
                                          .epochs = options.real("epochs").value_or(90.0)};
   const std::string format = options.text("format").value_or("text");
   if (format == "json") {
-    fmt::print("{}", to_json(found, length));
+    fmt::print("{}", with_notes(to_json(found, length), unknown_to_plan(options, search.devices)));
     return 0;
   }
   if (format != "text")
     fail(ErrorKind::Usage, "--format {}: a search has only text and json", format);
   fmt::print(
-      "{}, {} images an update on {} devices in {}; costs: {}; messages: {:.1f} us, {:.2f} "
+      "{}, {} an update on {} in {}; costs: {}; messages: {:.1f} us, {:.2f} "
       "GB/s\n{}\nThe first: {}\n{}",
-      graph.name, search.total_batch, search.devices, name_of(request.program.type),
-      request.cost_model, 1e6 * request.link.latency, 1e-9 * request.link.bytes_per_second,
-      to_text(found, length), training_options(found.front()),
+      graph.name, counted(search.total_batch, "image"), counted(search.devices, "device"),
+      name_of(request.program.type), request.cost_model, 1e6 * request.link.latency,
+      1e-9 * request.link.bytes_per_second, to_text(found, length), training_options(found.front()),
       unknown_to_plan(options, search.devices));
   return 0;
 }

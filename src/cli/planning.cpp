@@ -8,6 +8,7 @@
 
 #include "cli/prepare.hpp"
 #include "cli/resolve_parts.hpp"
+#include "core/json.hpp"
 #include "core/text.hpp"
 #include "partition/cuts.hpp"
 #include "partition/layout.hpp"
@@ -53,6 +54,19 @@ std::string unknown_to_plan(const Options& given, std::int64_t devices) {
         "Planned without data: processes take more memory to read real images; --data-dir counts "
         "it.\n";
   return text;
+}
+
+std::string with_notes(const std::string& json, const std::string& unknown) {
+  if (unknown.empty()) return json;
+  const Json plans = Json::parse(json);
+  const auto noted = [&](Json plan) {
+    plan.set("notes", split_list(unknown, '\n'));
+    return plan;
+  };
+  if (!plans.is_list()) return noted(plans).dump(2) + "\n";
+  Json all = Json::list();
+  for (const Json& plan : plans.items()) all.push_back(noted(plan));
+  return all.dump() + "\n";
 }
 
 Options options_to_plan(const Options& given) {

@@ -26,6 +26,8 @@ namespace millrace::cli {
 /// What a plan for so many devices leaves out, a line for each, with the options that were `given`;
 /// mostly "".
 [[nodiscard]] std::string unknown_to_plan(const Options& given, std::int64_t devices);
+/// The JSON of a plan, or of a list of them, with such lines as the `notes` of each.
+[[nodiscard]] std::string with_notes(const std::string& json, const std::string& unknown);
 
 enum class CostModel { Analytic, Profile };
 /// The --cost-model asked for.

@@ -162,9 +162,12 @@ TEST(PlanLimitsTest, AreSaid) {
            {"--generated-data", false, false},
            {"--generated-data --replicas 2", true, false},
            {"--generated-data --shards 2 --pipeline-depth 2", true, false},
-           {"--generated-data --shards 2 --pipeline-depth 2 --format json", false, false},
+           {"--generated-data --shards 2 --pipeline-depth 2 --format json", true, false},
+           {"--shards 2 --pipeline-depth 2 --format json", true, true},
+           {"--generated-data --format json", false, false},
            {"--synthetic-data --devices 2 --total-batch 8", true, false},
-           {"--devices 2 --total-batch 8", true, true}}) {
+           {"--devices 2 --total-batch 8", true, true},
+           {"--devices 2 --total-batch 8 --format json", true, true}}) {
     const bool searches = more.find("--devices") != std::string::npos;
     const Outcome plan =
         run_words(words((searches ? "plan --dataset cifar-10 --model-size 8 " : small) + more));

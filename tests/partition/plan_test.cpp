@@ -281,6 +281,9 @@ TEST(PlanTest, JsonRoundTrips) {
   for (const Plan& plan : best_plans(graph, costs, r, {}))
     expect_equal(parse_plan(to_json(plan), "plan.json"), plan);
   expect_equal(parse_plan(to_json(small_plan()), "plan.json"), small_plan());
+  std::string noted = to_json(small_plan());
+  noted.insert(1, "\"notes\": [\"an upper bound\"],");
+  expect_equal(parse_plan(noted, "plan.json"), small_plan());
   // Plans of earlier versions do not list processes.
   Plan earlier = small_plan();
   earlier.processes.clear();
