@@ -39,8 +39,10 @@ void add_validation(OptionTable& table) {
   row("valid-batch-size", integer(at_least(1)), "IPU", "images per micro-batch in validation",
       default_text("--batch-size"), unit("images"), needs("validation"), harmless(),
       commands(kTrainings | kPlan | set_of(Command::Validate)));
-  row("max-eval-steps", integer(at_least(1)), "Habana",
-      "validate only the first N micro-batches of the validation images",
+  row("max-eval-steps", integer(at_least(0)), "Habana",
+      "validate only N micro-batches of the validation images, evenly spaced ones of class "
+      "folders; 0: all. Restarts keep it; millrace validate takes all images unless it has the "
+      "option itself",
       default_text("all images"), unit("micro-batches"), needs("validation"), harmless(),
       commands(kTrainings | set_of(Command::Validate)));
 }

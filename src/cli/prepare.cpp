@@ -28,8 +28,8 @@
 #include "device/environment.hpp"
 #include "device/free_memory.hpp"
 #include "io/atomic_file.hpp"
-#include "io/data/first_images.hpp"
 #include "io/data/imagenet.hpp"
+#include "io/data/part_of_set.hpp"
 #include "millrace_version.hpp"
 #include "models/graph_json.hpp"
 #include "ops/backend.hpp"
@@ -165,7 +165,7 @@ PreparedRun open_and_resolve(Options options, const MachineFacts& machine,
   run.notices.insert(run.notices.end(), run.data.notices.begin(), run.data.notices.end());
   std::shared_ptr<const io::Dataset>& validation = run.data.validation;
   if (validation && run.config.data.validation_size < validation->size())
-    validation = io::first_images(validation, run.config.data.validation_size);
+    validation = io::part_of_set(validation, run.config.data.validation_size);
   return run;
 }
 

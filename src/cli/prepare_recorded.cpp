@@ -150,8 +150,8 @@ std::string rates_after_horizon(const PreparedRun& run, const Options& recorded,
   const std::string_view option =
       run.options.find("lr-horizon") != nullptr ? "lr-horizon" : "lr-horizon-epochs";
   return fmt::format(
-      "its learning rates stay as they were: from update {} on the rate is 0 and the run learns "
-      "nothing; {}",
+      "its learning rates stay as they were: from update {} on the rate is 0 and weights stay as "
+      "they are (only the moving statistics of norms go on); {}",
       horizon + 1,
       recorded.find(option) != nullptr
           ? fmt::format("start a new run with a longer --{0}, or with none", option)
@@ -297,7 +297,7 @@ Options with_given(Options given, const Options& recorded, Over* over) {
 /// stand for. Nothing for images from files.
 std::vector<std::string> length_of_random(const PreparedRun& run, const Options& given) {
   if (run.config.data.source == train::ImageSource::Files) return {};
-  const bool shortened = given.find("max-eval-steps") != nullptr;
+  const bool shortened = given.integer("max-eval-steps").value_or(0) > 0;
   return {fmt::format("validating {} random images{}", run.config.data.validation_size,
                       shortened ? ""
                                 : fmt::format("; --max-eval-steps N takes N batches of {} alone",

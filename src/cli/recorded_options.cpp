@@ -322,7 +322,9 @@ Options located_options(const Options& given, const Options& recorded) {
 }
 
 Options validated_options(const Options& given, const Options& recorded) {
-  Merged merged = merged_options(given, recorded);
+  Options whole = recorded;
+  whole.erase("max-eval-steps");  // it saves a training time
+  Merged merged = merged_options(given, whole);
   if (given.typed("data-dir") != nullptr) drop_random_images(given, merged.all);
   Options options = with_stages(merged.command_line, std::move(merged.all));
   if (moves_stages(merged.command_line)) {

@@ -108,11 +108,10 @@ void resolve_validation(Reader& read, train::TrainConfig& config, Notices& notic
   if (config.validation == train::ValidationMode::None) return;
   config.validation_batch_size =
       capped_batch(read, read.follower("valid-batch-size", config.batch_size), config, notices);
-  if (read.given("max-eval-steps"))
-    config.data.validation_size =
-        std::min(config.data.validation_size,
-                 checked_product(read.integer("max-eval-steps"), config.validation_batch_size,
-                                 "validation micro-batches x images"));
+  if (const std::int64_t most = read.follower("max-eval-steps", 0); most > 0)
+    config.data.validation_size = std::min(
+        config.data.validation_size,
+        checked_product(most, config.validation_batch_size, "validation micro-batches x images"));
   if (read.given("iterations-between-evals")) {
     config.validate_every = read.integer("iterations-between-evals");
     return;

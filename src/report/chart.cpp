@@ -72,7 +72,8 @@ std::vector<double> ticks_of(const Axis& axis, double most) {
       for (const double factor : {1.0, 1.5, 2.0, 3.0, 5.0, 7.0})
         if (factor * power >= axis.low * 0.999 && factor * power <= axis.high * 1.001)
           ticks.push_back(factor * power);
-    return ticks;
+    if (ticks.size() > 1) return ticks;
+    ticks.clear();  // a narrow range is nearly linear
   }
   const double step = tick_of(axis.high - axis.low, most);
   for (double k = std::ceil(axis.low / step - 1e-9); k * step <= axis.high + 1e-9 * step; k += 1.0)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/counted.hpp"
 #include "core/svg.hpp"
 #include "core/text.hpp"
 #include "report/chart.hpp"
@@ -20,6 +21,11 @@ constexpr std::string_view kNothing = "–";
 
 std::string percent(std::optional<double> value) {
   return value ? fmt::format("{:.2f} %", *value) : std::string(kNothing);
+}
+
+/// " of 64 images" behind a validation of a part of the set.
+std::string of_images(const ValidationPoint& point) {
+  return point.images == 0 ? "" : " of " + counted(point.images, "image");
 }
 
 std::string bubble_text(const RunRecord& run) {
@@ -59,11 +65,12 @@ std::string tiles(const RunRecord& run) {
   const ValidationPoint* const best = run.best();
   const ValidationPoint* const last = run.last();
   std::string text = "<div class=\"tiles\">\n";
-  text += best == nullptr
-              ? tile(kNothing, "no validation")
-              : tile(percent(best->top1), fmt::format("best top-1, epoch {:.4g}", best->epoch));
+  text += best == nullptr ? tile(kNothing, "no validation")
+                          : tile(percent(best->top1), fmt::format("best top-1{}, epoch {:.4g}",
+                                                                  of_images(*best), best->epoch));
   if (last != best)
-    text += tile(percent(last->top1), fmt::format("last top-1, epoch {:.4g}", last->epoch));
+    text += tile(percent(last->top1),
+                 fmt::format("last top-1{}, epoch {:.4g}", of_images(*last), last->epoch));
   text += tile(rate_text(run), "img/s while training, last process that trained");
   text += tile(bubble_text(run), run.bubble ? "bubble, measured, last process that trained"
                                             : "bubble: one device, or not ended yet");
@@ -87,8 +94,9 @@ std::string lead(const ReportedRun& run) {
     if (run.planned->replicas > 1)
       facts.push_back(fmt::format("{} replicas", run.planned->replicas));
     if (plan.stages() > 1)
-      facts.push_back(fmt::format("{} stages, schedule {}, {} micro-batches of {}", plan.stages(),
-                                  plan.schedule, plan.micro_batches, plan.batch));
+      facts.push_back(fmt::format("{} stages, schedule {}, {} of {}", plan.stages(), plan.schedule,
+                                  counted(plan.micro_batches, "micro-batch", "micro-batches"),
+                                  plan.batch));
   }
   if (run.record.total_batch > 0)
     facts.push_back(fmt::format("total batch {}", with_commas(run.record.total_batch)));
@@ -103,7 +111,7 @@ std::string comparison(std::span<const ReportedRun> runs) {
     const RunRecord& record = run.record;
     const ValidationPoint* const best = record.best();
     const auto of = [](const ValidationPoint* point) {
-      return percent(point == nullptr ? std::nullopt : std::optional(point->top1));
+      return point == nullptr ? std::string(kNothing) : percent(point->top1) + of_images(*point);
     };
     rows.push_back({record.name, std::string(state_name(record.state)), of(best),
                     best == nullptr ? std::string(kNothing) : fmt::format("{:.4g}", best->epoch),
@@ -132,25 +140,39 @@ Chart chart_of(std::span<const ReportedRun> runs, Chart chart, double TrainPoint
   return chart;
 }
 
-/// Two lines a run: training and validation. Colors tell runs apart; of a single run, the two.
+/// The validations of the run's own weights in lines: only those of as many images are joined.
+std::vector<std::vector<ValidationPoint>> validation_lines(const RunRecord& run) {
+  std::vector<std::vector<ValidationPoint>> lines;
+  for (const ValidationPoint& point : run.validations) {
+    if (!point.name.empty()) continue;
+    auto line = std::ranges::find_if(
+        lines, [&](const auto& points) { return points.front().images == point.images; });
+    if (line == lines.end()) line = lines.emplace(line);
+    line->push_back(point);
+  }
+  return lines;
+}
+
+/// Lines of a run: training, and validations of each number of images. Colors tell runs apart; of a
+/// single run, the lines.
 Chart chart_of(std::span<const ReportedRun> runs, Chart chart, double TrainPoint::*trained,
                double ValidationPoint::*validated) {
   const bool alone = runs.size() == 1;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const RunRecord& run = runs[i].record;
-    std::vector<ValidationPoint> own = run.validations;
-    std::erase_if(own, [](const ValidationPoint& point) { return !point.name.empty(); });
+    const std::vector<std::vector<ValidationPoint>> own = validation_lines(run);
     const bool validates = !own.empty();
     const std::string trained_name = alone ? "training" : "";
     chart.lines.push_back({.name = alone || validates ? trained_name : run.name,
                            .colour = alone ? 1 : i,
                            .style = validates ? LineStyle::Thin : LineStyle::Solid,
                            .points = points_of(run.training, trained)});
-    if (!validates) continue;
-    chart.lines.push_back({.name = alone ? "validation" : run.name,
-                           .colour = i,
-                           .style = LineStyle::Dotted,
-                           .points = points_of(own, validated)});
+    for (std::size_t line = 0; line < own.size(); ++line)
+      chart.lines.push_back(
+          {.name = (alone ? "validation" : run.name) + of_images(own[line].front()),
+           .colour = alone && line > 0 ? line + 1 : i,
+           .style = LineStyle::Dotted,
+           .points = points_of(own[line], validated)});
   }
   return chart;
 }

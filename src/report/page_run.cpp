@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 
+#include "core/counted.hpp"
 #include "core/svg.hpp"
 #include "core/text.hpp"
 #include "partition/cuts.hpp"
@@ -120,7 +121,7 @@ std::string checkpoints_text(const RunRecord& run) {
                                  human_bytes(static_cast<std::int64_t>(saved.bytes))));
   if (run.checkpoints.size() > kMostNamed)
     kept.push_back(fmt::format("{} more", run.checkpoints.size() - kMostNamed));
-  return fmt::format("{} checkpoints written; {}", run.checkpoints_written,
+  return fmt::format("{} written; {}", counted(run.checkpoints_written, "checkpoint"),
                      kept.empty() ? "none there" : "there now: " + join(kept, ", "));
 }
 
@@ -134,10 +135,11 @@ std::string validations_table(const RunRecord& run) {
   const auto percent = [](double value) {
     return std::isfinite(value) ? fmt::format("{:.2f} %", value) : "–";
   };
-  std::vector<Cells> rows = {{"weights", "update", "epoch", "top-1", "top-5", "loss"}};
+  std::vector<Cells> rows = {{"weights", "update", "epoch", "images", "top-1", "top-5", "loss"}};
   for (const ValidationPoint& v : run.validations)
     rows.push_back({v.name.empty() ? "of the run" : v.name, with_commas(v.iteration),
-                    fmt::format("{:.4g}", v.epoch), percent(v.top1), percent(v.top5),
+                    fmt::format("{:.4g}", v.epoch), v.images == 0 ? "all" : with_commas(v.images),
+                    percent(v.top1), percent(v.top5),
                     std::isfinite(v.loss) ? fmt::format("{:.4f}", v.loss) : "–"});
   return "<div class=\"card scroll\">" + table(rows, 1) + "</div>\n";
 }
@@ -181,9 +183,8 @@ std::string schedule_section(const ReportedRun& run) {
   if (!run.traced)
     return text +
            paragraph(
-               "Measured: the run has no trace of its actions. Train or restore with --gc-profile "
-               "IPU_PROFILE, which writes trace.json into the run directory when the process "
-               "ends.") +
+               "Measured: the run has no trace of its actions. Train or restore with --trace "
+               "trace.json, which writes it when the process ends.") +
            "</section>\n";
   const TracedStep& traced = *run.traced;
   text +=
@@ -219,9 +220,8 @@ std::string events_section(const ReportedRun& run) {
   const std::int64_t skipped = record.training.empty() ? 0 : record.training.back().skipped;
   text += paragraph(fmt::format("Skipped updates: {}. {}.", skipped, checkpoints_text(record)));
   if (!record.validations.empty())
-    text += details(fmt::format("{} validation{}", record.validations.size(),
-                                record.validations.size() == 1 ? "" : "s"),
-                    validations_table(record));
+    text +=
+        details(counted(std::ssize(record.validations), "validation"), validations_table(record));
   return text + "</section>\n";
 }
 

@@ -83,7 +83,8 @@ overflow-wrap:anywhere}
 footer{margin-top:36px;font-size:13px;color:var(--muted)}
 @media(max-width:960px){figure.scroll figcaption::after{content:" \2194  scroll";float:right;
 font-weight:400;color:var(--muted)}}
-@media(max-width:600px){.scroll table{font-size:13px}main{padding:18px 12px 30px}.tile b{font-size:18px}
+@media(max-width:600px){figure.scroll figcaption::after{float:none;display:block}
+.scroll table{font-size:13px}main{padding:18px 12px 30px}.tile b{font-size:18px}
 .tiles{grid-template-columns:1fr 1fr}.charts svg text,.ribbon svg text{font-size:15px}}
 )css";
 

@@ -80,7 +80,8 @@ bool add_line(RunRecord& run, std::string_view line) {
                                .loss = number(json, "val/loss"),
                                .top1 = 100.0 * number(json, "val/top1"),
                                .top5 = 100.0 * number(json, "val/top5"),
-                               .name = text(json, "name")});
+                               .name = text(json, "name"),
+                               .images = whole(json, "images")});
   return true;
 }
 
@@ -216,9 +217,12 @@ std::int64_t RunRecord::done() const {
 }
 
 const ValidationPoint* RunRecord::best() const {
+  const ValidationPoint* const newest = last();
   const ValidationPoint* best = nullptr;
   for (const ValidationPoint& point : validations)
-    if (point.name.empty() && (best == nullptr || point.top1 > best->top1)) best = &point;
+    if (point.name.empty() && point.images == newest->images &&
+        (best == nullptr || point.top1 > best->top1))
+      best = &point;
   return best;
 }
 

@@ -37,7 +37,8 @@ struct ValidationPoint {
   double loss = 0.0;
   double top1 = 0.0;  ///< percent
   double top5 = 0.0;
-  std::string name;  ///< of an average of checkpoints; "" for the run's own weights
+  std::string name;         ///< of an average of checkpoints; "" for the run's own weights
+  std::int64_t images = 0;  ///< if it saw only a part of the set; 0: all
 };
 
 /// "restored", "stopped", "finished".
@@ -75,7 +76,8 @@ struct RunRecord {
 
   /// Updates done.
   [[nodiscard]] std::int64_t done() const;
-  /// Of the run's own weights; nullptr without validation.
+  /// Of the run's own weights; nullptr without validation. The best of those of as many images as
+  /// the last one.
   [[nodiscard]] const ValidationPoint* best() const;
   [[nodiscard]] const ValidationPoint* last() const;
   /// While training: of the last process that trained, as a whole if it ended, otherwise of the

@@ -129,15 +129,22 @@ double ValidationResult::latency_ms() const {
   return batches > 0 ? 1000.0 * seconds / static_cast<double>(batches) : 0.0;
 }
 
-std::map<std::int64_t, double> read_accuracies(const std::filesystem::path& run_directory,
-                                               std::string_view name) {
+std::map<std::int64_t, double> comparable(const Accuracies& accuracies) {
+  std::map<std::int64_t, double> alike;
+  for (const auto& [iteration, accuracy] : accuracies)
+    if (accuracy.images == accuracies.rbegin()->second.images) alike[iteration] = accuracy.percent;
+  return alike;
+}
+
+Accuracies read_accuracies(const std::filesystem::path& run_directory, std::string_view name) {
   const std::filesystem::path path = run_directory / "validation.csv";
-  std::map<std::int64_t, double> points;
+  Accuracies points;
   if (!std::filesystem::exists(path)) return points;
   io::LineReader lines(path);
   (void)lines.next();  // header
   constexpr std::size_t kAccuracyColumn = 2;
   constexpr std::size_t kName = 6;
+  constexpr std::size_t kImages = 9;
   constexpr std::size_t kMostPoints = 1'000'000;
   while (const std::optional<std::string_view> line = lines.next()) {
     const std::vector<std::string_view> cells = cells_of(*line);
@@ -145,7 +152,9 @@ std::map<std::int64_t, double> read_accuracies(const std::filesystem::path& run_
       continue;
     const auto iteration = parse_number<std::int64_t>(cells[0]);
     const auto accuracy = parse_number<double>(cells[kAccuracyColumn]);
-    if (iteration && accuracy && std::isfinite(*accuracy)) points[*iteration] = *accuracy;
+    const auto images = parse_number<std::int64_t>(cells.size() > kImages ? cells[kImages] : "0");
+    if (iteration && accuracy && std::isfinite(*accuracy))
+      points[*iteration] = {.percent = *accuracy, .images = images.value_or(0)};
     if (points.size() > kMostPoints)
       fail(ErrorKind::Io, "{}: more than {} rows: move it out of the run directory", path.string(),
            kMostPoints);

@@ -61,13 +61,14 @@ struct TrainRow {
   std::int64_t skipped = 0;    ///< skipped updates of the run so far
 };
 
-/// One pass over the validation set, or its first images.
+/// One pass over the validation set, or over a part of it.
 struct ValidationResult {
   std::int64_t iteration = 0;   ///< of the weights validated
   std::string name = {};        ///< of an average of checkpoints; "" for the run's own weights
   std::string checkpoint = {};  ///< name of the one that holds the weights; "": none does
   std::int64_t images = 0;
   std::int64_t set_images = 0;  ///< of the whole set; 0: as many
+  std::int64_t replaced = 0;    ///< of the images: bad ones, in whose place others were counted
   std::int64_t batches = 0;
   std::int64_t correct_top1 = 0;
   std::int64_t correct_top5 = 0;
@@ -85,11 +86,22 @@ struct ValidationResult {
   }
 };
 
-/// Accuracies in percent by iteration from the validation.csv of a run: of its own weights, or of
-/// the average of this name. Empty if there is no such file. Errors: Io, also for more than a
-/// million rows.
-[[nodiscard]] std::map<std::int64_t, double> read_accuracies(
-    const std::filesystem::path& run_directory, std::string_view name = "");
+/// The top-1 accuracy of a validation, and of how many images.
+struct Accuracy {
+  double percent = 0.0;
+  std::int64_t images = 0;  ///< 0: unknown, from an early version
+  friend bool operator==(const Accuracy&, const Accuracy&) = default;
+};
+/// By iteration.
+using Accuracies = std::map<std::int64_t, Accuracy>;
+
+/// The percentages that may be compared with the last one: those of as many images.
+[[nodiscard]] std::map<std::int64_t, double> comparable(const Accuracies& accuracies);
+
+/// The accuracies in the validation.csv of a run: of its own weights, or of the average of this
+/// name. Empty if there is no such file. Errors: Io, also for more than a million rows.
+[[nodiscard]] Accuracies read_accuracies(const std::filesystem::path& run_directory,
+                                         std::string_view name = "");
 
 /// Averages the results of iterations and writes the three files. With an empty
 /// config.run_directory it only averages. Errors: Io, naming the file.

@@ -14,6 +14,7 @@
 #include <iterator>
 #include <system_error>
 
+#include "core/counted.hpp"
 #include "core/error.hpp"
 #include "core/terminal.hpp"
 #include "core/text.hpp"
@@ -65,13 +66,16 @@ std::string weights_of(const ValidationResult& result) {
 }  // namespace
 
 std::string format_line(const ValidationResult& result, double epoch) {
-  const std::string part = part_validated(result);
+  const std::string part = part_validated(result.images, result.set_images);
+  const std::string replaced =
+      result.replaced == 0 ? ""
+                           : fmt::format(", bad images replaced: {}", with_commas(result.replaced));
   return fmt::format(
       "Validation top-1 accuracy [{}] (iteration: {:6d}, epoch: {:6.2f}, img/sec: {:6.2f}, "
-      "latency (ms): {:8.4f}, time: {:8.6f}): {:6.3f}% (top-5: {:6.3f}%, loss: {:6.4f}{})",
+      "latency (ms): {:8.4f}, time: {:8.6f}): {:6.3f}% (top-5: {:6.3f}%, loss: {:6.4f}{}{})",
       weights_of(result), result.iteration, epoch, result.images_per_second(), result.latency_ms(),
       result.seconds, 100.0 * result.top1(), 100.0 * result.top5(), result.loss,
-      part.empty() ? "" : ", " + part);
+      part.empty() ? "" : ", " + part, replaced);
 }
 
 namespace {
@@ -80,9 +84,9 @@ namespace {
 void add_layout(std::string& text, const TrainConfig& config) {
   const pipeline::PipelinePlan& plan = config.pipeline;
   if (plan.schedule.stages > 1)
-    text += fmt::format(" Pipeline: {} stages on {} {}, {} micro-batches, schedule {}, cut at {}\n",
-                        plan.schedule.stages, plan.ranks.devices,
-                        plan.ranks.devices == 1 ? "device" : "devices", plan.schedule.micro_batches,
+    text += fmt::format(" Pipeline: {} stages on {}, {}, schedule {}, cut at {}\n",
+                        plan.schedule.stages, counted(plan.ranks.devices, "device"),
+                        counted(plan.schedule.micro_batches, "micro-batch", "micro-batches"),
                         plan.schedule.name, join(config.splits, " "));
   if (plan.ranks.replicas > 1) text += fmt::format(" Replicas: {}\n", plan.ranks.replicas);
   if (plan.ranks.ranks > 1) text += fmt::format(" Ranks: {}\n", plan.ranks.ranks);
@@ -90,10 +94,19 @@ void add_layout(std::string& text, const TrainConfig& config) {
 
 }  // namespace
 
-std::string part_validated(const ValidationResult& result) {
-  if (!result.is_partial()) return {};
-  return fmt::format("of the first {} of {} images", with_commas(result.images),
-                     with_commas(result.set_images));
+std::string part_validated(std::int64_t images, std::int64_t set_images) {
+  if (set_images <= images || images == 0) return {};
+  return fmt::format("of {} of {} images", with_commas(images), with_commas(set_images));
+}
+
+std::string format_other_images(const Accuracies& before, const ValidationResult& result) {
+  if (before.empty() || before.rbegin()->second.images == result.images) return {};
+  const std::int64_t images = before.rbegin()->second.images;
+  return fmt::format(
+      "The validations before this one were of {}, this one is of {}: they are not compared, and "
+      "the best starts anew",
+      images == 0 ? "an unknown number of images" : counted(images, "image"),
+      with_commas(result.images));
 }
 
 std::string format_first_update(const TrainConfig& config, std::int64_t done,
@@ -120,7 +133,8 @@ std::string format_start(const TrainConfig& config, std::string_view command_lin
   // The recipe's tools parse these lines by column: exactly one leading space.
   add(" Batch Size: {}", config.total_batch());
   if (config.micro_batches > 1)
-    add(" {} gradients of {} images accumulated", config.micro_batches, config.batch_size);
+    add(" {} gradients of {} accumulated", config.micro_batches,
+        counted(config.batch_size, "image"));
   add_layout(text, config);
   add(" Image Size: {}x{}", model.image.h, model.image.w);
   add(" Precision: {}{}", precision_name(config.precision),
@@ -155,12 +169,14 @@ std::string format_summary(const Summary& summary) {
     text += fmt::format(", bubble {:.1f} %{}", 100.0 * *summary.bubble,
                         summary.takes_turns ? " (the devices of a process take turns)" : "");
   if (!summary.accuracies.empty()) {
-    const auto best = std::ranges::max_element(summary.accuracies, {},
-                                               [](const auto& point) { return point.second; });
-    const auto last = std::prev(summary.accuracies.end());
-    text += fmt::format("\nTop-1 accuracy{}: {:.2f} % after {} updates (last)",
-                        summary.of.empty() ? "" : " " + summary.of, last->second,
-                        with_commas(last->first));
+    const std::map<std::int64_t, double> alike = comparable(summary.accuracies);
+    const auto best =
+        std::ranges::max_element(alike, {}, &std::pair<const std::int64_t, double>::second);
+    const auto last = std::prev(alike.end());
+    const std::string of =
+        part_validated(summary.accuracies.rbegin()->second.images, summary.set_images);
+    text += fmt::format("\nTop-1 accuracy{}: {:.2f} % after {} (last)", of.empty() ? "" : " " + of,
+                        last->second, counted(last->first, "update"));
     if (best != last)
       text += fmt::format(", {:.2f} % after {} (best)", best->second, with_commas(best->first));
   }

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,13 +24,18 @@ namespace millrace::train {
 
 /// The recipe's line for a log point, without line end.
 [[nodiscard]] std::string format_line(const TrainRow& row);
-/// The recipe's line for a validation, followed by top-5 accuracy, loss and, if it saw only a part
-/// of the set, of how many images they are. It names the checkpoint that holds the weights, or the
-/// update, if there is none.
+/// The recipe's line for a validation, followed by top-5 accuracy, loss and, if so, of how many
+/// images of the set they are, and in place of how many bad ones others were counted. It names the
+/// checkpoint that holds the weights, or the update, if there is none.
 [[nodiscard]] std::string format_line(const ValidationResult& result, double epoch);
 
-/// "of the first 64 of 10,000 images", if a validation saw only these; otherwise "".
-[[nodiscard]] std::string part_validated(const ValidationResult& result);
+/// "of 64 of 10,000 images", if a validation saw only so many; otherwise "".
+[[nodiscard]] std::string part_validated(std::int64_t images, std::int64_t set_images);
+
+/// A line that says so if a validation was of another number of images than those before it;
+/// otherwise "".
+[[nodiscard]] std::string format_other_images(const Accuracies& before,
+                                              const ValidationResult& result);
 
 /// The line of a first update, which people wait for.
 [[nodiscard]] std::string format_first_update(const TrainConfig& config, std::int64_t done,
@@ -47,16 +51,16 @@ namespace millrace::train {
 struct Summary {
   bool finished = true;
   std::int64_t iteration = 0;
-  std::int64_t iterations = 0;                     ///< of the whole run
-  double seconds = 0.0;                            ///< of the run, earlier processes included
-  double images_per_second = 0.0;                  ///< of this process, as the next
-  std::optional<double> bubble = {};               ///< fraction; none for a single device
-  bool restored = false;                           ///< whether there were earlier processes
-  bool takes_turns = false;                        ///< whether a process has several devices
-  std::map<std::int64_t, double> accuracies = {};  ///< top-1 in percent, by iteration
-  std::string of = {};                             ///< part_validated() of them
-  std::filesystem::path run_directory = {};        ///< "": nothing was saved
-  std::string checkpoint = {};                     ///< name of the newest, or ""
+  std::int64_t iterations = 0;               ///< of the whole run
+  double seconds = 0.0;                      ///< of the run, earlier processes included
+  double images_per_second = 0.0;            ///< of this process, as the next
+  std::optional<double> bubble = {};         ///< fraction; none for a single device
+  bool restored = false;                     ///< whether there were earlier processes
+  bool takes_turns = false;                  ///< whether a process has several devices
+  Accuracies accuracies = {};                ///< top-1
+  std::int64_t set_images = 0;               ///< for validation; 0: all that were validated
+  std::filesystem::path run_directory = {};  ///< "": nothing was saved
+  std::string checkpoint = {};               ///< name of the newest, or ""
 };
 /// The last lines of a run: how far it is, its time and speed, its best and last accuracy, where
 /// its files are, and the next command. Without the last line end.

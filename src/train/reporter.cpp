@@ -53,6 +53,7 @@ void Reporter::follow(const Session& session, std::int64_t first) {
 
 void Reporter::announce(const Session& session, const TrainInputs& inputs,
                         const partition::ProcessMemory& forecast) {
+  set_images_ = inputs.validation_set_size;
   each_line(format_start(config_, inputs.command_line, session.graph()),
             [this](std::string_view text) { line(text); });
   for (const std::string& notice : inputs.notices) important(notice);
@@ -128,8 +129,11 @@ void Reporter::end_row(std::int64_t done) {
 void Reporter::add_validation(const ValidationResult& result) {
   if (log_) log_->report(result);
   if (summaries_) summaries_->add(result);
-  if (result.name.empty()) accuracies_[result.iteration] = 100.0 * result.top1();
-  part_validated_ = part_validated(result);
+  if (result.name.empty()) {
+    const std::string anew = format_other_images(accuracies_, result);
+    if (!anew.empty()) line(anew);
+    accuracies_[result.iteration] = {.percent = 100.0 * result.top1(), .images = result.images};
+  }
   line(format_line(result, config_.epoch_after(result.iteration)));
 }
 
@@ -190,7 +194,7 @@ void Reporter::summarise(bool finished, std::int64_t done) {
                      .restored = first_iteration_ > 0,
                      .takes_turns = config_.pipeline.ranks.devices_per_rank() > 1,
                      .accuracies = accuracies_,
-                     .of = part_validated_,
+                     .set_images = set_images_,
                      .run_directory = config_.run_directory};
   if (!config_.run_directory.empty()) {
     const auto saved = io::list_checkpoints(config_.run_directory);

@@ -80,8 +80,11 @@ class Reporter {
   /// The part of the log that a checkpoint must contain, and the rows on disk that it relies on.
   [[nodiscard]] std::string log_state() const;
   void sync();
-  /// Validation accuracies of the run's own weights by iteration, in percent; of rank 0.
-  [[nodiscard]] const std::map<std::int64_t, double>& accuracies() const { return accuracies_; }
+  /// Validation accuracies of the run's own weights by iteration, in percent: those of as many
+  /// images as the last one. Of rank 0.
+  [[nodiscard]] std::map<std::int64_t, double> accuracies() const {
+    return comparable(accuracies_);
+  }
 
   /// Writes to log.txt which images any rank has replaced since the last call for this `use`; the
   /// terminal has shown it already. Returns the total number, on rank 0. Collective.
@@ -103,8 +106,8 @@ class Reporter {
   Console console_;
   std::optional<MetricsLog> log_;       ///< on rank 0
   std::optional<Summaries> summaries_;  ///< likewise, with --enable-tensorboard
-  std::map<std::int64_t, double> accuracies_;
-  std::string part_validated_;  ///< by the last validation of this process
+  Accuracies accuracies_;
+  std::int64_t set_images_ = 0;                              ///< for validation
   std::map<std::string, std::set<std::string>> bad_images_;  ///< lines by use; on rank 0
   std::optional<PipelineStatistics> statistics_;
   std::optional<Trace> trace_;

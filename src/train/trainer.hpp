@@ -25,7 +25,7 @@ struct TrainInputs {
   std::string command_line;
   std::vector<std::string> notices;
   std::vector<std::string> details = {};  ///< what --verbose tells besides
-  /// Images of the whole set of which `validation` has the first; 0: it has all.
+  /// Images of the whole set of which `validation` has a part; 0: it has all.
   std::int64_t validation_set_size = 0;
 };
 

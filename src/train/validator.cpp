@@ -56,6 +56,7 @@ std::optional<ValidationResult> evaluate(Session& session, const TrainConfig& co
   if (m.samples < dataset->size()) return std::nullopt;
   ValidationResult result;
   result.images = m.samples;
+  result.replaced = limit.in_epoch();
   result.batches = (m.samples + config.validation_batch_size - 1) / config.validation_batch_size;
   result.correct_top1 = m.top1;
   result.correct_top5 = m.top5;

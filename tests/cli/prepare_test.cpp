@@ -301,6 +301,24 @@ TEST_F(PrepareTest, ValidationTakesItsConfigurationFromTheCheckpoint) {
   }
 }
 
+// A training validates a part to save time; whoever validates its weights wants to know them.
+TEST_F(PrepareTest, ValidationIsOfAllImagesUnlessItsOwnLineSaysOtherwise) {
+  const PreparedRun trained = train("--batch-size 4 --iterations 1 --max-eval-steps 2");
+  EXPECT_EQ(trained.data.validation->size(), 8);
+  EXPECT_EQ(trained.data.facts.validation_size, 16);
+  (void)save(trained.config);
+  for (const auto& [line, images] :
+       {std::pair("", 16), {"--max-eval-steps 3", 12}, {"--max-eval-steps 0", 16}}) {
+    const PreparedRun validation = prepare_validation(
+        invocation(Command::Validate, "--restore-path " + run_.string() + " " + line), world());
+    EXPECT_EQ(validation.data.validation->size(), images) << line;
+    EXPECT_EQ(validation.config.data.validation_size, images) << line;
+  }
+  for (const auto& [line, images] :
+       {std::pair("", 8), {"--max-eval-steps 3", 12}, {"--max-eval-steps 0", 16}})
+    EXPECT_EQ(restore(line).data.validation->size(), images) << line;
+}
+
 // What a training on random images leaves is validated on them, or on images that are named.
 TEST_F(PrepareTest, ValidationReadsTheImagesThatAreNamedAfterATrainingOnRandomOnes) {
   for (const char* source : {"--synthetic-data", "--generated-data"}) {

@@ -145,7 +145,7 @@ TEST(ValidateTest, ModesDecideWhatIsValidatedAndKept) {
 TEST(ValidateTest, APartOfTheSetIsNamed) {
   const TemporaryDirectory directory;
   const std::filesystem::path run = directory / "run";
-  const std::string part = "of the first 64 of 200 images";
+  const std::string part = "of 64 of 200 images";
   const ProcessResult trained = train(run, "--iterations 2 --max-eval-steps 2");
   expect_end(trained, 0,
              {", " + part + ")\n", "\nTop-1 accuracy " + part + ": ", "\nUpdate 1 of 2: loss "});
@@ -155,6 +155,29 @@ TEST(ValidateTest, APartOfTheSetIsNamed) {
   const auto json = nlohmann::json::parse(millrace(validate + "--json", Capture::Output).output);
   EXPECT_EQ(json.at("images"), 64);
   EXPECT_EQ(json.at("set_images"), 200);
+  const auto all = nlohmann::json::parse(
+      millrace({"validate --json --restore-path", run}, Capture::Output).output);
+  EXPECT_EQ(all.at("images"), 200) << "a part saves a training time";
+}
+
+TEST(ValidateTest, PartsOfOtherSizesAreNotCompared) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  const Words often = "--iterations-between-evals 1 --checkpoint-every 1 --keep-best";
+  expect_end(train(run, often + "--iterations 4 --stop-after 2 --max-eval-steps 1"), 75);
+  const ProcessResult restored = restore(run, often + "--max-eval-steps 4 --stop-threshold 1");
+  ASSERT_EQ(restored.code, 0) << restored.output;
+  const std::string line =
+      "\nThe validations before this one were of 32 images, this one is of 128: they are not "
+      "compared, and the best starts anew\n";
+  EXPECT_NE(restored.output.find(line), std::string::npos) << restored.output;
+  EXPECT_EQ(restored.output.find(line), restored.output.rfind(line)) << "once";
+  const std::regex accuracies(
+      "\nTop-1 accuracy of 128 of 200 images: [0-9.]+ % after 4 updates \\(last\\)"
+      "(, [0-9.]+ % after 3 \\(best\\))?\nSaved in");
+  EXPECT_TRUE(std::regex_search(restored.output, accuracies)) << restored.output;
+  for (const char* earlier : {"ckpt-1", "ckpt-2"})
+    EXPECT_FALSE(std::filesystem::exists(run / "checkpoints" / earlier)) << earlier;
 }
 
 /// A training that runs until it gets a signal.

@@ -430,11 +430,12 @@ TEST_F(ImagesTest, BadImagesOfAValidationAreCounted) {
   const auto folders = damaged_folders(directory, {"validation/n02/28.JPEG"});
   const std::string expected = "Bad images: 1 of 9 for validation";
   const std::string run = (directory / "run").string();
-  expect_end(train_on("folders", run, {"--data-dir", folders}), 0, {expected});
+  const std::string counted = ", bad images replaced: 1)\n";
+  expect_end(train_on("folders", run, {"--data-dir", folders}), 0, {expected, counted});
   expect_in(read_text(directory / "run/log.txt"), {"n02/28.JPEG"});
-  expect_end(millrace({"validate --restore-path", run}), 0, {expected});
+  expect_end(millrace({"validate --restore-path", run}), 0, {expected, counted});
   expect_end(millrace({"validate --restore-path", run, "--max-bad-fraction 0"}), 3,
-             {"1 of the 9 images for validation are bad"});
+             {"1 of the 9 images for validation is bad"});
 
   // If validation fails, the weights of the epoch are still saved.
   const std::string strict = (directory / "strict").string();

@@ -110,7 +110,9 @@ TEST(ExtensionTest, ARateOfZeroIsSaid) {
     EXPECT_EQ(train(run, Words("--epochs 1 --no-validation") + schedule).code, 0);
     return restore(run, Words("--epochs 2 --stop-after 1") + more).output;
   };
-  const std::string zero = "from update 11 on the rate is 0 and the run learns nothing; ";
+  const std::string zero =
+      "from update 11 on the rate is 0 and weights stay as they are "
+      "(only the moving statistics of norms go on); ";
   expect_in(extended("cosine", "--lr-schedule cosine", "--lr-horizon-epochs 1"),
             {zero + "without --lr-horizon-epochs the schedule is stretched to the new length"});
   expect_in(extended("recorded", "--lr-schedule cosine --lr-horizon-epochs 1", {}),

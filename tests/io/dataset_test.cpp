@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "core/random.hpp"
+#include "io/data/memory_dataset.hpp"
+#include "io/data/part_of_set.hpp"
 #include "tests/io/fixtures.hpp"
 
 namespace millrace::io {
@@ -128,6 +131,34 @@ TEST(SampleOrderTest, EmptyDataHasNoOrder) {
 TEST(SampleOrderTest, NegativePositionsAreAnInternalError) {
   expect_error(ErrorKind::Internal, {"position >= 0"},
                [] { (void)SampleOrder::sequential(3).at(-1); });
+}
+
+/// Labels of a part, whose images are their own.
+std::vector<std::int32_t> part_of(const std::vector<std::int32_t>& labels, std::int64_t size) {
+  auto set = std::make_shared<MemoryDataset>("set", Shape{1, 1, 1}, 4);
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    set->add(std::vector{static_cast<std::uint8_t>(10 * i + static_cast<std::size_t>(labels[i]))},
+             labels[i]);
+  const std::shared_ptr<const Dataset> part = part_of_set(set, size);
+  std::vector<std::int32_t> found;
+  for (std::int64_t i = 0; i < part->size(); ++i) {
+    std::vector<std::uint8_t> image(1);
+    PixelScaling scaling;
+    EXPECT_EQ(part->read(i, {}, image, scaling), Sample::Own);
+    EXPECT_EQ(image[0] % 10, part->label(i)) << i;
+    found.push_back(part->label(i));
+  }
+  return found;
+}
+
+// The first images of class folders are all of one class.
+TEST(PartOfSetTest, IsOfAllClasses) {
+  using Labels = std::vector<std::int32_t>;
+  const Labels in_order = {0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 3};
+  EXPECT_EQ(part_of(in_order, 4), (Labels{0, 0, 1, 2}));
+  EXPECT_EQ(part_of(in_order, 6), (Labels{0, 0, 0, 1, 1, 2}));
+  EXPECT_EQ(part_of(in_order, 12), in_order);
+  EXPECT_EQ(part_of({3, 0, 0, 1, 2, 2}, 3), (Labels{3, 0, 0})) << "the first of a mixed set";
 }
 
 }  // namespace

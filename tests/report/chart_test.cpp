@@ -79,6 +79,15 @@ TEST(ChartTest, EqualAndSingleValuesHaveAnAxis) {
     }
 }
 
+// A loss that hardly moves, between the usual numbers of such an axis.
+TEST(ChartTest, ALogarithmicAxisHasNumbersAroundAnyValues) {
+  for (const auto& [low, high] : {std::pair(2.2, 2.7), {2.30, 2.31}, {0.52, 0.66}, {1.0, 900.0}}) {
+    Chart chart = chart_of({{0.0, low}, {1.0, high}});
+    chart.scale = Scale::Logarithmic;
+    EXPECT_GE(count(figure(chart), "class=\"grid\""), 2u) << low << " to " << high;
+  }
+}
+
 TEST(ChartTest, LongLinesAreThinnedButKeepTheirExtremes) {
   std::vector<Point> points;
   for (int i = 0; i < 100'000; ++i) points.push_back({0.001 * i, i == 54'321 ? 40.0 : 1.0});

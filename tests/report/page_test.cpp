@@ -66,6 +66,32 @@ TEST(PageTest, SaysWhatHappened) {
   EXPECT_NE(page.find("Measured: 1000.00 ms, bubble 0.0 %"), std::string::npos);
 }
 
+// Of how many images an accuracy is decides what it is compared with.
+TEST(PageTest, ValidationsOfOtherNumbersOfImagesAreApart) {
+  std::vector<ReportedRun> runs(1);
+  const auto validated = [](std::int64_t at, double top1, std::int64_t images) {
+    return ValidationPoint{.iteration = at,
+                           .epoch = static_cast<double>(at),
+                           .loss = 1.0,
+                           .top1 = top1,
+                           .name = {},
+                           .images = images};
+  };
+  runs[0].record.validations = {validated(1, 90.0, 32), validated(2, 80.0, 32),
+                                validated(3, 40.0, 64), validated(4, 70.0, 64),
+                                validated(5, 60.0, 64)};
+  const std::string page = html_page(runs, "1");
+  EXPECT_EQ(test::tile(page, "best top-1 of 64 images, epoch 4<"), "70.00 %");
+  EXPECT_EQ(test::tile(page, "last top-1 of 64 images, epoch 5<"), "60.00 %");
+  EXPECT_EQ(count(page, ">validation of 32 images<"), 2u) << "loss and accuracy";
+  EXPECT_EQ(count(page, ">validation of 64 images<"), 2u);
+  EXPECT_EQ(count(page, "<td class=\"n\">32</td>"), 2u) << "the table";
+  runs[0].record.validations = {validated(1, 90.0, 32), validated(2, 40.0, 0)};
+  const std::string whole = html_page(runs, "1");
+  EXPECT_EQ(test::tile(whole, "best top-1, epoch 2<"), "40.00 %");
+  EXPECT_EQ(count(whole, ">validation<"), 2u);
+}
+
 /// A plan of one forward pass for each device, of stages in order.
 pipeline::TimeLine planned_passes(std::int32_t devices) {
   pipeline::TimeLine line;
@@ -97,11 +123,21 @@ TEST(PageTest, SaysThatATraceIsOfAnotherLayout) {
   EXPECT_NE(schedule_section(runs[0]).find(warning), std::string::npos);
 }
 
-// Without a hint, a table that is cut off at the edge of a phone looks whole.
-TEST(PageTest, WhatScrollsShowsIt) {
-  const std::string page = html_page(std::vector{hostile_run()}, "1");
-  EXPECT_NE(page.find("background-attachment:local,local,scroll,scroll"), std::string::npos);
-  EXPECT_NE(page.find("figure.scroll figcaption::after"), std::string::npos);
+// What is wider than a phone scrolls by itself; otherwise the page does, or the rest is cut off.
+TEST(PageTest, TablesAndSchedulesScroll) {
+  const std::vector<ReportedRun> runs = {hostile_run(), hostile_run()};
+  for (const std::size_t number : {1u, 2u}) {
+    const std::string page = html_page(std::span(runs).first(number), "1");
+    const std::regex table("(<[^<]*>)\\s*<table>");
+    std::size_t tables = 0;
+    for (std::sregex_iterator at(page.begin(), page.end(), table), end; at != end; ++at, ++tables)
+      EXPECT_EQ((*at)[1].str().rfind("<div class=\"card scroll", 0), 0u) << (*at)[0];
+    EXPECT_EQ(tables, count(page, "<table>"));
+    EXPECT_GT(tables, 3u);
+    const std::regex schedule(
+        "<figure class=\"card scroll\"><figcaption>Measured: [^<]*</figcaption>\\s*<svg");
+    EXPECT_TRUE(std::regex_search(page, schedule));
+  }
 }
 
 TEST(PageTest, SharesOfADeviceAddUp) {

@@ -32,6 +32,8 @@ TEST(RunRecordTest, ReadsRowsValidationsAndEvents) {
   write(
       run / "metrics.jsonl",
       std::string(kHeader) + kRow +
+          R"({"iteration":5,"epoch":0.5,"val/loss":2.0,"val/top1":0.75,"val/top5":1,"images":32})"
+          "\n"
           R"({"iteration":10,"epoch":1.0,"val/loss":2.0,"val/top1":0.5,"val/top5":0.9})"
           "\n"
           R"({"iteration":10,"epoch":1.0,"val/loss":1.0,"val/top1":0.6,"val/top5":1,"name":"mean"})"
@@ -46,7 +48,8 @@ TEST(RunRecordTest, ReadsRowsValidationsAndEvents) {
   ASSERT_EQ(record.training.size(), 1u);
   EXPECT_EQ(record.training[0].top1, 25.0);
   EXPECT_EQ(record.training[0].skipped, 2);
-  ASSERT_EQ(record.validations.size(), 2u);
+  ASSERT_EQ(record.validations.size(), 3u);
+  EXPECT_EQ(record.validations[0].images, 32);
   ASSERT_NE(record.best(), nullptr);
   EXPECT_EQ(record.best()->top1, 50.0) << "averages are not the run's own weights";
   EXPECT_EQ(record.state, RunState::Stopped);

@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -290,6 +292,24 @@ TEST_F(MetricsLogTest, AValidationOfAPartSaysOfHowMany) {
             std::string::npos);
 }
 
+TEST_F(MetricsLogTest, AccuraciesAreComparedWithThoseOfAsManyImages) {
+  const TrainConfig config = this->config("run");
+  {
+    MetricsLog log(config);
+    for (const auto& [iteration, images, correct] :
+         {std::array{3, 4, 4}, {6, 16, 8}, {9, 16, 12}, {12, 4, 1}})
+      log.report(ValidationResult{
+          .iteration = iteration, .images = images, .batches = 1, .correct_top1 = correct});
+  }
+  Accuracies read = read_accuracies(config.run_directory);
+  EXPECT_EQ(read, (Accuracies{{3, {100.0, 4}}, {6, {50.0, 16}}, {9, {75.0, 16}}, {12, {25.0, 4}}}));
+  using Percentages = std::map<std::int64_t, double>;
+  EXPECT_EQ(comparable(read), (Percentages{{3, 100.0}, {12, 25.0}}));
+  read.erase(12);
+  EXPECT_EQ(comparable(read), (Percentages{{6, 50.0}, {9, 75.0}}));
+  EXPECT_EQ(comparable({}), Percentages{});
+}
+
 // A run of an earlier build: its rows stay, the columns of this build are added.
 TEST_F(MetricsLogTest, RestoringAddsColumns) {
   const TrainConfig config = this->config("run");
@@ -309,6 +329,7 @@ TEST_F(MetricsLogTest, RestoringAddsColumns) {
       test::read_text(table),
       "iteration,epoch,val_acc,val_time,img_per_sec,latency,name,val_acc_top5,val_loss,val_size\n"
       "3,0.75,25,2,100,200,\n6,1.5,50,2,2,2000,,75,0.5,4\n");
+  EXPECT_EQ(read_accuracies(config.run_directory), (Accuracies{{3, {25.0, 0}}, {6, {50.0, 4}}}));
   EXPECT_FALSE(fs::exists(table.string() + ".damaged"));
 }
 

@@ -102,18 +102,42 @@ TEST(ProgressTest, ValidationLineNamesOnlyWhatIsThere) {
 TEST(ProgressTest, AccuraciesOfAPartOfTheSetSayOfWhichPart) {
   ValidationResult result{.iteration = 8, .images = 64, .batches = 1, .seconds = 1.0};
   result.set_images = 64;
-  EXPECT_EQ(part_validated(result), "");
   EXPECT_TRUE(format_line(result, 1.0).ends_with(", loss: 0.0000)"));
   result.set_images = 10'000;
-  EXPECT_TRUE(
-      format_line(result, 1.0).ends_with(", loss: 0.0000, of the first 64 of 10,000 images)"));
-  const Summary summary{.iteration = 8,
-                        .iterations = 8,
-                        .seconds = 1.0,
-                        .accuracies = {{8, 50.0}},
-                        .of = part_validated(result)};
-  EXPECT_NE(format_summary(summary).find(
-                "\nTop-1 accuracy of the first 64 of 10,000 images: 50.00 % after 8 updates"),
+  EXPECT_TRUE(format_line(result, 1.0).ends_with(", loss: 0.0000, of 64 of 10,000 images)"));
+  result.replaced = 2;
+  EXPECT_TRUE(format_line(result, 1.0)
+                  .ends_with(", loss: 0.0000, of 64 of 10,000 images, bad images replaced: 2)"));
+}
+
+// The best of 32 images says nothing about an accuracy of 64.
+TEST(ProgressTest, TheBestIsThatOfAsManyImagesAsTheLast) {
+  const auto accuracies = [](const Accuracies& validated, std::int64_t set_images) {
+    const std::string text = format_summary({.iteration = 8,
+                                             .iterations = 8,
+                                             .seconds = 1.0,
+                                             .accuracies = validated,
+                                             .set_images = set_images});
+    return text.substr(text.find('\n') + 1);
+  };
+  const Accuracies mixed = {{2, {75.0, 32}}, {4, {50.0, 64}}, {6, {62.5, 64}}, {8, {25.0, 64}}};
+  EXPECT_EQ(accuracies(mixed, 96),
+            "Top-1 accuracy of 64 of 96 images: 25.00 % after 8 updates (last), 62.50 % after 6 "
+            "(best)");
+  EXPECT_EQ(accuracies(mixed, 64),
+            "Top-1 accuracy: 25.00 % after 8 updates (last), 62.50 % after 6 (best)");
+  EXPECT_EQ(accuracies({{2, {75.0, 32}}, {4, {50.0, 64}}}, 64),
+            "Top-1 accuracy: 50.00 % after 4 updates (last)");
+}
+
+TEST(ProgressTest, AChangedNumberOfValidatedImagesIsTold) {
+  const ValidationResult result{.iteration = 8, .images = 64};
+  EXPECT_EQ(format_other_images({}, result), "");
+  EXPECT_EQ(format_other_images({{4, {50.0, 32}}, {6, {50.0, 64}}}, result), "");
+  EXPECT_EQ(format_other_images({{4, {50.0, 64}}, {6, {50.0, 1}}}, result),
+            "The validations before this one were of 1 image, this one is of 64: they are not "
+            "compared, and the best starts anew");
+  EXPECT_NE(format_other_images({{6, {50.0, 0}}}, result).find("of an unknown number of images,"),
             std::string::npos);
 }
 
