@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/counted.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 
@@ -55,8 +56,9 @@ void BadImages::refuse_if_all() const {
 }
 
 void BadImages::refuse() const {
-  fail(ErrorKind::Data, "{} of {} images are bad so far, the first: {}; {}", count_, images_,
-       first_, describe_limit(images_, max_fraction_));
+  fail(ErrorKind::Data, "{} of {} {} bad so far, the first: {}; {}", count_,
+       counted(images_, "image"), is_or_are(count_), first_,
+       describe_limit(images_, max_fraction_));
 }
 
 void add_left_out(std::vector<std::string>& notices, const std::string& head, std::size_t count,

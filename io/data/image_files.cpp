@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "core/counted.hpp"
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
 #include "io/data/bad_images.hpp"
@@ -46,12 +47,12 @@ void ImageFiles::judge_bad(double max_bad_fraction) {
   };
   const std::int64_t all = std::ssize(index_.bad) + std::ssize(index_.images);
   const std::string count =
-      fmt::format("{}: {} of {} files are bad (`millrace data check` lists them)", source_.string(),
-                  index_.bad.size(), all);
+      fmt::format("{}: {} of {} {} bad (`millrace data check` lists them)", source_.string(),
+                  index_.bad.size(), counted(all, "file"), is_or_are(std::ssize(index_.bad)));
   if (too_many_bad(std::ssize(index_.bad), all, max_bad_fraction))
     fail(ErrorKind::Data, "{}, the first: {}; {}", count, describe(0),
          describe_limit(all, max_bad_fraction));
-  add_left_out(notices_, count + ", and are left out", index_.bad.size(), describe);
+  add_left_out(notices_, count + ", and left out", index_.bad.size(), describe);
 }
 
 const ImageFile& ImageFiles::image(std::int64_t index) const {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/counted.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 
@@ -62,9 +63,9 @@ void ImageFolder::note_others() {
   const auto image = std::ranges::find_if(
       index().others, [this](const ImageFile& file) { return is_other_image(path_of(file)); });
   const ImageFile& example = image != index().others.end() ? *image : index().others.front();
-  notices_.push_back(
-      fmt::format("{}: {} files are neither JPEG nor PNG and are left out, for example {}",
-                  source_.string(), index().others.size(), path_of(example).string()));
+  notices_.push_back(fmt::format("{}: {} left out, neither JPEG nor PNG, for example {}",
+                                 source_.string(), counted(std::ssize(index().others), "file"),
+                                 path_of(example).string()));
 }
 
 void ImageFolder::note_empty_classes(const ClassFolders& folders, Split split) {

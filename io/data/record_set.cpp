@@ -10,6 +10,7 @@
 #include <array>
 #include <utility>
 
+#include "core/counted.hpp"
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -147,7 +148,7 @@ void RecordSet::refuse_too_bad(double max_bad_fraction) const {
 
 void RecordSet::note_bad() {
   if (index_.bad.empty()) return;
-  add_left_out(notices_, fmt::format("{}: {}, and are left out", folder_.string(), describe_bad()),
+  add_left_out(notices_, fmt::format("{}: {}, and left out", folder_.string(), describe_bad()),
                index_.bad.size(), [this](std::size_t i) { return describe(index_.bad[i]); });
 }
 
@@ -156,8 +157,9 @@ std::string RecordSet::describe_bad() const {
   const bool foreign = std::ranges::any_of(
       index_.bad, [](const BadRecord& bad) { return bad.problem.starts_with("label "); });
   return fmt::format(
-      "{} of {} records are bad (`millrace data check` lists them{})", index_.bad.size(),
-      index_.bad.size() + index_.entries.size(),
+      "{} of {} {} bad (`millrace data check` lists them{})", index_.bad.size(),
+      counted(std::ssize(index_.bad) + std::ssize(index_.entries), "record"),
+      is_or_are(std::ssize(index_.bad)),
       foreign ? fmt::format("; is {} the label of the first class (--label-offset)?", label_offset_)
               : "");
 }

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "core/counted.hpp"
 #include "core/error.hpp"
 #include "core/image_format.hpp"
 #include "core/text.hpp"
@@ -280,9 +281,9 @@ CheckReport check_class_folders(const ClassFolders& folders, const CheckOptions&
   }
   report.files = report.records;
   if (!others.empty())
-    report.notices.push_back(printable(
-        fmt::format("{}: {} files are neither JPEG nor PNG and are left out, for example {}",
-                    folders.folder.string(), others.size(), others.front().string())));
+    report.notices.push_back(printable(fmt::format(
+        "{}: {} left out, neither JPEG nor PNG, for example {}", folders.folder.string(),
+        counted(std::ssize(others), "file"), others.front().string())));
   return report;
 }
 

@@ -14,6 +14,7 @@
 #include "cli/data_sources.hpp"
 #include "cli/datasets.hpp"
 #include "cli/resolve.hpp"
+#include "core/counted.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
@@ -74,11 +75,12 @@ Json to_json(const io::Spread& spread) {
       {{"smallest", spread.smallest}, {"median", spread.median}, {"largest", spread.largest}});
 }
 
-Json to_json(const io::ImageStatistics& statistics) {
+Json to_json(const io::ImageStatistics& statistics, const std::vector<std::string>& names) {
   Json json = Json::object({{"pictures", statistics.images},
                             {"bytes", statistics.bytes},
                             {"stored_bytes", to_json(statistics.stored_bytes)},
-                            {"per_class", statistics.per_class}});
+                            {"per_class", statistics.per_class},
+                            {"class_names", names}});
   if (statistics.measured > 0) {
     json.set("measured", statistics.measured);
     json.set("bad", statistics.bad);
@@ -88,7 +90,9 @@ Json to_json(const io::ImageStatistics& statistics) {
   return json;
 }
 
-void print_statistics(const io::ImageStatistics& statistics) {
+/// `names` of the classes may be missing.
+void print_statistics(const io::ImageStatistics& statistics,
+                      const std::vector<std::string>& names) {
   const auto row = [](const char* what, const io::Spread& spread, const char* unit) {
     fmt::print("  {:<22} {} to {} {}, median {}\n", what, with_commas(spread.smallest),
                with_commas(spread.largest), unit, with_commas(spread.median));
@@ -100,15 +104,18 @@ void print_statistics(const io::ImageStatistics& statistics) {
   if (statistics.measured > 0) {
     row("height", statistics.height, "pixels");
     row("width", statistics.width, "pixels");
-    fmt::print("  {:<22} {} of {} checked\n", "bad", statistics.bad.size(),
-               std::ssize(statistics.bad) + statistics.measured);
+    fmt::print(
+        "  {:<22} {} bad of {} read; `millrace data check` reads whole images, and those left "
+        "out\n",
+        "headers", statistics.bad.size(), std::ssize(statistics.bad) + statistics.measured);
     for (const std::string& what : statistics.bad) fmt::print("    {}\n", printable(what));
   }
   fmt::print("  {:<22} {} of {} have images\n", "classes", filled, statistics.per_class.size());
   row("images per class", io::spread_of(statistics.per_class), "images");
   for (std::size_t c = 0; c < statistics.per_class.size(); ++c)
     if (statistics.per_class[c] > 0)
-      fmt::print("    class {:<5} {}\n", c, with_commas(statistics.per_class[c]));
+      fmt::print("    class {:<5} {:>9}{}\n", c, with_commas(statistics.per_class[c]),
+                 c < names.size() ? "  " + printable(names[c]) : "");
 }
 
 io::CheckReport check_split(const fs::path& directory, io::Split split,
@@ -143,8 +150,8 @@ std::size_t check_cifar(const fs::path& directory, io::CifarKind kind, const Opt
   for (const io::Split split : asked_splits(options)) {
     const io::CifarReport report = io::check_cifar(folder, kind, split);
     for (const std::string& problem : report.problems) fmt::print("{}\n", printable(problem));
-    fmt::print("{}: {} files, {} images, {}: {} bad\n", split_name(split), report.files,
-               with_commas(report.records), human_bytes(report.bytes), report.problems.size());
+    fmt::print("{}: {}, {}, {}: {} bad\n", split_name(split), counted(report.files, "file"),
+               counted(report.records, "image"), human_bytes(report.bytes), report.problems.size());
     problems += report.problems.size();
   }
   return problems;
@@ -172,8 +179,8 @@ int command_data_index(const Invocation& invocation) {
     const auto source = open_set(directory, split, invocation);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     const std::string what =
-        fmt::format("{}: {} images of {} classes, {}", split_name(split),
-                    with_commas(source->size()), source->classes(), printable(describe(*source)));
+        fmt::format("{}: {} of {}, {}", split_name(split), counted(source->size(), "image"),
+                    counted(source->classes(), "class", "classes"), printable(describe(*source)));
     if (storage_in(directory, split, invocation.options) == io::Storage::Packed)
       fmt::print("{}: has its own table and needs no index\n", what);
     else
@@ -193,8 +200,9 @@ int command_data_check(const Invocation& invocation) {
     for (const std::string& notice : report.notices)
       fmt::print(stderr, "note: {}\n", printable(notice));
     for (const io::Finding& finding : report.findings) fmt::print("{}\n", to_string(finding));
-    fmt::print("{}: {} files, {} images, {}: {} bad\n", split_name(split), report.files,
-               with_commas(static_cast<std::int64_t>(report.records)), human(report.bytes),
+    fmt::print("{}: {}, {}, {}: {} bad\n", split_name(split),
+               counted(static_cast<std::int64_t>(report.files), "file"),
+               counted(static_cast<std::int64_t>(report.records), "image"), human(report.bytes),
                report.findings.size());
     findings += report.findings.size();
   }
@@ -209,10 +217,10 @@ int command_data_stats(const Invocation& invocation) {
     const io::ImageStatistics statistics =
         io::collect_statistics(*set, open_options(invocation, split).max_bad_fraction);
     if (invocation.options.flag("json")) {
-      json.set(split_name(split), to_json(statistics));
+      json.set(split_name(split), to_json(statistics, set->class_names()));
     } else {
       fmt::print("{} ({})\n", split_name(split), printable(describe(*set)));
-      print_statistics(statistics);
+      print_statistics(statistics, set->class_names());
     }
   }
   if (invocation.options.flag("json")) fmt::print("{}\n", json.dump(2, Json::NotUtf8::Replaced));

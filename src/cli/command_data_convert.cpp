@@ -13,6 +13,7 @@
 #include "cli/data_sources.hpp"
 #include "cli/datasets.hpp"
 #include "cli/resolve.hpp"
+#include "core/counted.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
@@ -76,8 +77,9 @@ std::vector<RawSplit> find_raw_splits(const fs::path& raw_directory, const Optio
       fmt::print(stderr, "note: {}\n", printable(notice));
     if (!part.raw.others.empty())
       fmt::print(
-          stderr, "note: {} {} files are neither JPEG nor PNG and are left out, for example {}\n",
-          part.raw.others.size(), split_name(part.split), printable(part.raw.others.front()));
+          stderr, "note: {} left out, neither JPEG nor PNG, for example {}\n",
+          counted(std::ssize(part.raw.others), fmt::format("{} file", split_name(part.split))),
+          printable(part.raw.others.front()));
   }
   return found;
 }
@@ -86,13 +88,14 @@ void convert_split(const RawSplit& part, const fs::path& out, const Options& opt
   const io::ConvertOptions convert = convert_options(options, part.split);
   const std::int64_t shards = io::shards_filled(part.raw.images.size(), convert.shards);
   if (shards != convert.shards)
-    fmt::print(stderr, "note: {} {} shards instead of {}: {} images do not fill more\n", shards,
-               split_name(part.split), convert.shards, part.raw.images.size());
+    fmt::print(stderr, "note: {} instead of {}: more would be empty, with {}\n",
+               counted(shards, fmt::format("{} shard", split_name(part.split))), convert.shards,
+               counted(std::ssize(part.raw.images), "image"));
   const io::ConvertReport report = io::convert_to_records(part.raw, part.split, out, convert);
-  const std::string what =
-      fmt::format("{} images{}{} of {} classes in {} shards",
-                  with_commas(static_cast<std::int64_t>(report.images)), describe_bad(report.bad),
-                  report.bad == 0 ? "" : ",", part.raw.classes.size(), shards);
+  const std::string what = fmt::format(
+      "{}{}{} of {} in {}", counted(static_cast<std::int64_t>(report.images), "image"),
+      describe_bad(report.bad), report.bad == 0 ? "" : ",",
+      counted(std::ssize(part.raw.classes), "class", "classes"), counted(shards, "shard"));
   if (report.shards_written == 0)
     fmt::print("{}: already converted: {}\n", split_name(part.split), what);
   else
@@ -121,7 +124,7 @@ void pack_split(const fs::path& data_directory, io::Split split, const fs::path&
   packing.report_bad = report_bad;
   const fs::path path = io::packed_path(out, split);
   const io::PackReport report = io::write_packed_images(*source, path, packing);
-  fmt::print("{}: {} images{}, {} in {}\n", split_name(split), with_commas(report.images),
+  fmt::print("{}: {}{}, {} in {}\n", split_name(split), counted(report.images, "image"),
              describe_bad(report.bad), human_bytes(static_cast<std::int64_t>(report.bytes)),
              printable(path.string()));
 }

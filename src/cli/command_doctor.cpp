@@ -9,6 +9,7 @@
 #include "cli/prepare.hpp"
 #include "comm/route.hpp"
 #include "comm/world.hpp"
+#include "core/counted.hpp"
 #include "core/machine_limits.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
@@ -32,8 +33,8 @@ int doctor(const Invocation& invocation, const comm::World& world) {
       comm::describe_routes(world, pipeline::device_memory(), on_cores);
   const std::optional<std::int64_t> of_gpu = device::free_memory();
   const std::vector<std::string> map = world.gather(fmt::format(
-      "{}, local rank {} of {}, {} threads on cores {}{}", comm::host_name(), world.local_rank(),
-      world.local_size(), threads, join(device::core_numbers(), " "),
+      "{}, local rank {} of {}, {} on cores {}{}", comm::host_name(), world.local_rank(),
+      world.local_size(), counted(threads, "thread"), join(device::core_numbers(), " "),
       of_gpu ? fmt::format(", a GPU with {} free", human_bytes(*of_gpu)) : ""));
   if (world.rank() != 0) return 0;
   fmt::print("millrace   {} ({})\n", kVersion, kCommit);

@@ -16,6 +16,7 @@
 #include "cli/recipes.hpp"
 #include "cli/resolve_parts.hpp"
 #include "comm/world.hpp"
+#include "core/counted.hpp"
 #include "core/error.hpp"
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
@@ -114,12 +115,14 @@ void print_checked(const PreparedRun& run) {
   const models::Graph graph = models::build_model(run.config.model);
   print_lines(stdout, notices_of(run));
   print_lines(stdout, train::describe_computing(run.config));
-  fmt::print("Total Parameters: {}\n Batch Size: {}\nImage Size: {}x{}\n",
+  // As the start of a training prints them.
+  fmt::print("Total Parameters: {}\n Batch Size: {}\n Image Size: {}x{}\n",
              graph.trainable_elements(), run.config.total_batch(), run.config.model.image.h,
              run.config.model.image.w);
-  fmt::print("{} updates of {} stage(s) x {} replica(s) on {} rank(s)\n", run.config.iterations,
-             run.config.pipeline.ranges.size(), run.config.pipeline.ranks.replicas,
-             run.config.pipeline.ranks.ranks);
+  fmt::print("{} of {} x {} on {}\n", counted(run.config.iterations, "update"),
+             counted(std::ssize(run.config.pipeline.ranges), "stage"),
+             counted(run.config.pipeline.ranks.replicas, "replica"),
+             counted(run.config.pipeline.ranks.ranks, "rank"));
 }
 
 /// --compile-only: everything that a start finds out before it trains.

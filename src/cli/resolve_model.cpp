@@ -98,8 +98,9 @@ namespace {
 void note_spare_outputs(std::string_view network, std::int64_t outputs, std::int64_t classes,
                         Notices& notices) {
   if (outputs > classes)
-    notices.push_back(fmt::format("{} has {} outputs for the {} classes of the data set", network,
-                                  outputs, classes));
+    notices.push_back(
+        fmt::format("{} has {} outputs for the {} of the data set", network, outputs,
+                    classes == 1 ? "only class" : fmt::format("{} classes", classes)));
 }
 
 /// A network in a file: its images and its outputs must be those of the data set.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cli/resolve_parts.hpp"
+#include "core/counted.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "train/learning_rate.hpp"
@@ -174,9 +175,9 @@ std::string notice_of_warmup(const TrainConfig& config) {
     peak = std::max(peak, train::learning_rate_at(rate, t, total));
   const auto if_so = [](bool so, std::string text) { return so ? std::move(text) : std::string(); };
   return fmt::format(
-      "the warm-up covers all {} updates{}: the learning rate peaks at {:.4g}{} and ends at "
+      "the warm-up covers {}{}: the learning rate peaks at {:.4g}{} and ends at "
       "{:.4g}; {} sets its length",
-      total,
+      total == 1 ? "the only update" : fmt::format("all {} updates", total),
       if_so(rate.warmup_iterations > total,
             fmt::format(" and would take {}", rate.warmup_iterations)),
       peak, if_so(peak < rate.base_rate, fmt::format(" instead of {:.4g}", rate.base_rate)), last,

@@ -21,6 +21,7 @@
 #include <omp.h>
 #endif
 
+#include "core/counted.hpp"
 #include "core/error.hpp"
 #include "core/instruction_level.hpp"
 #include "core/text.hpp"
@@ -261,11 +262,10 @@ std::string describe_kernels() {
 
 std::string describe_environment() {
   cap_vendor_library();
-  return fmt::format("{}{}, {} threads; {}; Kokkos {}.{}.{}{}",
-                     kFakeDevice ? "fake device of " : "", ExecutionSpace::name(),
-                     ExecutionSpace().concurrency(), vendor_library(), KOKKOS_VERSION / 10000,
-                     KOKKOS_VERSION / 100 % 100, KOKKOS_VERSION % 100,
-                     kHasFloat64 ? "" : "; sums in pairs of floats");
+  return fmt::format("{}{}, {}; {}; Kokkos {}.{}.{}{}", kFakeDevice ? "fake device of " : "",
+                     ExecutionSpace::name(), counted(ExecutionSpace().concurrency(), "thread"),
+                     vendor_library(), KOKKOS_VERSION / 10000, KOKKOS_VERSION / 100 % 100,
+                     KOKKOS_VERSION % 100, kHasFloat64 ? "" : "; sums in pairs of floats");
 }
 
 }  // namespace millrace::device

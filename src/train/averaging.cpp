@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 
+#include "core/counted.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "device/tensor.hpp"
@@ -36,9 +37,9 @@ void require_kept(const TrainConfig& config, const PlannedAverage& average) {
   const int kept = config.max_checkpoints_to_keep;
   if (kept == 0 || kept >= needed) return;
   fail(ErrorKind::Config,
-       "the average {} needs the last {} checkpoints of the run, but --max-ckpts-to-keep {} keeps "
+       "the average {} needs the last {} of the run, but --max-ckpts-to-keep {} keeps "
        "only {}: give --max-ckpts-to-keep 0, which keeps all",
-       average.rule.name, needed, kept, kept);
+       average.rule.name, counted(needed, "checkpoint"), kept, kept);
 }
 
 std::int64_t first_of_last_epochs(const TrainConfig& config, std::int64_t epochs) {
@@ -282,8 +283,8 @@ std::string describe_average(std::span<const fs::path> checkpoints) {
     std::ranges::transform(checkpoints, all.begin(), name);
     names = join(all, ", ");
   }
-  return fmt::format("the average of {} checkpoint{} ({})", checkpoints.size(),
-                     checkpoints.size() == 1 ? "" : "s", names);
+  return fmt::format("the average of {} ({})", counted(std::ssize(checkpoints), "checkpoint"),
+                     names);
 }
 
 std::vector<fs::path> checkpoints_at(const fs::path& run_directory,

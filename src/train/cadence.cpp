@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/cadence.hpp"
+#include "core/counted.hpp"
 
 #include <fmt/format.h>
 
@@ -60,10 +61,9 @@ std::string reason_to_stop(const TrainConfig& config,
       accuracies, {}, &std::pair<const std::int64_t, double>::second);  // the first of equal ones
   const std::int64_t since = std::distance(best, accuracies.end()) - 1;
   if (config.early_stop == 0 || since < config.early_stop) return {};
-  return fmt::format(
-      "the last {} validations were no better than {:.2f} % after {} updates "
-      "(--early-stop {})",
-      since, best->second, best->first, config.early_stop);
+  return fmt::format("the last {} no better than {:.2f} % after {} (--early-stop {})",
+                     since == 1 ? "validation was" : fmt::format("{} validations were", since),
+                     best->second, counted(best->first, "update"), config.early_stop);
 }
 
 std::int64_t checkpoints_from(const TrainConfig& config, std::int64_t first) {

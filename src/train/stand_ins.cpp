@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/counted.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/data/bad_images.hpp"
@@ -37,8 +38,8 @@ void StandInLimit::refuse() const {
   for (const std::string& one : world_.gather(replaced.empty() ? "" : replaced.front()))
     if (such.empty() && !one.empty()) such = fmt::format("; for example {}", one);
   world_.fail_together();
-  fail(ErrorKind::Data, "{} of the {} images for {} are bad so far in this epoch; {}{}",
-       with_commas(in_epoch()), with_commas(dataset_.size()), use_,
+  fail(ErrorKind::Data, "{} of the {} images for {} {} bad so far in this epoch; {}{}",
+       with_commas(in_epoch()), with_commas(dataset_.size()), use_, is_or_are(in_epoch()),
        io::describe_limit(dataset_.size(), max_bad_fraction_), such);
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/counted.hpp"
 #include "core/text.hpp"
 
 namespace millrace::train {
@@ -144,11 +145,11 @@ PipelineReport PipelineStatistics::report(const comm::World& world) const {
 
 std::string to_text(const PipelineReport& report, const pipeline::PipelinePlan& plan) {
   std::string text = fmt::format(
-      "Time by device over {} update{}, in percent of {:.2f} ms each\n"
+      "Time by device over {}, in percent of {:.2f} ms each\n"
       "{:>7} {:>6} {:>8} {:>8} {:>9} {:>8} {:>8} {:>8} {:>9} {:>7} {:>7} {:>6}  {}\n",
-      report.steps, report.steps == 1 ? "" : "s", 1e3 * report.step_seconds, "replica", "device",
-      "rank", "forward", "backward", "update", "reduce", "receive", "send", "images", "ranks",
-      "idle", "stages");
+      counted(report.steps, "update"), 1e3 * report.step_seconds, "replica", "device", "rank",
+      "forward", "backward", "update", "reduce", "receive", "send", "images", "ranks", "idle",
+      "stages");
   for (std::size_t i = 0; i < report.devices.size(); ++i) {
     const DeviceTimes& d = report.devices[i];
     const auto replica = static_cast<std::int32_t>(i) / plan.ranks.devices;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/clock.hpp"
+#include "core/counted.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "device/launch_graph.hpp"
@@ -147,6 +148,15 @@ Outcome Run::fresh() {
   return run_from(0);
 }
 
+/// What wrote a checkpoint. Early versions said "1 threads".
+std::string environment_in(const io::CheckpointHeader& header) {
+  constexpr std::string_view kEarly = ", 1 threads;";
+  std::string text = header.environment;
+  if (const std::size_t at = text.find(kEarly); at != std::string::npos)
+    text.replace(at, kEarly.size(), ", 1 thread;");
+  return text;
+}
+
 Outcome Run::restored() {
   std::vector<std::string> complaints;
   const io::CheckpointReader checkpoint = agreed_newest(world_, config_.run_directory, complaints);
@@ -155,11 +165,12 @@ Outcome Run::restored() {
   for (const std::string& complaint : complaints) reporter_.important(complaint);
   reporter_.line(
       fmt::format("Restoring training from latest checkpoint: {}", checkpoint.path().string()));
-  if (const std::string here = environment_of(config_); header.environment != here) {
+  const std::string before = environment_in(header);
+  if (const std::string here = environment_of(config_); before != here) {
     reporter_.important(
         fmt::format("The checkpoint was written with {}; this machine has {}: the continuation "
                     "agrees to rounding, not bit for bit.",
-                    header.environment, here));
+                    before, here));
   } else if (config_.kernels.allow_nondeterministic) {
     reporter_.important(
         "Sums may have another order than in the interrupted run (--allow-nondeterministic): the "
@@ -201,7 +212,8 @@ Outcome Run::iterate(std::int64_t first) {
   signals_.emplace();
   if (!validator_.make_up_for(first)) return stopped();
   if (first >= config_.iterations) {
-    reporter_.line(fmt::format("The run has completed all of its {} updates.", config_.iterations));
+    reporter_.line(
+        fmt::format("The run has completed all of its {}.", counted(config_.iterations, "update")));
     return finish();
   }
   if (ends_early(first)) return finish();

@@ -51,7 +51,7 @@ TEST(DataCommandsTest, IndexIsMadeAndFoundAgain) {
   write_shard(root.path());
   const Outcome first = run_words({"data", "index", root.path().string()});
   EXPECT_EQ(first.code, 0) << first.err;
-  EXPECT_TRUE(first.out.starts_with("training: 6 images of 1000 classes, imagenet records, "))
+  EXPECT_TRUE(first.out.starts_with("training: 6 images of 1,000 classes, imagenet records, "))
       << first.out;
   EXPECT_TRUE(fs::exists(root.path() / "millrace-train.index"));
   EXPECT_EQ(run_words({"data", "index", root.path().string()}).code, 0);
@@ -62,7 +62,7 @@ TEST(DataCommandsTest, CheckNamesFileRecordAndOffsetAndEndsWithThree) {
   const fs::path path = write_shard(root.path());
   const Outcome whole = run_words({"data", "check", root.path().string()});
   EXPECT_EQ(whole.code, 0) << whole.out;
-  EXPECT_TRUE(contains(whole.out, "training: 1 files, 6 images, ")) << whole.out;
+  EXPECT_TRUE(contains(whole.out, "training: 1 file, 6 images, ")) << whole.out;
   EXPECT_TRUE(contains(whole.out, ": 0 bad\n")) << whole.out;
   const auto record_bytes = static_cast<std::streamoff>(fs::file_size(path) / 6);
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
@@ -91,6 +91,7 @@ TEST(DataCommandsTest, StatsCountClassesAndBytes) {
   EXPECT_EQ(json.at("training").at("per_class"), (std::vector<int>{2, 2, 2, 0}));
   const Outcome text = run_words({"data", "stats", root.path().string()});
   EXPECT_TRUE(contains(text.out, "3 of 1000 have images")) << text.out;
+  EXPECT_TRUE(contains(text.out, "\n    class 0             2\n")) << "without a name" << text.out;
 }
 
 TEST(DataCommandsTest, NamesThatAreNoUtf8AndNoTextAreEscaped) {
@@ -110,6 +111,11 @@ TEST(DataCommandsTest, NamesThatAreNoUtf8AndNoTextAreEscaped) {
   ASSERT_EQ(json.at("training").at("bad").size(), 1u);
   EXPECT_TRUE(contains(json.at("training").at("bad")[0].get<std::string>(), "n1/t\\xfe\\n.JPEG: "))
       << stats.out;
+  EXPECT_EQ(json.at("training").at("class_names"), std::vector<std::string>{"n1"});
+  const Outcome text = run_words({"data", "stats", root.path().string()});
+  EXPECT_TRUE(contains(text.out, "headers                1 bad of 2 read; `millrace data check` "))
+      << text.out;
+  EXPECT_TRUE(contains(text.out, "class 0             2  n1\n")) << text.out;
   const Outcome check = run_words({"data", "check", root.path().string()});
   EXPECT_EQ(check.code, 3);
   EXPECT_TRUE(contains(check.out, "n1/t\\xfe\\n.JPEG: ")) << check.out;

@@ -339,7 +339,7 @@ TEST(PackedToolsTest, CheckStatsAndIndexReadPackedImages) {
   EXPECT_EQ(json.at("width").at("largest"), 16);
   const Outcome whole = run_words({"data", "check", out.string()});
   EXPECT_EQ(whole.code, 0) << whole.err;
-  EXPECT_TRUE(contains(whole.out, "training: 1 files, 6 images, ")) << whole.out;
+  EXPECT_TRUE(contains(whole.out, "training: 1 file, 6 images, ")) << whole.out;
   for (const std::streamoff at : {70, 64 + 10 * 12 * 3 + 24 + 5}) {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(at);

@@ -303,7 +303,8 @@ TEST_F(PrepareTest, ValidationTakesItsConfigurationFromTheCheckpoint) {
 
 // A training validates a part to save time; whoever validates its weights wants to know them.
 TEST_F(PrepareTest, ValidationIsOfAllImagesUnlessItsOwnLineSaysOtherwise) {
-  const PreparedRun trained = train("--batch-size 4 --iterations 1 --max-eval-steps 2");
+  PreparedRun trained = train("--batch-size 4 --iterations 1 --max-eval-steps 2");
+  trained.lock.reset();
   EXPECT_EQ(trained.data.validation->size(), 8);
   EXPECT_EQ(trained.data.facts.validation_size, 16);
   (void)save(trained.config);

@@ -196,7 +196,8 @@ TEST(TensorFileTest, SaysWhatAFileIsNot) {
     std::ofstream(path, std::ios::binary) << bytes;
     expect_error(ErrorKind::Data, {"net.pth: " + part}, [&] { (void)read_tensor_file(path); });
   };
-  const std::string nothing = " bytes are neither safetensors, nor a file of torch.save, nor HDF5";
+  const std::string nothing =
+      " bytes are neither safetensors, nor a file of torch.save, nor HDF5: fetch it ";
   refused("", "its 0" + nothing);
   refused("PK", "its 2" + nothing);
   refused("<html><body>Not found", "its 21" + nothing);

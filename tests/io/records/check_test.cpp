@@ -154,7 +154,7 @@ TEST_F(CheckTest, OnlyFilesNamedAsImagesAreBadInAClassFolder) {
   ASSERT_EQ(report.findings.size(), 1u);
   EXPECT_EQ(to_string(report.findings[0]), (root / "train/n02/b.JPEG").string() + ": is empty");
   ASSERT_EQ(report.notices.size(), 1u);
-  EXPECT_NE(report.notices[0].find("1 files are neither JPEG nor PNG"), std::string::npos);
+  EXPECT_NE(report.notices[0].find("1 file left out, neither JPEG nor PNG"), std::string::npos);
   EXPECT_NE(report.notices[0].find("n01/README.txt"), std::string::npos);
 }
 

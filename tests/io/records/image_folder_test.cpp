@@ -60,7 +60,7 @@ TEST_F(ImageFolderTest, ClassesAreSortedFoldersAndImagesAreRecognizedByContent) 
   EXPECT_EQ(text_of(source->stored(1, buffer).bytes), text_of(fake_image(2)));
   EXPECT_EQ(source->label(3), 2);
   ASSERT_EQ(source->notices().size(), 1u);
-  EXPECT_NE(source->notices()[0].find("1 files are neither JPEG nor PNG"), std::string::npos);
+  EXPECT_NE(source->notices()[0].find("1 file left out, neither JPEG nor PNG"), std::string::npos);
   EXPECT_NE(source->notices()[0].find("n01/notes.txt"), std::string::npos);
 }
 
@@ -216,8 +216,8 @@ TEST_F(ImageFolderTest, ClassesWithoutImagesAreNamed) {
   const auto source = opened();
   EXPECT_EQ(source->label(0), 1);
   ASSERT_EQ(source->notices().size(), 1u);
-  EXPECT_TRUE(source->notices()[0].starts_with(
-      root.path().string() + ": 1 of 2 classes have no training images: _thumbs; "))
+  EXPECT_TRUE(source->notices()[0].starts_with(root.path().string() +
+                                               ": 1 of 2 classes have no training images: _thumbs; "))
       << source->notices()[0];
 }
 

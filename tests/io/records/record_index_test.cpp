@@ -446,7 +446,7 @@ TEST_F(RecordSetTest, LeftOutRecordsAreReportedFromTheCacheToo) {
     EXPECT_EQ(source->size(), 999);
     const std::span<const std::string> notices = source->notices();
     ASSERT_EQ(notices.size(), 2u) << time;
-    EXPECT_NE(notices[0].find("1 of 1000 records are bad"), std::string::npos) << notices[0];
+    EXPECT_NE(notices[0].find("1 of 1,000 records is bad"), std::string::npos) << notices[0];
     EXPECT_NE(notices[0].find("is 0 the label of the first class (--label-offset)?"),
               std::string::npos)
         << notices[0];
@@ -469,7 +469,7 @@ TEST_F(RecordSetTest, OnlyTheFirstFewLeftOutRecordsAreNamed) {
     ASSERT_EQ(source->notices().size(), 7u);
     EXPECT_EQ(source->notices()[0], root.path().string() +
                                         ": 8 of 20 records are bad (`millrace data check` lists "
-                                        "them), and are left out");
+                                        "them), and left out");
     EXPECT_EQ(source->notices()[5],
               fmt::format("left out: {}, record 8 at offset {}: record length checksum mismatch",
                           path.string(), places[8]));
