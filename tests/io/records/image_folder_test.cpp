@@ -216,8 +216,8 @@ TEST_F(ImageFolderTest, ClassesWithoutImagesAreNamed) {
   const auto source = opened();
   EXPECT_EQ(source->label(0), 1);
   ASSERT_EQ(source->notices().size(), 1u);
-  EXPECT_TRUE(source->notices()[0].starts_with(root.path().string() +
-                                               ": 1 of 2 classes have no training images: _thumbs; "))
+  EXPECT_TRUE(source->notices()[0].starts_with(
+      root.path().string() + ": 1 of 2 classes have no training images: _thumbs; "))
       << source->notices()[0];
 }
 
