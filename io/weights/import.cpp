@@ -151,7 +151,7 @@ bool is_unusual(const ModelOptions& options, WeightStyle style) {
 struct Near {
   std::size_t distance = std::numeric_limits<std::size_t>::max();
   bool unusual = true;
-  std::string text = "none of its tensors has a name and a shape of theirs";
+  std::string text = "none has the name and the shape of a tensor of theirs";
 };
 
 /// A search through all networks that can be built.
@@ -182,8 +182,8 @@ Search search(const NamedTensors& tensors, std::span<const WeightStyle> styles) 
             .distance = match.distance(),
             .unusual = rare,
             .text = fmt::format(
-                "the nearest is {} {} of {}{}, but {}", article_of(graph->name), graph->name,
-                name_of(style),
+                "the closest network is {} {} of {}{}, but {}", article_of(graph->name),
+                graph->name, name_of(style),
                 tensors.classes() ? fmt::format(" with {} classes", *tensors.classes()) : "",
                 difference_text(match))};
       }
@@ -197,6 +197,7 @@ Identified with_input(Identified found, const TensorFile& file) {
   if (found.style != WeightStyle::Keras) return found;
   KerasInput input = keras_input(file, found.model);
   found.statistics = input.statistics;
+  found.image_side = input.image_side;
   found.doubt = std::move(input.doubt);
   return found;
 }

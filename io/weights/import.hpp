@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,6 +27,8 @@ struct Identified {
   models::ModelOptions model;
   /// How the network itself prepares images; none: as the library's networks expect them.
   std::optional<KerasStatistics> statistics = {};
+  std::optional<std::int64_t> image_side =
+      {};                  ///< of the images that it reads, if the file says so
   std::string doubt = {};  ///< a line about them for people, or empty
 };
 /// "a resnet-20 for CIFAR with 10 classes, as in akamaster".

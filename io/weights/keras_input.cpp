@@ -68,6 +68,7 @@ class InputReader {
       read_network(config->second);
     else if (!residual_ && find_moment("", 0) != nullptr)
       read_weights_alone(result);
+    result.image_side = image_side_;
     if (!prepares_) return result;
     KerasStatistics& statistics = result.statistics.emplace();
     for (std::size_t c = 0; c < statistics.mean.size(); ++c) {
@@ -120,12 +121,28 @@ class InputReader {
   void read_layer(const Json& layer, const std::string& kind) {
     const Json& config = layer.at("config");
     const std::string& name = config.at("name").text();
-    if (kind == "InputLayer" || kind == "ZeroPadding2D" || kind.starts_with("Random")) return;
+    if (kind == "InputLayer") return read_size(config, name);
+    if (kind == "ZeroPadding2D" || kind.starts_with("Random")) return;
     if (residual_ ? is_usual_preparation(kind, name) : apply(layer, kind, config, name)) return;
     refuse(
         fmt::format("its layer {} ({}) changes images before the first convolution, in a way "
                     "that no option expresses",
                     name, kind));
+  }
+
+  /// [null, height, width, 3], which Keras 2 and Keras 3 call by different names. The outermost of
+  /// nested networks comes first.
+  void read_size(const Json& config, const std::string& name) {
+    const Json* shape = config.find("batch_shape");
+    if (shape == nullptr) shape = config.find("batch_input_shape");
+    if (image_side_ || shape == nullptr || !shape->is_list() || shape->items().size() != 4) return;
+    const Json& height = shape->items()[1];
+    const Json& width = shape->items()[2];
+    if (!height.is_integer() || !width.is_integer()) return;
+    if (height.as_int64() != width.as_int64())
+      refuse(fmt::format("its layer {} reads images of {} x {}, but here they are square", name,
+                         height.as_int64(), width.as_int64()));
+    image_side_ = height.as_int64();
   }
 
   /// preprocess_input() of Keras' ResNets, in the layers that TensorFlow or Keras 3 makes of it.
@@ -247,6 +264,7 @@ class InputReader {
   const TensorFile& file_;
   bool residual_;
   bool prepares_ = false;
+  std::optional<std::int64_t> image_side_;
   Affine affine_;
 };
 

@@ -179,9 +179,9 @@ std::string difference_text(const Match& match) {
     std::vector<std::string> names;
     for (const NamedTensors::Named* named : match.unused)
       names.push_back(fmt::format("{} {}", named->name, shape_text(named->tensor->shape)));
-    parts.push_back(fmt::format("has {} besides", listed(names)));
+    parts.push_back(fmt::format("also has {}", listed(names)));
   }
-  std::string text = parts.empty() ? "" : "the file " + join(parts, ", and ");
+  std::string text = parts.empty() ? "" : "the file " + join(parts, " and ");
   if (match.reshaped.empty()) return text;
   const std::size_t others = match.reshaped.size() - 1;
   return fmt::format("{}{}{}{}", text, text.empty() ? "" : "; ", match.reshaped.front(),

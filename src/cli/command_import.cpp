@@ -90,6 +90,17 @@ void require_network(const Options& given, const io::Identified& found) {
   require("block", is("block", "auto") || is("block", basic ? "basic" : "bottleneck"));
 }
 
+/// Refuses images of another size than the file's, which a training may change. Errors: Usage.
+void require_image_size(const Options& given, const io::Identified& found) {
+  const std::optional<std::int64_t> size = given.integer("image-size");
+  if (!size || !found.image_side || *size == *found.image_side) return;
+  fail(ErrorKind::Usage,
+       "{} {} contradicts {}, whose network reads images of {} x {}: leave it out; a training with "
+       "images of another size starts from the imported run with --init-path {}",
+       given.find("image-size")->where, *size, given.arguments.at(0), *found.image_side,
+       *found.image_side, given.arguments.at(1));
+}
+
 /// Refuses another number of classes than the file's, which a training may change. Errors: Usage.
 void require_classes(const Options& given, const io::Identified& found) {
   const std::optional<std::int64_t> classes = given.integer("classes");
@@ -159,7 +170,8 @@ void write_run(const std::filesystem::path& run_directory, const models::Graph& 
     remove_begun(run_directory, missing);
     throw;
   }
-  fmt::print("Total Parameters: {}\nSaved checkpoint to {}\n", graph.trainable_elements(),
+  fmt::print("Total Parameters: {}\nImage Size: {}x{}\nSaved checkpoint to {}\n",
+             graph.trainable_elements(), config.model.image.h, config.model.image.w,
              printable(checkpoint.string()));
 }
 
@@ -306,6 +318,7 @@ int command_import(const Invocation& invocation) {
   io::Identified found = io::identify(file, wanted_styles(invocation.options));
   require_network(invocation.options, found);
   require_classes(invocation.options, found);
+  require_image_size(invocation.options, found);
   for (const char* other : {"image-normalisation", "normalise-input"})
     if (invocation.options.find(other) != nullptr) found.statistics.reset();
   const Options options = completed(invocation.options, found);

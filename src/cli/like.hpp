@@ -19,7 +19,8 @@ struct ImpliedOption {
   std::string name;
   std::string value;  ///< "true" for a flag
 };
-/// What the shapes of a file say about its network.
+/// What a file says about its network: by the shapes of its tensors, and Keras by its
+/// configuration.
 [[nodiscard]] std::vector<ImpliedOption> options_shown(const io::Identified& found);
 /// What no shape shows: padding, epsilon, and how images are prepared, as in the library.
 [[nodiscard]] std::vector<ImpliedOption> options_assumed(const io::Identified& found);

@@ -13,8 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "cli/like.hpp"
 #include "io/checkpoint.hpp"
 #include "millrace_version.hpp"
+#include "models/registry.hpp"
 #include "support.hpp"
 #include "tests/io/checkpoint_fixtures.hpp"
 
@@ -163,6 +165,19 @@ TEST(CommandsTest, GeneratesData) {
   EXPECT_EQ(fs::file_size(directory / "test_batch.bin"), 10u * 3073u);
   // A second time it would overwrite data.
   EXPECT_EQ(run_words({"data", "generate", directory.string()}).code, 2);
+}
+
+TEST(CommandsTest, TheImageSizeInAFileIsThatOfTheImportedRun) {
+  io::Identified found{.style = io::WeightStyle::Keras,
+                       .model = models::default_options("resnet", models::Task::ImageNet)};
+  const auto size = [&] {
+    Options options = train_options("--dataset imagenet");
+    add_implied(options, options_shown(found), "net.h5");
+    return options.integer("image-size");
+  };
+  EXPECT_EQ(size(), std::nullopt);
+  found.image_side = 160;
+  EXPECT_EQ(size(), 160);
 }
 
 TEST(CommandsTest, ImportsAndInspectsATrainedNetwork) {

@@ -131,6 +131,28 @@ TEST(KerasInputTest, IsTheLibrarysWhereTheFileHasNone) {
   EXPECT_FALSE(keras_input(prepared, model("resnet")).statistics);
 }
 
+// Keras 2 calls the shape batch_input_shape, Keras 3 batch_shape; null is any size.
+TEST(KerasInputTest, TheSizeOfImagesIsThatOfTheFirstInput) {
+  const auto side = [](const std::string& config) {
+    TensorFile file("net.h5");
+    if (!config.empty()) file.set_metadata({{"model_config", config}});
+    return keras_input(file, model("resnet")).image_side;
+  };
+  const auto begins = [](const char* shape) { return layer("InputLayer", "input_1", shape); };
+  const std::string inner = network("Functional", begins(R"("batch_shape":[null,96,96,3])") + kEnd);
+  EXPECT_EQ(side(network("Functional", begins(R"("batch_shape":[null,160,160,3])") + kEnd)), 160);
+  EXPECT_EQ(side(network("Functional", begins(R"("batch_input_shape":[8,64,64,3])") + kEnd)), 64);
+  EXPECT_EQ(side(network("Functional", begins(R"("batch_shape":[null,128,128,3])") + "," + inner)),
+            128);
+  EXPECT_EQ(side(network("Functional", begins(R"("batch_shape":[null,null,null,3])") + kEnd)),
+            std::nullopt);
+  EXPECT_EQ(side(network("Functional", kBegin + kEnd)), std::nullopt);
+  EXPECT_EQ(side(""), std::nullopt);
+  expect_error(ErrorKind::Data, {"its layer input_1 reads images of 160 x 96"}, [&] {
+    (void)side(network("Functional", begins(R"("batch_shape":[null,160,96,3])") + kEnd));
+  });
+}
+
 TEST(KerasInputTest, RefusesWhatNoOptionExpresses) {
   struct Bad {
     const char* family;

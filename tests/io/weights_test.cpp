@@ -424,8 +424,8 @@ TEST(WeightsTest, SaysWhatAFileHolds) {
   state.add("extra.weight", {4});
   expect_error(
       ErrorKind::Data,
-      {"the nearest is an efficientnet-B0 of torchvision with 1000 classes, but the file has "
-       "extra.weight [4] besides",
+      {"the closest network is an efficientnet-B0 of torchvision with 1000 classes, but the file "
+       "also has extra.weight [4]",
        "; if the file holds another network, export it as ONNX and train it with --model "
        "FILE.onnx (docs/own-networks.md)"},
       [&] { (void)identify(state.file(), kWeightStyles); });
@@ -456,14 +456,14 @@ TEST(WeightsTest, TheNearestNetworkIsComparedTensorByTensor) {
   const Graph small = cifar("20");
   for (const Case& one :
        {Case{small, WeightStyle::Akamaster, "linear.", "",
-             "the nearest is a resnet-20 of akamaster, but the file lacks linear.weight, "
+             "the closest network is a resnet-20 of akamaster, but the file lacks linear.weight, "
              "linear.bias; "
              "if"},
         Case{small, WeightStyle::Akamaster, "", "extra",
-             "a resnet-20 of akamaster with 10 classes, but the file has extra [4] besides; if"},
+             "a resnet-20 of akamaster with 10 classes, but the file also has extra [4]; if"},
         Case{build_model(photos), WeightStyle::Torchvision, "bn1.", "extra",
              "a resnet-18 of torchvision with 5 classes, but the file lacks bn1.weight, bn1.bias, "
-             "bn1.running_mean, bn1.running_var, and has extra [4] besides; if"},
+             "bn1.running_mean, bn1.running_var and also has extra [4]; if"},
         Case{build_model(published("efficientnet", "B0")), WeightStyle::Keras, "top_bn", "",
              "an efficientnet-B0 of keras with 1000 classes, but the file lacks top_bn/gamma:0, "
              "top_bn/beta:0, top_bn/moving_mean:0, top_bn/moving_variance:0; if"}}) {
