@@ -143,6 +143,16 @@ std::vector<std::string> hosts_by_rank(const Cluster& cluster, int ranks) {
   return by_rank;
 }
 
+std::vector<std::string> hosts_without_rank(const Cluster& cluster, int ranks) {
+  const std::vector<std::string> used = hosts_by_rank(cluster, ranks);
+  std::vector<std::string> left;
+  for (const std::string& host : cluster.hosts)
+    if (const std::string name = host.substr(0, host.find(':'));
+        std::ranges::find(used, name) == used.end())
+      left.push_back(name);
+  return left;
+}
+
 Cluster parse_tf_config(std::string_view json, const Environment& environment) {
   const std::optional<Json> config = Json::try_parse(json);
   if (!config || !config->is_object()) fail(ErrorKind::Usage, "TF_CONFIG: is not a JSON object");
@@ -170,6 +180,9 @@ std::optional<Cluster> cluster_of(const Options& options, const Environment& env
   if (options.flag("distributed"))
     if (const auto config = environment("TF_CONFIG"))
       cluster = parse_tf_config(*config, environment);
+  if (const Setting* const hosts = options.typed("hosts"); hosts != nullptr && cluster)
+    fail(ErrorKind::Usage,
+         "{} and TF_CONFIG both name the machines of the run: leave one of them out", hosts->where);
   if (const auto hosts = options.text("hosts"); hosts && !cluster) {
     cluster.emplace();
     cluster->hosts = split_list(*hosts, ' ');

@@ -42,6 +42,8 @@ void check_room(const Cluster& cluster, std::int64_t ranks);
 [[nodiscard]] std::vector<std::string> with_room(const Cluster& cluster, int ranks);
 /// The name of each rank's host: a launcher fills one host after the other.
 [[nodiscard]] std::vector<std::string> hosts_by_rank(const Cluster& cluster, int ranks);
+/// The names of hosts that no rank is left for.
+[[nodiscard]] std::vector<std::string> hosts_without_rank(const Cluster& cluster, int ranks);
 
 /// In a distributed run --replicas counts per worker; returns options with the total.
 [[nodiscard]] Options for_all_workers(Options options, const std::optional<Cluster>& cluster);

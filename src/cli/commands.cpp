@@ -163,14 +163,6 @@ std::string typed_line(std::span<const std::string> words) {
   return line;
 }
 
-/// `train --restore-path` means `restore`.
-Command meant_by(const CommandSpec& command, std::span<const std::string> words) {
-  const bool continues = std::ranges::any_of(words, [](const std::string& word) {
-    return word == "--restore-path" || word.starts_with("--restore-path=");
-  });
-  return command.id == Command::Train && continues ? Command::Restore : command.id;
-}
-
 /// A restore takes its run as an argument, too.
 void name_restored(Options& options) {
   if (options.arguments.empty()) return;
@@ -232,8 +224,7 @@ int run_command(std::span<const std::string> words, const Environment& environme
   const std::size_t arguments = matched.command->arguments.ends_with("..")
                                     ? rest.size()
                                     : split_list(matched.command->arguments, ' ').size();
-  Translation translation =
-      read_command_line(meant_by(*matched.command, rest), rest, arguments, environment);
+  Translation translation = read_command_line(matched.command->id, rest, arguments, environment);
   if (translation.command == Command::Restore) name_restored(translation.options);
   const std::vector<std::string> found =
       find_recorded_runs(translation.command, translation.options);

@@ -152,11 +152,12 @@ std::int64_t launched(const Environment& environment) {
   return 0;
 }
 
-/// The number given to the last of these options, or 1. Errors: Usage.
+/// The number given to these options, or 1. Errors: Usage, also for different numbers.
 std::int64_t number_behind(std::span<const std::string> words,
                            std::initializer_list<std::string_view> names) {
   constexpr std::int64_t kMost = 65536;
   std::int64_t number = 1;
+  std::map<std::string_view, Typed> typed;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::size_t equals = words[i].find('=');
     const std::string spelled = words[i].substr(0, equals);
@@ -168,6 +169,7 @@ std::int64_t number_behind(std::span<const std::string> words,
     if (!value || *value < 1 || *value > kMost)
       fail(ErrorKind::Usage, "{}: '{}' is not a whole number from 1 to {}", spelled, text, kMost);
     number = *value;
+    check_agrees(typed, {*std::ranges::find(names, underscored(spelled)), spelled, text}, "");
   }
   return number;
 }
@@ -204,10 +206,6 @@ std::string take_dialect(std::vector<std::string>& words) {
   return name;
 }
 
-bool is_keras_script(std::string_view script) {
-  return script.ends_with("keras.py") || script.ends_with("ctl_imagenet_main.py");
-}
-
 /// Habana's two trainers share a dialect. The script's name selects one of them, or else a name
 /// that only one of them has.
 std::vector<DialectSpec> habana_dialects(std::string_view script,
@@ -217,7 +215,7 @@ std::vector<DialectSpec> habana_dialects(std::string_view script,
   const auto knows = [](const DialectSpec& dialect, const std::string& word) {
     return word.starts_with('-') && match(dialect, word).word != nullptr;
   };
-  if (is_keras_script(script)) return {keras};
+  if (script.ends_with("keras.py") || script.ends_with("ctl_imagenet_main.py")) return {keras};
   if (script.ends_with("imagenet_main.py")) return {resnext};
   for (const std::string& word : words) {
     if (knows(keras, word) && !knows(resnext, word)) return {keras};
@@ -231,16 +229,19 @@ std::vector<DialectSpec> habana_dialects(std::string_view script,
 void speak_ipu(Translation& translation) {
   Options& options = translation.options;
   options.dialect.spellings["recompute segments"] = {.word = "--xla-recompute", .same_value = true};
-  const bool recorded = options.find("restore-path") != nullptr;
+  const bool recorded =
+      translation.command == Command::Restore || options.find("restore-path") != nullptr;
   if (recorded || options.find("precision") != nullptr) return;
   options.set(*find_option("precision"),
               {.value = std::string("16.16"), .origin = Origin::Dialect, .where = "--dialect ipu"});
 }
 
 /// The scripts of the IPU trainer are commands here.
-Command command_of(std::string_view script, Command typed) {
-  if (script == "validation.py") return Command::Validate;
-  return script == "restore.py" ? Command::Restore : typed;
+Command command_of(const Spoken& spoken, Command typed) {
+  const Command meant = spoken.script == "validation.py" ? Command::Validate
+                        : spoken.script == "restore.py"  ? Command::Restore
+                                                         : Command::Train;
+  return agreed_command(typed, meant, spoken.script);
 }
 
 /// The names of a dialect that mean exactly an option of millrace.
@@ -252,6 +253,18 @@ Dialect own_spellings(const DialectSpec& dialect) {
           std::string(word.text),
           Dialect::Spelling{.word = fmt::format("--{}", word.name), .same_value = true});
   return spoken;
+}
+
+/// Whether a line continues a run.
+bool continues(std::span<const std::string> words) {
+  return std::ranges::any_of(words, [](const std::string& word) {
+    return word == "--restore-path" || word.starts_with("--restore-path=");
+  });
+}
+
+/// A restore takes its run as an argument, whatever command was typed.
+std::size_t arguments_of(Command meant, std::size_t most) {
+  return meant == Command::Restore ? std::max<std::size_t>(most, 1) : most;
 }
 
 std::string_view purpose(Command command) {
@@ -332,7 +345,7 @@ Spoken take_dialects(std::vector<std::string>& words) {
 Command meant_command(Command typed, std::vector<std::string> words) {
   const Spoken spoken = take_dialects(words);
   const bool own = spoken.dialects.empty() || spoken.dialects.front().translate == nullptr;
-  return own ? command_of(spoken.script, typed) : typed;
+  return own ? command_of(spoken, typed) : typed;
 }
 
 Translation read_command_line(Command command, std::span<const std::string> words,
@@ -341,14 +354,17 @@ Translation read_command_line(Command command, std::span<const std::string> word
   std::vector<std::string> rest(words.begin(), words.end());
   const Spoken spoken = take_dialects(rest);
   const std::vector<DialectSpec>& dialects = spoken.dialects;
-  if (!dialects.empty() && !find_option("dialect")->taken_by(command))
+  if (!spoken.name.empty() && !find_option("dialect")->taken_by(command))
     fail(ErrorKind::Usage, "--dialect is not an option of this command; --help lists its options");
   Translation translation;
   translation.command = command;
   translation.notices = notes_on_variables(spoken.name, rest, environment);
+  const bool restores = continues(rest);
   if (dialects.empty() || dialects.front().translate == nullptr) {  // only millrace's names
-    translation.command = command_of(spoken.script, command);
-    translation.options = load_options(translation.command, rest, max_arguments, environment);
+    translation.command = command_of(spoken, command);
+    if (translation.command == Command::Train && restores) translation.command = Command::Restore;
+    translation.options = load_options(
+        translation.command, rest, arguments_of(translation.command, max_arguments), environment);
     translation.options.dialect.name = spoken.name;
     if (!dialects.empty()) speak_ipu(translation);
     pass_over(translation, {});
@@ -365,12 +381,15 @@ Translation read_command_line(Command command, std::span<const std::string> word
                      translation, workers_of(passed, rest, environment));
   read.images = images;
   read.script = spoken.script;
+  read.restores = restores;
   const std::vector<std::string> own = read_words(dialect, rest, read);
   check_whole_names(dialect, own);
   read_passed(dialect, passed, read);
   dialect.translate(read);
-  Options native = load_options(translation.command, own, max_arguments, environment);
+  Options native = load_options(translation.command, own,
+                                arguments_of(translation.command, max_arguments), environment);
   check_said_once(native, translation.options);
+  read.note_overruled(native);
   yield_to_command_line(native, translation.options);
   std::vector<std::string> arguments = std::move(translation.options.arguments);
   arguments.insert(arguments.begin(), native.arguments.begin(), native.arguments.end());

@@ -84,6 +84,9 @@ class DialectReader {
   void set(std::string_view option, std::string_view text, std::string_view from);
   void set(std::string_view option, double value, std::string_view from);
   void set(std::string_view option, std::int64_t value, std::string_view from);
+  /// Sets an option that the word `name`, if it was given, stands for among others. Another value
+  /// that is given for the option takes its place, which note_overruled() reports.
+  void imply(std::string_view option, std::string_view text, std::string_view name);
   /// The same for the number given under `name`, or else `otherwise`; without that, nothing.
   void set_real(std::string_view option, std::string_view name, double otherwise);
   void set_integer(std::string_view option, std::string_view name,
@@ -92,6 +95,12 @@ class DialectReader {
   void spell(std::string_view option, std::string_view name);
   /// Defaults of the trainer, as a command line of millrace: "--momentum 0.9 --warmup linear".
   void set_defaults(std::string_view line);
+  /// Reports the values among `native`, millrace's own options, that take the place of implied
+  /// ones.
+  void note_overruled(const Options& native);
+  /// The line stands for this command because of the words `by`; where these are empty, only if the
+  /// user typed `train`. Errors: Usage when the command that was typed contradicts them.
+  void mean(Command command, const std::string& by);
   void note(std::string text) { translation_.notices.push_back(std::move(text)); }
   /// Reports why a name has no effect, if it was given.
   void pass_over(std::string_view name, std::string_view why);
@@ -102,6 +111,7 @@ class DialectReader {
   std::int64_t workers = 1;               ///< number of replicas
   std::int64_t images = kImageNetImages;  ///< per epoch, for lengths in batches
   std::string script;                     ///< file name of the program, if given
+  bool restores = false;                  ///< --restore-path was typed
 
  private:
   struct Given {
@@ -114,6 +124,7 @@ class DialectReader {
   std::string where_;
   Translation& translation_;
   std::map<std::string, Given, std::less<>> given_;
+  std::vector<std::string> implied_;
 };
 
 /// Defaults of all trainers for ImageNet: a class for background, and batch normalization.
@@ -164,6 +175,10 @@ struct Spoken {
 };
 /// Removes --dialect and, with it, the program from `words`. Errors: Usage for an unknown name.
 [[nodiscard]] Spoken take_dialects(std::vector<std::string>& words);
+/// The command of a line in which `typed` was typed and the words `by`, if there are any, stand for
+/// `meant`: a benchmark or a plan may be one of a training, and a run continues by the line that
+/// began it. Errors: Usage when they contradict each other, naming both.
+[[nodiscard]] Command agreed_command(Command typed, Command meant, const std::string& by);
 /// The command that the program in a line stands for: validate for the IPU trainer's validation.py.
 [[nodiscard]] Command meant_command(Command typed, std::vector<std::string> words);
 /// `text` with options named as the line spells them: --lr_init for --abs-learning-rate.
@@ -175,8 +190,8 @@ struct Spoken {
 [[nodiscard]] std::string dialect_help(std::vector<std::string> words);
 
 /// Options of a whole command line, including --dialect and --config, for a training set of
-/// `images`. The number of processes comes from the launcher's variables. Errors: Usage, naming the
-/// word.
+/// `images`. `command` is the one that was typed; `train --restore-path` means `restore`. The
+/// number of processes comes from the launcher's variables. Errors: Usage, naming the word.
 [[nodiscard]] Translation read_command_line(Command command, std::span<const std::string> words,
                                             std::size_t max_arguments,
                                             const Environment& environment,

@@ -83,7 +83,7 @@ void set_precision(DialectReader& read, bool has_fp16) {
     fail(ErrorKind::Usage, "--dtype: '{}' is not one of fp32, bf16{}", type,
          has_fp16 ? ", fp16" : "");
   read.set("precision", type == "fp32" ? "32.32" : "16.32", read.spelled("dtype"));
-  if (type == "fp16") read.set("half", type, read.spelled("dtype"));  // bf16 is the default
+  if (type != "fp32") read.set("half", type, read.spelled("dtype"));
 }
 
 void set_image_type(DialectReader& read) {
@@ -148,8 +148,10 @@ void set_habana_threads(DialectReader& read) {
 }
 
 bool only_evaluates(DialectReader& read, bool has_fp16) {
-  if (!read.flag("eval_only")) return false;
-  read.translation().command = Command::Validate;
+  const bool told = read.flag("eval_only");
+  read.mean(told ? Command::Validate : Command::Train,
+            told ? read.spelled("eval_only") : read.script);
+  if (!told) return false;
   read.set("restore-path", read.text("model_dir", "logs"),
            read.given("model_dir") ? read.spelled("model_dir") : "--eval_only");
   read.set_integer("batch-size", "batch_size", std::nullopt, 1);

@@ -85,7 +85,7 @@ std::string set_keras_model(DialectReader& read) {
 void set_model(DialectReader& read) {
   const std::string size =
       read.given("keras_applications_model") ? set_keras_model(read) : std::string("50");
-  read.set("model-size", size, "");
+  read.set("model-size", size, read.spelled("keras_applications_model"));
   read.set_defaults(kImageNetDefaults);
   read.set_defaults("--model resnet --initialisers habana-keras --BN-decay 0.9 --padding keras");
 }
@@ -143,6 +143,17 @@ void set_length(DialectReader& read, std::int64_t global_batch) {
            whole_steps(static_cast<double>(wanted) * static_cast<double>(evals)), "");
 }
 
+void set_schedule(DialectReader& read, std::string_view schedule) {
+  read.set("lr-schedule", schedule, read.spelled("lr_schedule"));
+}
+
+void set_warmup(DialectReader& read, double otherwise) {
+  const std::string warms = read.spelled("warmup_epochs");
+  read.set("warmup-epochs", habana_warmup(read, otherwise),
+           warms.empty() ? read.spelled("disable_warmup") : warms);
+  read.spell("warmup-epochs", "warmup_epochs");
+}
+
 /// The peak of the polynomial schedule is an absolute rate, not scaled with the batch.
 void set_polynomial(DialectReader& read, std::int64_t global_batch) {
   double peak = global_batch < 16384 ? 10.0 : global_batch < 32768 ? 25.0 : 31.2;
@@ -151,10 +162,9 @@ void set_polynomial(DialectReader& read, std::int64_t global_batch) {
     peak = read.workers == 1 ? 2.5 : 9.5;
     warmup = 3.0;
   }
-  read.set("lr-schedule", "lars-polynomial", "");
+  set_schedule(read, "lars-polynomial");
   read.set_real("abs-learning-rate", "base_learning_rate", peak);
-  read.set("warmup-epochs", habana_warmup(read, warmup), "");
-  read.spell("warmup-epochs", "warmup_epochs");
+  set_warmup(read, warmup);
   if (read.given("end_learning_rate")) read.set_real("poly-lr-end-lr", "end_learning_rate", 1e-4);
 }
 
@@ -165,13 +175,14 @@ void set_rate(DialectReader& read, std::int64_t global_batch) {
   if (schedule == "polynomial") return set_polynomial(read, global_batch);
   read.pass_over("end_learning_rate", "it needs --lr_schedule polynomial");
   if (schedule == "piecewise") {
-    read.set_defaults("--lr-schedule piecewise --learning-rate-epochs 30,60,80 --warmup linear");
+    set_schedule(read, "piecewise");
+    read.set_defaults("--learning-rate-epochs 30,60,80 --warmup linear");
     read.set("abs-learning-rate", 0.1 * scale, "");
     read.pass_over("base_learning_rate", "it needs --lr_schedule polynomial or constant");
-    read.set("warmup-epochs", habana_warmup(read, 5.0), "");
-    read.spell("warmup-epochs", "warmup_epochs");
+    set_warmup(read, 5.0);
   } else if (schedule == "constant") {
-    read.set_defaults("--lr-schedule stepped --learning-rate-decay 1 --warmup-epochs 0");
+    set_schedule(read, "stepped");
+    read.set_defaults("--learning-rate-decay 1 --warmup-epochs 0");
     read.set("abs-learning-rate", read.real("base_learning_rate", 0.1) * scale,
              read.spelled("base_learning_rate"));
     read.spell("abs-learning-rate", "base_learning_rate");
@@ -192,12 +203,12 @@ void set_optimiser(DialectReader& read) {
   if (is_lars(read)) {  // always decays by half the square
     const double epsilon = read.real("lars_epsilon", 0.0);
     read.set("optimiser", "LARS", read.spelled("optimizer"));
-    read.set("lars-epsilon", epsilon == 0.0 ? 1e-7 : epsilon, "");
+    read.set("lars-epsilon", epsilon == 0.0 ? 1e-7 : epsilon, read.spelled("lars_epsilon"));
     return;
   }
   read.pass_over("lars_epsilon", "it needs --optimizer LARS");
-  read.set("optimiser", "momentum-rate-inside", "");
-  read.set("weight-decay-form", single ? "half-square" : "square", "");
+  read.set("optimiser", "momentum-rate-inside", read.spelled("optimizer"));
+  read.imply("weight-decay-form", single ? "half-square" : "square", "single_l2_loss_op");
 }
 
 void set_numerics(DialectReader& read) {

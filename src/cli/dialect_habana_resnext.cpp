@@ -42,7 +42,7 @@ void set_model(DialectReader& read) {
 
 void set_lars(DialectReader& read) {
   read.set("optimiser", "LARS", read.spelled("enable_lars"));
-  read.set("lr-schedule", "lars-polynomial", "");
+  read.imply("lr-schedule", "lars-polynomial", "enable_lars");
   read.set_real("abs-learning-rate", "start_learning_rate", 9.5);
   read.set_real("lr-horizon-epochs", "epochs_for_lars", 38.0);
 }
@@ -61,8 +61,8 @@ void set_rate(DialectReader& read, std::int64_t global_batch) {
   const double base = cosine ? 0.256 : read.workers > kManyWorkers ? 0.1 : 0.128;
   read.set("abs-learning-rate", base * static_cast<double>(global_batch) / 256.0, "");
   read.set_defaults("--optimiser momentum --warmup linear");
-  read.set_defaults(cosine ? "--lr-schedule cosine"
-                           : "--lr-schedule piecewise --learning-rate-epochs 30,60,80,90");
+  read.set("lr-schedule", cosine ? "cosine" : "piecewise", read.spelled("use_cosine_lr"));
+  if (!cosine) read.set_defaults("--learning-rate-epochs 30,60,80,90");
 }
 
 void set_numerics(DialectReader& read) {

@@ -41,7 +41,8 @@ constexpr std::array kWords = std::to_array<DialectWord>({
      "--warmup-epochs; 5 from a total batch of 512 on, 0 below it"},
     {"weight_decay", "", WithValue, Means, "weight-decay"},
     {"momentum", "", WithValue, Means, "momentum"},
-    {"loss_scale", "", WithValue, Becomes, "--loss-scaling, with --use_static_loss_scaling"},
+    {"loss_scale", "", WithValue, Becomes,
+     "--loss-scaling, with --use_tf_amp and --use_static_loss_scaling"},
     {"label_smoothing", "", WithValue, Means, "label-smoothing"},
     {"mixup", "", WithValue, Means, "mixup-alpha"},
     {"use_static_loss_scaling", "", Flag, Becomes, "--loss-scaling with the value of --loss_scale"},
@@ -87,7 +88,8 @@ double warmup_epochs(DialectReader& read, std::int64_t global_batch) {
 }
 
 /// Validation runs once, after the training. With a length in batches, the learning rate falls over
-/// 90 epochs.
+/// 90 epochs, but the warm-up counts epochs of equal parts of the run: its number of batches
+/// divided by its epochs, the last of which may be a part of one.
 void set_length(DialectReader& read, std::int64_t global_batch) {
   const std::string_view name = length_name(read);
   const double warmup = warmup_epochs(read, global_batch);
@@ -104,8 +106,10 @@ void set_length(DialectReader& read, std::int64_t global_batch) {
     return;
   }
   const std::int64_t iterations = read.integer(name, 1, 1);
-  const std::int64_t epoch = read.images / global_batch;
-  const double steps = std::floor(static_cast<double>(epoch) * warmup);
+  const std::int64_t whole = std::max<std::int64_t>(read.images / global_batch, 1);
+  const std::int64_t epochs = (iterations - 1) / whole + 1;
+  const double steps =
+      std::floor(static_cast<double>(iterations) / static_cast<double>(epochs) * warmup);
   read.set("iterations", iterations, read.spelled(name));
   read.set("iterations-between-evals", iterations, "");
   read.set("warmup-iterations", whole_steps(std::max(steps, 0.0)),
@@ -120,9 +124,9 @@ void set_rate(DialectReader& read, std::int64_t global_batch) {
   const double rate = read.real("lr_init", 0.1) * static_cast<double>(global_batch) / 256.0;
   read.set("abs-learning-rate", rate, read.spelled("lr_init"));
   read.spell("abs-learning-rate", "lr_init");
-  read.set_defaults(read.flag("use_cosine_lr")
-                        ? "--lr-schedule cosine"
-                        : "--lr-schedule piecewise --learning-rate-epochs 30,60,80,90");
+  const bool cosine = read.flag("use_cosine_lr");
+  read.set("lr-schedule", cosine ? "cosine" : "piecewise", read.spelled("use_cosine_lr"));
+  if (!cosine) read.set_defaults("--learning-rate-epochs 30,60,80,90");
 }
 
 /// Its two image readers crop and normalize differently.
@@ -136,10 +140,11 @@ void set_image_preset(DialectReader& read) {
 void set_precision(DialectReader& read) {
   const bool half = read.flag("use_tf_amp");
   read.set("precision", half ? "16.32" : "32.32", read.spelled("use_tf_amp"));
-  if (half) read.set("half", "fp16", "");
+  if (half) read.imply("half", "fp16", "use_tf_amp");
 }
 
-/// Mixed precision scales the loss dynamically unless an option sets a static scale.
+/// Mixed precision scales the loss dynamically unless an option sets a static scale. Without it
+/// nothing is scaled.
 void set_loss_scaling(DialectReader& read) {
   const bool half = read.flag("use_tf_amp");
   const bool told_static = read.flag("use_static_loss_scaling");
@@ -148,17 +153,27 @@ void set_loss_scaling(DialectReader& read) {
     fail(ErrorKind::Usage,
          "--use_static_loss_scaling and --use_auto_loss_scaling contradict each other: give one of "
          "them");
-  const bool fixed =
-      told_static || (half && read.given("use_auto_loss_scaling") && !told_automatic);
   const double scale = read.real("loss_scale", 256.0);
-  if (fixed) {
-    read.set("loss-scaling", scale, read.spelled("loss_scale"));
-    read.spell("loss-scaling", "loss_scale");
-    return;
+  if (!half) {
+    read.set("loss-scaling", "1", "");
+    for (const char* name : {"use_auto_loss_scaling", "use_static_loss_scaling"})
+      read.pass_over(name, "it needs --use_tf_amp");
+    return read.pass_over("loss_scale",
+                          told_static ? "it needs --use_tf_amp"
+                                      : "it needs --use_tf_amp and --use_static_loss_scaling");
   }
-  if (!half) read.pass_over("use_auto_loss_scaling", "it needs --use_tf_amp");
-  read.set("loss-scaling", half ? "dynamic" : "1",
-           told_automatic && half ? read.spelled("use_auto_loss_scaling") : "");
+  if (told_static || (read.given("use_auto_loss_scaling") && !told_automatic)) {
+    if (read.given("loss_scale"))
+      read.set("loss-scaling", scale, read.spelled("loss_scale"));
+    else
+      read.imply("loss-scaling", fmt::format("{}", scale),
+                 told_static ? "use_static_loss_scaling" : "use_auto_loss_scaling");
+    return read.spell("loss-scaling", "loss_scale");
+  }
+  if (told_automatic)
+    read.set("loss-scaling", "dynamic", read.spelled("use_auto_loss_scaling"));
+  else
+    read.imply("loss-scaling", "dynamic", "use_tf_amp");
   read.pass_over("loss_scale", "it needs --use_static_loss_scaling");
 }
 
@@ -203,12 +218,15 @@ void set_benchmark_length(DialectReader& read, bool infers) {
   read.set("warmup-steps", warmup, read.spelled("warmup_steps"));
   read.spell("warmup-steps", "warmup_steps");
   const std::string_view name = length_name(read);
-  read.spell("steps", name);
   if (!counts_batches(read)) {
+    read.spell("measured-epochs", name);
     if (read.given("data_dir"))
       return read.set("measured-epochs", read.real(name, 1.0), read.spelled(name));
-    return read.pass_over(name, "without --data_dir, --iter_unit batch is needed");
+    return read.pass_over(
+        name,
+        "random images have no epochs: --iter_unit batch counts batches, --data_dir has epochs");
   }
+  read.spell("steps", name);
   const std::int64_t steps = read.integer(name, 1, 1) - warmup;
   if (steps < 1)
     fail(ErrorKind::Usage, "--{}: {} batches leave none to measure after the {} of --warmup_steps",
@@ -219,7 +237,8 @@ void set_benchmark_length(DialectReader& read, bool infers) {
 /// NVIDIA's trainer writes into one directory.
 void set_benchmark(DialectReader& read, bool infers) {
   set_benchmark_length(read, infers);
-  read.set(infers ? "inference" : "training", "true", "");
+  read.set(infers ? "inference" : "training", "true",
+           read.spelled("mode").empty() ? "" : "--mode " + read.text("mode", ""));
   read.set_integer("display-every", "display_every", 10, 1);
   const auto [directory, from] = take_place(read);
   if (!directory.empty())
@@ -265,7 +284,16 @@ void note_bare(DialectReader& read) {
       "configuration is that of RN50_FP32_1GPU.sh and its like (docs/guides.md)");
 }
 
-Command command_of(const std::string& mode, Command typed) {
+/// An evaluation of so many batches; more epochs would read the same images again.
+void set_evaluated(DialectReader& read) {
+  const std::string_view name = length_name(read);
+  if (read.given(name) && counts_batches(read)) {
+    read.spell("max-eval-steps", name);
+    read.set("max-eval-steps", read.integer(name, 1, 1), read.spelled(name));
+  }
+}
+
+Command command_of(const std::string& mode) {
   if (mode == "predict") return Command::Predict;
   if (mode == "evaluate") return Command::Validate;
   if (mode == "training_benchmark" || mode == "inference_benchmark") return Command::Bench;
@@ -274,15 +302,16 @@ Command command_of(const std::string& mode, Command typed) {
          "--mode: '{}' is not one of train, train_and_evaluate, evaluate, predict, "
          "training_benchmark, inference_benchmark",
          mode);
-  return typed;
+  return Command::Train;
 }
 
 void translate(DialectReader& read) {
   const bool predicts = read.script == "predict.py";
   const std::string mode = read.text("mode", predicts ? "predict" : "train_and_evaluate");
-  Translation& translation = read.translation();
-  translation.command = command_of(mode, translation.command);
-  if (mode == "evaluate" && set_place(read, "restore-path")) {
+  const Translation& translation = read.translation();
+  read.mean(command_of(mode), read.spelled("mode").empty() ? read.script : "--mode " + mode);
+  if (mode == "evaluate") set_evaluated(read);
+  if (mode == "evaluate" && (set_place(read, "restore-path") || read.restores)) {
     if (read.given("use_tf_amp")) set_precision(read);
     return;
   }
@@ -292,7 +321,11 @@ void translate(DialectReader& read) {
   set_image_preset(read);
   if (translation.command == Command::Validate) return set_precision(read);
   if (!read.given("batch_size"))
-    fail(ErrorKind::Usage, "--batch_size is missing: give the number of images per process");
+    fail(ErrorKind::Usage, "--batch_size is missing: {}",
+         translation.command == Command::Restore
+             ? "a run is continued by the whole line that began it, or without --dialect by "
+               "millrace restore --restore-path RUN_DIR"
+             : "give the number of images per process");
   set_numerics(read);
   const std::int64_t global_batch = read.integer("batch_size", 1, 1) * read.workers;
   read.set("replicas", read.workers, "");

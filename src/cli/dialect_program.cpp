@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <regex>
 
+#include "cli/commands.hpp"
 #include "cli/dialect.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -153,6 +154,21 @@ std::string take_program(std::string_view dialect, std::vector<std::string>& wor
   if (dialect == "nvidia") refuse_series(script);
   require_known(dialect, script);
   return script;
+}
+
+Command agreed_command(Command typed, Command meant, const std::string& by) {
+  if (typed == Command::Train || typed == meant) return meant;
+  const bool of_training =
+      typed == Command::Restore || typed == Command::Bench || typed == Command::Plan;
+  if (by.empty() || (meant == Command::Train && of_training)) return typed;
+  const auto name = [](Command id) {
+    return std::ranges::find(command_table(), id, &CommandSpec::id)->name;
+  };
+  fail(
+      ErrorKind::Usage,
+      "millrace {0} and {1} contradict each other: {1} means millrace {2}; type that, or leave {1} "
+      "out",
+      name(typed), by, name(meant));
 }
 
 std::vector<std::string> take_nvidia_script(const std::string& script,

@@ -93,6 +93,32 @@ void DialectReader::set(std::string_view option, std::int64_t value, std::string
   set(option, fmt::format("{}", value), from);
 }
 
+void DialectReader::imply(std::string_view option, std::string_view text, std::string_view name) {
+  if (spelled(name).empty()) return set(option, text, "");
+  if (translation_.options.find(option) != nullptr) return;
+  const OptionSpec& spec = *find_option(option);
+  const std::string where = fmt::format("{} (--{})", spelled(name), option);
+  translation_.options.set(spec, {.value = parse_value(spec, text, Origin::Dialect, where),
+                                  .origin = Origin::Dialect,
+                                  .where = where});
+  implied_.emplace_back(option);
+}
+
+void DialectReader::note_overruled(const Options& native) {
+  for (const std::string& name : implied_) {
+    const Setting& implied = *translation_.options.find(name);
+    const Setting* const other = native.find(name);
+    if (other != nullptr && other->value != implied.value)
+      note(fmt::format("{} {} takes the place of {}, which {} implies", other->where,
+                       to_string(other->value), to_string(implied.value), implied.where));
+  }
+}
+
+void DialectReader::mean(Command command, const std::string& by) {
+  const Command agreed = agreed_command(translation_.command, command, by);
+  translation_.command = agreed == Command::Train && restores ? Command::Restore : agreed;
+}
+
 void DialectReader::set_real(std::string_view option, std::string_view name, double otherwise) {
   set(option, real(name, otherwise), spelled(name));
   spell(option, name);

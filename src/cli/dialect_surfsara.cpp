@@ -74,8 +74,10 @@ void translate(DialectReader& read) {
   const std::string directory = read.text("model_dir", "");
   const bool evaluates = read.script == "resnet_eval.py" ||
                          (read.given("eval_batch_size") && !read.given("train_batch_size"));
+  const bool by_option = evaluates && read.script != "resnet_eval.py";
+  read.mean(evaluates ? Command::Validate : Command::Train,
+            by_option ? read.spelled("eval_batch_size") : read.script);
   if (evaluates) {
-    read.translation().command = Command::Validate;
     if (!directory.empty()) read.set("restore-path", directory, "--model_dir");
     read.set_integer("valid-batch-size", "eval_batch_size", 200, 1);
     return;

@@ -132,6 +132,9 @@ void announce(const std::vector<std::string>& command, int ranks,
   if (verbosity == train::Verbosity::Quiet) return;
   print_error(fmt::format("Starting {} ranks on {} (--no-launch prevents this)", ranks,
                           cluster ? join(cluster->hosts, " ") : "this machine"));
+  if (cluster)
+    if (const std::vector<std::string> left = hosts_without_rank(*cluster, ranks); !left.empty())
+      print_error(fmt::format("{}: no rank, as the run has only {}", join(left, ", "), ranks));
   if (verbosity != train::Verbosity::Verbose) return;
   std::vector<std::string> words(command.size());
   std::ranges::transform(command, words.begin(), shell_word);

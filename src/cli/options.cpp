@@ -165,6 +165,7 @@ constexpr std::array kConflicts = std::to_array<Pair>({
     {"warmup-epochs", "warmup-iterations"},
     {"lr-horizon-epochs", "lr-horizon"},
     {"rmsprop-decay", "rmsprop-base-decay-exp"},
+    {"init-weights", "init-path"},
 });
 
 /// The setting, unless it is a flag that is off.
@@ -200,7 +201,8 @@ FamilySet family_named(std::string_view model) {
 std::string describe_families(FamilySet families) {
   std::vector<std::string_view> names;
   for (const auto& [family, name] : kFamilies)
-    if ((families & static_cast<FamilySet>(family)) != 0) names.push_back(name);
+    if ((families & static_cast<FamilySet>(family)) != 0)
+      names.push_back(family == Family::Given ? "FILE.onnx" : name);
   return join(names, " or ");
 }
 

@@ -125,8 +125,9 @@ void add_rate(OptionTable& table) {
       sets<&LearningRateConfig::kind>(), main_option());
 }
 
+/// The trainers accept the options of their other curves.
 void add_rate_curves(OptionTable& table) {
-  const Rows row(table, Section::Rate, kRuns, kFixed);
+  const Rows row(table, Section::Rate, kRuns, kFixed, {harmless()});
   row("learning-rate-decay", real(above_zero_to(1.0)), "IPU",
       "factor of the learning rate at each drop", needs("--lr-schedule stepped or piecewise"),
       when(is<Kind::Stepped, Kind::Piecewise>), sets<&LearningRateConfig::decay>());

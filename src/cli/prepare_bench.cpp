@@ -24,7 +24,7 @@ void set_epochs(const Options& options, PreparedBench& bench) {
   if (bench.length.steps < 1)
     fail(ErrorKind::Usage,
          "{} epoch(s) of {} images have {} batches of {}, which leaves none to measure after {} "
-         "warm-up steps: lower --warmup-steps, or give --steps",
+         "warm-up steps: lower --warmup-steps, or raise --measured-epochs",
          *epochs, bench.dataset()->size(), all, batch, bench.length.warmup);
 }
 

@@ -178,6 +178,16 @@ void keep_warmup(Options& options, const Options& recorded) {
     set_own(options, "warmup-epochs", std::min(usual, *options.real("epochs")));
 }
 
+/// The interval of reports that a command line sets, by whichever option, takes the place of the
+/// recorded one.
+void keep_interval(Options& options, const Options& command_line) {
+  constexpr auto kIntervals = std::to_array({"log-freq", "logs-per-epoch", "batches-per-step"});
+  const auto typed = [&](const char* name) { return command_line.find(name) != nullptr; };
+  if (std::ranges::none_of(kIntervals, typed)) return;
+  for (const char* name : kIntervals)
+    if (!typed(name)) options.erase(name);
+}
+
 /// Whether a warm-up is that of the line that began the run, where it was cut to the run's length.
 bool was_cut(std::string_view name, const Setting& given, const Options& recorded) {
   const std::string_view length = name == "warmup-epochs" ? "epochs" : "iterations";
@@ -287,6 +297,7 @@ Merged merged_options(const Options& given, const Options& recorded) {
                   given, recorded);
   Options all = merge(merge(command_line, recorded), weaker);
   keep_horizon(all, recorded);
+  keep_interval(all, command_line);
   all.network = recorded.network;  // the file may be another one by now
   all.dialect = given.dialect;
   keep_warmup(all, recorded);

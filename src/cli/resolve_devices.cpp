@@ -211,6 +211,24 @@ void resolve_trace(const Options& options, TrainConfig& config, Notices& notices
     resolve_traced_steps(options, *steps, config);
 }
 
+/// Options for starting ranks do not affect the run itself. Errors: Usage for machines that a run
+/// would leave out because it has one rank that nobody asked for.
+void note_launching(Reader& read, const MachineFacts& machine, const TrainConfig& config,
+                    Notices& notices) {
+  for (const char* name : {"hosts", "ssh-port", "interface", "distributed"})
+    if (read.given(name)) read.use(name);
+  const Setting* const hosts = read.options().find("hosts");
+  if (hosts == nullptr || machine.ranks > 0 || config.pipeline.ranks.ranks > 1) return;
+  if (hosts->origin == Origin::CommandLine && !read.given("ranks"))
+    fail(
+        ErrorKind::Usage,
+        "{} {}: the run has one rank, which stays on this machine: give --replicas or --shards for "
+        "more, or leave {} out",
+        hosts->where, to_string(hosts->value), hosts->where);
+  notices.push_back(fmt::format(
+      "{} has no effect here: the run has one rank, which stays on this machine", hosts->where));
+}
+
 }  // namespace
 
 int ranks_here(const MachineFacts& machine, const TrainConfig& config) {
@@ -219,6 +237,7 @@ int ranks_here(const MachineFacts& machine, const TrainConfig& config) {
 
 void resolve_devices(Reader& read, const MachineFacts& machine, TrainConfig& config,
                      Notices& notices) {
+  note_launching(read, machine, config, notices);
   resolve_trace(read.options(), config, notices);
   config.scratch_caps = scratch_caps(read, machine, config);
   resolve_kernels(read, machine, config, notices);

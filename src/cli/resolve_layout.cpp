@@ -215,15 +215,28 @@ pipeline::ScheduleRequest resolve_schedule(Reader& read, const Graph& graph, Tra
   return choice.schedule;
 }
 
+/// One stage has no cuts. Errors: Usage for any that are named.
+void require_no_splits(Reader& read, Notices& notices) {
+  const std::vector<std::string> given = split_list(*read.options().text("pipeline-splits"), ' ');
+  const std::string& where = read.where("pipeline-splits");
+  read.use("pipeline-splits");
+  if (given != std::vector<std::string>{"auto"})
+    fail(ErrorKind::Usage,
+         "{}: {} split(s) make {} stages, but there is one device: give --shards {}", where,
+         given.size(), given.size() + 1, given.size() + 1);
+  notices.push_back(fmt::format("{} auto has no effect here: it needs --shards", where));
+}
+
 /// The cuts of a run: those given, or automatic ones for `auto` and for sharding without splits.
 std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const TrainConfig& config,
                                         const pipeline::ScheduleRequest& schedule,
                                         const partition::Room& room, Notices& notices) {
   const std::int32_t stages = schedule.stages();
   std::vector<std::string> splits;
-  if (stages == 1 && !read.given("pipeline-splits")) return splits;
   const bool given = read.given("pipeline-splits");
-  splits = given ? split_list(read.text("pipeline-splits"), ' ') : splits;
+  if (stages == 1 && given) require_no_splits(read, notices);
+  if (stages == 1) return splits;
+  if (given) splits = split_list(read.text("pipeline-splits"), ' ');
   const bool automatic = splits == std::vector<std::string>{"auto"};
   const bool sharded = !given && only_shards(read, config) && schedule.chunks == 1;
   if (automatic || sharded) {
@@ -346,12 +359,6 @@ train::LayoutOrigin origin_of(const Reader& read, const Layout& layout) {
   return origin;
 }
 
-/// Options for starting ranks do not affect the run itself.
-void note_launching(Reader& read) {
-  for (const char* name : {"hosts", "ssh-port", "interface", "distributed"})
-    if (read.given(name)) read.use(name);
-}
-
 }  // namespace
 
 Layout resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& config,
@@ -387,7 +394,6 @@ Layout resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& co
   if (layout.room.repeats) choose_segments(graph, layout.room, config, layout.notices);
   read.apply("weight-check-every", config);
   resolve_devices(read, machine, config, notices);
-  note_launching(read);
   read.apply("hang-timeout", config);
   layout.plan = plan;
   layout.request = request;

@@ -102,7 +102,7 @@ std::int64_t warmup_iterations(Reader& read, const TrainConfig& config, Notices&
   }
   const Setting* given = read.options().find("warmup-epochs");
   if (read.given("iterations")) {
-    if (given != nullptr)
+    if (given != nullptr && std::get<double>(given->value) > 0.0)
       notices.push_back(
           fmt::format("{} is ignored: --iterations sets the length of the run", given->where));
     return 0;

@@ -13,6 +13,15 @@ namespace {
 
 using train::TrainConfig;
 
+/// "--batch-size, --replicas": the options that lower a total batch.
+std::string factors_above_one(const Reader& read, const TrainConfig& config, const char* depth) {
+  std::vector<std::string> names;
+  if (config.batch_size > 1) names.push_back(read.spelling("batch-size"));
+  if (config.micro_batches > 1) names.push_back(read.spelling(depth));
+  if (config.pipeline.ranks.replicas > 1) names.push_back(read.spelling("replicas"));
+  return join(names, " or ");
+}
+
 /// "128" or "dynamic".
 train::LossScaling loss_scaling(Reader& read) {
   constexpr double kMost = 16777216.0;
@@ -67,10 +76,9 @@ void resolve_batch(Reader& read, const FamilyRecipe& recipe, TrainConfig& config
   if (config.iterations_per_epoch == 0)
     fail(ErrorKind::Config,
          "the total batch of {} ({} images x {} micro-batches x {} replicas) exceeds the {} "
-         "training images: lower {}{}",
+         "training images: lower {}",
          total, config.batch_size, config.micro_batches, replicas, config.data.train_size,
-         read.spelling("batch-size"),
-         config.micro_batches > 1 ? " or " + read.spelling(depth) : std::string());
+         factors_above_one(read, config, depth));
   io::check_mixing(config.data.mixing, config.batch_size);
 }
 

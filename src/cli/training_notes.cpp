@@ -53,13 +53,21 @@ std::string pipeline_of_one_stage(const Options& options, const train::TrainConf
       depth->where, to_string(depth->value), config.micro_batches);
 }
 
+/// One stage has only one order of passes. A run that continues has its schedule recorded.
+std::string schedule_of_one_stage(const Options& options, const train::TrainConfig& config) {
+  const Setting* const schedule = options.typed("pipeline-schedule");
+  if (schedule == nullptr || config.pipeline.ranges.size() > 1) return {};
+  return fmt::format("{} {} has no effect here: the network is one stage, which --shards divides",
+                     schedule->where, to_string(schedule->value));
+}
+
 }  // namespace
 
 std::vector<std::string> doubts_about_training(const Options& options,
                                                const train::TrainConfig& config) {
-  std::vector<std::string> lines = {norms_of_one_value(config),
-                                    random_weights_that_stay(options, config),
-                                    pipeline_of_one_stage(options, config)};
+  std::vector<std::string> lines = {
+      norms_of_one_value(config), random_weights_that_stay(options, config),
+      pipeline_of_one_stage(options, config), schedule_of_one_stage(options, config)};
   std::erase(lines, "");
   return lines;
 }

@@ -192,6 +192,24 @@ TEST(LaunchTest, TheEnvironmentNamesAnotherLauncher) {
   unsetenv("MILLRACE_MPIEXEC");
 }
 
+TEST(ClusterTest, MachinesAreNamedOnce) {
+  const char* const config = R"({"cluster":{"worker":["a:1"]},"task":{"type":"worker","index":0}})";
+  EXPECT_EQ(failure_of([&] {
+              (void)cluster_of(train_line("--distributed --hosts b"),
+                               environment_of({{"TF_CONFIG", config}}));
+            }).text,
+            "--hosts and TF_CONFIG both name the machines of the run: leave one of them out");
+}
+
+TEST(RoomTest, HostsWithoutARankAreKnown) {
+  Cluster cluster;
+  cluster.hosts = {"a:1", "b:1", "c:1"};
+  EXPECT_EQ(hosts_without_rank(cluster, 2), std::vector<std::string>{"c"});
+  EXPECT_TRUE(hosts_without_rank(cluster, 3).empty());
+  cluster.hosts = {"a", "b", "c"};
+  EXPECT_EQ(hosts_without_rank(cluster, 2), std::vector<std::string>{"c"});
+}
+
 TEST(RoomTest, IsThatOfAllHosts) {
   Cluster cluster;
   cluster.hosts = {"a:1", "b:7"};

@@ -72,7 +72,8 @@ TEST(DialectTest, LengthsFollowTheDataSetThatIsThere) {
       "main.py --iter_unit batch --num_iter 30 --batch_size 8 --lr_warmup_epochs 2 --use_cosine_lr "
       "--data_dir /imagenet";
   const TrainConfig batches = config("nvidia", nvidia, 100);
-  EXPECT_EQ(batches.learning_rate.warmup_iterations, 2 * 12);
+  // 12 batches an epoch: 30 of them are 3 epochs, of 10 each for the warm-up.
+  EXPECT_EQ(batches.learning_rate.warmup_iterations, 2 * 10);
   EXPECT_EQ(batches.learning_rate.horizon, 90 * 100 / 8);
   const char* const keras = "demo_resnet_keras.py -dd /imagenet -bs 8 -te 3 --train_steps ";
   EXPECT_EQ(config("habana", (std::string(keras) + "50").c_str(), 100).iterations, 3 * 12);
@@ -155,6 +156,105 @@ TEST(DialectTest, UnknownProgramsAreNamedWithThoseThatAreKnown) {
   }
 }
 
+// `train` starts whatever the line means. The other commands take their own program, and those that
+// concern a training take that, too.
+TEST(DialectTest, CommandAndProgramAgreeOrBothAreNamed) {
+  struct Program {
+    const char* line;  ///< behind --dialect
+    const char* name;  ///< in the refusal
+    Command means;
+  };
+  const Program programs[] = {
+      {"ipu train.py --dataset cifar-10", "train.py", Command::Train},
+      {"ipu python3 restore.py", "restore.py", Command::Restore},
+      {"ipu python -m validation", "validation.py", Command::Validate},
+      {"nvidia main.py --batch_size 8", "main.py", Command::Train},
+      {"nvidia main.py --batch_size 8 --mode=train", "--mode train", Command::Train},
+      {"nvidia main.py --mode evaluate --results_dir r", "--mode evaluate", Command::Validate},
+      {"nvidia main.py --batch_size 8 --mode training_benchmark --iter_unit batch --num_iter 300",
+       "--mode training_benchmark", Command::Bench},
+      {"nvidia predict.py -m r -f i.jpg", "predict.py", Command::Predict},
+      {"nvidia RN50_FP16_EVAL.sh m d r", "RN50_FP16_EVAL.sh", Command::Validate},
+      {"habana imagenet_main.py", "imagenet_main.py", Command::Train},
+      {"habana imagenet_main.py --eval_only", "--eval_only", Command::Validate},
+      {"habana demo_resnet_keras.py", "demo_resnet_keras.py", Command::Train},
+      {"surfsara resnet_main.py", "resnet_main.py", Command::Train},
+      {"surfsara resnet_eval.py", "resnet_eval.py", Command::Validate},
+      {"surfsara --eval_batch_size 8", "--eval_batch_size", Command::Validate}};
+  const std::map<Command, const char*> names = {
+      {Command::Train, "train"}, {Command::Restore, "restore"}, {Command::Validate, "validate"},
+      {Command::Bench, "bench"}, {Command::Plan, "plan"},       {Command::Predict, "predict"}};
+  for (const Program& program : programs)
+    for (const Command typed :
+         {Command::Train, Command::Restore, Command::Validate, Command::Bench, Command::Plan}) {
+      SCOPED_TRACE(fmt::format("{} --dialect {}", names.at(typed), program.line));
+      const auto read = [&] {
+        return read_command_line(typed, words("--dialect " + std::string(program.line)), 0,
+                                 environment_of({}))
+            .command;
+      };
+      const bool of_training = program.means == Command::Train && typed != Command::Validate;
+      if (typed == Command::Train || typed == program.means) {
+        EXPECT_EQ(read(), program.means);
+      } else if (of_training) {
+        EXPECT_EQ(read(), typed);
+      } else {
+        EXPECT_EQ(failure_of([&] { (void)read(); }).text,
+                  fmt::format("millrace {0} and {1} contradict each other: {1} means millrace {2}; "
+                              "type that, or leave {1} out",
+                              names.at(typed), program.name, names.at(program.means)));
+      }
+    }
+}
+
+// As with `millrace restore RUN`, and whatever command was typed.
+TEST(DialectTest, ARunToContinueMayStandAloneBehindItsProgram) {
+  for (const Command typed : {Command::Train, Command::Restore}) {
+    const Options options = read_command_line(typed, words("--dialect ipu restore.py logs/a"),
+                                              typed == Command::Restore ? 1 : 0, environment_of({}))
+                                .options;
+    EXPECT_EQ(options.arguments, std::vector<std::string>{"logs/a"});
+    EXPECT_EQ(options.find("precision"), nullptr) << "the run has recorded its own";
+  }
+  EXPECT_EQ(failure_of([] {
+              (void)read_command_line(Command::Restore,
+                                      words("--dialect nvidia main.py --restore-path logs/a"), 1,
+                                      environment_of({}));
+            }).text,
+            "--batch_size is missing: a run is continued by the whole line that began it, or "
+            "without --dialect by millrace restore --restore-path RUN_DIR");
+}
+
+// Words that stand for several things give way where one of these is said otherwise.
+TEST(DialectTest, WhatTakesThePlaceOfAnImpliedValueIsSaid) {
+  struct Case {
+    const char* dialect;
+    const char* line;
+    const char* said;
+  };
+  const char* const nvidia = "main.py --batch_size 8 --momentum 0.9 --use_tf_amp ";
+  for (const auto& [dialect, line, said] : std::initializer_list<Case>{
+           {"nvidia", "--half bf16",
+            "--half bf16 takes the place of fp16, which --use_tf_amp (--half) implies"},
+           {"nvidia", "--half fp16", ""},
+           {"nvidia", "--loss-scaling 64",
+            "--loss-scaling 64 takes the place of dynamic, which --use_tf_amp (--loss-scaling) "
+            "implies"},
+           {"nvidia", "--use_static_loss_scaling --loss-scaling 64",
+            "--loss-scaling 64 takes the place of 256, which --use_static_loss_scaling "
+            "(--loss-scaling) implies"},
+           {"habana", "imagenet_main.py --enable_lars --lr-schedule cosine",
+            "--lr-schedule cosine takes the place of lars-polynomial, which --enable_lars "
+            "(--lr-schedule) implies"},
+           {"habana", "demo_resnet_keras.py -md d --single_l2_loss_op --weight-decay-form square",
+            "--weight-decay-form square takes the place of half-square, which "
+            "--single_l2_loss_op (--weight-decay-form) implies"}}) {
+    const bool bare = std::string_view(dialect) == "nvidia";
+    const Read read = read_seed(dialect, (bare ? nvidia : "") + std::string(line));
+    EXPECT_EQ(join(read.notices, "\n"), said) << line;
+  }
+}
+
 TEST(DialectTest, ALauncherStandsBeforeMillrace) {
   EXPECT_EQ(failure_of([] {
               (void)read_command_line(Command::Train,
@@ -211,6 +311,20 @@ TEST(NvidiaLinesTest, LargeBatchesWarmUp) {
                                 "--lr_warmup_epochs 8"))
                 .learning_rate.warmup_iterations,
             8 * 5'004);
+}
+
+TEST(NvidiaLinesTest, AnEvaluationTakesAsManyBatchesAsItIsGiven) {
+  for (const char* run : {"", "--results_dir r "}) {
+    const std::string line = "main.py --mode=evaluate --batch_size 8 " + std::string(run);
+    const Read batches = read_seed("nvidia", line + "--iter_unit batch --num_iter 5");
+    EXPECT_EQ(batches.options.integer("max-eval-steps"), 5);
+    EXPECT_TRUE(batches.notices.empty()) << batches.notices.front();
+    const Read epochs = read_seed("nvidia", line + "--num_iter 5");
+    EXPECT_EQ(epochs.options.find("max-eval-steps"), nullptr);
+    EXPECT_EQ(epochs.notices,
+              (std::vector<std::string>{"--num_iter: no effect on validation, which reads every "
+                                        "image once and changes no weights"}));
+  }
 }
 
 // The options of a training's line mean nothing to the evaluation that repeats it.

@@ -64,6 +64,8 @@ TEST(ResolveTest, LengthIsExact) {
   ASSERT_EQ(resolution.notices.size(), 1u);
   EXPECT_EQ(resolution.notices[0],
             "--warmup-epochs is ignored: --iterations sets the length of the run");
+  EXPECT_TRUE(
+      resolve_line(std::string(kCifar) + "--iterations 10 --warmup-epochs 0").notices.empty());
 }
 
 TEST(ResolveTest, ZeroWeightDecayMeansNone) {

@@ -180,6 +180,17 @@ bool makes_total_batch(std::string_view name) {
   return name == "replicas" || name == "pipeline-depth" || name == "gradients-to-accumulate";
 }
 
+TEST(RestoreTest, TheIntervalOfReportsIsWhatIsTyped) {
+  const auto every = [](std::string_view line) {
+    const Options options = continued(line);
+    const Resolution rest = resolve(options, published_facts(options), {.cores = 2});
+    EXPECT_FALSE(contains(join(rest.notices, "|"), "no effect")) << join(rest.notices, "|");
+    return rest.config.log_every;
+  };
+  EXPECT_EQ(every("--batches-per-step 5"), 5);
+  EXPECT_EQ(every("--log-freq 7"), 7);
+}
+
 TEST(RestoreTest, EverythingElseMayChange) {
   for (const OptionSpec& spec : option_table()) {
     if (makes_total_batch(spec.name)) continue;

@@ -139,8 +139,8 @@ TEST(NvidiaLinesTest, LengthInBatchesHasItsOwnHorizon) {
                 "python main.py --iter_unit batch --num_iter 1000 --batch_size 256 --use_cosine_lr "
                 "--lr_warmup_epochs 5 --data_dir=/imagenet"));
   EXPECT_EQ(config.iterations, 1000);
-  EXPECT_EQ(config.learning_rate.horizon, 450'410);  // 90 x 1,281,167 // 256
-  EXPECT_EQ(config.learning_rate.warmup_iterations, 25'020);
+  EXPECT_EQ(config.learning_rate.horizon, 450'410);          // 90 x 1,281,167 // 256
+  EXPECT_EQ(config.learning_rate.warmup_iterations, 5'000);  // less than an epoch counts as one
 }
 
 TEST(NvidiaLinesTest, OtherModes) {
@@ -283,7 +283,7 @@ TEST(RefusalsTest, SayWhatIsWrong) {
     EXPECT_EQ((failure.kind == ErrorKind::Config ? "!! " : "! ") + failure.text, message);
     EXPECT_TRUE(failure.kind == ErrorKind::Config || failure.kind == ErrorKind::Usage);
   }
-  EXPECT_EQ(lines, 60);
+  EXPECT_EQ(lines, 74);
 }
 
 std::string refusal_of(std::string_view dialect, const std::string& line) {
@@ -363,13 +363,22 @@ TEST(NvidiaLinesTest, LossScalingIsAutomaticStaticOrSaidToBeNone) {
   EXPECT_EQ(scaling("--use_tf_amp --use_static_loss_scaling").initial, 256.0);
   EXPECT_EQ(scaling("--use_tf_amp").kind, train::ScalingKind::Dynamic);
   EXPECT_EQ(scaling("--loss_scale 64").initial, 1.0);
+  EXPECT_EQ(scaling("--use_static_loss_scaling --loss_scale 64").initial, 1.0);
   EXPECT_EQ(scaling("--use_auto_loss_scaling").kind, train::ScalingKind::Static);
   EXPECT_EQ(read_seed("nvidia", line + "--use_auto_loss_scaling").notices,
             (std::vector<std::string>{
                 "--use_auto_loss_scaling has no effect here: it needs --use_tf_amp"}));
-  EXPECT_EQ(read_seed("nvidia", line + "--loss_scale 64").notices,
+  EXPECT_EQ(read_seed("nvidia", line + "--use_tf_amp --loss_scale 64").notices,
             (std::vector<std::string>{
                 "--loss_scale has no effect here: it needs --use_static_loss_scaling"}));
+  // Without mixed precision the trainer scales nothing.
+  EXPECT_EQ(read_seed("nvidia", line + "--loss_scale 64").notices,
+            (std::vector<std::string>{"--loss_scale has no effect here: it needs --use_tf_amp and "
+                                      "--use_static_loss_scaling"}));
+  EXPECT_EQ(read_seed("nvidia", line + "--use_static_loss_scaling --loss_scale 64").notices,
+            (std::vector<std::string>{
+                "--use_static_loss_scaling has no effect here: it needs --use_tf_amp",
+                "--loss_scale has no effect here: it needs --use_tf_amp"}));
 }
 
 TEST(NvidiaLinesTest, AnEvaluationSaysWhatItDoesNotKeep) {
@@ -389,7 +398,8 @@ TEST(NvidiaLinesTest, ABenchmarkOfTrainingMeasuresWhatIsLeftBehindItsWarmup) {
   EXPECT_TRUE(read.notices.empty());
   EXPECT_TRUE(
       says(read_seed("nvidia", line + "--num_iter 3"),
-           "--num_iter has no effect here: without --data_dir, --iter_unit batch is needed"));
+           "--num_iter has no effect here: random images have no epochs: --iter_unit batch counts "
+           "batches, --data_dir has epochs"));
   EXPECT_EQ(
       read_seed("nvidia", line + "--num_iter 3 --data_dir /d").options.real("measured-epochs"),
       3.0);

@@ -40,6 +40,10 @@ TEST(TrainingNotesTest, WhatNobodyWantsIsSaidInOneLine) {
        "--pipeline-depth 4 without --shards is no pipeline: one device accumulates the gradients "
        "of 4 micro-batches, as with --gradients-to-accumulate"},
       {cifar + "--pipeline-depth 4 --shards 2 --pipeline-splits b2/0", ""},
+      {cifar + "--pipeline-schedule Grouped --gradients-to-accumulate 4",
+       "--pipeline-schedule Grouped has no effect here: the network is one stage, which --shards "
+       "divides"},
+      {cifar + "--pipeline-schedule Sequential --shards 2 --pipeline-splits b2/0", ""},
       {cifar + "--gradients-to-accumulate 4", ""},
   };
   for (const Case& c : cases) {
