@@ -217,13 +217,13 @@ pipeline::ScheduleRequest resolve_schedule(Reader& read, const Graph& graph, Tra
 
 /// One stage has no cuts. Errors: Usage for any that are named.
 void require_no_splits(Reader& read, Notices& notices) {
-  const std::vector<std::string> given = split_list(*read.options().text("pipeline-splits"), ' ');
   const std::string& where = read.where("pipeline-splits");
   read.use("pipeline-splits");
-  if (given != std::vector<std::string>{"auto"})
+  const std::string splits = *read.options().text("pipeline-splits");
+  if (const std::size_t n = split_list(splits, ' ').size(); splits != "auto")
     fail(ErrorKind::Usage,
-         "{}: {} split(s) make {} stages, but there is one device: give --shards {}", where,
-         given.size(), given.size() + 1, given.size() + 1);
+         "{}: {} split(s) make {} stages, but there is one device: give --shards {}", where, n,
+         n + 1, n + 1);
   notices.push_back(fmt::format("{} auto has no effect here: it needs --shards", where));
 }
 
@@ -234,7 +234,6 @@ std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const 
   const std::int32_t stages = schedule.stages();
   std::vector<std::string> splits;
   const bool given = read.given("pipeline-splits");
-  if (stages == 1 && given) require_no_splits(read, notices);
   if (stages == 1) return splits;
   if (given) splits = split_list(read.text("pipeline-splits"), ' ');
   const bool automatic = splits == std::vector<std::string>{"auto"};
@@ -372,6 +371,7 @@ Layout resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& co
   pipeline::PipelinePlan& pipeline = config.pipeline;
   pipeline.ranks.devices = request.devices;
   resolve_ranks(read, machine, config, notices);  // sizes depend on the threads
+  if (request.stages() == 1 && read.given("pipeline-splits")) require_no_splits(read, notices);
   Layout layout;
   layout.room = room_of_stages(read, graph, config, machine);
   layout.schedule_chosen = chooses_schedule(read, request);

@@ -222,7 +222,7 @@ TEST(NvidiaGuideTest, FromTheFirstLineToTheLast) {
                      "--lr_warmup_epochs 5" +
                      data + kTiny;
   const ProcessResult trained = millrace(line + results);
-  expect_end(trained, 0, {"the warm-up covers all 4 updates and would take 30"});
+  expect_end(trained, 0, {"the warm-up covers all 4 updates and would take 20"});
   ASSERT_EQ(validations_in(trained.output).size(), 1u) << trained.output;
   const fs::path run = run_of(trained);
   EXPECT_EQ(run.parent_path(), place / "results");
