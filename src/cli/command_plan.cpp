@@ -96,18 +96,18 @@ Planned plan_of_run(const models::Graph& graph, const Resolution& resolution,
 
 /// The same with automatic cuts, and an automatic schedule, for these costs. Errors: Config if none
 /// fit in memory.
-Planned best_plan(const models::Graph& graph, const Resolution& resolution, const Options& options,
+Planned best_plan(const models::Graph& graph, const Resolution& resolution,
                   partition::PlanRequest request, std::span<const partition::OpCost> costs) {
   request.segments.clear();
   const std::int64_t limit = resolution.layout.room.bytes;
-  const bool automatic =
-      to_lower(options.text("pipeline-schedule").value_or("")) == partition::kAutomatic;
+  const train::LayoutRequest& asked = resolution.layout.asked;
+  const bool automatic = to_lower(asked.schedule.value_or("")) == partition::kAutomatic;
   const auto listed = [&](const partition::Plan& plan) {
     const auto ranges = partition::stages_of(graph, plan.splits);
     return partition::automatic_schedule(
         graph, ranges, step_costs(graph, ranges, plan.costs, request), request.schedule);
   };
-  if (!automatic || options.text("device-mapping") || options.integer("chunks")) {
+  if (!automatic || !asked.device_of.empty() || asked.chunks) {
     partition::Plan plan = partition::automatic_plan(graph, costs, request, limit);
     pipeline::Schedule compute = automatic && plan.stages() > 1
                                      ? listed(plan)
@@ -126,18 +126,20 @@ Planned best_plan(const models::Graph& graph, const Resolution& resolution, cons
 
 /// Whether automatic cuts, and an automatic schedule, which were found for estimated costs of this
 /// machine, are to be found again for others.
-bool finds_again(const Options& options, const partition::PlanRequest& request) {
+bool finds_again(const Options& options, const Resolution& resolution,
+                 const partition::PlanRequest& request) {
+  const train::LayoutRequest& asked = resolution.layout.asked;
   const bool other_costs = request.cost_model != "analytic" || options.text("link");
-  return other_costs && options.text("pipeline-splits") == "auto" &&
-         !options.text("pipeline-schedule-file") && request.schedule.devices > 1;
+  return other_costs && asked.splits == std::vector<std::string>{"auto"} &&
+         asked.schedule_file.empty() && request.schedule.devices > 1;
 }
 
 /// If nothing that is found again fits in memory, the plan is that of the run, which says so.
-Planned plan_of(const models::Graph& graph, const Resolution& resolution, const Options& options,
+Planned plan_of(const models::Graph& graph, const Resolution& resolution, bool found_again,
                 const partition::PlanRequest& request, std::span<const partition::OpCost> costs) {
-  if (!finds_again(options, request)) return plan_of_run(graph, resolution, request, costs);
+  if (!found_again) return plan_of_run(graph, resolution, request, costs);
   try {
-    return best_plan(graph, resolution, options, request, costs);
+    return best_plan(graph, resolution, request, costs);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Config) throw;
     return plan_of_run(graph, resolution, request, costs);
@@ -274,8 +276,8 @@ void print_notices_of(const Resolution& resolution, const Invocation& invocation
 }
 
 /// What was chosen for measured costs.
-std::string notice_of(const partition::Plan& plan, const Options& options) {
-  return to_lower(options.text("pipeline-schedule").value_or("")) == partition::kAutomatic
+std::string notice_of(const partition::Plan& plan, const Resolution& resolution) {
+  return to_lower(resolution.layout.asked.schedule.value_or("")) == partition::kAutomatic
              ? schedule_notice(plan.schedule, plan.splits)
              : splits_notice(plan.splits);
 }
@@ -303,13 +305,13 @@ int make_and_print(const Invocation& invocation, const Options& options, const D
   const ForecastProcesses forecast = [&](const train::TrainConfig& tried) {
     return forecast_processes(saving(tried, place), inputs, world, base);
   };
-  resolution = fit_layout(
-      options, sets.facts, machine, std::move(resolution),
-      [&](const train::TrainConfig& tried) { return train::device_use(forecast(tried)); });
+  resolution = fit_layout(machine, std::move(resolution), [&](const train::TrainConfig& tried) {
+    return train::device_use(forecast(tried));
+  });
   train::TrainConfig config = saving(resolution.config, place);
   const std::optional<int> shared_cores = cores_shared(resolution, invocation, cores);
   partition::PlanRequest request = request_of(options, resolution, shared_cores);
-  const bool again = finds_again(options, request);
+  const bool again = finds_again(options, resolution, request);
   print_notices_of(resolution, invocation, again, world);
   if (model == CostModel::Profile && world.rank() == 0) warn_of_load();
   request.sizer = train::search_sizer(graph, config);
@@ -317,8 +319,8 @@ int make_and_print(const Invocation& invocation, const Options& options, const D
   Planned planned;
   if (world.rank() == 0) {
     costs = costs_of(graph, config, request, model);
-    planned = plan_of(graph, resolution, options, request, costs);
-    if (again) print_notices(invocation.options, {notice_of(planned.plan, options)});
+    planned = plan_of(graph, resolution, again, request, costs);
+    if (again) print_notices(invocation.options, {notice_of(planned.plan, resolution)});
   }
   if (world.size() > 1) share_plan(world, planned);
   if (planned.plan.splits != config.splits) config.chosen_segments.clear();
@@ -348,7 +350,7 @@ int search(const Invocation& invocation, const Options& options, const Datasets&
   const train::TrainInputs inputs{
       .train = sets.train, .validation = sets.validation, .command_line = {}, .notices = {}};
   const ProcessNeeds needs{
-      .assumed = rest_beside_stages(Reader(options), graph, resolution.config),
+      .assumed = rest_beside_stages(graph, resolution.config),
       .measure = [&](const Options& layout) {
         const Resolution run =
             resolve(options_to_plan(merge(layout, options)), sets.facts, this_machine());

@@ -2,6 +2,8 @@
 //
 // Messages in the words of the line that was typed. They are written with the names of millrace,
 // wherever they come from, and pass through here before anybody reads them.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <utility>
@@ -10,7 +12,36 @@
 
 namespace millrace::cli {
 
-std::string respelled(std::string text, const Options& options) {
+namespace {
+
+/// A field of a run as it was said: "--batch-size", "--batch_size", or where a file has it.
+std::string said(std::string_view field, const Options& options) {
+  const Setting* const given = options.find(field);
+  if (given != nullptr && given->origin != Origin::Dialect && !given->where.starts_with("--"))
+    return given->where;
+  const std::string_view name = find_option(field)->name;
+  return options.typed(name) != nullptr ? options.spelling(name) : fmt::format("--{}", name);
+}
+
+/// The fields of a run, which messages name `like-this`.
+std::string with_fields(std::string text, const Options& options) {
+  for (std::size_t at = text.find('`'); at != std::string::npos; at = text.find('`', at)) {
+    const std::size_t end = text.find('`', at + 1);
+    if (end == std::string::npos) return text;
+    const std::string field = text.substr(at + 1, end - at - 1);
+    if (find_option(field) == nullptr) {
+      at = end;
+      continue;
+    }
+    const std::string word = said(field, options);
+    text.replace(at, end + 1 - at, word);
+    at += word.size();
+  }
+  return text;
+}
+
+/// The options of millrace in the words of the dialect that was spoken.
+std::string with_dialect(std::string text, const Options& options) {
   const auto end_of_word = [&](std::size_t at) {
     const auto in_word = [](char c) {
       return c == '-' || c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0;
@@ -41,6 +72,12 @@ std::string respelled(std::string text, const Options& options) {
     at += word.size();
   }
   return text;
+}
+
+}  // namespace
+
+std::string respelled(std::string text, const Options& options) {
+  return with_dialect(with_fields(std::move(text), options), options);
 }
 
 std::vector<std::string> respelled(std::vector<std::string> lines, const Options& options) {

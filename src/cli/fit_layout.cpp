@@ -22,12 +22,12 @@ namespace millrace::cli {
 namespace {
 
 using train::DeviceUse;
+using train::LayoutRequest;
 using train::MeasureUse;
 using train::TrainConfig;
 
 /// A layout that was measured.
 struct Tried {
-  Options options;
   Resolution resolution;
   DeviceUse use;
   double seconds = 0.0;  ///< of a step, estimated
@@ -43,64 +43,52 @@ bool better(const Tried& a, const Tried& b) {
   return a.fits() ? a.seconds < partition::kWorthIt * b.seconds : a.use.need < b.use.need;
 }
 
-void keep_better(Tried& best, Tried tried) {
-  if (better(tried, best)) best = std::move(tried);
-}
 void keep_better(std::optional<Tried>& best, Tried tried) {
   if (!best || better(tried, *best)) best = std::move(tried);
 }
 
 class LayoutFitter {
  public:
-  LayoutFitter(const DatasetFacts& data, const MachineFacts& machine, const TrainConfig& config,
-               const MeasureUse& measure)
-      : data_(data), machine_(machine), graph_(train::network_of(config)), measure_(measure) {}
+  LayoutFitter(const MachineFacts& machine, const Resolution& first, const MeasureUse& measure)
+      : machine_(machine),
+        base_(first.config),
+        graph_(train::network_of(first.config)),
+        measure_(measure) {}
 
-  [[nodiscard]] Tried tried(const Options& options, Resolution resolution) const {
-    Tried layout;
-    layout.options = options;
-    layout.resolution = std::move(resolution);
-    layout.use = measure_(layout.resolution.config);
-    layout.seconds = seconds_of(layout.resolution);
-    return layout;
-  }
-
-  /// Options that name a schedule, as they were resolved at first. What a device needs besides its
+  /// A layout whose schedule is named, as it was chosen at first. What a device needs besides its
   /// stages depends on them a little, so it is measured again for the stages that were found.
-  [[nodiscard]] Tried named(const Options& options, Resolution first) const {
+  [[nodiscard]] Tried named(Resolution first) const {
     constexpr int kRounds = 3;
     constexpr std::int64_t kEqual = 100'000;
-    Tried best = tried(options, std::move(first));
-    std::int64_t rest = best.use.rest;
+    const LayoutRequest asked = first.layout.asked;
+    std::optional<Tried> best = tried(std::move(first));
+    std::int64_t rest = best->use.rest;
     for (int round = 0; round < kRounds; ++round) {
       MachineFacts facts = machine_;
       facts.rest = rest + train::kBaseVaries;
-      Tried next = tried(options, resolve(options, data_, facts));
+      Tried next = tried(chosen(asked, facts));
       const bool settled = std::abs(next.use.rest - rest) <= kEqual;
       rest = next.use.rest;
       keep_better(best, std::move(next));
       if (settled) break;
     }
-    return best;
-  }
-  [[nodiscard]] Tried named(const Options& options) const {
-    return named(options, resolve(options, data_, machine_));
+    return *std::move(best);
   }
 
-  /// Options that leave the schedule open; `request` are its devices and micro-batches.
-  [[nodiscard]] Tried automatic(const Options& options,
+  /// A layout whose schedule is open; `request` are its devices and micro-batches.
+  [[nodiscard]] Tried automatic(const LayoutRequest& asked,
                                 const pipeline::ScheduleRequest& request) const {
     std::optional<Tried> best;
     std::optional<Tried> one_a_device;
     std::optional<Error> refusal;
-    for (const auto& [least, schedule] : promising_first(options, request)) {
+    for (const auto& [least, schedule] : promising_first(asked, request)) {
       if (best && best->fits() && least >= partition::kWorthIt * best->seconds) break;
-      Options words = options;
-      impose(words, "pipeline-schedule", schedule.name);
-      if (schedule.chunks > 1) impose(words, "chunks", std::int64_t{schedule.chunks});
+      LayoutRequest own = asked;
+      own.schedule = schedule.name;
+      if (schedule.chunks > 1) own.chunks = schedule.chunks;
       std::optional<Tried> found;
       try {
-        found = named(words);
+        found = named(chosen(own, machine_));
       } catch (const Error& error) {  // not every schedule takes every number of micro-batches
         if (error.kind() != ErrorKind::Config) throw;
         if (!refusal) refusal = error;
@@ -111,23 +99,39 @@ class LayoutFitter {
     }
     if (!best && refusal) throw Error(*refusal);
     if (one_a_device) {
-      Options words = options;
-      impose(words, "pipeline-schedule", std::string(partition::kAutomatic));
-      impose(words, "pipeline-splits", join(one_a_device->resolution.config.splits, " "));
-      keep_better(best, named(words));
+      LayoutRequest own = asked;
+      own.schedule = partition::kAutomatic;
+      own.splits = one_a_device->resolution.config.splits;
+      keep_better(best, named(chosen(own, machine_)));
     }
     MILLRACE_ASSERT(best.has_value());
     return *std::move(best);
   }
 
  private:
+  /// The run with the layout that is chosen for a request.
+  [[nodiscard]] Resolution chosen(const LayoutRequest& asked, const MachineFacts& machine) const {
+    Resolution resolution;
+    resolution.config = base_;
+    resolution.config.layout = asked;
+    Notices told_already;
+    resolution.layout = resolve_layout(machine, resolution.config, told_already);
+    return resolution;
+  }
+
+  [[nodiscard]] Tried tried(Resolution resolution) const {
+    Tried layout{.resolution = std::move(resolution), .use = {}};
+    layout.use = measure_(layout.resolution.config);
+    layout.seconds = seconds_of(layout.resolution);
+    return layout;
+  }
+
   /// The schedules with the seconds that they take without a limit of memory, fastest first.
   [[nodiscard]] std::vector<std::pair<double, pipeline::ScheduleRequest>> promising_first(
-      const Options& options, const pipeline::ScheduleRequest& open) const {
-    Options unlimited = options;
-    unlimited.erase("device-memory");
-    if (unlimited.text("recompute") == "auto") unlimited.erase("recompute");
-    const TrainConfig config = resolve(unlimited, data_, machine_).config;
+      LayoutRequest asked, const pipeline::ScheduleRequest& open) const {
+    asked.device_memory.clear();
+    if (asked.recompute == train::RecomputeRequest::Auto) asked.recompute.reset();
+    const TrainConfig config = chosen(asked, machine_).config;
     std::vector<std::pair<double, pipeline::ScheduleRequest>> all;
     for (const pipeline::ScheduleRequest& schedule : partition::schedules_for(graph_, open)) {
       const partition::PlanRequest request = plan_request(config, schedule);
@@ -153,8 +157,8 @@ class LayoutFitter {
         .seconds;
   }
 
-  const DatasetFacts& data_;
   const MachineFacts& machine_;
+  const TrainConfig base_;
   const models::Graph graph_;
   const MeasureUse& measure_;
 };
@@ -163,6 +167,7 @@ class LayoutFitter {
 void take_layout(TrainConfig& config, TrainConfig from) {
   config.pipeline = std::move(from.pipeline);
   config.splits = std::move(from.splits);
+  config.layout = std::move(from.layout);
   config.recompute = from.recompute;
   config.chosen_segments = std::move(from.chosen_segments);
   config.resolved_toml = std::move(from.resolved_toml);
@@ -170,23 +175,24 @@ void take_layout(TrainConfig& config, TrainConfig from) {
 
 }  // namespace
 
-Resolution fit_layout(const Options& options, const DatasetFacts& data, const MachineFacts& machine,
-                      Resolution first, const MeasureUse& measure) {
+Resolution fit_layout(const MachineFacts& machine, Resolution first, const MeasureUse& measure) {
   const bool open = !first.layout.notices.empty();
   if (first.config.device_memory == 0 || !open) return first;
-  const LayoutFitter fitter(data, machine, first.config, measure);
-  const bool automatic = first.layout.schedule_chosen;
-  const pipeline::ScheduleRequest request = first.layout.request;
-  if (!automatic) return std::move(fitter.named(options, std::move(first)).resolution);
-  train::LayoutOrigin origin = std::move(first.config.layout_origin);
-  Tried chosen = fitter.automatic(options, request);
-  chosen.resolution.config.layout_origin = std::move(origin);
-  Notices& notices = chosen.resolution.layout.notices;
-  if (chosen.options.text("pipeline-splits") == "auto") notices.erase(notices.begin());
-  notices.insert(notices.begin(), schedule_notice(*chosen.options.text("pipeline-schedule"),
-                                                  chosen.resolution.config.splits));
-  chosen.resolution.layout.schedule_chosen = true;
-  return std::move(chosen.resolution);
+  const LayoutFitter fitter(machine, first, measure);
+  const Layout layout = first.layout;
+  const train::LayoutOrigin origin = first.config.layout_origin;
+  Resolution chosen = layout.schedule_chosen
+                          ? fitter.automatic(layout.asked, layout.request).resolution
+                          : fitter.named(std::move(first)).resolution;
+  chosen.config.resolved_toml = to_toml(recorded_values(chosen.config));
+  if (!layout.schedule_chosen) return chosen;
+  chosen.config.layout_origin = origin;
+  const LayoutRequest& asked = chosen.layout.asked;
+  Notices& notices = chosen.layout.notices;
+  if (asked.splits == std::vector<std::string>{"auto"}) notices.erase(notices.begin());
+  notices.insert(notices.begin(), schedule_notice(*asked.schedule, chosen.config.splits));
+  chosen.layout.schedule_chosen = true;
+  return chosen;
 }
 
 void fit_layout(PreparedRun& run, const comm::World& world) {
@@ -213,8 +219,7 @@ void fit_layout(PreparedRun& run, const comm::World& world) {
   Resolution first;
   first.config = run.config;
   first.layout = run.layout;
-  Resolution fitted =
-      fit_layout(run.options, run.data.facts, run.machine, std::move(first), measure);
+  Resolution fitted = fit_layout(run.machine, std::move(first), measure);
   const bool changed = fitted.config.resolved_toml != run.config.resolved_toml;
   take_layout(run.config, std::move(fitted.config));
   run.layout = std::move(fitted.layout);

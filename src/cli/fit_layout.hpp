@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Layouts that options leave open and that must stay within --device-memory. resolve() can only
-// assume what a process needs besides its stages; here it is measured, and the choices are made
-// again.
+// Layouts that options leave open and that must stay within the memory of a device. resolve() can
+// only assume what a process needs besides its stages; here it is measured, and the choices are
+// made again.
 #pragma once
 
-#include "cli/options.hpp"
 #include "cli/prepare.hpp"
 #include "cli/resolve.hpp"
 #include "comm/world.hpp"
@@ -13,12 +12,11 @@
 
 namespace millrace::cli {
 
-/// The resolution of these options with the layout chosen for what `measure` finds. `first` is that
-/// of resolve(), which stays if nothing is open. An automatic schedule is the fastest of all that
-/// fit, each with the cuts and the segments that it would have by itself. If nothing fits: what
-/// needs the least of what was tried. Pure but for `measure`.
-[[nodiscard]] Resolution fit_layout(const Options& options, const DatasetFacts& data,
-                                    const MachineFacts& machine, Resolution first,
+/// A run with the layout chosen for what `measure` finds. `first` is that of resolve(), which stays
+/// if nothing is open. An automatic schedule is the fastest of all that fit, each with the cuts and
+/// the segments that it would have by itself. If nothing fits: what needs the least of what was
+/// tried. Pure but for `measure`.
+[[nodiscard]] Resolution fit_layout(const MachineFacts& machine, Resolution first,
                                     const train::MeasureUse& measure);
 
 /// The same for a run that is about to start, or that this process only checks for all of its

@@ -42,19 +42,20 @@ void note_turns(const MachineFacts& machine, const train::TrainConfig& config, i
            threads > machine.cores && !machine.has_gpu)
     notices.push_back(
         fmt::format("{} threads share the {} of this machine and take turns, which is much slower: "
-                    "--threads-per-device {} gives each thread a core",
+                    "`threads-per-device` {} gives each thread a core",
                     threads, cores_of(machine), std::max(1, machine.cores / local)));
 }
 
-void note_sharding_filters(Reader& read, std::size_t stages, Notices& notices) {
-  for (const char* name : {"sharding-include-filter", "sharding-exclude-filter"}) {
-    if (stages < 2 || !read.given(name) || read.used(name)) continue;
-    read.use(name);
-    notices.push_back(
-        fmt::format("{} has no effect here: it is for automatic sharding with one micro-batch; a "
-                    "pipeline is cut at --pipeline-splits or by --plan",
-                    read.where(name)));
-  }
+void note_sharding_filters(const train::TrainConfig& config, Notices& notices) {
+  const train::LayoutRequest& asked = config.layout;
+  if (config.pipeline.ranges.size() < 2 || asked.cut_by_memory) return;
+  for (const auto& [name, filter] : {std::pair{"sharding-include-filter", &asked.include},
+                                     std::pair{"sharding-exclude-filter", &asked.exclude}})
+    if (!filter->empty())
+      notices.push_back(fmt::format(
+          "`{}` has no effect here: it is for automatic sharding with one micro-batch; a pipeline "
+          "is cut at `pipeline-splits` or by `plan`",
+          name));
 }
 
 }  // namespace millrace::cli

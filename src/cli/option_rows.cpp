@@ -33,11 +33,10 @@ OptionTable make_table() {
   for (OptionSpec& spec : table) {
     spec.listed_by = spec.taken_by(Command::Train) ? spec.listed_by & spec.commands : spec.commands;
     const bool told = spec.default_text.has_value() || !spec.idle.empty();
-    const bool by_member = spec.get != nullptr && !spec.recorded_if_given;
-    if (!told && !spec.by_default && by_member)
-      spec.default_text = default_text_of(spec.get(spec, config));
-    else if (!told && spec.by_default)
-      spec.default_text = default_text_of(*spec.by_default);
+    const bool by_member = spec.get && !spec.recorded_if_given;
+    const std::optional<Value> value =
+        spec.by_default || !by_member ? spec.by_default : spec.get(spec, config);
+    if (!told && value) spec.default_text = default_text_of(*value);
   }
   return table;
 }

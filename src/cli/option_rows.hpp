@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,12 +41,20 @@ void add_pipeline_options(OptionTable& table);  ///< pipeline, replicas and devi
 void add_command_options(OptionTable& table);   ///< of one invocation
 
 /// The part of a configuration that a member belongs to.
-template <class Part>
-Part& part_of(train::TrainConfig& config) {
+template <class Part, class Config>
+auto& part_of(Config& config) {
   if constexpr (std::is_same_v<Part, train::TrainConfig>) return config;
   if constexpr (std::is_same_v<Part, train::OptimiserConfig>) return config.optimiser;
+  if constexpr (std::is_same_v<Part, train::OptimiserRequest>) return config.update;
   if constexpr (std::is_same_v<Part, train::LearningRateConfig>) return config.learning_rate;
+  if constexpr (std::is_same_v<Part, train::RateRequest>) return config.rate;
+  if constexpr (std::is_same_v<Part, train::LengthRequest>) return config.length;
+  if constexpr (std::is_same_v<Part, train::ValidationRequest>) return config.validating;
+  if constexpr (std::is_same_v<Part, train::CheckpointRequest>) return config.saving;
+  if constexpr (std::is_same_v<Part, train::LogRequest>) return config.logging;
+  if constexpr (std::is_same_v<Part, train::LayoutRequest>) return config.layout;
   if constexpr (std::is_same_v<Part, train::DataConfig>) return config.data;
+  if constexpr (std::is_same_v<Part, train::ImageFileRequest>) return config.data.images;
   if constexpr (std::is_same_v<Part, train::AveragingConfig>) return config.averaging;
   if constexpr (std::is_same_v<Part, io::MixingConfig>) return config.data.mixing;
   if constexpr (std::is_same_v<Part, io::Augmentation>) return config.data.augmentation;
@@ -61,11 +70,18 @@ Part& part_of(train::TrainConfig& config) {
 [[nodiscard]] std::size_t index_of_choice(const OptionSpec& spec, const std::string& choice);
 [[nodiscard]] std::string choice_at(const OptionSpec& spec, std::size_t index);
 
-/// A member as the value of its option. Enumerators stand in the order of the choices; an
-/// enumeration that a flag sets has its two states in the order off, on.
 template <class T>
-Value value_of(const OptionSpec& spec, const T& member) {
-  if constexpr (std::is_enum_v<T>) {
+struct OptionalOf : std::false_type {};
+template <class T>
+struct OptionalOf<std::optional<T>> : std::true_type {};
+
+/// A member as the value of its option; nothing of one that is empty. Enumerators stand in the
+/// order of the choices; an enumeration that a flag sets has its two states in the order off, on.
+template <class T>
+std::optional<Value> value_of(const OptionSpec& spec, const T& member) {
+  if constexpr (OptionalOf<T>::value) {
+    return member ? value_of(spec, *member) : std::nullopt;
+  } else if constexpr (std::is_enum_v<T>) {
     const auto index = static_cast<std::size_t>(member);
     if (spec.type == ValueType::Flag) return index != 0;
     return choice_at(spec, index);
@@ -77,8 +93,6 @@ Value value_of(const OptionSpec& spec, const T& member) {
     return static_cast<std::int64_t>(member);
   } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
     return join(member, " ");
-  } else if constexpr (std::is_same_v<T, std::optional<double>>) {
-    return member.value_or(0.0);
   } else if constexpr (std::is_same_v<T, std::filesystem::path>) {
     return member.string();
   } else {
@@ -89,7 +103,9 @@ Value value_of(const OptionSpec& spec, const T& member) {
 /// Sets a member to the value of its option.
 template <class T>
 void set_member(const OptionSpec& spec, const Value& value, T& member) {
-  if constexpr (std::is_enum_v<T>) {
+  if constexpr (OptionalOf<T>::value) {
+    set_member(spec, value, member.emplace());
+  } else if constexpr (std::is_enum_v<T>) {
     member = static_cast<T>(spec.type == ValueType::Flag
                                 ? static_cast<std::size_t>(std::get<bool>(value))
                                 : index_of_choice(spec, std::get<std::string>(value)));
@@ -101,7 +117,7 @@ void set_member(const OptionSpec& spec, const Value& value, T& member) {
     member = static_cast<T>(std::get<std::int64_t>(value));
   } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
     member = split_list(std::get<std::string>(value), ' ');
-  } else if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, std::optional<double>>) {
+  } else if constexpr (std::is_floating_point_v<T>) {
     member = std::get<double>(value);
   } else {
     member = std::get<std::string>(value);
@@ -114,6 +130,7 @@ struct MemberOf;
 template <class Part, class T>
 struct MemberOf<T Part::*> {
   using Owner = Part;
+  using Type = T;
 };
 
 /// What a row says about its option besides name, trainers and help: its kind, which every row has,
@@ -211,6 +228,8 @@ inline Trait environment(Text variable) { return trait(&OptionSpec::environment,
 inline Trait needs(Text what) { return trait(&OptionSpec::needs, what); }
 /// Its trainer accepts it where it has no effect.
 inline Trait harmless() { return trait(&OptionSpec::harmless, true); }
+/// Recipes contain it for other data, too.
+inline Trait for_other_data() { return trait(&OptionSpec::for_other_data, true); }
 inline Trait idle(Text why) { return trait(&OptionSpec::idle, why); }
 inline Trait families(FamilySet set) { return trait(&OptionSpec::families, set); }
 /// One of the few options of a training that --help lists, of these commands.
@@ -231,12 +250,14 @@ inline Trait if_given() { return trait(&OptionSpec::recorded_if_given, true); }
 template <auto member>
 Trait sets() {
   using Part = typename MemberOf<decltype(member)>::Owner;
+  using Member = typename MemberOf<decltype(member)>::Type;
   return [](OptionSpec& row) {
-    row.get = [](const OptionSpec& spec, train::TrainConfig& config) {
+    row.takes_default = !OptionalOf<Member>::value;
+    row.get = [](const OptionSpec& spec, const train::TrainConfig& config) {
       return value_of(spec, part_of<Part>(config).*member);
     };
-    row.set = [](const OptionSpec& spec, const Value& value, train::TrainConfig& config) {
-      set_member(spec, value, part_of<Part>(config).*member);
+    row.set = [](const OptionSpec& spec, const Setting& given, train::TrainConfig& config) {
+      set_member(spec, given.value, part_of<Part>(config).*member);
     };
   };
 }
@@ -245,11 +266,43 @@ template <auto member, auto without, auto with_flag>
 Trait chooses() {
   using Part = typename MemberOf<decltype(member)>::Owner;
   return [](OptionSpec& row) {
-    row.get = [](const OptionSpec&, train::TrainConfig& config) {
-      return Value(part_of<Part>(config).*member == with_flag);
+    row.takes_default = true;
+    row.get = [](const OptionSpec&, const train::TrainConfig& config) {
+      return std::optional<Value>(part_of<Part>(config).*member == with_flag);
     };
-    row.set = [](const OptionSpec&, const Value& value, train::TrainConfig& config) {
-      part_of<Part>(config).*member = std::get<bool>(value) ? with_flag : without;
+    row.set = [](const OptionSpec&, const Setting& given, train::TrainConfig& config) {
+      part_of<Part>(config).*member = std::get<bool>(given.value) ? with_flag : without;
+    };
+  };
+}
+/// What of the configuration is recorded as the option: the result of `get`, or nothing.
+template <class Get>
+Trait records(Get get) {
+  return [get](OptionSpec& row) {
+    row.get = [get](const OptionSpec&, const train::TrainConfig& config) {
+      return std::optional<Value>(get(config));
+    };
+  };
+}
+/// How an option changes the configuration that is more than one member.
+template <class Set>
+Trait changes(Set set) {
+  return [set](OptionSpec& row) {
+    row.set = [set](const OptionSpec&, const Setting& given, train::TrainConfig& config) {
+      set(given, config);
+    };
+  };
+}
+/// A member that is written in words of its own: `parse` reads them, `print` writes them.
+template <auto member, class Parse, class Print>
+Trait written(Parse parse, Print print) {
+  using Part = typename MemberOf<decltype(member)>::Owner;
+  return [parse, print](OptionSpec& row) {
+    row.get = [print](const OptionSpec&, const train::TrainConfig& config) {
+      return std::optional<Value>(print(part_of<Part>(config).*member));
+    };
+    row.set = [parse](const OptionSpec&, const Setting& given, train::TrainConfig& config) {
+      part_of<Part>(config).*member = parse(given);
     };
   };
 }

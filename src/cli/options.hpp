@@ -95,6 +95,8 @@ enum class Family : unsigned {
 };
 using FamilySet = unsigned;
 
+struct Setting;
+
 /// Whether a restored run may change an option: only if it does not change the results.
 enum class OnRestore { MayChange, Fixed };
 
@@ -122,16 +124,20 @@ struct OptionSpec {
   std::string_view needs = {};        ///< what the option needs to have an effect, for messages
   std::string_view idle = {};         ///< why it never has an effect; reported once, not refused
   bool harmless = false;              ///< where it has no effect, this is reported, not refused
+  bool for_other_data = false;        ///< likewise, and not even reported unless it was typed
   FamilySet families = 0;             ///< families that have the option; 0: all
   OnRestore on_restore = OnRestore::MayChange;
   CommandSet commands = 0;
   CommandSet lists = 0;  ///< commands that take several values, separated by commas
   /// The default, if the member that the option sets does not hold it.
   std::optional<Value> by_default = {};
-  /// Reads and sets the member of the configuration that the option stands for; nullptr if the
-  /// value takes more than that. `applies`: whether the option has an effect; nullptr: always.
-  Value (*get)(const OptionSpec& spec, train::TrainConfig& config) = nullptr;
-  void (*set)(const OptionSpec& spec, const Value& value, train::TrainConfig& config) = nullptr;
+  /// The value of the member of the configuration that the option stands for; nothing where there
+  /// is none to record.
+  std::function<std::optional<Value>(const OptionSpec&, const train::TrainConfig&)> get = {};
+  /// Sets the member. Errors: Usage for a text that is not what it should be.
+  std::function<void(const OptionSpec&, const Setting&, train::TrainConfig&)> set = {};
+  bool takes_default = false;  ///< whether the member is set to `by_default`, too
+  /// Whether the option has an effect; nullptr: always. It is set after those without.
   bool (*applies)(const train::TrainConfig& config) = nullptr;
   bool recorded_if_given = false;  ///< in config.toml, and not if it has its default
   /// Commands whose --help lists the option. Options that `train` does not have are always listed;

@@ -13,38 +13,77 @@ using namespace models;  // NOLINT(google-build-using-namespace): the options of
 constexpr double kMaxClasses = 1'000'000.0;
 constexpr double kMaxGroups = 4096.0;
 
+/// Whether a family builds the network.
+bool is_built(const TrainConfig& c) { return !c.model.given.graph; }
+/// Whether the number of outputs that was asked for is one that the network can have. Recipes ask
+/// for more than some files have, which is meant for other networks.
+bool has_outputs(const TrainConfig& c) {
+  return is_built(c) || !c.outputs || *c.outputs <= c.model.given.graph->classes;
+}
+bool starts_from_file(const TrainConfig& c) { return c.model.given.graph && c.init_path.empty(); }
+bool is_normed(const TrainConfig& c) { return c.model.model != "squeezenet"; }
 bool has_batch_norm(const TrainConfig& c) { return c.model.norm == NormKind::Batch; }
 bool has_group_norm(const TrainConfig& c) { return c.model.norm == NormKind::Group; }
 bool pads_shortcuts(const TrainConfig& c) { return c.model.shortcut == 'A'; }
 bool projects_shortcuts(const TrainConfig& c) { return c.model.shortcut == 'B'; }
 
+/// The member that holds the epsilon of the network's norms.
+template <class Config>
+auto& norm_epsilon(Config& c) {
+  if (c.model.model == "efficientnet") return c.model.efficientnet.norm_epsilon;
+  return c.model.norm == NormKind::Group ? c.model.group_norm_epsilon : c.model.norm_epsilon;
+}
+template <class Config>
+auto& group_dim(Config& c) {
+  return c.model.model == "resnext" ? c.model.resnext.group_dim : c.model.efficientnet.group_dim;
+}
+
+/// A flag that takes this kind of norm.
+template <NormKind kind>
+Trait takes_norm() {
+  return [](OptionSpec& row) {
+    records([](const TrainConfig& c) { return c.model.norm == kind; })(row);
+    changes([](const Setting& given, TrainConfig& c) {
+      if (std::get<bool>(given.value)) c.model.norm = kind;
+    })(row);
+  };
+}
+
 void add_model(OptionTable& table) {
   const Rows row(table, Section::Model, kRunsAndValidate, kFixed);
   row("model", choice_or_file("resnet|resnext|squeezenet|efficientnet", ".onnx"), "IPU",
       "family of networks, or an ONNX file with a network of your own", by_default("resnet"),
-      main_option());
+      records([](const TrainConfig& c) { return Value(c.network); }), main_option());
   row("init-weights", choice("file|fresh"), "millrace",
       "weights that the network of an ONNX file starts with: those of the file, or random ones",
-      by_default("file"), needs("no --init-path"), families(kGiven));
+      by_default("file"), needs("no --init-path"), families(kGiven), when(starts_from_file),
+      records([](const TrainConfig& c) {
+        return Value(std::string(c.weights_of_file ? "file" : "fresh"));
+      }),
+      changes([](const Setting& given, TrainConfig& c) {
+        c.weights_of_file = std::get<std::string>(given.value) == "file";
+      }));
   row("model-size", text("SIZE"), "IPU",
       "size of the network, one of the published sizes of its family",
       default_text("ResNet 18, ResNeXt 14, EfficientNet B0; for CIFAR 20, 11, cifar"),
+      when(is_built), records([](const TrainConfig& c) { return Value(c.model.size); }),
       main_option());
   row("classes", integer(between(1, kMaxClasses)), "NVIDIA, Habana",
       "number of outputs; networks of NVIDIA and Habana have one more than ImageNet has classes",
-      default_text("the classes of the data set"));
+      default_text("the classes of the data set"), when(has_outputs),
+      sets<&TrainConfig::outputs>());
   row("padding", choice("ipu|torch|same|keras"), "all",
       "padding of strided windows, as in the IPU trainer, torchvision, TensorFlow (SAME), or "
       "Habana's Keras model (ResNet and ResNeXt; others have SAME but for torch)",
-      sets<&ModelOptions::padding>());
+      when(is_built), sets<&ModelOptions::padding>());
 }
 
 void add_norm(OptionTable& table) {
   const Rows row(table, Section::Model, kRunsAndValidate, kFixed, {families(kNormed)});
   row("batch-norm", flag(), "IPU", "use batch normalization",
-      default_text("on for ResNet and ResNeXt on CIFAR"));
+      default_text("on for ResNet and ResNeXt on CIFAR"), takes_norm<NormKind::Batch>());
   row("group-norm", flag(), "IPU", "use group normalization, for small micro-batches",
-      default_text("on, except for ResNet and ResNeXt on CIFAR"));
+      default_text("on, except for ResNet and ResNeXt on CIFAR"), takes_norm<NormKind::Group>());
   row("groups", integer(between(1, kMaxGroups)), "IPU", "number of groups of group normalization",
       default_text("32; 16 for CIFAR; 4 for EfficientNet"), needs("--group-norm"), harmless(),
       when(has_group_norm), sets<&ModelOptions::groups>());
@@ -53,7 +92,11 @@ void add_norm(OptionTable& table) {
       needs("--group-norm"), when(has_group_norm), sets<&ModelOptions::group_order>());
   row("norm-epsilon", real(above_zero()), "IPU",
       "value added to the variance before its square root is taken",
-      default_text("1e-5 for batch norm; 1.53e-5 for group norm; 1e-3 for EfficientNet"));
+      default_text("1e-5 for batch norm; 1.53e-5 for group norm; 1e-3 for EfficientNet"),
+      when(is_normed), records([](const TrainConfig& c) { return Value(norm_epsilon(c)); }),
+      changes([](const Setting& given, TrainConfig& c) {
+        norm_epsilon(c) = std::get<double>(given.value);
+      }));
   row("BN-decay", real(from_zero_below(1.0)), "IPU",
       "decay of the running statistics of batch normalization", needs("--batch-norm"), harmless(),
       when(has_batch_norm), sets<&ModelOptions::batch_norm_decay>());
@@ -96,7 +139,11 @@ void add_resnext(OptionTable& table) {
   row("group-dim", integer(between(1, kMaxGroups)), "IPU",
       "channels per group: of the 3x3 convolutions in ResNeXt's stage 1, of the kxk convolutions "
       "in EfficientNet (1: depthwise)",
-      default_text("4; 1 for EfficientNet"), unit("channels"), families(kResNeXt | kEfficientNet));
+      default_text("4; 1 for EfficientNet"), unit("channels"), families(kResNeXt | kEfficientNet),
+      records([](const TrainConfig& c) { return Value(group_dim(c)); }),
+      changes([](const Setting& given, TrainConfig& c) {
+        group_dim(c) = std::get<std::int64_t>(given.value);
+      }));
   row("widenet", flag(), "IPU", "use 64 channels after the stem of a CIFAR network",
       sets<&ResNeXtOptions::widening>());
   row("squeeze-excitation", flag(), "NVIDIA", "use squeeze-and-excitation in every block",

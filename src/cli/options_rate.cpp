@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "cli/option_rows.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
 #include "core/update_rule.hpp"
 #include "train/learning_rate.hpp"
 
@@ -27,9 +31,42 @@ bool is(const TrainConfig& c) {
   return ((c.learning_rate.kind == kinds) || ...);
 }
 bool takes_warmup(const TrainConfig& c) { return !is<Kind::Polynomial>(c); }
-/// Known once the length of the warm-up is.
 bool is_warmed_up(const TrainConfig& c) {
-  return c.learning_rate.warmup_iterations > 0 && !warms_up_itself(c.learning_rate.kind);
+  if (!takes_warmup(c) || warms_up_itself(c.learning_rate.kind)) return false;
+  if (c.rate.warmup_iterations) return *c.rate.warmup_iterations > 0;
+  return c.length.epochs && c.rate.warmup_epochs.value_or(RateRequest::kWarmupEpochs) > 0.0;
+}
+
+bool decays_by_constant(const TrainConfig& c) {
+  return is_rmsprop(c) && !c.update.rmsprop_exponent;
+}
+/// Whether the rate is told as an exponent.
+bool has_exponent(const TrainConfig& c) { return !is<Kind::Polynomial>(c) && !c.rate.absolute; }
+bool has_rate(const TrainConfig& c) { return !is<Kind::Polynomial>(c); }
+bool warms_up_by_epochs(const TrainConfig& c) {
+  return takes_warmup(c) && c.length.epochs && !c.rate.warmup_iterations;
+}
+bool has_polynomial(const TrainConfig& c) { return is<Kind::Polynomial, Kind::LarsPolynomial>(c); }
+
+constexpr std::string_view kNoNames = "none";
+
+/// A list of names; "none" is the empty list.
+template <std::vector<std::string> OptimiserConfig::*list>
+Trait sets_names() {
+  return written<list>(
+      [](const Setting& given) {
+        const auto& text = std::get<std::string>(given.value);
+        if (text == kNoNames) return std::vector<std::string>();
+        std::vector<std::string> names = split_list(text, ' ');
+        if (std::ranges::find(names, kNoNames) != names.end())
+          fail(ErrorKind::Usage,
+               "{}: '{}' combines none with other names: give none alone, or the names without it",
+               given.where, text);
+        return names;
+      },
+      [](const std::vector<std::string>& names) {
+        return Value(names.empty() ? std::string(kNoNames) : join(names, " "));
+      });
 }
 
 std::string_view optimiser_names() {
@@ -49,10 +86,11 @@ void add_optimiser(OptionTable& table) {
       sets<&OptimiserConfig::momentum>());
   row("rmsprop-decay", real(from_zero_below(1.0)), "IPU",
       "decay of the moving average of squared gradients", by_default(0.9),
-      needs("--optimiser RMSprop"), harmless());
+      needs("--optimiser RMSprop"), harmless(), when(decays_by_constant),
+      sets<&OptimiserRequest::rmsprop_decay>());
   row("rmsprop-base-decay-exp", real(between(-60.0, 20.0)), "IPU 2.0",
       "exponent: the decay is 1 - 2^X times the total batch", unit("power of 2"),
-      needs("--optimiser RMSprop"));
+      needs("--optimiser RMSprop"), when(is_rmsprop), sets<&OptimiserRequest::rmsprop_exponent>());
   row("rmsprop-epsilon", real(above_zero()), "IPU",
       "value added to the mean square before its square root is taken",
       needs("--optimiser RMSprop"), harmless(), when(is_rmsprop),
@@ -79,21 +117,21 @@ void add_lars(OptionTable& table) {
       "value added to the norm of the gradients", by_default(0.0), when(is_lars),
       sets<&OptimiserConfig::epsilon>());
   row("lars-weight-decay", real(between(0.0, 1.0)), "IPU 2.0", "weight decay with LARS",
-      default_text("--weight-decay"));
+      default_text("--weight-decay"), when(is_lars), sets<&OptimiserRequest::lars_weight_decay>());
   row("lars-skip-list", names("NAME .."), "IPU 2.0, Habana",
       "parts of names of parameters that are updated with plain momentum and no decay; none: no "
       "parameters",
-      by_default("beta gamma bias"));
+      by_default("beta gamma bias"), when(is_lars), sets_names<&OptimiserConfig::lars_skips>());
 }
 
 void add_decay(OptionTable& table) {
   const Rows row(table, Section::Optimiser, kRuns, kFixed);
   row("weight-decay", real(between(0.0, 1.0)), "all", "coefficient of weight decay; 0 disables it",
       default_text("1e-4; 1e-6 for CIFAR; EfficientNet 1e-5 on ImageNet"),
-      sets<&OptimiserConfig::weight_decay>());
+      sets<&OptimiserRequest::weight_decay>());
   row("weight-decay-excludes", names("NAME .."), "all",
       "parts of names of parameters without weight decay; none: all parameters decay",
-      default_text("beta gamma; none for CIFAR"));
+      default_text("beta gamma; none for CIFAR"), sets_names<&OptimiserConfig::decay_excludes>());
   row("weight-decay-form", choice("half-square|square"), "Habana",
       "penalty on the weights; square is that of Keras, whose gradient is twice as large",
       sets<&OptimiserConfig::decay_form>());
@@ -113,9 +151,10 @@ void add_rate(OptionTable& table) {
       "exponent: the learning rate is 2^X times the total batch",
       default_text(
           "-8 SGD, -11 momentum; EfficientNet -7, -10, RMSprop -14; CIFAR -6, SqueezeNet -10"),
-      unit("power of 2"), main_option());
+      unit("power of 2"), main_option(), when(has_exponent), sets<&RateRequest::exponent>());
   row("abs-learning-rate", real(above_zero_to(1e6)), "IPU 2.0",
-      "learning rate, independent of the batch", alias("lr"), main_option());
+      "learning rate, independent of the batch", alias("lr"), main_option(), when(has_rate),
+      sets<&RateRequest::absolute>());
   row("lr-schedule",
       choice("stepped|cosine|exponential|polynomial_decay_lr|piecewise|gradual-warmup|lars-"
              "polynomial"),
@@ -138,7 +177,8 @@ void add_rate_curves(OptionTable& table) {
       sets<&LearningRateConfig::boundaries>());
   row("learning-rate-epochs", reals("X,X,..", between(0.0, 1e6)), "NVIDIA, Habana",
       "epochs after which the learning rate drops", by_default(std::vector<double>{30, 60, 80}),
-      unit("epochs"), needs("--lr-schedule piecewise"));
+      unit("epochs"), needs("--lr-schedule piecewise"), when(is<Kind::Piecewise>),
+      sets<&RateRequest::drop_epochs>());
   row("lr-decay-rate", real(above_zero_to(1.0)), "IPU", "factor of the learning rate at each drop",
       by_default(0.97), needs("--lr-schedule exponential"), when(is<Kind::Exponential>),
       sets<&LearningRateConfig::decay>());
@@ -153,7 +193,8 @@ void add_rate_curves(OptionTable& table) {
       when(is<Kind::Polynomial, Kind::LarsPolynomial>), sets<&LearningRateConfig::end_rate>());
   row("poly-lr-decay-power", real(above_zero()), "IPU",
       "exponent of the remaining fraction of the run", default_text("1; 2 for lars-polynomial"),
-      needs("--lr-schedule polynomial_decay_lr or lars-polynomial"));
+      needs("--lr-schedule polynomial_decay_lr or lars-polynomial"), when(has_polynomial),
+      sets<&RateRequest::power>());
   row("initial-learning-rate", real(between(0.0, 1e6)), "SURFsara",
       "learning rate at the start of the warm-up", needs("--lr-schedule gradual-warmup"),
       when(is<Kind::GradualWarmup>), sets<&LearningRateConfig::initial_rate>());
@@ -162,14 +203,15 @@ void add_rate_curves(OptionTable& table) {
 void add_warmup(OptionTable& table) {
   const Rows row(table, Section::Rate, kRuns, kFixed);
   row("warmup-epochs", real(between(0.0, 1e6)), "IPU",
-      "length of the learning-rate warm-up; 0 disables it", by_default(5.0), unit("epochs"),
+      "length of the learning-rate warm-up; 0 disables it", by_default(RateRequest::kWarmupEpochs),
+      unit("epochs"),
       needs("--epochs (a run of --iterations has no warm-up) and a schedule other than "
             "polynomial_decay_lr"),
-      commands(kTrainings));
+      commands(kTrainings), when(warms_up_by_epochs), sets<&RateRequest::warmup_epochs>());
   row("warmup-iterations", integer(between(0, 1e15)), "SURFsara",
       "length of the learning-rate warm-up", unit("weight updates"),
       needs("a schedule other than polynomial_decay_lr"), when(takes_warmup),
-      sets<&LearningRateConfig::warmup_iterations>(), if_given());
+      sets<&RateRequest::warmup_iterations>());
   row("warmup", choice("scaled|linear"), "all",
       "scaled: a rising factor multiplies the schedule (IPU); linear: the rate rises from 0 to its "
       "maximum, then follows the schedule (NVIDIA, Habana)",
@@ -177,10 +219,10 @@ void add_warmup(OptionTable& table) {
       sets<&LearningRateConfig::warmup>());
   row("lr-horizon-epochs", real(above_zero()), "Habana",
       "epochs after which the learning rate no longer falls", default_text("the length of the run"),
-      unit("epochs"), commands(kTrainings));
+      unit("epochs"), commands(kTrainings), sets<&RateRequest::horizon_epochs>());
   row("lr-horizon", integer(between(1, 1e15)), "NVIDIA",
       "weight updates after which the learning rate no longer falls", unit("weight updates"),
-      sets<&LearningRateConfig::horizon>(), if_given());
+      sets<&RateRequest::horizon>());
 }
 
 }  // namespace

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include "cli/option_rows.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -7,8 +11,50 @@ namespace {
 using namespace option_words;  // NOLINT(google-build-using-namespace): the words of the table
 using train::TrainConfig;
 
+using train::LengthRequest;
+using train::LossScaling;
+using train::RecomputeRequest;
+using train::ScalingKind;
+
+bool in_epochs(const TrainConfig& c) { return c.length.epochs.has_value(); }
+bool has_16_bits(const TrainConfig& c) { return c.precision.activations != DType::F32; }
+bool rounds_weights(const TrainConfig& c) { return c.precision.master != DType::F32; }
+
+/// "128" or "dynamic".
+void set_loss_scaling(const Setting& given, TrainConfig& c) {
+  constexpr double kMost = 16777216.0;
+  constexpr double kDynamicStart = 32768.0;
+  const auto& text = std::get<std::string>(given.value);
+  const bool dynamic = to_lower(text) == "dynamic";
+  const std::optional<double> value = dynamic ? kDynamicStart : parse_number<double>(text);
+  if (!value || !(*value > 0.0) || *value > kMost)
+    fail(ErrorKind::Usage, "{}: '{}' is neither dynamic nor a number above 0 and at most {:.0f}",
+         given.where, text, kMost);
+  c.loss_scaling.kind = dynamic ? ScalingKind::Dynamic : ScalingKind::Static;
+  c.loss_scaling.initial = *value;
+}
+Value loss_scaling_of(const TrainConfig& c) {
+  return c.loss_scaling.kind == ScalingKind::Dynamic ? "dynamic"
+                                                     : fmt::format("{}", c.loss_scaling.initial);
+}
+
+/// The kind of 16 bits is another option's.
+void set_precision(const Setting& given, TrainConfig& c) {
+  const auto& bits = std::get<std::string>(given.value);
+  c.precision.activations = bits == "32.32" ? DType::F32 : DType::BF16;
+  c.precision.master = bits == "16.16" ? DType::BF16 : DType::F32;
+}
+Value precision_of(const TrainConfig& c) {
+  return std::string(rounds_weights(c) ? "16.16" : has_16_bits(c) ? "16.32" : "32.32");
+}
+void set_half(const Setting& given, TrainConfig& c) {
+  const DType half = std::get<std::string>(given.value) == "fp16" ? DType::F16 : DType::BF16;
+  c.precision.activations = half;
+  if (rounds_weights(c)) c.precision.master = half;
+}
+
 bool smooths_labels(const TrainConfig& c) { return c.label_smoothing > 0.0; }
-bool has_initial_weights(const TrainConfig& c) { return !c.init_path.empty(); }
+bool has_initial_weights(const TrainConfig& c) { return !c.initial_weights().empty(); }
 
 void add_train(OptionTable& table) {
   const Rows row(table, Section::Train, kRuns, kFixed);
@@ -18,16 +64,25 @@ void add_train(OptionTable& table) {
       main_option());
   row("gradients-to-accumulate", integer(at_least(1)), "IPU",
       "micro-batches per weight update and replica", by_default(1),
-      alias("gradient-accumulation-count"), unit("micro-batches"), may_change());
+      alias("gradient-accumulation-count"), unit("micro-batches"), may_change(),
+      records([](const TrainConfig& c) -> std::optional<Value> {
+        if (c.layout.depth_is_of_pipeline) return std::nullopt;
+        return Value(c.micro_batches);
+      }),
+      changes([](const Setting& given, TrainConfig& c) {
+        c.micro_batches = std::get<std::int64_t>(given.value);
+      }));
   row("epochs", real(above_zero()), "IPU", "length of the training",
       default_text("100; 160 for CIFAR; EfficientNet 350, for CIFAR 300"), unit("epochs"),
-      commands(kTrainings), main_option());
+      commands(kTrainings), main_option(), sets<&LengthRequest::epochs>());
   row("iterations", integer(between(1, 1e15)), "IPU",
       "length of the training, instead of --epochs; no warm-up without --warmup-iterations",
-      unit("weight updates"), commands(kTrainings), main_option());
+      unit("weight updates"), commands(kTrainings), main_option(),
+      sets<&LengthRequest::iterations>());
   row("max-iterations", integer(between(1, 1e15)), "Habana",
       "stop after N weight updates at the latest; the learning rates remain those of --epochs",
-      unit("weight updates"), needs("--epochs"), commands(kTrainings));
+      unit("weight updates"), needs("--epochs"), commands(kTrainings), when(in_epochs),
+      sets<&LengthRequest::max_iterations>());
 }
 
 void add_numerics(OptionTable& table) {
@@ -40,15 +95,20 @@ void add_numerics(OptionTable& table) {
       needs("--label-smoothing"), when(smooths_labels), sets<&TrainConfig::smoothing>());
   row("loss-scaling", text("X|dynamic"), "IPU, NVIDIA",
       "factor of the loss in the backward pass; dynamic adjusts it during training",
-      by_default("128"));
+      by_default("128"), records(loss_scaling_of), changes(set_loss_scaling));
   row("precision", choice("16.16|16.32|32.32"), "IPU", "bits of activations and of master weights",
       default_text("16.32; 16.16 with --dialect ipu"), commands(kRunsAndValidate | kPredict),
-      lists(kBench), main_option());
+      lists(kBench), main_option(), records(precision_of), changes(set_precision));
   row("half", choice("bf16|fp16"), "millrace", "16-bit data type", by_default("bf16"),
-      needs("16 bits in --precision"), commands(kRunsAndValidate | kPredict));
+      needs("16 bits in --precision"), commands(kRunsAndValidate | kPredict), when(has_16_bits),
+      records([](const TrainConfig& c) {
+        return Value(std::string(c.precision.activations == DType::F16 ? "fp16" : "bf16"));
+      }),
+      changes(set_half));
   row("no-stochastic-rounding", flag(), "IPU",
       "round 16-bit weights to the nearest number instead of stochastically",
-      needs("--precision 16.16"));
+      needs("--precision 16.16"), harmless(), when(rounds_weights),
+      chooses<&TrainConfig::stochastic_rounding, true, false>());
   row("ema-decay", real(between_zero_and_one()), "EfficientNet",
       "also keep a moving average of the weights with this decay: updated with them, validated "
       "beside them, saved in averages/ at the end",

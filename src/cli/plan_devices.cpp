@@ -126,11 +126,10 @@ Options without_layout(Options options) {
 int print_layouts(const Options& options, const models::Graph& graph,
                   const partition::PlanRequest& request, const ProcessNeeds* needs,
                   const DatasetFacts& facts) {
-  Reader read(options);
   const partition::LayoutSearch search{
       .devices = static_cast<std::int32_t>(*options.integer("devices")),
       .total_batch = *options.integer("total-batch"),
-      .memory_limit = device_memory(read),
+      .memory_limit = device_memory(options.text("device-memory").value_or("")),
       .rest = {},
       .shards_optimizer = options.flag("shard-optimizer")};
   const std::vector<partition::FoundLayout> found =

@@ -15,13 +15,12 @@ namespace {
 using train::TrainConfig;
 
 /// Reports options that never have an effect here but occur in recipes. They are not refused.
-void note_idle(Reader& read, Notices& notices) {
-  for (const auto& [name, setting] : read.options().settings()) {
+void note_idle(const Options& given, Notices& notices) {
+  for (const auto& [name, setting] : given.settings()) {
     const OptionSpec& spec = *find_option(name);
     const bool* flag = std::get_if<bool>(&setting.value);
     if (spec.idle.empty() || (flag != nullptr && !*flag)) continue;
     notices.push_back(fmt::format("{} has no effect here: {}", setting.where, spec.idle));
-    read.use(name);
   }
 }
 
@@ -32,30 +31,37 @@ std::string reason_of(const OptionSpec& spec, const Options& options) {
   return spec.needs.empty() ? "" : fmt::format(": it needs {}", spec.needs);
 }
 
-/// An option that nothing read is an error on the command line, unless its trainer accepts it
+/// Whether what an option does not do is told elsewhere.
+bool has_own_notice(std::string_view name, const TrainConfig& config) {
+  if (name == "warmup-epochs") return config.length.iterations.has_value();
+  return name.starts_with("sharding-") && config.pipeline.ranges.size() > 1;
+}
+
+/// An option without an effect is an error on the command line, unless its trainer accepts it
 /// there or --smoke took the data away, a notice in a file (which may serve several command lines),
 /// and normal in the environment and for defaults of a dialect.
-void check_all_used(const Reader& read, Notices& notices) {
-  for (const auto& [name, setting] : read.options().settings()) {
+void check_effects(const Options& given, const TrainConfig& config, Notices& notices) {
+  for (const auto& [name, setting] : given.settings()) {
     const OptionSpec& spec = *find_option(name);
     const bool off = spec.type == ValueType::Flag && !std::get<bool>(setting.value);
-    if (spec.section == Section::Command || off || setting.origin == Origin::Environment ||
-        setting.origin == Origin::Dialect || read.used(name) || name == "no-validation")
+    const bool typed = setting.origin == Origin::CommandLine;
+    if (spec.section == Section::Command || !spec.idle.empty() || off ||
+        setting.origin == Origin::Environment || setting.origin == Origin::Dialect ||
+        has_effect(spec, config) || has_own_notice(name, config))
       continue;
-    if (name == "warmup-epochs" && read.given("iterations")) continue;  // has its own notice
+    if (spec.for_other_data && !typed) continue;
     const std::string message =
-        fmt::format("{} has no effect here{}", setting.where, reason_of(spec, read.options()));
-    const bool replaced = spec.section == Section::Data && read.options().flag("smoke");
-    if (setting.origin == Origin::CommandLine && !spec.harmless && !replaced)
-      fail(ErrorKind::Usage, "{}", message);
+        fmt::format("{} has no effect here{}", setting.where, reason_of(spec, given));
+    const bool replaced = spec.section == Section::Data && given.flag("smoke");
+    if (typed && !spec.harmless && !replaced) fail(ErrorKind::Usage, "{}", message);
     notices.push_back(message);
   }
 }
 
 /// One core decodes images for several cores that train on them, but not for a GPU.
-int loader_threads(const DataRequest& request, const MachineFacts& machine) {
+int loader_threads(const train::DataConfig& data, const MachineFacts& machine) {
   constexpr int kMost = 16;
-  const bool pictures = request.dataset == kImageNet && request.source == train::ImageSource::Files;
+  const bool pictures = data.dataset == kImageNet && data.source == train::ImageSource::Files;
   if (!pictures || !machine.has_gpu) return 1;
   return std::clamp(threads_of_rank(machine, machine.local_ranks), 1, kMost);
 }
@@ -82,36 +88,38 @@ std::int64_t checked_product(std::int64_t a, std::int64_t b, std::string_view wh
   return a * b;
 }
 
-Resolution resolve(const Options& options, const DatasetFacts& data, const MachineFacts& machine) {
-  Reader read(options);
-  const DataRequest request = data_request(read, DataNeed::Name);
-  const models::Task task = task_of(request.dataset);
+Resolution resolve(const Options& given, const DatasetFacts& data, const MachineFacts& machine) {
   Resolution result;
+  check_families(given, result.notices);
+  result.config = asked_config(given);
   TrainConfig& config = result.config;
-  check_families(options, result.notices);
-  resolve_model(read, data, task, config, result.notices);
-  const FamilyRecipe recipe = family_recipe(config.model.model, task);
-  config.data.loader_threads = loader_threads(request, machine);
-  resolve_data(read, request, data, config);
-  // The tensors are the same, and there is less to copy.
-  if (machine.copies_images && !config.data.image_type && !read.given("hostside-norm"))
-    config.data.image_type = DType::U8;
-  resolve_batch(read, recipe, config);
-  resolve_length(read, recipe, config);
-  resolve_optimiser(read, recipe, config);
-  resolve_rate(read, recipe, config, result.notices);
-  resolve_numerics(read, config, result.notices);
-  config.stop_after = options.integer("stop-after");
-  resolve_validation(read, config, result.notices);
-  config.verbosity = verbosity_of(options);
-  result.layout = resolve_layout(read, machine, config, result.notices);
-  check_layout(read, config);
-  resolve_checkpoints(read, config, result.notices);
-  resolve_logs(read, config, result.notices);
-  result.place = resolve_place(read);
-  note_idle(read, result.notices);
-  check_all_used(read, result.notices);
-  config.resolved_toml = to_toml(read.effective());
+  resolve_model(given, data, config, result.notices);
+  if (given.find("pipeline-num-parallel") == nullptr)
+    config.data.loader_threads = loader_threads(config.data, machine);
+  resolve_data(data, machine, config);
+  resolve_batch(given, config);
+  resolve_length(config);
+  resolve_optimiser(given, config);
+  resolve_rate(given, config, result.notices);
+  resolve_numerics(given, config);
+  config.stop_after = given.integer("stop-after");
+  resolve_validation(given, config, result.notices);
+  config.verbosity = verbosity_of(given);
+  resolve_trace(given, config, result.notices);
+  if (given.flag("smoke") && machine.ranks > 1)
+    fail(ErrorKind::Usage,
+         "{} processes were started, but --smoke runs one replica in one process: start it without "
+         "a launcher (mpirun -np 1), or leave --smoke out",
+         machine.ranks);
+  result.layout = resolve_layout(machine, config, result.notices);
+  check_hosts(given, machine, config, result.notices);
+  check_layout(given, config);
+  resolve_checkpoints(given, config, result.notices);
+  resolve_logs(given, config, result.notices);
+  result.place = resolve_place(given, config);
+  note_idle(given, result.notices);
+  check_effects(given, config, result.notices);
+  config.resolved_toml = to_toml(recorded_values(config));
   return result;
 }
 

@@ -79,6 +79,7 @@ struct RunPlace {
 
 /// From what the stages and schedule of the configuration were made.
 struct Layout {
+  train::LayoutRequest asked;           ///< before anything was chosen
   std::optional<partition::Plan> plan;  ///< in the file that --plan names
   pipeline::ScheduleRequest request;
   bool schedule_chosen = false;      ///< whether the options leave the schedule open

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
@@ -18,12 +19,12 @@ namespace {
 
 using train::TrainConfig;
 
-std::vector<int> numbers_in(const Setting& given) {
+std::vector<int> numbers_in(const std::string& text, const std::string& where) {
   std::vector<int> numbers;
-  for (const std::string& word : split_list(std::get<std::string>(given.value), ' ')) {
+  for (const std::string& word : split_list(text, ' ')) {
     const std::optional<int> number = parse_number<int>(word);
     if (!number || *number < 0)
-      fail(ErrorKind::Usage, "{}: '{}' is neither AUTO nor a device number", given.where, word);
+      fail(ErrorKind::Usage, "{}: '{}' is neither AUTO nor a device number", where, word);
     numbers.push_back(*number);
   }
   return numbers;
@@ -38,79 +39,66 @@ void check_cores(const std::vector<int>& numbers, const MachineFacts& machine, i
     if (number >= sets)
       fail(ErrorKind::Usage,
            "{}: there is no device {}: the {} cores that this process may use form {} set(s) of "
-           "--threads-per-device {}, numbered from 0",
+           "`threads-per-device` {}, numbered from 0",
            where, number, machine.cores, sets, threads);
 }
 
-/// Scratch limits of the vendor library's kernels in bytes, from --available-memory-proportion:
-/// empty when not given, one number, or two per stage. The memory of a device is --device-memory,
+/// Scratch limits of the vendor library's kernels in bytes, from `available-memory-proportion`:
+/// empty when not given, one number, or two per stage. The memory of a device is `device-memory`,
 /// or else its own, or else the machine's: not a rank's share of it, as the limits choose kernels,
 /// and every layout has the same bits.
-std::vector<std::int64_t> scratch_caps(Reader& read, const MachineFacts& machine,
-                                       const TrainConfig& config) {
+std::vector<std::int64_t> scratch_caps(const MachineFacts& machine, const TrainConfig& config) {
   std::vector<std::int64_t> caps;
-  const Setting* given = read.options().find("available-memory-proportion");
-  if (given == nullptr) return caps;
-  const std::int64_t told = device_memory(read);
-  const std::int64_t memory = told > 0 ? told : machine.device_memory.value_or(machine.memory);
-  for (const std::string& word : split_list(read.text("available-memory-proportion"), ' ')) {
-    const std::optional<double> share = parse_number<double>(word);
-    if (!share || !(*share > 0.0) || *share > 1.0)
-      fail(ErrorKind::Usage, "{}: '{}' is not a number above 0 and at most 1", given->where, word);
-    caps.push_back(static_cast<std::int64_t>(*share * static_cast<double>(memory)));
-  }
+  const std::int64_t memory = config.device_memory > 0
+                                  ? config.device_memory
+                                  : machine.device_memory.value_or(machine.memory);
+  for (const double share : config.layout.scratch_shares)
+    caps.push_back(static_cast<std::int64_t>(share * static_cast<double>(memory)));
   const std::size_t stages = config.pipeline.ranges.size();
-  if (caps.size() != 1 && (stages < 2 || caps.size() != 2 * stages))
-    fail(ErrorKind::Usage, "{}: {} numbers for {} stage(s); give one, or two per stage",
-         given->where, caps.size(), stages);
+  if (caps.size() > 1 && (stages < 2 || caps.size() != 2 * stages))
+    fail(ErrorKind::Usage,
+         "`available-memory-proportion`: {} numbers for {} stage(s); give one, or two per stage",
+         caps.size(), stages);
   return caps;
 }
 
 /// The options about cuDNN's kernels. Where it does not compute they are neither read nor recorded,
 /// so that a run which is restored on another machine does not need the file of its table there.
-void resolve_kernels(Reader& read, const MachineFacts& machine, TrainConfig& config,
-                     Notices& notices) {
-  const Options& options = read.options();
-  const std::string file = options.text("kernel-table").value_or("none");
-  const bool varies = options.flag("allow-nondeterministic");
-  read.use("kernel-table");
-  read.use("allow-nondeterministic");
+void resolve_kernels(const MachineFacts& machine, TrainConfig& config, Notices& notices) {
+  const std::string file = std::exchange(config.kernel_table, {}).string();
   if (!machine.has_cudnn) {
     constexpr std::string_view kNone = "has no effect here: cuDNN does not compute in this build";
-    if (varies)
-      notices.push_back(fmt::format("{} {}, whose kernels always sum in the same order",
-                                    read.where("allow-nondeterministic"), kNone));
-    if (file != "none") notices.push_back(fmt::format("{} {}", read.where("kernel-table"), kNone));
+    if (config.kernels.allow_nondeterministic)
+      notices.push_back(fmt::format(
+          "`allow-nondeterministic` {}, whose kernels always sum in the same order", kNone));
+    config.kernels.allow_nondeterministic = false;
+    if (!file.empty() && file != "none") notices.push_back(fmt::format("`kernel-table` {}", kNone));
     return;
   }
-  if (varies) config.kernels.allow_nondeterministic = read.note("allow-nondeterministic", true);
-  if (file == "none") return;
+  if (file.empty() || file == "none") return;
   config.kernel_table = std::filesystem::absolute(file).lexically_normal();
-  read.note("kernel-table", config.kernel_table.string());
   if (std::error_code error; !std::filesystem::exists(config.kernel_table, error))
     fail(ErrorKind::Usage,
-         "{}: there is no file {}: give its new place, or --kernel-table none to let cuDNN choose "
-         "its kernels",
-         read.where("kernel-table"), config.kernel_table.string());
+         "`kernel-table`: there is no file {}: give its new place, or `kernel-table` none to let "
+         "cuDNN choose its kernels",
+         config.kernel_table.string());
   config.kernels.table = std::make_shared<const KernelTable>(
       parse_kernel_table(io::read_text(config.kernel_table, kMaxTableBytes), file));
 }
 
-/// The devices that --select-ipus names, by replica and device of the pipeline; empty for AUTO.
+/// The devices that `select-ipus` names, by replica and device of the pipeline; empty for AUTO.
 /// They are not recorded, because the run may be restored on another machine.
-std::vector<int> device_numbers(Reader& read, const MachineFacts& machine,
-                                const TrainConfig& config, Notices& notices) {
-  const Setting* given = read.options().find("select-ipus");
-  if (given == nullptr) return {};
-  read.use("select-ipus");
-  if (to_lower(std::get<std::string>(given->value)) == "auto") return {};
-  std::vector<int> numbers = numbers_in(*given);
+std::vector<int> device_numbers(const MachineFacts& machine, const TrainConfig& config,
+                                Notices& notices) {
+  if (config.layout.devices.empty() || to_lower(config.layout.devices) == "auto") return {};
+  const std::string where = "`select-ipus`";
+  std::vector<int> numbers = numbers_in(config.layout.devices, where);
   const pipeline::RankMap& map = config.pipeline.ranks;
   const auto devices =
       static_cast<std::size_t>(map.devices) * static_cast<std::size_t>(map.replicas);
   if (devices == 1 && numbers.size() == 2) {
-    notices.push_back(fmt::format("{}: validation runs on the training device, {}", given->where,
-                                  numbers.front()));
+    notices.push_back(
+        fmt::format("{}: validation runs on the training device, {}", where, numbers.front()));
     numbers.pop_back();
   }
   if (numbers.size() == 1)
@@ -119,8 +107,8 @@ std::vector<int> device_numbers(Reader& read, const MachineFacts& machine,
     fail(ErrorKind::Usage,
          "{}: {} numbers for {} device(s) ({} shards x {} replicas); give one per device, or the "
          "first of consecutive ones",
-         given->where, numbers.size(), devices, map.devices, map.replicas);
-  check_cores(numbers, machine, config.threads, given->where);
+         where, numbers.size(), devices, map.devices, map.replicas);
+  check_cores(numbers, machine, config.threads, where);
   return numbers;
 }
 
@@ -188,7 +176,26 @@ void check_kernels(const TrainConfig& config) {
          config.trace.string());
 }
 
-/// The weight updates to trace and the file to write.
+}  // namespace
+
+void check_hosts(const Options& given, const MachineFacts& machine, const TrainConfig& config,
+                 Notices& notices) {
+  const Setting* const hosts = given.find("hosts");
+  if (hosts == nullptr || machine.ranks > 0 || config.pipeline.ranks.ranks > 1) return;
+  if (hosts->origin == Origin::CommandLine && !config.layout.ranks)
+    fail(
+        ErrorKind::Usage,
+        "{} {}: the run has one rank, which stays on this machine: give --replicas or --shards for "
+        "more, or leave {} out",
+        hosts->where, to_string(hosts->value), hosts->where);
+  notices.push_back(fmt::format(
+      "{} has no effect here: the run has one rank, which stays on this machine", hosts->where));
+}
+
+int ranks_here(const MachineFacts& machine, const TrainConfig& config) {
+  return std::max(1, machine.ranks > 0 ? machine.local_ranks : config.pipeline.ranks.ranks);
+}
+
 void resolve_trace(const Options& options, TrainConfig& config, Notices& notices) {
   const Profile* const profile = profile_of(options);
   std::optional<std::string> file = options.text("trace");
@@ -211,37 +218,10 @@ void resolve_trace(const Options& options, TrainConfig& config, Notices& notices
     resolve_traced_steps(options, *steps, config);
 }
 
-/// Options for starting ranks do not affect the run itself. Errors: Usage for machines that a run
-/// would leave out because it has one rank that nobody asked for.
-void note_launching(Reader& read, const MachineFacts& machine, const TrainConfig& config,
-                    Notices& notices) {
-  for (const char* name : {"hosts", "ssh-port", "interface", "distributed"})
-    if (read.given(name)) read.use(name);
-  const Setting* const hosts = read.options().find("hosts");
-  if (hosts == nullptr || machine.ranks > 0 || config.pipeline.ranks.ranks > 1) return;
-  if (hosts->origin == Origin::CommandLine && !read.given("ranks"))
-    fail(
-        ErrorKind::Usage,
-        "{} {}: the run has one rank, which stays on this machine: give --replicas or --shards for "
-        "more, or leave {} out",
-        hosts->where, to_string(hosts->value), hosts->where);
-  notices.push_back(fmt::format(
-      "{} has no effect here: the run has one rank, which stays on this machine", hosts->where));
-}
-
-}  // namespace
-
-int ranks_here(const MachineFacts& machine, const TrainConfig& config) {
-  return std::max(1, machine.ranks > 0 ? machine.local_ranks : config.pipeline.ranks.ranks);
-}
-
-void resolve_devices(Reader& read, const MachineFacts& machine, TrainConfig& config,
-                     Notices& notices) {
-  note_launching(read, machine, config, notices);
-  resolve_trace(read.options(), config, notices);
-  config.scratch_caps = scratch_caps(read, machine, config);
-  resolve_kernels(read, machine, config, notices);
-  config.device_numbers = device_numbers(read, machine, config, notices);
+void resolve_devices(const MachineFacts& machine, TrainConfig& config, Notices& notices) {
+  config.scratch_caps = scratch_caps(machine, config);
+  resolve_kernels(machine, config, notices);
+  config.device_numbers = device_numbers(machine, config, notices);
 }
 
 }  // namespace millrace::cli

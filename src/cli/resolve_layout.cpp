@@ -49,29 +49,16 @@ bool names_pipeline(const Options& options) {
 
 namespace {
 
-/// The plan in the file that --plan names. Errors: Io; Config when it is for another network.
-std::optional<partition::Plan> plan_given(const Options& options, const Graph& graph) {
+/// The plan in the file that was given. Errors: Io; Config when it is for another network.
+std::optional<partition::Plan> plan_given(const TrainConfig& config, const Graph& graph) {
   constexpr std::uint64_t kMostBytes = 4 << 20;
-  const std::optional<std::string> file = options.text("plan");
-  if (!file) return std::nullopt;
-  partition::Plan plan = partition::parse_plan(io::read_text(*file, kMostBytes), *file);
+  const std::string& file = config.layout.plan;
+  if (file.empty()) return std::nullopt;
+  partition::Plan plan = partition::parse_plan(io::read_text(file, kMostBytes), file);
   if (plan.model != graph.name)
-    fail(ErrorKind::Config, "{}: this is a plan for {}, but the run trains {}", *file, plan.model,
+    fail(ErrorKind::Config, "{}: this is a plan for {}, but the run trains {}", file, plan.model,
          graph.name);
   return plan;
-}
-
-std::vector<std::int32_t> device_mapping(Reader& read) {
-  std::vector<std::int32_t> devices;
-  if (!read.given("device-mapping")) return devices;
-  for (const std::string& word : split_list(read.text("device-mapping"), ' ')) {
-    const std::optional<std::int32_t> device = parse_number<std::int32_t>(word);
-    if (!device || *device < 0)
-      fail(ErrorKind::Usage, "{}: '{}' is not a device; devices are numbered from 0",
-           read.where("device-mapping"), word);
-    devices.push_back(*device);
-  }
-  return devices;
 }
 
 /// Checks a mapping from the options or a plan: every device up to the highest must have a stage.
@@ -83,27 +70,18 @@ void check_mapping(const pipeline::ScheduleRequest& request, std::string_view or
          kMostDevices - 1);
   if (!used.empty() && *used.rbegin() >= request.devices)
     fail(ErrorKind::Usage,
-         "{} needs {} devices, but --shards is {}: give that number, or leave --shards out", origin,
+         "{} needs {} devices, but `shards` is {}: give that number, or leave `shards` out", origin,
          1 + *used.rbegin(), request.devices);
   for (std::int32_t d = 0; d < request.devices && !used.empty(); ++d)
     if (!used.contains(d))
       fail(ErrorKind::Usage,
-           "{}: device {} of {} has no stage: number the devices without gaps, or lower --shards",
+           "{}: device {} of {} has no stage: number the devices without gaps, or lower `shards`",
            origin, d, request.devices);
 }
 
 /// Whether shards divide memory, not time.
-bool only_shards(const Reader& read, const TrainConfig& config) {
-  return config.micro_batches == 1 || !names_pipeline(read.options());
-}
-
-partition::SplitRequest sharding(Reader& read) {
-  partition::SplitRequest request{.aim = partition::SplitRequest::For::Memory};
-  if (read.given("sharding-include-filter"))
-    request.filter.include = split_list(read.text("sharding-include-filter"), ' ');
-  if (read.given("sharding-exclude-filter"))
-    request.filter.exclude = split_list(read.text("sharding-exclude-filter"), ' ');
-  return request;
+bool only_shards(const TrainConfig& config) {
+  return config.micro_batches == 1 || !config.layout.pipelined;
 }
 
 [[noreturn]] void refuse_missing_splits(const Graph& graph, const TrainConfig& config,
@@ -120,57 +98,75 @@ partition::SplitRequest sharding(Reader& read) {
     message = error.what();
   }
   throw Error(ErrorKind::Usage, message,
-              fmt::format("{}\n--pipeline-splits auto would select: {}",
+              fmt::format("{}\n`pipeline-splits` auto would select: {}",
                           partition::cut_table(graph, costs, program.batch, program.type),
                           join(partition::choose_splits(graph, request,
                                                         {.memory_limit = config.device_memory}),
                                " ")));
 }
 
-/// The compute actions of --pipeline-schedule-file if given.
-std::optional<pipeline::Schedule> schedule_in_file(Reader& read) {
-  if (!read.given("pipeline-schedule-file")) return std::nullopt;
+/// The compute actions in the file of a schedule, if one was given.
+std::optional<pipeline::Schedule> schedule_in_file(const TrainConfig& config) {
+  const std::string& file = config.layout.schedule_file;
+  if (file.empty()) return std::nullopt;
   constexpr std::uint64_t kMostBytes = 4 << 20;  // some 700,000 actions
-  const std::string file = read.text("pipeline-schedule-file");
   return without_communication(pipeline::parse_schedule(io::read_text(file, kMostBytes), file));
+}
+
+bool is_automatic(const std::optional<std::string>& schedule) {
+  return to_lower(schedule.value_or("")) == "auto";
+}
+
+/// The devices of the pipeline, and those of its stages as far as they are told.
+void request_devices(const TrainConfig& config, const std::optional<partition::Plan>& plan,
+                     const std::optional<pipeline::Schedule>& listed,
+                     pipeline::ScheduleRequest& request) {
+  const train::LayoutRequest& asked = config.layout;
+  request.devices = asked.shards.value_or(1);
+  request.device_of = plan ? plan->device_of : asked.device_of;
+  if (!plan && listed && request.device_of.empty()) request.device_of = listed->device_of;
+  if (!request.device_of.empty() && !asked.shards)
+    request.devices = 1 + *std::max_element(request.device_of.begin(), request.device_of.end());
+  check_mapping(request, plan                      ? "`plan`"
+                         : asked.device_of.empty() ? "`pipeline-schedule-file`"
+                                                   : "`device-mapping`");
+  if (plan && asked.chunks)
+    fail(ErrorKind::Usage, "{} has no effect here: the plan sets the number of stages per device",
+         "`chunks`");
+}
+
+/// The name of the schedule that is asked for, or of the one that the layout has without.
+std::string schedule_name(const TrainConfig& config, const std::optional<partition::Plan>& plan,
+                          const pipeline::ScheduleRequest& request) {
+  const bool pipelined = request.devices > 1 || request.device_of.size() > 1;
+  // Without a pipeline, shards run one after another.
+  const bool sharded = !pipelined || (request.devices > 1 && only_shards(config));
+  return config.layout.schedule.value_or(!pipelined ? "Sequential"
+                                         : plan     ? plan->schedule
+                                         : sharded  ? "Sequential"
+                                                    : "Interleaved");
 }
 
 /// The schedule that the options ask for, on the devices of `plan` or, without a plan, of the
 /// schedule in the file, if given. Errors: Usage when the options contradict each other.
-pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& config,
+pipeline::ScheduleRequest schedule_request(TrainConfig& config,
                                            const std::optional<partition::Plan>& plan,
                                            const std::optional<pipeline::Schedule>& listed) {
+  train::LayoutRequest& asked = config.layout;
   pipeline::ScheduleRequest request;
   request.micro_batches = static_cast<std::int32_t>(config.micro_batches);
-  request.devices = static_cast<std::int32_t>(read.integer("shards"));
-  request.device_of = plan ? plan->device_of : device_mapping(read);
-  const bool in_file = !plan && listed;
-  if (in_file && request.device_of.empty()) request.device_of = listed->device_of;
-  if (!request.device_of.empty() && !read.given("shards")) {
-    request.devices = 1 + *std::max_element(request.device_of.begin(), request.device_of.end());
-    read.note("shards", std::int64_t{request.devices});
-  }
-  check_mapping(request, plan                           ? "--plan"
-                         : read.given("device-mapping") ? "--device-mapping"
-                                                        : "--pipeline-schedule-file");
-  if (plan && read.given("chunks"))
-    fail(ErrorKind::Usage, "{} has no effect here: the plan sets the number of stages per device",
-         read.where("chunks"));
-  const bool pipelined = request.devices > 1 || request.device_of.size() > 1;
-  // Without a pipeline, shards run one after another.
-  const bool sharded = request.devices > 1 && only_shards(read, config);
-  const std::string otherwise = plan ? plan->schedule : sharded ? "Sequential" : "Interleaved";
-  std::string name = "Sequential";
-  if (pipelined || read.given("pipeline-schedule"))
-    name = read.text("pipeline-schedule", otherwise);
+  request_devices(config, plan, listed, request);
+  asked.shards = request.devices;
+  const std::string name = schedule_name(config, plan, request);
+  if (request.devices > 1 || request.device_of.size() > 1) asked.schedule = name;
   const bool automatic = to_lower(name) == "auto";
   // Cuts are searched for as if it were 1F1B; the list is made for those that are found.
   const pipeline::ScheduleRule& rule = pipeline::schedule_rule(automatic ? "1F1B" : name);
   request.name = rule.name;
   const bool chunked = rule.placement != pipeline::StagePlacement::Free;
-  if (chunked || read.given("chunks"))
-    request.chunks = static_cast<std::int32_t>(read.integer("chunks", chunked ? 2 : 1));
-  if (chunked && (plan || in_file)) {  // these schedules place their stages themselves
+  if (chunked && !asked.chunks) asked.chunks = 2;
+  request.chunks = asked.chunks.value_or(1);
+  if (chunked && (plan || listed)) {  // these schedules place their stages themselves
     request.chunks = static_cast<std::int32_t>(request.device_of.size()) / request.devices;
     request.device_of.clear();
   }
@@ -179,86 +175,80 @@ pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& conf
       request.device_of.push_back(s % request.devices);
     request.chunks = 1;
   }
-  if (read.given("pipeline-warmup")) {
-    if (automatic || read.given("pipeline-schedule-file"))
+  if (asked.extra_warmup) {
+    if (automatic || listed)
       fail(ErrorKind::Usage,
-           "{} has no effect here: it needs --pipeline-schedule 1F1B or Interleaved",
-           read.where("pipeline-warmup"));
-    request.extra_warmup = static_cast<std::int32_t>(read.integer("pipeline-warmup"));
+           "{} has no effect here: it needs `pipeline-schedule` 1F1B or Interleaved",
+           "`pipeline-warmup`");
+    request.extra_warmup = *asked.extra_warmup;
   }
   return request;
 }
 
-/// Whether the options leave the schedule and the cuts open, so that they are chosen together.
-bool chooses_schedule(Reader& read, const pipeline::ScheduleRequest& request) {
-  const Options& options = read.options();
-  const auto automatic = [&](const char* name) {
-    return to_lower(options.text(name).value_or("")) == "auto";
-  };
-  return automatic("pipeline-schedule") && automatic("pipeline-splits") && request.devices > 1 &&
-         request.device_of.empty() && !read.given("chunks") && !read.given("plan") &&
-         !read.given("pipeline-schedule-file");
+/// Whether the schedule and the cuts are open, so that they are chosen together.
+bool chooses_schedule(const train::LayoutRequest& asked, const pipeline::ScheduleRequest& request) {
+  return is_automatic(asked.schedule) && asked.splits == std::vector<std::string>{"auto"} &&
+         request.devices > 1 && request.device_of.empty() && !asked.chunks && asked.plan.empty() &&
+         asked.schedule_file.empty();
 }
 
 /// The fastest schedule, with its cuts. They are recorded, so that a restored run has the same.
-pipeline::ScheduleRequest resolve_schedule(Reader& read, const Graph& graph, TrainConfig& config,
+pipeline::ScheduleRequest resolve_schedule(const Graph& graph, TrainConfig& config,
                                            const pipeline::ScheduleRequest& open,
                                            const partition::Room& room, Notices& notices) {
   const partition::ScheduleChoice choice =
       partition::fitting_schedule(graph, sized_request(graph, config, open), room);
   config.splits = choice.plan.splits;
-  read.note("pipeline-schedule", choice.schedule.name);
-  read.note("pipeline-splits", join(config.splits, " "));
-  if (choice.schedule.chunks > 1) read.note("chunks", std::int64_t{choice.schedule.chunks});
+  config.layout.schedule = choice.schedule.name;
+  if (choice.schedule.chunks > 1) config.layout.chunks = choice.schedule.chunks;
   notices.push_back(schedule_notice(choice.schedule.name, config.splits));
   if (choice.schedule.name == partition::kAutomatic) return open;
   return choice.schedule;
 }
 
 /// One stage has no cuts. Errors: Usage for any that are named.
-void require_no_splits(Reader& read, Notices& notices) {
-  const std::string& where = read.where("pipeline-splits");
-  read.use("pipeline-splits");
-  const std::string splits = *read.options().text("pipeline-splits");
-  if (const std::size_t n = split_list(splits, ' ').size(); splits != "auto")
+void require_no_splits(train::LayoutRequest& asked, Notices& notices) {
+  if (asked.splits.empty()) return;
+  const std::size_t n = asked.splits.size();
+  if (asked.splits != std::vector<std::string>{"auto"})
     fail(ErrorKind::Usage,
-         "{}: {} split(s) make {} stages, but there is one device: give --shards {}", where, n,
-         n + 1, n + 1);
-  notices.push_back(fmt::format("{} auto has no effect here: it needs --shards", where));
+         "`pipeline-splits`: {} split(s) make {} stages, but there is one device: give `shards` {}",
+         n, n + 1, n + 1);
+  notices.emplace_back("`pipeline-splits` auto has no effect here: it needs `shards`");
+  asked.splits.clear();
 }
 
 /// The cuts of a run: those given, or automatic ones for `auto` and for sharding without splits.
-std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const TrainConfig& config,
+std::vector<std::string> resolve_splits(const Graph& graph, TrainConfig& config,
                                         const pipeline::ScheduleRequest& schedule,
                                         const partition::Room& room, Notices& notices) {
+  train::LayoutRequest& asked = config.layout;
   const std::int32_t stages = schedule.stages();
-  std::vector<std::string> splits;
-  const bool given = read.given("pipeline-splits");
+  std::vector<std::string> splits = asked.splits;
+  asked.cut_by_memory = false;
   if (stages == 1) return splits;
-  if (given) splits = split_list(read.text("pipeline-splits"), ' ');
-  const bool automatic = splits == std::vector<std::string>{"auto"};
-  const bool sharded = !given && only_shards(read, config) && schedule.chunks == 1;
-  if (automatic || sharded) {
-    const partition::PlanRequest request = sized_request(graph, config, schedule);
-    splits = sharded ? partition::choose_splits(graph, request, sharding(read))
-                     : partition::fitting_splits(graph, request, room);
-    notices.push_back(sharded ? "Automatic sharding: " + join(splits, " ") : splits_notice(splits));
+  asked.cut_by_memory = splits.empty() && only_shards(config) && schedule.chunks == 1;
+  if (asked.cut_by_memory) {
+    splits = partition::choose_splits(
+        graph, sized_request(graph, config, schedule),
+        {.aim = partition::SplitRequest::For::Memory, .filter = {asked.include, asked.exclude}});
+    notices.push_back("Automatic sharding: " + join(splits, " "));
+  } else if (splits == std::vector<std::string>{"auto"}) {
+    splits = partition::fitting_splits(graph, sized_request(graph, config, schedule), room);
+    notices.push_back(splits_notice(splits));
   }
   (void)partition::stages_of(graph, splits);  // reports a wrong name before a wrong number
   if (std::ssize(splits) != stages - 1) refuse_missing_splits(graph, config, schedule, splits);
-  read.note("pipeline-splits", join(splits, " "));
   return splits;
 }
 
 /// The compute actions: those of `listed`, the schedule in the file, if given, otherwise generated.
-pipeline::Schedule schedule_of(Reader& read, const Graph& graph, const TrainConfig& config,
+pipeline::Schedule schedule_of(const Graph& graph, const TrainConfig& config,
                                const pipeline::ScheduleRequest& request,
                                const std::optional<partition::Plan>& plan,
                                const std::optional<pipeline::Schedule>& listed, Notices& notices) {
   const std::vector<pipeline::OpRange>& stages = config.pipeline.ranges;
-  const auto name = read.effective().find("pipeline-schedule");
-  const bool automatic =
-      name != read.effective().end() && to_lower(std::get<std::string>(name->second)) == "auto";
+  const bool automatic = is_automatic(config.layout.schedule);
   if (automatic && !listed && request.stages() > 1) {
     const partition::PlanRequest planned = plan_request(config, request);
     return partition::automatic_schedule(
@@ -278,7 +268,7 @@ pipeline::Schedule schedule_of(Reader& read, const Graph& graph, const TrainConf
       schedule.devices() != request.devices)
     fail(ErrorKind::Config,
          "{}: the schedule has {} devices, {} stages and {} micro-batches, but the run has {}, {} "
-         "and {}: change --shards, --device-mapping or --pipeline-depth",
+         "and {}: change `shards`, `device-mapping` or `pipeline-depth`",
          schedule.name, schedule.devices(), schedule.stages, schedule.micro_batches,
          request.devices, request.stages(), request.micro_batches);
   return schedule;
@@ -292,50 +282,37 @@ std::vector<std::int32_t> divisors(std::int32_t devices) {
   return result;
 }
 
-/// What to do where --smoke leaves less to run than the processes that a launcher started.
-std::string smoke_remedy(const Options& options) {
-  if (!options.flag("smoke")) return "";
-  return "; --smoke runs one replica in one process: start it without a launcher "
-         "(mpirun -np 1), or leave --smoke out";
-}
-
 /// What gives something to do to all processes that a launcher started.
-std::string replicas_remedy(const Options& options, const MachineFacts& machine,
-                            const pipeline::RankMap& map) {
-  if (options.flag("smoke")) return smoke_remedy(options);
+std::string replicas_remedy(const MachineFacts& machine, const pipeline::RankMap& map) {
   if (machine.ranks <= map.devices * map.replicas || machine.ranks % map.devices != 0) return "";
   return fmt::format(
-      "; --replicas {} gives all of them work, as --distributed does for the "
-      "workers in TF_CONFIG",
+      "; `replicas` {} gives all of them work, as `distributed` does for the workers in TF_CONFIG",
       machine.ranks / map.devices);
 }
 
-void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& config,
-                   Notices& notices) {
+void resolve_ranks(const MachineFacts& machine, TrainConfig& config, Notices& notices) {
   pipeline::RankMap& map = config.pipeline.ranks;
   const std::int32_t devices = map.devices * map.replicas;
   // Recorded only when given: a restored run may have another number of processes.
-  const std::int64_t wanted = read.given("ranks") ? read.integer("ranks", devices)
-                              : machine.ranks > 0 ? machine.ranks
-                                                  : devices;
+  const std::int64_t wanted =
+      config.layout.ranks.value_or(machine.ranks > 0 ? machine.ranks : devices);
   if (machine.ranks > 0 && wanted != machine.ranks)
     fail(ErrorKind::Config,
-         "{} processes were started, but --ranks is {}: start that number, or leave --ranks out{}",
-         machine.ranks, wanted, smoke_remedy(read.options()));
+         "{} processes were started, but `ranks` is {}: start that number, or leave `ranks` out",
+         machine.ranks, wanted);
   if (wanted > devices || devices % wanted != 0)
     fail(ErrorKind::Config,
          "{} ranks cannot share {} device(s) ({} shards x {} replicas) evenly; possible numbers: "
          "{}{}",
          wanted, devices, map.devices, map.replicas, join(divisors(devices), ", "),
-         replicas_remedy(read.options(), machine, map));
+         replicas_remedy(machine, map));
   map.ranks = static_cast<std::int32_t>(wanted);
   const int local = ranks_here(machine, config);
-  config.threads = threads_of_rank(machine, local);
-  read.apply("threads-per-device", config);
+  config.threads = config.layout.threads.value_or(threads_of_rank(machine, local));
   note_turns(machine, config, local, notices);
 }
 
-/// Errors: Config for a layer of --recompute-layers that the network does not have.
+/// Errors: Config for a layer of `recompute-layers` that the network does not have.
 void check_recomputed_layers(const Graph& graph, const TrainConfig& config) {
   for (const std::string& name : config.recompute_layers) {
     const bool known =
@@ -344,57 +321,70 @@ void check_recomputed_layers(const Graph& graph, const TrainConfig& config) {
         });
     if (!known)
       fail(ErrorKind::Config,
-           "--recompute-layers: {} has no layer {}; layers have the same names as splits",
+           "`recompute-layers`: {} has no layer {}; layers have the same names as splits",
            graph.name, name);
   }
 }
 
-train::LayoutOrigin origin_of(const Reader& read, const Layout& layout) {
+/// What a proposal of another layout has to know of this one.
+train::LayoutOrigin origin_of(const Layout& layout) {
+  const train::LayoutRequest& asked = layout.asked;
   train::LayoutOrigin origin{.cuts_chosen = !layout.notices.empty(),
                              .schedule_chosen = layout.schedule_chosen,
                              .placed_by = {}};
-  for (const char* name : {"plan", "device-mapping", "chunks", "pipeline-schedule-file"})
-    if (read.given(name)) origin.placed_by.push_back(fmt::format("--{}", name));
+  if (!asked.plan.empty()) origin.placed_by.emplace_back("`plan`");
+  if (!asked.device_of.empty()) origin.placed_by.emplace_back("`device-mapping`");
+  if (asked.chunks) origin.placed_by.emplace_back("`chunks`");
+  if (!asked.schedule_file.empty()) origin.placed_by.emplace_back("`pipeline-schedule-file`");
   return origin;
+}
+
+pipeline::Recompute recompute_of(const TrainConfig& config) {
+  const train::LayoutRequest& asked = config.layout;
+  if (!config.recompute_layers.empty()) return pipeline::Recompute::Layers;
+  // What Auto repeats is chosen once the stages are known.
+  const bool stages =
+      asked.recompute == train::RecomputeRequest::Segments || asked.recomputes_stages;
+  return stages ? pipeline::Recompute::Stage : pipeline::Recompute::None;
 }
 
 }  // namespace
 
-Layout resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& config,
-                      Notices& notices) {
+Layout resolve_layout(const MachineFacts& machine, TrainConfig& config, Notices& notices) {
   const Graph graph = train::network_of(config);
-  config.device_memory = device_memory(read);
+  Layout layout;
+  layout.asked = config.layout;
+  config.device_memory = device_memory(layout.asked.device_memory);
+  config.recompute = recompute_of(config);
+  config.chosen_segments.clear();
   check_recomputed_layers(graph, config);
-  const std::optional<partition::Plan> plan = plan_given(read.options(), graph);
-  const std::optional<pipeline::Schedule> listed = schedule_in_file(read);
-  pipeline::ScheduleRequest request = schedule_request(read, config, plan, listed);
+  const std::optional<partition::Plan> plan = plan_given(config, graph);
+  const std::optional<pipeline::Schedule> listed = schedule_in_file(config);
+  pipeline::ScheduleRequest request = schedule_request(config, plan, listed);
   pipeline::PipelinePlan& pipeline = config.pipeline;
   pipeline.ranks.devices = request.devices;
-  resolve_ranks(read, machine, config, notices);  // sizes depend on the threads
-  if (request.stages() == 1 && read.given("pipeline-splits")) require_no_splits(read, notices);
-  Layout layout;
-  layout.room = room_of_stages(read, graph, config, machine);
-  layout.schedule_chosen = chooses_schedule(read, request);
+  resolve_ranks(machine, config, notices);  // sizes depend on the threads
+  if (request.stages() == 1) require_no_splits(config.layout, notices);
+  layout.room = room_of_stages(graph, config, machine);
+  layout.schedule_chosen = chooses_schedule(config.layout, request);
   if (layout.schedule_chosen) {
-    request = resolve_schedule(read, graph, config, request, layout.room, layout.notices);
+    request = resolve_schedule(graph, config, request, layout.room, layout.notices);
   } else if (plan) {
     config.splits = plan->splits;
-    read.note("pipeline-splits", join(config.splits, " "));
-    read.note("device-mapping", join(plan->device_of, " "));
+    config.layout.device_of = plan->device_of;
   } else {
-    config.splits = resolve_splits(read, graph, config, request, layout.room, layout.notices);
+    config.splits = resolve_splits(graph, config, request, layout.room, layout.notices);
   }
+  config.layout.splits = config.splits;
   pipeline.ranges = partition::stages_of(graph, config.splits);
-  note_sharding_filters(read, pipeline.ranges.size(), notices);
+  note_sharding_filters(config, notices);
   const std::vector<pipeline::Link> links = pipeline::links(graph, pipeline.ranges);
   pipeline.schedule =
-      with_communication(schedule_of(read, graph, config, request, plan, listed, notices), links);
+      with_communication(schedule_of(graph, config, request, plan, listed, notices), links);
   pipeline::validate(pipeline.schedule, links);
-  config.layout_origin = origin_of(read, layout);
+  config.layout_origin = origin_of(layout);
   if (layout.room.repeats) choose_segments(graph, layout.room, config, layout.notices);
-  read.apply("weight-check-every", config);
-  resolve_devices(read, machine, config, notices);
-  read.apply("hang-timeout", config);
+  resolve_devices(machine, config, notices);
   layout.plan = plan;
   layout.request = request;
   return layout;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a run does to stay within --device-memory: where it is cut, and what it recomputes. The run
-// itself checks later that it does stay within it.
+// What a run does to stay within the memory of its devices: where it is cut, and what it
+// recomputes. The run itself checks later that it does stay within it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,21 +21,17 @@ namespace millrace::cli {
 using models::Graph;
 using train::TrainConfig;
 
-std::int64_t device_memory(Reader& read) {
-  if (!read.given("device-memory")) return 0;
-  const std::string text = read.text("device-memory");
-  const std::optional<std::int64_t> bytes = parse_bytes(text);
+std::int64_t device_memory(const std::string& asked) {
+  if (asked.empty()) return 0;
+  const std::optional<std::int64_t> bytes = parse_bytes(asked);
   if (!bytes)
-    fail(ErrorKind::Usage, "{}: invalid size '{}'; examples: 512MiB, 8GB",
-         read.where("device-memory"), text);
+    fail(ErrorKind::Usage, "`device-memory`: invalid size '{}'; examples: 512MiB, 8GB", asked);
   return *bytes;
 }
 
-bool recomputes_to_fit(const Reader& read) { return read.options().text("recompute") == "auto"; }
-
-std::int64_t rest_beside_stages(const Reader& read, const Graph& graph, const TrainConfig& config) {
+std::int64_t rest_beside_stages(const Graph& graph, const TrainConfig& config) {
   std::int64_t rest = train::assumed_rest(config);
-  const bool saves = !read.options().flag("no-logs") && rest > 0;
+  const bool saves = config.logging.keeps && rest > 0;
   const std::int64_t tensors = 1 + std::ssize(update_slots(config.optimiser.kind));
   if (saves)  // copies of the tensors, of an average device, and what HDF5 needs
     rest += 4 * tensors * graph.trainable_elements() / config.pipeline.ranks.devices +
@@ -44,12 +40,12 @@ std::int64_t rest_beside_stages(const Reader& read, const Graph& graph, const Tr
   return rest;
 }
 
-partition::Room room_of_stages(const Reader& read, const Graph& graph, const TrainConfig& config,
+partition::Room room_of_stages(const Graph& graph, const TrainConfig& config,
                                const MachineFacts& machine) {
   if (config.device_memory == 0) return {};
-  const std::int64_t rest = machine.rest ? *machine.rest : rest_beside_stages(read, graph, config);
+  const std::int64_t rest = machine.rest ? *machine.rest : rest_beside_stages(graph, config);
   return {.bytes = std::max<std::int64_t>(1, config.device_memory - rest),
-          .repeats = recomputes_to_fit(read)};
+          .repeats = config.layout.recompute == train::RecomputeRequest::Auto};
 }
 
 partition::PlanRequest sized_request(const Graph& graph, const TrainConfig& config,

@@ -12,31 +12,19 @@ namespace millrace::cli {
 namespace {
 
 using namespace models;  // NOLINT(google-build-using-namespace): the choices of a network
-
-void resolve_norm(Reader& read, ModelOptions& model) {
-  const bool batch = read.options().flag("batch-norm");
-  const bool group = read.options().flag("group-norm");
-  model.norm = batch ? NormKind::Batch : group ? NormKind::Group : model.norm;
-  read.note("batch-norm", model.norm == NormKind::Batch);
-  read.note("group-norm", model.norm == NormKind::Group);
-  double* epsilon = model.model == "efficientnet"   ? &model.efficientnet.norm_epsilon
-                    : model.norm == NormKind::Group ? &model.group_norm_epsilon
-                                                    : &model.norm_epsilon;
-  *epsilon = read.real("norm-epsilon", *epsilon);
-}
+using train::TrainConfig;
 
 /// The outputs that --classes asks for, or else as many as the data set has classes. More are
 /// allowed; fewer are not.
-std::int64_t resolve_classes(Reader& read, const DatasetFacts& data) {
-  if (!read.given("classes")) return data.classes;
-  const std::int64_t classes = read.integer("classes", data.classes);
-  if (classes < data.classes)
-    fail(ErrorKind::Config, "{}: {} outputs are fewer than the {} classes of the data set{}",
-         read.where("classes"), classes, data.classes,
-         read.where("classes").starts_with("--init-path")
-             ? ": --init-fresh with the name of the last layer gives it as many"
-             : "");
-  return classes;
+std::int64_t outputs_of(const Options& given, const TrainConfig& config, const DatasetFacts& data) {
+  const std::int64_t outputs = config.outputs.value_or(data.classes);
+  if (outputs >= data.classes) return outputs;
+  const std::string& where = given.find("classes")->where;
+  fail(ErrorKind::Config, "{}: {} outputs are fewer than the {} classes of the data set{}", where,
+       outputs, data.classes,
+       where.starts_with("--init-path")
+           ? ": --init-fresh with the name of the last layer gives it as many"
+           : "");
 }
 
 }  // namespace
@@ -104,49 +92,34 @@ void note_spare_outputs(std::string_view network, std::int64_t outputs, std::int
 }
 
 /// A network in a file: its images and its outputs must be those of the data set.
-void resolve_given(Reader& read, const DatasetFacts& data, models::Task task,
-                   train::TrainConfig& config, Notices& notices) {
-  const Graph& graph = given_network(read.options());
-  const std::string file = read.note("model", *read.options().text("model"));
-  config.model = given_options(read.options().network, task);
+void check_given(const Options& given, const TrainConfig& config, const DatasetFacts& data,
+                 Notices& notices) {
+  const Graph& graph = *config.model.given.graph;
   if (graph.input_shape != data.image)
     fail(ErrorKind::Config,
          "--model {}: the network reads images of {}, but those of the data set are {}: export it "
          "for this size{}",
-         file, graph.input_shape, data.image,
-         task == Task::ImageNet ? ", or give --image-size" : "");
-  const bool told = told_classes(read.options()).has_value();
-  const std::int64_t classes = told ? resolve_classes(read, data) : data.classes;
+         config.network, graph.input_shape, data.image,
+         config.model.task == Task::ImageNet ? ", or give --image-size" : "");
+  const bool told = told_classes(given).has_value();
+  const std::int64_t classes = told ? outputs_of(given, config, data) : data.classes;
   if (graph.classes < classes)
     fail(ErrorKind::Config,
          "--model {}: the network has {} outputs, but {} {} classes: export it with at least one "
          "output per class",
-         file, graph.classes, told ? read.where("classes") + " asks for" : "the data set has",
-         classes);
-  note_spare_outputs(file, graph.classes, data.classes, notices);
-  read.apply("BN-span", config);
-  if (!read.given("init-path") && read.text("init-weights") == "file") config.init_path = file;
+         config.network, graph.classes,
+         told ? given.find("classes")->where + " asks for" : "the data set has", classes);
+  note_spare_outputs(config.network, graph.classes, data.classes, notices);
 }
 
 }  // namespace
 
-void resolve_model(Reader& read, const DatasetFacts& data, models::Task task,
-                   train::TrainConfig& config, Notices& notices) {
-  if (is_given_network(read.options())) return resolve_given(read, data, task, config, notices);
+void resolve_model(const Options& given, const DatasetFacts& data, TrainConfig& config,
+                   Notices& notices) {
+  if (config.model.given.graph) return check_given(given, config, data, notices);
   ModelOptions& model = config.model;
-  model = default_options(model_name(read.options()), task);
-  read.note("model", model.model);
-  model.size = read.note("model-size", model_size(read.options(), task));
-  model.classes = resolve_classes(read, data);
+  model.classes = outputs_of(given, config, data);
   model.image = data.image;
-  if (model.model != "squeezenet") resolve_norm(read, model);
-  for (const Section section : {Section::Model, Section::Residual, Section::ResNeXt,
-                                Section::SqueezeNet, Section::EfficientNet})
-    read.apply(section, config);
-  std::int64_t* const group_dim = model.model == "resnext"        ? &model.resnext.group_dim
-                                  : model.model == "efficientnet" ? &model.efficientnet.group_dim
-                                                                  : nullptr;
-  if (group_dim != nullptr) *group_dim = read.integer("group-dim", *group_dim);
   note_spare_outputs(fmt::format("{}-{}", model.model, model.size), model.classes, data.classes,
                      notices);
 }

@@ -5,12 +5,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "cli/option_reader.hpp"
+#include "cli/options.hpp"
 #include "cli/resolve.hpp"
 #include "core/update_rule.hpp"
 #include "models/registry.hpp"
@@ -62,52 +64,61 @@ struct FamilyRecipe {
 [[nodiscard]] std::string model_size(const Options& options, models::Task task);
 /// Name of the data set. Errors: Usage when no option names it.
 [[nodiscard]] std::string dataset_name(const Options& options);
-/// As in resolve.hpp; the options that it reads count as used.
-[[nodiscard]] DataRequest data_request(Reader& read, DataNeed need);
 [[nodiscard]] bool wants_validation(const Options& options);
-[[nodiscard]] std::int64_t image_size(Reader& read, const std::string& dataset);
+
+/// What the options ask for: the recipe of the network's family with the options that were given,
+/// before anything is known of the data and the machine. What depends on these is not set. Errors:
+/// Usage and Config for values that say nothing sensible.
+[[nodiscard]] train::TrainConfig asked_config(const Options& given);
+/// Whether an option has an effect on a run with this configuration.
+[[nodiscard]] bool has_effect(const OptionSpec& spec, const train::TrainConfig& config);
+/// The values of config.toml, from which asked_config() makes the same configuration.
+[[nodiscard]] std::map<std::string, Value, std::less<>> recorded_values(
+    const train::TrainConfig& config);
 
 /// Errors: Usage for an option of another family of networks.
 void check_families(const Options& options, Notices& notices);
-void resolve_model(Reader& read, const DatasetFacts& data, models::Task task,
-                   train::TrainConfig& config, Notices& notices);
-void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& facts,
+void resolve_model(const Options& given, const DatasetFacts& data, train::TrainConfig& config,
+                   Notices& notices);
+void resolve_data(const DatasetFacts& facts, const MachineFacts& machine,
                   train::TrainConfig& config);
-void resolve_batch(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config);
-void resolve_length(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config);
-void resolve_optimiser(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config);
+void resolve_batch(const Options& given, train::TrainConfig& config);
+void resolve_length(train::TrainConfig& config);
+void resolve_optimiser(const Options& given, train::TrainConfig& config);
 /// What to say of a warm-up that covers the whole run: the rates that it leaves. "" of others; a
 /// run that ends before its schedule may end in a warm-up without having one that is too long.
 [[nodiscard]] std::string notice_of_warmup(const train::TrainConfig& config);
-void resolve_rate(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config,
-                  Notices& notices);
-void resolve_numerics(Reader& read, train::TrainConfig& config, Notices& notices);
+void resolve_rate(const Options& given, train::TrainConfig& config, Notices& notices);
+void resolve_numerics(const Options& given, train::TrainConfig& config);
 /// Sets stages, devices, schedule, ranks and threads of a configuration whose model, batch and
 /// precision are already set. Errors: Config and Usage, with the possible values; for missing
 /// splits with a list of all cuts and their costs.
-[[nodiscard]] Layout resolve_layout(Reader& read, const MachineFacts& machine,
-                                    train::TrainConfig& config, Notices& notices);
+[[nodiscard]] Layout resolve_layout(const MachineFacts& machine, train::TrainConfig& config,
+                                    Notices& notices);
 /// Threads of a rank: the same on all machines of a job, because results depend on the number.
 [[nodiscard]] int threads_of_rank(const MachineFacts& machine, int local_ranks);
 /// Ranks of the run on this machine, at least 1.
 [[nodiscard]] int ranks_here(const MachineFacts& machine, const train::TrainConfig& config);
-/// The devices of the run, the scratch limits of its kernels, and the weight updates to trace.
+/// The devices of the run and the scratch limits of its kernels.
 /// Errors: Usage.
-void resolve_devices(Reader& read, const MachineFacts& machine, train::TrainConfig& config,
-                     Notices& notices);
+void resolve_devices(const MachineFacts& machine, train::TrainConfig& config, Notices& notices);
+/// Errors: Usage for machines that a run would leave out because it has one rank that nobody asked
+/// for.
+void check_hosts(const Options& given, const MachineFacts& machine,
+                 const train::TrainConfig& config, Notices& notices);
+/// The weight updates to trace and the file to write. Errors: Usage.
+void resolve_trace(const Options& given, train::TrainConfig& config, Notices& notices);
 /// Checks options that depend on the layout. Errors: Config.
-void check_layout(Reader& read, const train::TrainConfig& config);
-void resolve_validation(Reader& read, train::TrainConfig& config, Notices& notices);
-void resolve_checkpoints(Reader& read, train::TrainConfig& config, Notices& notices);
-void resolve_logs(Reader& read, train::TrainConfig& config, Notices& notices);
-[[nodiscard]] RunPlace resolve_place(Reader& read);
+void check_layout(const Options& given, const train::TrainConfig& config);
+void resolve_validation(const Options& given, train::TrainConfig& config, Notices& notices);
+void resolve_checkpoints(const Options& given, train::TrainConfig& config, Notices& notices);
+void resolve_logs(const Options& given, train::TrainConfig& config, Notices& notices);
+[[nodiscard]] RunPlace resolve_place(const Options& given, const train::TrainConfig& config);
 
 /// "512MiB", "8GiB", "1e9" as bytes; 0 when the option is not given. Errors: Usage.
-[[nodiscard]] std::int64_t device_memory(Reader& read);
-/// Whether --recompute auto chooses what is repeated.
-[[nodiscard]] bool recomputes_to_fit(const Reader& read);
+[[nodiscard]] std::int64_t device_memory(const std::string& asked);
 /// What a device must hold besides its stages: on cores, its part of the rest of a process.
-[[nodiscard]] std::int64_t rest_beside_stages(const Reader& read, const models::Graph& graph,
+[[nodiscard]] std::int64_t rest_beside_stages(const models::Graph& graph,
                                               const train::TrainConfig& config);
 /// Whether an option is there that only pipelines have. Without one, shards that accumulate
 /// gradients run one after another, as in the IPU trainer.
@@ -123,9 +134,9 @@ inline constexpr std::string_view kAutomaticSchedule = "Automatic schedule: ";
 void note_turns(const MachineFacts& machine, const train::TrainConfig& config, int local,
                 Notices& notices);
 /// The IPU trainer ignores these filters in a pipeline, and its command lines contain them there.
-void note_sharding_filters(Reader& read, std::size_t stages, Notices& notices);
+void note_sharding_filters(const train::TrainConfig& config, Notices& notices);
 /// What --device-memory leaves to the stages of a device.
-[[nodiscard]] partition::Room room_of_stages(const Reader& read, const models::Graph& graph,
+[[nodiscard]] partition::Room room_of_stages(const models::Graph& graph,
                                              const train::TrainConfig& config,
                                              const MachineFacts& machine);
 /// The request of plan_request with the sizes that the run will find, for choices within

@@ -148,9 +148,7 @@ void replace_data(Smaller& run, const std::string& dataset) {
   if (!here) run.set(single ? "synthetic-data" : "generated-data", true, {"data-dir"});
   // The network of a file reads images of one size.
   if (dataset != kImageNet || is_given_network(run.options())) return;
-  Reader read(run.options());
-  const std::int64_t usual = image_size(read, dataset);
-  if (usual > kPixels) run.set("image-size", kPixels);
+  if (asked_config(run.options()).data.side > kPixels) run.set("image-size", kPixels);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ std::string norms_of_one_value(const train::TrainConfig& config) {
 }
 
 std::string random_weights_that_stay(const Options& options, const train::TrainConfig& config) {
-  if (config.trained_filters.empty() || !config.init_path.empty()) return {};
+  if (config.trained_filters.empty() || !config.initial_weights().empty()) return {};
   const models::Graph graph = train::network_of(config);
   const auto frozen = std::ranges::count_if(graph.parameters, &models::Parameter::frozen);
   if (frozen == 0) return {};

@@ -13,6 +13,7 @@
 #include "core/update_rule.hpp"
 #include "io/images/augmentation.hpp"
 #include "io/images/preparation.hpp"
+#include "io/images/presets.hpp"
 #include "io/mixing.hpp"
 #include "models/registry.hpp"
 #include "pipeline/pipeline_plan.hpp"
@@ -62,6 +63,109 @@ enum class TraceDetail { Updates, Actions, Kernels };
 /// What a run prints: warnings, errors and the closing summary; also its progress; also what was
 /// taken from the environment, and the command that starts its ranks.
 enum class Verbosity { Quiet, Normal, Verbose };
+
+/// How long a run is, as it was asked for: in epochs or in weight updates.
+struct LengthRequest {
+  std::optional<double> epochs;            ///< none: `iterations` says it
+  std::optional<std::int64_t> iterations;  ///< weight updates
+  /// With epochs: the run ends after so many updates at the latest, with the rates of its epochs.
+  std::optional<std::int64_t> max_iterations;
+  friend bool operator==(const LengthRequest&, const LengthRequest&) = default;
+};
+
+/// The learning rate as it was asked for. LearningRateConfig holds the numbers that follow.
+struct RateRequest {
+  std::optional<double> exponent;                  ///< the rate is 2^exponent x total batch
+  std::optional<double> absolute;                  ///< instead
+  static constexpr double kWarmupEpochs = 5.0;     ///< of a run in epochs, if it is as long
+  std::optional<double> warmup_epochs;             ///< none: the usual ones
+  std::optional<std::int64_t> warmup_iterations;   ///< instead
+  std::optional<double> horizon_epochs;            ///< none: the run
+  std::optional<std::int64_t> horizon;             ///< instead, in weight updates
+  std::vector<double> drop_epochs = {30, 60, 80};  ///< piecewise
+  std::optional<double> power;                     ///< polynomials; none: the usual one
+  friend bool operator==(const RateRequest&, const RateRequest&) = default;
+};
+
+/// What was asked for of the update rule where OptimiserConfig holds what follows.
+struct OptimiserRequest {
+  double weight_decay = 0.0;
+  std::optional<double> lars_weight_decay;  ///< instead, with LARS
+  double rmsprop_decay = 0.9;
+  std::optional<double> rmsprop_exponent;  ///< instead: the decay is 1 - 2^exponent x total batch
+  friend bool operator==(const OptimiserRequest&, const OptimiserRequest&) = default;
+};
+
+/// When a run validates, and on how much.
+struct ValidationRequest {
+  std::int64_t every_epochs = 1;
+  std::optional<std::int64_t> every_iterations;  ///< instead
+  std::optional<std::int64_t> batch_size;        ///< none: that of the training
+  std::optional<std::int64_t> most_batches;      ///< none: all images
+  friend bool operator==(const ValidationRequest&, const ValidationRequest&) = default;
+};
+
+/// A time between checkpoints: "500", "0.5epochs", "10minutes".
+struct CheckpointInterval {
+  enum class Unit { Updates, Epochs, Minutes } unit = Unit::Updates;
+  double number = 0.0;
+  friend bool operator==(const CheckpointInterval&, const CheckpointInterval&) = default;
+};
+
+/// What a run keeps.
+struct CheckpointRequest {
+  std::int64_t per_epoch = 1;
+  bool only_last = false;
+  std::optional<CheckpointInterval> every;  ///< instead of both
+  std::optional<std::int64_t> keep;         ///< none: one, or all that are validated at the end
+  std::string export_folder;                ///< empty: none
+  friend bool operator==(const CheckpointRequest&, const CheckpointRequest&) = default;
+};
+
+/// Where a run writes, and how often.
+struct LogRequest {
+  static constexpr std::int64_t kLinesPerEpoch = 16;    ///< of a run in epochs
+  static constexpr std::int64_t kUpdatesPerLine = 500;  ///< of one in weight updates
+  bool keeps = true;                                    ///< whether there is a run directory
+  std::string place;                       ///< the directory itself; empty: it gets a name
+  std::string directory;                   ///< below which it is created; empty: the usual one
+  std::string suffix;                      ///< of its name
+  std::optional<std::int64_t> per_epoch;   ///< lines
+  std::optional<std::int64_t> every;       ///< instead: weight updates between lines
+  std::optional<std::int64_t> per_report;  ///< the IPU trainer's word for it, if none is given
+  bool tensorboard = false;
+  std::optional<std::int64_t> summary_every;
+  friend bool operator==(const LogRequest&, const LogRequest&) = default;
+};
+
+/// What forward passes are repeated in the backward pass.
+enum class RecomputeRequest { None, Segments, Auto };
+
+/// The layout as it was asked for: what is fixed, and by its absence what is open. What is chosen
+/// takes the place of what is open, so that a run that is restored has it again.
+struct LayoutRequest {
+  std::optional<std::int32_t> shards;  ///< devices of a replica
+  std::vector<std::string> splits;     ///< "auto" alone: to be chosen; empty: not given
+  std::optional<std::string> schedule;
+  std::string schedule_file;
+  std::string plan;            ///< file with stages and schedule
+  std::optional<int> threads;  ///< of a device
+  std::optional<std::int32_t> extra_warmup;
+  std::optional<std::int32_t> chunks;   ///< stages of a device
+  std::vector<std::int32_t> device_of;  ///< by stage
+  std::vector<std::string> include;     ///< sharding cuts only at layers with such names
+  std::vector<std::string> exclude;     ///< and not at these
+  std::optional<std::int64_t> ranks;
+  std::string device_memory;          ///< bytes that a device may use: "8GiB"; empty: no limit
+  bool pipelined = false;             ///< whether anything is given that only pipelines have
+  bool depth_is_of_pipeline = false;  ///< whether micro_batches was given as their depth
+  std::optional<RecomputeRequest> recompute;
+  bool recomputes_stages = false;      ///< the IPU trainer's flag for Segments
+  std::vector<double> scratch_shares;  ///< of a device's memory, for kernels
+  std::string devices;                 ///< numbers, or "AUTO"
+  bool cut_by_memory = false;          ///< decided: shards divide memory, not time
+  friend bool operator==(const LayoutRequest&, const LayoutRequest&) = default;
+};
 
 /// Learning rate as a function of the iteration. All values are absolute.
 struct LearningRateConfig {
@@ -122,6 +226,22 @@ struct AveragingConfig {
   friend bool operator==(const AveragingConfig&, const AveragingConfig&) = default;
 };
 
+/// How the files of ImageNet are read. Nothing of it is used for other images.
+struct ImageFileRequest {
+  std::string preset = "tf";
+  std::optional<io::ImageNormalisation> normalisation;  ///< none: that of the preset
+  std::vector<double> mean;                             ///< three colours, instead; empty: none
+  std::vector<double> deviation;                        ///< likewise
+  std::vector<double> crop_area;  ///< smallest and largest share; empty: those of the preset
+  std::int64_t label_offset = 1;
+  std::string train_annotations;
+  std::string validation_annotations;
+  std::string class_list;
+  bool allow_missing_shards = false;
+  std::string cache;  ///< "8GiB", "all"; empty: nothing stays in memory
+  friend bool operator==(const ImageFileRequest&, const ImageFileRequest&) = default;
+};
+
 struct DataConfig {
   std::string dataset = "cifar-10";
   std::filesystem::path directory;  ///< empty for synthetic data
@@ -129,14 +249,19 @@ struct DataConfig {
   std::int64_t train_size = 0;  ///< images per epoch
   std::int64_t validation_size = 0;
   Normalisation normalisation = Normalisation::Standardise;
+  std::int64_t side = 0;  ///< pixels of an image that the network sees
   bool augment = true;
   io::Augmentation augmentation;    ///< besides crop and mirror
+  ImageFileRequest images;          ///< of ImageNet from files
   int loader_threads = 1;           ///< per stage that reads images
   int max_cpus = 0;                 ///< upper bound of loader threads per process; 0: none
   double max_bad_fraction = 0.001;  ///< largest fraction of bad images in an epoch
   /// Type in which images are copied to the device; none: that of the activations. U8 is converted
   /// to floats there, with the same tensors as a result.
   std::optional<DType> image_type;
+  std::optional<DType> asked_type;  ///< the type that was asked for
+  bool sends_bytes = false;         ///< whether bytes were
+  bool normalises_on_host = false;  ///< or floats
   MixingConfig mixing;
   // Recorded in checkpoints, so that images can be classified without the data set.
   std::vector<std::string> class_names;        ///< none: unknown
@@ -161,6 +286,16 @@ struct TrainConfig {
   OptimiserConfig optimiser;
   LearningRateConfig learning_rate;
   Spellings spelled;
+  std::string network = "resnet";  ///< name of its family, or the file that holds it
+  bool weights_of_file = true;     ///< whether a network in a file starts with the weights there
+  std::optional<std::int64_t> outputs;  ///< none: the classes of the data set
+  LengthRequest length;
+  RateRequest rate;
+  OptimiserRequest update;
+  ValidationRequest validating;
+  CheckpointRequest saving;
+  LogRequest logging;
+  LayoutRequest layout;
 
   std::int64_t batch_size = 32;    ///< micro-batch
   std::int64_t micro_batches = 1;  ///< accumulated per iteration and replica
@@ -177,7 +312,7 @@ struct TrainConfig {
   /// By stage, if they were chosen so that the stages fit; empty: as Recompute says.
   std::vector<pipeline::ChosenSegments> chosen_segments;
   std::int64_t device_memory = 0;       ///< bytes that a device may use; 0: no limit
-  std::filesystem::path init_path;      ///< checkpoint whose weights the run starts from
+  std::filesystem::path init_path;      ///< checkpoint or file whose weights the run starts from
   std::vector<std::string> init_fresh;  ///< substrings of names that init_path does not replace
   std::vector<std::string> trained_filters;  ///< substrings of names that are trained; none: all
   AveragingConfig averaging;
@@ -219,6 +354,12 @@ struct TrainConfig {
   std::filesystem::path run_directory;  ///< empty with --no-logs
   std::string resolved_toml;            ///< this configuration as a file that reproduces it
 
+  /// Where the weights are that a new run starts from; empty: they are random.
+  [[nodiscard]] std::filesystem::path initial_weights() const {
+    return init_path.empty() && model.given.graph && weights_of_file
+               ? std::filesystem::path(network)
+               : init_path;
+  }
   /// Whether checkpoints are written before the end of the run.
   [[nodiscard]] bool saves_on_the_way() const {
     return checkpoint_every > 0 || checkpoint_minutes > 0.0;

@@ -82,7 +82,7 @@ std::int64_t reading_bytes(const Session& session, const TrainConfig& config,
 /// copies in which the largest tensor changes its order, and the nodes. Nothing but the device's
 /// memory is there by then.
 std::int64_t file_bytes(const models::Graph& graph, const TrainConfig& config) {
-  if (!io::is_onnx(config.init_path)) return 0;
+  if (!io::is_onnx(config.initial_weights())) return 0;
   constexpr std::int64_t kCopies = 3;
   constexpr std::int64_t kOfNode = 2'000;
   std::int64_t all = 0;

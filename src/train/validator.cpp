@@ -206,9 +206,10 @@ class Examination {
 
   void of_untrained_weights() {
     session_.initialise(config_.seed);
-    if (io::is_onnx(config_.init_path))
+    if (io::is_onnx(config_.initial_weights()))
       Together(world_).run([&] {
-        session_.tensors().begin_with(io::OnnxFile(config_.init_path), config_.init_path, {});
+        session_.tensors().begin_with(io::OnnxFile(config_.initial_weights()),
+                                      config_.initial_weights(), {});
       });
     examine({}, "");
   }

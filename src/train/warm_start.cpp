@@ -29,7 +29,7 @@ std::vector<io::TensorInfo> tensors_of(const models::Graph& graph) {
 }  // namespace
 
 void require_weights(const TrainConfig& config, const std::string& another) {
-  const std::filesystem::path& path = config.init_path;
+  const std::filesystem::path& path = config.initial_weights();
   if (path.empty()) return;
   const models::Graph graph = models::build_model(config.model);
   const auto require = [&](std::span<const io::TensorInfo> tensors, const std::string& from) {
@@ -124,7 +124,7 @@ std::set<std::string> tensors_to_take(const models::Graph& graph,
 void warm_start(const TrainConfig& config, const comm::World& world, const Session& session,
                 Reporter& reporter) {
   const Together together(world);
-  std::filesystem::path from = config.init_path;
+  std::filesystem::path from = config.initial_weights();
   if (io::is_onnx(from)) {
     together.run(
         [&] { session.tensors().begin_with(io::OnnxFile(from), from, config.init_fresh); });

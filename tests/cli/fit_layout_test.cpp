@@ -60,7 +60,7 @@ Fitted fitted(const std::string& line, std::int64_t rest) {
   const MachineFacts machine{.cores = 2};
   Fitted result;
   result.resolution =
-      fit_layout(options, facts, machine, resolve(options, facts, machine),
+      fit_layout(machine, resolve(options, facts, machine),
                  [&](const train::TrainConfig& config) { return use_with(config, rest); });
   result.use = use_with(result.resolution.config, rest);
   return result;

@@ -65,6 +65,37 @@ TEST(SeedLinesTest, ResolveToThePublishedNumbers) {
   EXPECT_EQ(lines, 37);
 }
 
+/// Whether config.toml holds all that a run is: it is read back, on a larger machine.
+void expect_recorded(const TrainConfig& config) {
+  const Options options = parse_config(config.resolved_toml, "config.toml");
+  const DatasetFacts facts = published_facts(options);
+  TrainConfig again = resolve(options, facts, {.cores = 64}).config;
+  EXPECT_EQ(again.resolved_toml, config.resolved_toml);
+  // Whose words these were, and what was open at first, is no part of what a run is.
+  again.layout = config.layout;
+  again.layout_origin = config.layout_origin;
+  EXPECT_EQ(again, config) << config.resolved_toml;
+}
+
+TEST(SeedLinesTest, AreTheSameRunsWhenTheyAreReadBack) {
+  std::ifstream file(fs::path(MILLRACE_SOURCE_DIR) / "tests/cli/seed_lines.txt");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.empty() || std::string_view("#=@").find(line[0]) != std::string_view::npos) continue;
+    SCOPED_TRACE(line);
+    expect_recorded(config_of(read_seed(line.substr(0, colon), line.substr(colon + 2))));
+  }
+}
+
+TEST(SeedLinesTest, RecipesAreTheSameRunsWhenTheyAreReadBack) {
+  for (const auto& entry : fs::directory_iterator(fs::path(MILLRACE_SOURCE_DIR) / "configs")) {
+    if (entry.path().extension() != ".toml") continue;
+    SCOPED_TRACE(entry.path().string());
+    const Options options = read_config_file(entry.path());
+    expect_recorded(resolve(options, published_facts(options), {.cores = 2}).config);
+  }
+}
+
 // What a summary does not hold.
 TEST(SeedLinesTest, ResolveToTheDetailsOfTheirTrainers) {
   const TrainConfig ipu = config_of(read_seed("ipu", "train.py --dataset imagenet --data-dir d"));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/dialect.hpp"
 #include "cli/options.hpp"
 #include "cli/resolve.hpp"
 #include "core/error.hpp"
@@ -37,7 +38,9 @@ inline Options train_options(std::string_view line,
 /// Resolves a training line with the sizes of the published data set and a machine of two cores.
 inline Resolution resolve_line(std::string_view line, const MachineFacts& machine = {.cores = 2}) {
   const Options options = train_options(line);
-  return resolve(options, published_facts(options), machine);
+  Resolution resolution = resolve(options, published_facts(options), machine);
+  resolution.notices = respelled(std::move(resolution.notices), options);
+  return resolution;
 }
 
 /// What a command line ends with.
@@ -57,7 +60,7 @@ inline Outcome run_words(const std::vector<std::string>& line) {
   return outcome;
 }
 
-/// What a call fails with.
+/// What a call fails with, as a person reads it who typed nothing else.
 struct Failure {
   ErrorKind kind = ErrorKind::Internal;
   std::string text;
@@ -67,7 +70,7 @@ Failure failure_of(Call&& call) {
   try {
     std::forward<Call>(call)();
   } catch (const Error& error) {
-    return {error.kind(), error.what()};
+    return {error.kind(), respelled(std::string(error.what()), Options())};
   }
   ADD_FAILURE() << "nothing was refused";
   return {};
