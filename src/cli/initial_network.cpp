@@ -177,7 +177,7 @@ std::string asking_for_another(const Options& given, const InitialNetwork& initi
 
 std::string rates_to_propose(const Options& given, const Options& recorded,
                              const train::TrainConfig& config) {
-  if (config.init_path.empty()) return "";
+  if (config.initial_weights().empty()) return "";
   for (const char* name :
        {"base-learning-rate", "abs-learning-rate", "lr-schedule", "poly-lr-initial-lr"})
     if (const Setting* const setting = given.find(name);

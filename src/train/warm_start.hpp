@@ -13,10 +13,10 @@
 
 namespace millrace::train {
 
-/// Finds out whether there are weights to start from at config.init_path, a run, a checkpoint or an
-/// ONNX file, and whether they fit, before anything is written or printed. `another`: the options
-/// that ask for another network than that of the weights. Nothing is looked at for an empty path.
-/// Errors: Checkpoint, Io; as tensors_to_take().
+/// Finds out whether there are weights to start from at config.initial_weights(), a run, a
+/// checkpoint or an ONNX file, and whether they fit, before anything is written or printed.
+/// `another`: the options that ask for another network than that of the weights. Nothing is looked
+/// at for an empty path. Errors: Checkpoint, Io; as tensors_to_take().
 void require_weights(const TrainConfig& config, const std::string& another = {});
 
 /// Names of the parameters and running statistics that a run takes from the checkpoint `tensors` it
@@ -32,7 +32,7 @@ void require_weights(const TrainConfig& config, const std::string& another = {})
                                                     const std::string& path,
                                                     const std::string& another = {});
 
-/// Starts a new run from the weights of config.init_path, a checkpoint or an ONNX file, and says
+/// Starts a new run from config.initial_weights(), a checkpoint or an ONNX file, and says
 /// so. Collective. Errors: as above.
 void warm_start(const TrainConfig& config, const comm::World& world, const Session& session,
                 Reporter& reporter);
