@@ -21,7 +21,7 @@ void require_match(const Graph& graph, const std::string& filter) {
   }
   constexpr std::size_t kShown = 5;
   fail(ErrorKind::Config,
-       "--variable-filter: no trainable parameter of {} has '{}' in its name; the nearest are {}",
+       "`variable-filter`: no trainable parameter of {} has '{}' in its name; the nearest are {}",
        graph.name, filter, join(nearest_containing(filter, names, kShown), ", "));
 }
 

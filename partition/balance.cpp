@@ -248,9 +248,9 @@ std::vector<OpRange> shard_by_memory(const Graph& graph, std::int32_t shards,
     names.reserve(cuts.size());
     for (const OpId cut : cuts) names.push_back(cut_name(graph, cut));
     const bool filtered = !filter.include.empty() || !filter.exclude.empty();
-    fail(ErrorKind::Config, "--shards {} needs {} cuts between layers, but {} {} in {}{}{}", shards,
+    fail(ErrorKind::Config, "`shards` {} needs {} cuts between layers, but {} {} in {}{}{}", shards,
          shards - 1,
-         filtered ? "--sharding-include-filter and --sharding-exclude-filter leave"
+         filtered ? "`sharding-include-filter` and `sharding-exclude-filter` leave"
                   : "there are only",
          cuts.size(), graph.name, names.empty() ? "" : ": ", join(names, ", "));
   }

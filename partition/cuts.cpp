@@ -26,7 +26,7 @@ bool is_residual(const Graph& graph) { return graph.name.rfind("resne", 0) == 0;
                                ? fmt::format("its layers go from {} to {}",
                                              graph.layers.front().name, graph.layers.back().name)
                                : fmt::format("did you mean {}?", nearest);
-  fail(ErrorKind::Config, "--pipeline-splits: {} has no layer or op '{}'; {}", graph.name, split,
+  fail(ErrorKind::Config, "`pipeline-splits`: {} has no layer or op '{}'; {}", graph.name, split,
        hint);
 }
 
@@ -35,7 +35,7 @@ OpId find_cut(const Graph& graph, const std::string& split) {
   if (!op.valid()) fail_unknown(graph, split);
   if (op.value == 0) {
     fail(ErrorKind::Config,
-         "--pipeline-splits: {} is the beginning of {}, so the first stage would be empty; a split "
+         "`pipeline-splits`: {} is the beginning of {}, so the first stage would be empty; a split "
          "is the first layer of the next stage",
          split, graph.name);
   }
@@ -54,8 +54,8 @@ void check_order(const Graph& graph, const std::vector<Cut>& cuts) {
                                    [&](const Cut& cut) { return cut.op == cuts[i].op; });
     if (same == cuts.begin() + static_cast<std::ptrdiff_t>(i)) continue;
     if (*same->name == *cuts[i].name)
-      fail(ErrorKind::Config, "--pipeline-splits: {} is given twice", *same->name);
-    fail(ErrorKind::Config, "--pipeline-splits: {} and {} both mean op {}; remove one", *same->name,
+      fail(ErrorKind::Config, "`pipeline-splits`: {} is given twice", *same->name);
+    fail(ErrorKind::Config, "`pipeline-splits`: {} and {} both mean op {}; remove one", *same->name,
          *cuts[i].name, graph.op(cuts[i].op).name);
   }
   const auto later = [](const Cut& a, const Cut& b) { return a.op < b.op; };
@@ -66,7 +66,7 @@ void check_order(const Graph& graph, const std::vector<Cut>& cuts) {
   std::vector<std::string> names;
   names.reserve(sorted.size());
   for (const Cut& cut : sorted) names.push_back(*cut.name);
-  fail(ErrorKind::Config, "--pipeline-splits: {} comes before {} in {}; use the order {}",
+  fail(ErrorKind::Config, "`pipeline-splits`: {} comes before {} in {}; use the order {}",
        *end->name, *std::prev(end)->name, graph.name, join(names, " "));
 }
 
@@ -116,7 +116,7 @@ std::vector<std::string> splits_of(const Graph& graph, std::span<const OpRange> 
 void check_count(const Graph& graph, std::span<const std::string> splits, std::int32_t stages) {
   if (std::ssize(splits) == stages - 1) return;
   fail(ErrorKind::Config,
-       "--pipeline-splits not specified or wrong number of splits. Need {} of ['{}']", stages - 1,
+       "`pipeline-splits` not specified or wrong number of splits. Need {} of ['{}']", stages - 1,
        join(possible_splits(graph), "', '"));
 }
 

@@ -149,7 +149,7 @@ ScheduleChoice choose_schedule(const Graph& graph, std::span<const OpCost> costs
   if (refusal && !best) throw Error(*refusal);
   if (!best)
     fail(ErrorKind::Config,
-         "{} stages need {} cuts, but the network has only {} possible cuts; use fewer --shards",
+         "{} stages need {} cuts, but the network has only {} possible cuts; use fewer `shards`",
          request.schedule.devices, request.schedule.devices - 1, op_cuts(graph).size());
   if (!one_a_device) return *best;
   const std::vector<OpRange> stages = stages_of(graph, one_a_device->plan.splits);

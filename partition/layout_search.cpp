@@ -92,7 +92,7 @@ class LayoutSearcher {
     }
     if (all.empty())
       fail(ErrorKind::Config,
-           "{} images an update have no layout on {} devices: --total-batch must be a multiple of "
+           "{} images an update have no layout on {} devices: `total-batch` must be a multiple of "
            "the replicas, and a replica's share of micro-batches of 1 to {} images, at most {} of "
            "them",
            search_.total_batch, search_.devices, kLargestMicroBatch, kMostActions);
@@ -199,11 +199,11 @@ class LayoutSearcher {
     return search_.memory_limit == 0 || needed <= search_.memory_limit;
   }
 
-  /// Errors: Config, naming --memory.
+  /// Errors: Config, naming `memory`.
   [[noreturn]] void refuse() const {
     fail(ErrorKind::Config,
          "no layout of {} devices fits into {} a device; the smallest found needs {}: raise "
-         "--memory, or use more devices",
+         "`memory`, or use more devices",
          search_.devices, human_bytes(search_.memory_limit), human_bytes(least_));
   }
 

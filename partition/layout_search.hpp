@@ -67,7 +67,7 @@ struct TrainingLength {
                                   const TrainingLength& length);
 [[nodiscard]] std::string to_json(std::span<const FoundLayout> layouts,
                                   const TrainingLength& length);
-/// The options of `train` for a layout.
-[[nodiscard]] std::string training_options(const FoundLayout& layout);
+/// The fields that make a layout and their values: "`batch-size` 8 `shards` 2".
+[[nodiscard]] std::string training_fields(const FoundLayout& layout);
 
 }  // namespace millrace::partition

@@ -108,23 +108,23 @@ std::string to_json(std::span<const FoundLayout> layouts, const TrainingLength& 
                              {"update_seconds", layout.parts.update},
                              {"device_bytes", largest_device(layout.plan)},
                              {"training_seconds", training_seconds(layout, length)},
-                             {"options", training_options(layout)}});
+                             {"options", training_fields(layout)}});
     if (layout.with_process > 0) row.set("device_bytes_with_process", layout.with_process);
     all.push_back(std::move(row));
   }
   return all.dump() + "\n";
 }
 
-std::string training_options(const FoundLayout& layout) {
+std::string training_fields(const FoundLayout& layout) {
   const pipeline::ScheduleRequest& schedule = layout.request.schedule;
-  std::string text = fmt::format("--batch-size {} --gradients-to-accumulate {}", layout.plan.batch,
+  std::string text = fmt::format("`batch-size` {} `gradients-to-accumulate` {}", layout.plan.batch,
                                  layout.plan.micro_batches);
-  if (layout.request.replicas > 1) text += fmt::format(" --replicas {}", layout.request.replicas);
-  if (layout.request.program.recompute == Recompute::Stage) text += " --recompute segments";
+  if (layout.request.replicas > 1) text += fmt::format(" `replicas` {}", layout.request.replicas);
+  if (layout.request.program.recompute == Recompute::Stage) text += " `recompute` segments";
   if (schedule.devices == 1) return text;
-  text += fmt::format(" --shards {} --pipeline-schedule {}", schedule.devices, schedule.name);
-  if (schedule.chunks > 1) text += fmt::format(" --chunks {}", schedule.chunks);
-  return text + " --pipeline-splits " + join(layout.plan.splits, " ");
+  text += fmt::format(" `shards` {} `pipeline-schedule` {}", schedule.devices, schedule.name);
+  if (schedule.chunks > 1) text += fmt::format(" `chunks` {}", schedule.chunks);
+  return text + " `pipeline-splits` " + join(layout.plan.splits, " ");
 }
 
 }  // namespace millrace::partition

@@ -137,7 +137,7 @@ void WeightUpdate::await(std::size_t unit, const StepSettings& settings) {
     // The sum overflowed: all numbers that were added are finite.
     fail(ErrorKind::Numeric,
          "the sum over replicas of the gradient or statistic of {} is not finite, stage {}, "
-         "update {}; use a smaller --loss-scaling",
+         "update {}; use a smaller `loss-scaling`",
          graph_->parameter(*first_not_finite(*graph_, sums_[unit], *space_)).name,
          sums_[unit].run->unit.stage, settings.iteration + 1);
   }
@@ -186,7 +186,7 @@ bool WeightUpdate::finish(const StepSettings& settings) {
     world_->fail_together();
     fail(ErrorKind::Numeric,
          "the norm of all gradients is not finite, though each gradient is, update {}; use a "
-         "smaller --loss-scaling",
+         "smaller `loss-scaling`",
          settings.iteration + 1);
   }
   if (!norm_is_finite_) return false;

@@ -35,7 +35,7 @@ void ArchiveSet::refuse_gaps(const RecordFileSet& set, MissingShards missing) {
     if (gap.empty()) continue;
     if (missing == MissingShards::Refused || !set.empty.empty())
       fail(ErrorKind::Data, "{}: fetch them again{}", gap,
-           set.empty.empty() ? ", or train without them (--allow-missing-shards)" : "");
+           set.empty.empty() ? ", or train without them (`allow-missing-shards`)" : "");
     notices_.push_back(std::move(gap));
   }
 }

@@ -37,7 +37,7 @@ std::int64_t most_bad(std::int64_t all, double max_fraction) noexcept {
 }
 
 std::string describe_limit(std::int64_t all, double max_fraction) {
-  return fmt::format("--max-bad-fraction {:g} allows at most {}", max_fraction,
+  return fmt::format("`max-bad-fraction` {:g} allows at most {}", max_fraction,
                      with_commas(most_bad(all, max_fraction)));
 }
 

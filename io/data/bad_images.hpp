@@ -27,7 +27,7 @@ using ReportBad = std::function<void(const std::string&)>;
 /// that one bad file does not stop the use of a small set; none if the share is 0.
 [[nodiscard]] std::int64_t most_bad(std::int64_t all, double max_fraction) noexcept;
 
-/// "--max-bad-fraction 0.001 allows at most 1"
+/// "`max-bad-fraction` 0.001 allows at most 1"
 [[nodiscard]] std::string describe_limit(std::int64_t all, double max_fraction);
 
 /// Whether `bad` exceeds most_bad().

@@ -324,7 +324,7 @@ fs::path find_cifar(const fs::path& directory, CifarKind kind) {
   }
   std::error_code ignored;
   fail(ErrorKind::Data,
-       "no {} data in '{}'{} nor in a folder {} below it: expected {}; point --data-dir at the "
+       "no {} data in '{}'{} nor in a folder {} below it: expected {}; point `data-dir` at the "
        "binary version of the set (a restored run uses its original data directory, not DATA_DIR)"
        "{}",
        layout.name, directory.string(),

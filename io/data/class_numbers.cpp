@@ -68,7 +68,7 @@ NumberedClasses take_numbers(const ClassTexts& classes, std::span<const std::int
            limit - 1,
            known.count == 0 ? ""
            : known.complete ? ", the classes of the set"
-                            : " (--classes)");
+                            : " (`classes`)");
     result.numbers.push_back(static_cast<std::int32_t>(numbers[i]));
   }
   if (known.count == 0) known.count = std::ranges::max(numbers) + 1;

@@ -72,7 +72,7 @@ std::shared_ptr<const Dataset> open_images(const DatasetRequest& request, Split 
   if (cached_bytes == 0) return set;
   if (storage == Storage::Packed)
     notices.push_back(
-        fmt::format("--dataset-cache has no effect on {}: the system keeps its pages in memory",
+        fmt::format("`dataset-cache` has no effect on {}: the system keeps its pages in memory",
                     packed_path(request.directory, split).string()));
   else
     set->keep_in_memory(cached_bytes);
@@ -149,7 +149,7 @@ const DatasetKind* dataset_in(const fs::path& directory) {
       if (kind.resized != resized || (resized && found != nullptr) || !kind.is_in(directory))
         continue;
       if (found != nullptr)
-        fail(ErrorKind::Usage, "{}: holds both {} and {}: choose one with --dataset {} or {}",
+        fail(ErrorKind::Usage, "{}: holds both {} and {}: choose one with `dataset` {} or {}",
              directory.string(), kind.title, found->title, kind.name, found->name);
       found = &kind;
     }

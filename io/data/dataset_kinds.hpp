@@ -46,7 +46,7 @@ struct OpenedDatasets {
 };
 
 struct DatasetKind {
-  std::string_view name;   ///< value of --dataset
+  std::string_view name;   ///< value of `dataset`
   std::string_view title;  ///< in messages
   /// Words of which one, in the path of a folder, names the set; a comma-separated list. The first
   /// row that matches counts.

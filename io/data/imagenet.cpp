@@ -60,7 +60,7 @@ KnownClasses known_classes(const fs::path& directory, Split split, const OpenOpt
   KnownClasses known;
   if (!options.given.class_list.empty()) {
     known = complete_classes(read_class_file(options.given.class_list).names);
-    known.source = "classes of --class-list";
+    known.source = "classes of `class-list`";
     return known;
   }
   const auto trained =
@@ -103,7 +103,7 @@ std::unique_ptr<ImageDataset> named(std::unique_ptr<ImageDataset> set, Storage s
   if (list.empty()) return set;
   const auto names = std::ssize(read_class_names(list));
   if (storage == Storage::Records && !options.classes_are_told && names != set->classes())
-    fail(ErrorKind::Data, "{}: {} names of classes, but there are {} classes: give --classes {}",
+    fail(ErrorKind::Data, "{}: {} names of classes, but there are {} classes: give `classes` {}",
          list.string(), names, set->classes(), names);
   set->name_classes(list);
   return set;
@@ -114,7 +114,7 @@ std::string hint_at_inner(const fs::path& directory, Split split) {
   for (const std::string& name : list_folder(directory).folders)
     if (!has_split_name(name) &&
         storage_in(directory / name, split, PackedFile::Counts) != Storage::None)
-      return fmt::format("; {0} holds images: name it with --data-dir {0}",
+      return fmt::format("; {0} holds images: name it with `data-dir` {0}",
                          (directory / name).string());
   return "";
 }
@@ -157,7 +157,7 @@ ClassFolders class_folders_in(const fs::path& directory, Split split, const Open
   if (known.complete && known.names.empty())
     fail(ErrorKind::Data,
          "{}: the classes of the training images are numbers, but the validation images lie in "
-         "class folders: give the names of the folders by number with --class-list",
+         "class folders: give the names of the folders by number with `class-list`",
          directory.string());
   return find_class_folders(directory, split, known);
 }

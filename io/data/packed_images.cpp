@@ -59,8 +59,7 @@ std::span<const std::byte> PackedImages::bytes_at(std::uint64_t offset, std::uin
 
 void PackedImages::parse() {
   const auto bad = [this](std::string_view what) {
-    fail(ErrorKind::Data, "{}: {}: create it again with `millrace data convert --packed`", label_,
-         what);
+    fail(ErrorKind::Data, "{}: {}: create it again from its images (docs/data.md)", label_, what);
   };
   if (size_ < kHeadBytes) bad("too short for a file of packed images");
   std::vector<std::byte> buffer;

@@ -87,7 +87,7 @@ RecordSet::RecordSet(const RecordFileSet& set, Split split, const OpenOptions& o
     if (gap.empty()) continue;
     if (options.missing == MissingShards::Refused)
       fail(ErrorKind::Data,
-           "{}: fetch or convert them again, or train without them (--allow-missing-shards)", gap);
+           "{}: fetch or convert them again, or train without them (`allow-missing-shards`)", gap);
     notices_.push_back(std::move(gap));
   }
   if (std::string strays = describe_left_out(set); !strays.empty())
@@ -160,7 +160,7 @@ std::string RecordSet::describe_bad() const {
       "{} of {} {} bad (`millrace data check` lists them{})", index_.bad.size(),
       counted(std::ssize(index_.bad) + std::ssize(index_.entries), "record"),
       is_or_are(std::ssize(index_.bad)),
-      foreign ? fmt::format("; is {} the label of the first class (--label-offset)?", label_offset_)
+      foreign ? fmt::format("; is {} the label of the first class (`label-offset`)?", label_offset_)
               : "");
 }
 

@@ -2,7 +2,7 @@
 //
 // io/images: converts the bytes of a JPEG or PNG file to the square of pixels that a network reads.
 //
-//   file --ImageDecoder::open--> size --draw_window / evaluation_window--> window
+//   file --ImageDecoder::open--> size -> draw_window / evaluation_window -> window
 //     --Resampler::prepare--> box --ImageDecoder::decode--> RGB bytes of the box
 //     --Resampler::resample--> S x S x 3 bytes
 //

@@ -36,7 +36,7 @@ struct ColourStatistics {
 /// Normalization of red, green and blue: always (byte - mean) x scale.
 enum class ImageNormalisation : std::uint8_t {
   MeanOnly,    ///< IPU trainer's default, both Habana trainers: minus 123.68, 116.78, 103.94
-  Torch,       ///< --normalise-input, SURFsara: 255 x (.485 .456 .406), 255 x (.229 .224 .225)
+  Torch,       ///< `normalise-input`, SURFsara: 255 x (.485 .456 .406), 255 x (.229 .224 .225)
   Nvidia2019,  ///< TensorFlow input of 2019: as MeanOnly, over 255
   Dali2019,    ///< DALI input of 2019: 121 115 100, 70 68 71
   Nvidia,      ///< today: 123.68 116.28 103.53, 58.395 57.12 57.385

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/dialect.hpp"
 #include "cli/exports.hpp"
 #include "cli/fit_layout.hpp"
 #include "cli/launch.hpp"
@@ -18,6 +19,7 @@
 #include "comm/world.hpp"
 #include "core/counted.hpp"
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
@@ -31,6 +33,16 @@
 namespace millrace::cli {
 namespace {
 
+/// Messages in the words of the command line, and the command that goes on.
+train::Voice voice_of(const Options& options) {
+  return {.spell = [options](std::string text) { return respelled(std::move(text), options); },
+          .next =
+              [](const std::filesystem::path& run, bool finished) {
+                return fmt::format("millrace {} --restore-path {}",
+                                   finished ? "validate" : "restore", shell_word(run.string()));
+              }};
+}
+
 train::TrainInputs inputs_of(const PreparedRun& run, const Invocation& invocation) {
   std::vector<std::string> notices = notices_of(run);
   if (std::string loaded = load_notice(); !loaded.empty()) notices.push_back(std::move(loaded));
@@ -40,6 +52,7 @@ train::TrainInputs inputs_of(const PreparedRun& run, const Invocation& invocatio
           .notices = std::move(notices),
           .details = run.config.verbosity == train::Verbosity::Verbose ? environment_lines()
                                                                        : std::vector<std::string>{},
+          .voice = voice_of(run.options),
           .validation_set_size = run.data.facts.validation_size};
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/dialect.hpp"
 #include "cli/planning.hpp"
 #include "cli/resolve_parts.hpp"
 #include "core/counted.hpp"
@@ -38,8 +39,13 @@ constexpr std::array kFound = {"shards",
                                "recompute-layers",
                                "xla-recompute"};
 
+/// The options of `train` that lead to a layout.
+std::string options_text(const partition::FoundLayout& layout) {
+  return respelled(training_fields(layout), Options());
+}
+
 train::DeviceUse use_of(const partition::FoundLayout& layout, const ProcessNeeds& needs) {
-  const std::vector<std::string> words = split_list(training_options(layout), ' ');
+  const std::vector<std::string> words = split_list(options_text(layout), ' ');
   return needs.measure(parse_arguments(Command::Train, words, 0));
 }
 
@@ -139,7 +145,9 @@ int print_layouts(const Options& options, const models::Graph& graph,
                                          .epochs = options.real("epochs").value_or(90.0)};
   const std::string format = options.text("format").value_or("text");
   if (format == "json") {
-    fmt::print("{}", with_notes(to_json(found, length), unknown_to_plan(options, search.devices)));
+    fmt::print("{}", respelled(with_notes(to_json(found, length),
+                                          unknown_to_plan(options, search.devices)),
+                               Options()));
     return 0;
   }
   if (format != "text")
@@ -149,7 +157,7 @@ int print_layouts(const Options& options, const models::Graph& graph,
       "GB/s\n{}\nThe first: {}\n{}",
       graph.name, counted(search.total_batch, "image"), counted(search.devices, "device"),
       name_of(request.program.type), request.cost_model, 1e6 * request.link.latency,
-      1e-9 * request.link.bytes_per_second, to_text(found, length), training_options(found.front()),
+      1e-9 * request.link.bytes_per_second, to_text(found, length), options_text(found.front()),
       unknown_to_plan(options, search.devices));
   return 0;
 }

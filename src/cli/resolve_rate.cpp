@@ -31,14 +31,10 @@ double mean_square_decay(const Options& given, const TrainConfig& config) {
 }
 
 /// The highest rate of the run.
-double base_rate(const Options& given, TrainConfig& config) {
-  std::string& spelled = config.spelled.rate;
+double base_rate(TrainConfig& config) {
   train::RateRequest& rate = config.rate;
-  if (config.learning_rate.kind == LearningRateKind::Polynomial) {
-    spelled = given.spelling("poly-lr-initial-lr");
+  if (config.learning_rate.kind == LearningRateKind::Polynomial)
     return config.learning_rate.base_rate;
-  }
-  spelled = given.spelling(rate.absolute ? "abs-learning-rate" : "base-learning-rate");
   if (rate.absolute) return *rate.absolute;
   const UpdateRule rule = config.optimiser.kind;
   if (!rate.exponent)
@@ -113,8 +109,6 @@ void resolve_warmup(const Options& given, TrainConfig& config, Notices& notices)
   LearningRateConfig& rate = config.learning_rate;
   if (rate.kind == LearningRateKind::Polynomial) return;
   rate.warmup_iterations = warmup_iterations(given, config, notices);
-  config.spelled.warmup =
-      given.spelling(config.rate.warmup_iterations ? "warmup-iterations" : "warmup-epochs");
 }
 
 /// The step after which the learning rate no longer falls. With --max-iterations it is the end of
@@ -136,7 +130,7 @@ void resolve_horizon(const Options& given, TrainConfig& config) {
     fail(ErrorKind::Config,
          "the warm-up of {} updates is not shorter than the learning-rate schedule of {}, which "
          "ends before the run of {}: shorten {}",
-         rate.warmup_iterations, rate.horizon, config.iterations, config.spelled.warmup);
+         rate.warmup_iterations, rate.horizon, config.iterations, train::field_of_warmup(config));
 }
 
 }  // namespace
@@ -169,11 +163,11 @@ std::string notice_of_warmup(const TrainConfig& config) {
       if_so(rate.warmup_iterations > total,
             fmt::format(" and would take {}", rate.warmup_iterations)),
       peak, if_so(peak < rate.base_rate, fmt::format(" instead of {:.4g}", rate.base_rate)), last,
-      config.spelled.warmup);
+      train::field_of_warmup(config));
 }
 
 void resolve_rate(const Options& given, TrainConfig& config, Notices& notices) {
-  config.learning_rate.base_rate = base_rate(given, config);
+  config.learning_rate.base_rate = base_rate(config);
   resolve_shape(config);
   resolve_warmup(given, config, notices);
   resolve_horizon(given, config);

@@ -18,7 +18,7 @@ void check(int code, const char* call) {
 int size(std::int64_t bytes) {
   if (bytes > 0x7fffffff)
     fail(ErrorKind::Config,
-         "a message of {} bytes exceeds MPI's limit of 2 GiB: use a smaller --batch-size", bytes);
+         "a message of {} bytes exceeds MPI's limit of 2 GiB: use a smaller `batch-size`", bytes);
   return static_cast<int>(bytes);
 }
 

@@ -40,8 +40,8 @@ enum class DType : std::uint8_t { F32, BF16, F16, U8, I32 };
   return "?";
 }
 
-/// `--precision A.M`: storage type A of activations and of the compute copies of the weights, and
-/// storage type M of the master weights.
+/// A `precision` of A.M: storage type A of activations and of the compute copies of the weights,
+/// and storage type M of the master weights.
 struct Precision {
   DType activations = DType::BF16;
   DType master = DType::F32;

@@ -52,7 +52,7 @@ Error current_error() {
   } catch (const std::bad_alloc&) {
     return {
         ErrorKind::Config,
-        "out of memory: a smaller --batch-size, --recompute segments or more --shards reduce the "
+        "out of memory: a smaller `batch-size`, `recompute` segments or more `shards` reduce the "
         "memory needed"};
   } catch (const std::filesystem::filesystem_error& error) {
     return {ErrorKind::Io, fmt::format("cannot access {}: {}; check the path and its permissions",

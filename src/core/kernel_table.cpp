@@ -160,7 +160,7 @@ KernelTable parse_kernel_table(std::string_view text, std::string_view file) {
     return table_of(Json::parse(text, Json::Duplicates::Refused));
   } catch (const JsonError& error) {
     fail(ErrorKind::Config,
-         "{}: {}: --kernel-table takes a file that millrace bench --tune FILE wrote", file,
+         "{}: {}: `kernel-table` takes a file that millrace bench `tune` FILE wrote", file,
          error.what());
   }
 }

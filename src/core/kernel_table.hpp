@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tables of measured kernels: for each pass of each linear op, the fastest kernel of a vendor's
-// library on one device. `millrace bench --tune` measures and writes one; a run reads it with
-// --kernel-table. A table is a value: what it chooses never depends on a clock during training.
+// library on one device. `millrace bench `tune`` measures and writes one; a run reads it with
+// `kernel-table`. A table is a value: what it chooses never depends on a clock during training.
 #pragma once
 
 #include <compare>

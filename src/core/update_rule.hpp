@@ -30,7 +30,7 @@ inline constexpr std::array<UpdateSlot, 2> kMoments = {
 /// An optimizer: one row of the table. Its kernel is in ops/update_rules/.
 struct OptimiserRow {
   UpdateRule rule;
-  std::string_view option;  ///< the value of --optimiser
+  std::string_view option;  ///< the value of `optimiser`
   std::string_view name;    ///< in logs and messages
   std::span<const UpdateSlot> slots;
 };

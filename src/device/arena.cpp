@@ -76,7 +76,7 @@ Arena::Arena(std::int64_t bytes) : bytes_(aligned(bytes)), base_(device_memory(b
   if (base_ == nullptr)
     fail(ErrorKind::Config,
          "out of device memory: cannot allocate {} for activations and weights; use a smaller "
-         "--batch-size, --recompute segments or --precision 16.32",
+         "`batch-size`, `recompute` segments or `precision` 16.32",
          human_bytes(bytes_));
   clear(base_.get(), bytes_);
 }
@@ -87,7 +87,7 @@ std::shared_ptr<std::byte> host_buffer(std::size_t bytes) {
   if (buffer == nullptr)
     fail(ErrorKind::Config,
          "out of host memory: cannot allocate {} for images to be copied to the device; use a "
-         "smaller --batch-size",
+         "smaller `batch-size`",
          human_bytes(size + kAlignment));
   return buffer;
 }

@@ -55,7 +55,7 @@ void require_thread_limit(int threads) {
   if (limit && *limit >= 1 && *limit < threads)
     fail(ErrorKind::Config,
          "OMP_THREAD_LIMIT={} allows fewer threads than the {} that this process needs: unset it, "
-         "or set --threads-per-device {}",
+         "or set `threads-per-device` {}",
          *limit, threads, *limit);
 }
 
@@ -67,7 +67,7 @@ void require_no_kokkos_settings() {
     if (const char* const value = std::getenv(name); value != nullptr)
       fail(ErrorKind::Config,
            "{}={}: millrace gives Kokkos its threads and devices: unset it, and use "
-           "--threads-per-device or --select-ipus",
+           "`threads-per-device` or `select-ipus`",
            name, value);
 }
 

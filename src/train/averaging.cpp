@@ -37,8 +37,8 @@ void require_kept(const TrainConfig& config, const PlannedAverage& average) {
   const int kept = config.max_checkpoints_to_keep;
   if (kept == 0 || kept >= needed) return;
   fail(ErrorKind::Config,
-       "the average {} needs the last {} of the run, but --max-ckpts-to-keep {} keeps "
-       "only {}: give --max-ckpts-to-keep 0, which keeps all",
+       "the average {} needs the last {} of the run, but `max-ckpts-to-keep` {} keeps "
+       "only {}: give `max-ckpts-to-keep` 0, which keeps all",
        average.rule.name, counted(needed, "checkpoint"), kept, kept);
 }
 
@@ -46,7 +46,7 @@ std::int64_t first_of_last_epochs(const TrainConfig& config, std::int64_t epochs
   const std::int64_t updates = epochs * config.iterations_per_epoch;
   if (epochs < 1 || updates > config.iterations)
     fail(ErrorKind::Config,
-         "--weight-avg-N {}: out of range: the run has {:.4g} epochs; give a number from 1 to that",
+         "`weight-avg-N` {}: out of range: the run has {:.4g} epochs; give a number from 1 to that",
          epochs,
          static_cast<double>(config.iterations) / static_cast<double>(config.iterations_per_epoch));
   return config.iterations - updates + 1;
@@ -203,11 +203,11 @@ std::vector<PlannedAverage> planned_averages(const TrainConfig& config) {
   const AveragingConfig& asked = config.averaging;
   if (!asked.of_checkpoints()) return {};
   if (config.run_directory.empty())
-    fail(ErrorKind::Config, "averages of checkpoints need a run directory: leave out --no-logs");
+    fail(ErrorKind::Config, "averages of checkpoints need a run directory: leave out `no-logs`");
   if (config.checkpoint_every <= 0)
     fail(ErrorKind::Config,
-         "averages need checkpoints at fixed updates: give --ckpts-per-epoch at least 1, or "
-         "--checkpoint-every in updates or epochs");
+         "averages need checkpoints at fixed updates: give `ckpts-per-epoch` at least 1, or "
+         "`checkpoint-every` in updates or epochs");
   std::vector<PlannedAverage> averages;
   const auto add = [&](const AverageRule& rule, std::int64_t first) {
     averages.push_back({rule, regular_checkpoints(config, first)});
@@ -218,7 +218,7 @@ std::vector<PlannedAverage> planned_averages(const TrainConfig& config) {
   }
   for (const double decay : asked.decays) {
     if (!(decay > 0.0 && decay < 1.0))
-      fail(ErrorKind::Config, "--weight-avg-exp {}: give a decay between 0 and 1", decay);
+      fail(ErrorKind::Config, "`weight-avg-exp` {}: give a decay between 0 and 1", decay);
     add({fmt::format("exponential-{}", decay), AverageMode::Exponential, decay}, 1);
   }
   for (const PlannedAverage& average : averages) require_kept(config, average);

@@ -2,7 +2,7 @@
 //
 // Averages of a run's checkpoints, which often validate better than the last one (Izmailov et al.,
 // arXiv 1803.05407). Each average is a run directory below the run. The run's own list of
-// checkpoints does not change, and validate, inspect, restore and --init-path open an average like
+// checkpoints does not change, and validate, inspect, restore and `init-path` open an average like
 // any other run:
 //
 //   RUN_DIR/averages/mean-3-epochs/config.toml

@@ -55,13 +55,13 @@ std::string reason_to_stop(const TrainConfig& config,
   const double last = accuracies.rbegin()->second;
   const double wanted = 100.0 * config.stop_threshold;
   if (config.stop_threshold > 0.0 && last >= wanted)
-    return fmt::format("the validation accuracy {:.2f} % reaches --stop-threshold {:g}", last,
+    return fmt::format("the validation accuracy {:.2f} % reaches `stop-threshold` {:g}", last,
                        config.stop_threshold);
   const auto best = std::ranges::max_element(
       accuracies, {}, &std::pair<const std::int64_t, double>::second);  // the first of equal ones
   const std::int64_t since = std::distance(best, accuracies.end()) - 1;
   if (config.early_stop == 0 || since < config.early_stop) return {};
-  return fmt::format("the last {} no better than {:.2f} % after {} (--early-stop {})",
+  return fmt::format("the last {} no better than {:.2f} % after {} (`early-stop` {})",
                      since == 1 ? "validation was" : fmt::format("{} validations were", since),
                      best->second, counted(best->first, "update"), config.early_stop);
 }

@@ -34,7 +34,7 @@ double median(std::span<const CheckpointCost> costs, double CheckpointCost::*par
   return *middle;
 }
 
-/// In the syntax of --checkpoint-every.
+/// In the syntax of `checkpoint-every`.
 std::string interval_text(double seconds) {
   const double minutes = std::max(1.0, seconds / 60.0);
   return minutes < 10.0 ? fmt::format("{:.2g}minutes", minutes)
@@ -63,7 +63,7 @@ std::string describe(std::span<const CheckpointCost> costs, double run_seconds) 
       typical.written_seconds);
   if (run_seconds >= kHour)
     text +=
-        fmt::format(". With one failure a day, --checkpoint-every {} loses the least time (Young)",
+        fmt::format(". With one failure a day, `checkpoint-every` {} loses the least time (Young)",
                     interval_text(best_interval(typical, 24.0 * kHour)));
   return text;
 }

@@ -209,12 +209,12 @@ void Checkpoints::require_same_data(const io::CheckpointReader& checkpoint) cons
   if (!header.data.empty() && header.data != data_)
     fail(ErrorKind::Data,
          "{}: was trained on {}, but the data set found now is {}: give the data set of the run "
-         "with --data-dir",
+         "with `data-dir`",
          checkpoint.path().string(), header.data, data_);
   if (header.epoch == config_.epoch_after(header.iteration)) return;
   fail(ErrorKind::Data,
        "{}: was written at epoch {:.6g} of its data set, but with the {} training images found now "
-       "it would be epoch {:.6g}: give the data set of the run with --data-dir",
+       "it would be epoch {:.6g}: give the data set of the run with `data-dir`",
        checkpoint.path().string(), header.epoch, config_.data.train_size,
        config_.epoch_after(header.iteration));
 }

@@ -61,7 +61,7 @@ class Checkpoints {
   /// pass it to advance(). Not collective.
   [[nodiscard]] std::int64_t progress() const { return writer_ ? writer_->progress() : 0; }
   void advance(std::int64_t slowest);
-  /// Whether --checkpoint-every asks for a checkpoint by the clock of this process. Not collective.
+  /// Whether `checkpoint-every` asks for a checkpoint by the clock of this process. Not collective.
   [[nodiscard]] bool is_due() const;
   /// The interval begins again.
   void restart_clock() { since_save_ = Timer(); }

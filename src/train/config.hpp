@@ -26,7 +26,7 @@ enum class DecayForm {
   HalfSquare,  ///< decay / 2 x |w|^2, or decay x w added to the gradient, which is the same
   Square       ///< decay x |w|^2, Keras' regulariser: twice the gradient
 };
-/// Curve of the learning rate, in the order of the choices of --lr-schedule.
+/// Curve of the learning rate, in the order of the choices of `lr-schedule`.
 enum class LearningRateKind {
   Stepped,
   Cosine,
@@ -185,13 +185,6 @@ struct LearningRateConfig {
   friend bool operator==(const LearningRateConfig&, const LearningRateConfig&) = default;
 };
 
-/// How the options were spelled that messages name. No part of what a run is.
-struct Spellings {
-  std::string rate = "--base-learning-rate";  ///< of the highest learning rate
-  std::string warmup = "--warmup-epochs";
-  friend bool operator==(const Spellings&, const Spellings&) { return true; }
-};
-
 struct OptimiserConfig {
   OptimiserKind kind = OptimiserKind::Sgd;
   double momentum = 0.9;
@@ -274,7 +267,7 @@ struct DataConfig {
 struct LayoutOrigin {
   bool cuts_chosen = false;            ///< no option names the cuts
   bool schedule_chosen = false;        ///< nor the schedule
-  std::vector<std::string> placed_by;  ///< options that place the stages, such as "--plan"
+  std::vector<std::string> placed_by;  ///< options that place the stages, such as "`plan`"
   friend bool operator==(const LayoutOrigin&, const LayoutOrigin&) = default;
 };
 
@@ -285,7 +278,6 @@ struct TrainConfig {
   DataConfig data;
   OptimiserConfig optimiser;
   LearningRateConfig learning_rate;
-  Spellings spelled;
   std::string network = "resnet";  ///< name of its family, or the file that holds it
   bool weights_of_file = true;     ///< whether a network in a file starts with the weights there
   std::optional<std::int64_t> outputs;  ///< none: the classes of the data set
@@ -351,7 +343,7 @@ struct TrainConfig {
   std::int64_t validation_batch_size = 32;
   std::optional<std::int64_t> stop_after;  ///< end after N iterations of this process (pre-emption)
 
-  std::filesystem::path run_directory;  ///< empty with --no-logs
+  std::filesystem::path run_directory;  ///< empty with `no-logs`
   std::string resolved_toml;            ///< this configuration as a file that reproduces it
 
   /// Where the weights are that a new run starts from; empty: they are random.

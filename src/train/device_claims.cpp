@@ -13,7 +13,7 @@ namespace millrace::train {
 namespace {
 
 constexpr const char* kRemedy =
-    "a smaller --batch-size, --recompute segments, more --shards or --precision 16.32 need less";
+    "a smaller `batch-size`, `recompute` segments, more `shards` or `precision` 16.32 need less";
 
 /// The ranks on the device of rank `first`, which is the first of them.
 std::vector<std::size_t> sharers(std::span<const DeviceClaim> ranks, std::size_t first) {
@@ -40,7 +40,7 @@ std::string shared(std::span<const DeviceClaim> ranks, const std::vector<std::si
   }
   return fmt::format(
       "ranks {} share the GPU {}, of whose memory they need {} ({}), but only {} are free: give "
-      "each rank a GPU of its own (--select-ipus), or use fewer ranks on it; {}",
+      "each rank a GPU of its own (`select-ipus`), or use fewer ranks on it; {}",
       join(numbers, ", "), ranks[sharers.front()].device, human_bytes(need), join(needs, " + "),
       human_bytes(free), kRemedy);
 }

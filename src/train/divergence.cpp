@@ -32,8 +32,10 @@ void fail_diverged(const TrainConfig& config, const std::string& what, std::int6
   const std::filesystem::path& run = config.run_directory;
   const bool saved = !run.empty() && !io::list_checkpoints(run).empty();
   fail(ErrorKind::Numeric, "{} at update {} (learning rate {:.4g}): lower {}{}; {}", what, done,
-       learning_rate_at(config.learning_rate, done - 1, config.iterations), config.spelled.rate,
-       config.learning_rate.warmup_iterations > 0 ? " or lengthen " + config.spelled.warmup : "",
+       learning_rate_at(config.learning_rate, done - 1, config.iterations), field_of_rate(config),
+       config.learning_rate.warmup_iterations > 0
+           ? fmt::format(" or lengthen {}", field_of_warmup(config))
+           : "",
        saved ? fmt::format("earlier checkpoints are in {}", (run / "checkpoints").string())
              : std::string("nothing was saved"));
 }

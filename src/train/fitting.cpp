@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whether a run fits into --device-memory, and which layout near it does.
+// Whether a run fits into `device-memory`, and which layout near it does.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ struct Change {
 bool moves_stages(const Change& change) {
   const std::vector<std::string>& placed_by = change.config.layout_origin.placed_by;
   if (change.schedule) return !placed_by.empty();
-  return change.cuts && std::ranges::find(placed_by, "--plan") != placed_by.end();
+  return change.cuts && std::ranges::find(placed_by, "`plan`") != placed_by.end();
 }
 
 /// The options that make a schedule and cuts: what is different, what a run would choose anew, and
@@ -51,14 +51,14 @@ std::vector<std::string> layout_options(const Change& change) {
   if (schedule.stages < 2) return options;
   const LayoutOrigin& origin = config.layout_origin;
   const bool moved = moves_stages(change);
-  if (moved) options.push_back(fmt::format("--shards {}", schedule.devices()));
+  if (moved) options.push_back(fmt::format("`shards` {}", schedule.devices()));
   if (change.schedule || moved || origin.schedule_chosen) {
-    options.push_back(fmt::format("--pipeline-schedule {}", schedule.name));
+    options.push_back(fmt::format("`pipeline-schedule` {}", schedule.name));
     if (schedule.stages > 2 * schedule.devices())
-      options.push_back(fmt::format("--chunks {}", schedule.stages / schedule.devices()));
+      options.push_back(fmt::format("`chunks` {}", schedule.stages / schedule.devices()));
   }
   if (change.cuts || moved || origin.cuts_chosen)
-    options.push_back(fmt::format("--pipeline-splits '{}'", join(config.splits, " ")));
+    options.push_back(fmt::format("`pipeline-splits` '{}'", join(config.splits, " ")));
   return options;
 }
 
@@ -68,10 +68,10 @@ std::string words_of(const Change& change) {
   std::vector<std::string> replaced;
   if (moves_stages(change)) replaced = change.config.layout_origin.placed_by;
   if (change.segments) {
-    options.emplace_back("--recompute segments");
-    if (!change.config.recompute_layers.empty()) replaced.emplace_back("--recompute-layers");
+    options.emplace_back("`recompute` segments");
+    if (!change.config.recompute_layers.empty()) replaced.emplace_back("`recompute-layers`");
   }
-  if (change.batch) options.push_back(fmt::format("--batch-size {}", change.config.batch_size));
+  if (change.batch) options.push_back(fmt::format("`batch-size` {}", change.config.batch_size));
   const std::string words = join(options, " ");
   return replaced.empty() ? words : fmt::format("{} instead of {}", words, join(replaced, ", "));
 }
@@ -225,10 +225,10 @@ class NearestFit {
     const DeviceUse use = measure_(one.config);
     return fmt::format(
         "even {} needs {}, of which {} are the program, its libraries and the images that it "
-        "keeps, for each device, and {} stay free, because processes differ: raise --device-memory "
+        "keeps, for each device, and {} stay free, because processes differ: raise `device-memory` "
         "above the sum{}",
         words_of(one), human_bytes(use.need), human_bytes(use.rest), human_bytes(kBaseVaries),
-        use.rest < asked_.config.device_memory / 2 ? ", or try more --shards" : "");
+        use.rest < asked_.config.device_memory / 2 ? ", or try more `shards`" : "");
   }
 
   /// What is proposed fits for certain.
@@ -249,7 +249,7 @@ void require_device_memory(const TrainConfig& config, const MeasureUse& measure)
   const std::int64_t needed = measure(config).need;
   if (needed <= config.device_memory) return;
   fail(ErrorKind::Config,
-       "the largest device needs {} ({} bytes), but --device-memory is {} ({} bytes): {}",
+       "the largest device needs {} ({} bytes), but `device-memory` is {} ({} bytes): {}",
        human_bytes(needed), needed, human_bytes(config.device_memory), config.device_memory,
        NearestFit(config, measure).advice());
 }

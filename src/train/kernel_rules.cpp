@@ -15,7 +15,7 @@ std::string why_unfit(const TrainConfig& config) {
   return config.kernels.table ? ops::why_unfit_here(*config.kernels.table) : std::string();
 }
 
-/// Rows whose kernels only --allow-nondeterministic permits.
+/// Rows whose kernels only `allow-nondeterministic` permits.
 std::int64_t varying_rows(const KernelTable& table) {
   return std::ranges::count_if(table.rows,
                                [](const auto& row) { return !row.second.best.deterministic; });
@@ -33,7 +33,7 @@ std::string describe_table(const KernelRules& rules, const std::filesystem::path
   const std::int64_t varying = varying_rows(table);
   if (varying > 0 && !rules.allow_nondeterministic)
     line +=
-        fmt::format("; {} of them are not used, as they need --allow-nondeterministic", varying);
+        fmt::format("; {} of them are not used, as they need `allow-nondeterministic`", varying);
   return line;
 }
 
@@ -54,7 +54,7 @@ std::vector<std::string> describe_kernel_rules(const KernelRules& rules,
   if (rules.table) lines.push_back(describe_table(rules, file, unfit));
   if (rules.allow_nondeterministic)
     lines.emplace_back(
-        "Sums of convolutions may have another order from run to run (--allow-nondeterministic): "
+        "Sums of convolutions may have another order from run to run (`allow-nondeterministic`): "
         "results repeat to rounding, not bit for bit");
   return lines;
 }
@@ -65,11 +65,11 @@ std::vector<Fact> facts_of_kernels(const KernelRules& rules, const std::string& 
   if (!rules.allow_nondeterministic)
     facts.push_back({"device with its libraries", here.empty() ? "cores" : here,
                      "run all ranks on GPUs of one kind with the same libraries, or give "
-                     "--allow-nondeterministic, as their sums have another order"});
+                     "`allow-nondeterministic`, as their sums have another order"});
   if (rules.table)
     facts.push_back({"kernel table", unfit.empty() ? "in use" : "not used, as " + unfit,
                      "run all ranks on GPUs of one kind with the same cuDNN, or give "
-                     "--kernel-table none"});
+                     "`kernel-table` none"});
   return facts;
 }
 

@@ -112,4 +112,13 @@ std::vector<std::int64_t> cuts_at(std::span<const double> epochs,
   return cuts;
 }
 
+std::string_view field_of_rate(const TrainConfig& config) {
+  if (config.learning_rate.kind == LearningRateKind::Polynomial) return "`poly-lr-initial-lr`";
+  return config.rate.absolute ? "`abs-learning-rate`" : "`base-learning-rate`";
+}
+
+std::string_view field_of_warmup(const TrainConfig& config) {
+  return config.rate.warmup_iterations ? "`warmup-iterations`" : "`warmup-epochs`";
+}
+
 }  // namespace millrace::train

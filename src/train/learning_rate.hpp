@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "train/config.hpp"
@@ -35,5 +36,9 @@ namespace millrace::train {
 /// The cuts of a piecewise config, which are given in epochs.
 [[nodiscard]] std::vector<std::int64_t> cuts_at(std::span<const double> epochs,
                                                 std::int64_t iterations_per_epoch);
+
+/// The fields that set the highest rate of a run and the length of its warm-up, `for-messages`.
+[[nodiscard]] std::string_view field_of_rate(const TrainConfig& config);
+[[nodiscard]] std::string_view field_of_warmup(const TrainConfig& config);
 
 }  // namespace millrace::train

@@ -19,7 +19,7 @@ namespace {
 
 [[noreturn]] void fail_writing(const std::filesystem::path& path, int error) {
   const bool full = error == ENOSPC || error == EDQUOT;
-  fail(ErrorKind::Io, "{}: cannot write: {}; {} another place with --run-dir", path.string(),
+  fail(ErrorKind::Io, "{}: cannot write: {}; {} another place with `run-dir`", path.string(),
        std::generic_category().message(error), full ? "free space or choose" : "choose");
 }
 

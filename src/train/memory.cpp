@@ -317,12 +317,12 @@ void require_memory(const partition::ProcessMemory& forecast, const TrainConfig&
   const auto batch =
       static_cast<std::int64_t>(0.9 * available / needed * static_cast<double>(config.batch_size));
   fail(ErrorKind::Config,
-       "the training needs {} of memory but only {} are free{}: {}--recompute segments, more "
-       "--shards or --precision 16.32 need less",
+       "the training needs {} of memory but only {} are free{}: {}`recompute` segments, more "
+       "`shards` or `precision` 16.32 need less",
        human_bytes(static_cast<std::int64_t>(needed)),
        human_bytes(static_cast<std::int64_t>(available)),
        free.group.empty() ? "" : fmt::format(" in the control group {}", free.group),
-       batch > 0 && batch < config.batch_size ? fmt::format("--batch-size {} fits; ", batch) : "");
+       batch > 0 && batch < config.batch_size ? fmt::format("`batch-size` {} fits; ", batch) : "");
 }
 
 void require_room(const TrainConfig& config, const TrainInputs& inputs, const comm::World& world,

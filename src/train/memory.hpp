@@ -64,7 +64,7 @@ inline constexpr std::int64_t kBaseVaries = 1'500'000;
 
 /// Memory of devices, in bytes.
 struct DeviceUse {
-  std::int64_t need = 0;  ///< of the largest device: what counts against --device-memory
+  std::int64_t need = 0;  ///< of the largest device: what counts against `device-memory`
   std::int64_t rest = 0;  ///< of that, what a device needs besides its stages; the most of all
 };
 /// That of a process. Where kernels run on cores, each of its devices has an equal part of what

@@ -184,8 +184,7 @@ std::string format_summary(const Summary& summary) {
   if (run.empty()) return text;
   text += fmt::format("\nSaved in {}{}{}", printable(run),
                       summary.checkpoint.empty() ? "" : ", newest ", summary.checkpoint);
-  text += fmt::format("\nNext: millrace {} --restore-path {}",
-                      summary.finished ? "validate" : "restore", shell_word(run));
+  if (!summary.next.empty()) text += "\nNext: " + summary.next;
   return text;
 }
 

@@ -42,7 +42,7 @@ namespace millrace::train {
                                               const IterationResult& result);
 
 /// The lines that a training prints at start-up: command line, model and data set, total batch,
-/// output directory, and with --verbose the trainable parameters. One string without the last line
+/// output directory, and with `verbose` the trainable parameters. One string without the last line
 /// end.
 [[nodiscard]] std::string format_start(const TrainConfig& config, std::string_view command_line,
                                        const models::Graph& graph);
@@ -61,6 +61,7 @@ struct Summary {
   std::int64_t set_images = 0;               ///< for validation; 0: all that were validated
   std::filesystem::path run_directory = {};  ///< "": nothing was saved
   std::string checkpoint = {};               ///< name of the newest, or ""
+  std::string next = {};                     ///< command that goes on, or ""
 };
 /// The last lines of a run: how far it is, its time and speed, its best and last accuracy, where
 /// its files are, and the next command. Without the last line end.

@@ -11,6 +11,7 @@
 #include "train/agreement.hpp"
 #include "train/cadence.hpp"
 #include "train/kernel_rules.hpp"
+#include "train/learning_rate.hpp"
 #include "train/memory.hpp"
 #include "train/setup.hpp"
 
@@ -33,9 +34,10 @@ void each_line(std::string_view text, const Take& take) {
 
 }  // namespace
 
-Reporter::Reporter(const TrainConfig& config, const comm::World& world)
+Reporter::Reporter(const TrainConfig& config, const comm::World& world, const Voice& voice)
     : config_(config),
       world_(world),
+      voice_(voice),
       console_(world.rank() == 0 ? Console(log_path(config)) : Console::silent()) {
   if (config.verbosity == Verbosity::Quiet) console_.quieten();
 }
@@ -55,7 +57,7 @@ void Reporter::announce(const Session& session, const TrainInputs& inputs,
                         const partition::ProcessMemory& forecast) {
   set_images_ = inputs.validation_set_size;
   each_line(format_start(config_, inputs.command_line, session.graph()),
-            [this](std::string_view text) { line(text); });
+            [this](std::string_view text) { console_.line(text); });
   for (const std::string& notice : inputs.notices) important(notice);
   for (const std::string& text : inputs.details) line(text);
   line(fmt::format("Device: {}", environment_of(config_)));
@@ -199,8 +201,9 @@ void Reporter::summarise(bool finished, std::int64_t done) {
   if (!config_.run_directory.empty()) {
     const auto saved = io::list_checkpoints(config_.run_directory);
     if (!saved.empty()) summary.checkpoint = saved.back().filename().string();
+    if (voice_.next) summary.next = voice_.next(config_.run_directory, finished);
   }
-  each_line(format_summary(summary), [this](std::string_view text) { important(text); });
+  each_line(format_summary(summary), [this](std::string_view text) { console_.important(text); });
 }
 
 void Reporter::report_scaling(const ScalingState& scaling) {
@@ -213,7 +216,7 @@ void Reporter::report_scaling(const ScalingState& scaling) {
     important(
         fmt::format("The loss of the last update was {}: the weights may be of no use; lower {} "
                     "and start again",
-                    progress_.loss, config_.spelled.rate));
+                    progress_.loss, field_of_rate(config_)));
 }
 
 }  // namespace millrace::train

@@ -32,7 +32,7 @@ namespace millrace::train {
 class Reporter {
  public:
   /// The references must outlive this.
-  Reporter(const TrainConfig& config, const comm::World& world);
+  Reporter(const TrainConfig& config, const comm::World& world, const Voice& voice);
 
   /// From now on steps of this session, whose first iteration is `first`, are counted and traced.
   /// `session` must outlive this. Collective. Errors: Io, if the trace cannot be written.
@@ -42,11 +42,11 @@ class Reporter {
   void open_log();
   void continue_log(const io::CheckpointHeader& checkpoint);
 
-  void line(std::string_view text) { console_.line(text); }
+  void line(std::string_view text) { console_.line(spelled(text)); }
   /// A line with the text of every rank. Collective.
   void line_by_rank(const std::string& text);
-  /// A line that --quiet prints, too: a warning, or what the run has come to.
-  void important(std::string_view text) { console_.important(text); }
+  /// A line that `quiet` prints, too: a warning, or what the run has come to.
+  void important(std::string_view text) { console_.important(spelled(text)); }
   /// A checkpoint of this name is being written; "": none is.
   void saving(std::string name) { saving_ = std::move(name); }
   /// Shows that in the status line, where nothing else is shown.
@@ -101,11 +101,16 @@ class Reporter {
  private:
   void write_trace(const PipelineReport& report) const;
 
+  [[nodiscard]] std::string spelled(std::string_view text) const {
+    return voice_.spell ? voice_.spell(std::string(text)) : std::string(text);
+  }
+
   const TrainConfig& config_;
   const comm::World& world_;
+  const Voice& voice_;
   Console console_;
   std::optional<MetricsLog> log_;       ///< on rank 0
-  std::optional<Summaries> summaries_;  ///< likewise, with --enable-tensorboard
+  std::optional<Summaries> summaries_;  ///< likewise, with event files
   Accuracies accuracies_;
   std::int64_t set_images_ = 0;                              ///< for validation
   std::map<std::string, std::set<std::string>> bad_images_;  ///< lines by use; on rank 0

@@ -90,8 +90,8 @@ int gpu_of(const TrainConfig& config, int rank) {
   if (numbers.empty() || device::computes_on_cores()) return -1;
   if (numbers.size() > 1)
     fail(ErrorKind::Config,
-         "--select-ipus: rank {} was given GPUs {} and {}, but a process can use only one: start "
-         "one rank per GPU with --ranks",
+         "`select-ipus`: rank {} was given GPUs {} and {}, but a process can use only one: start "
+         "one rank per GPU with `ranks`",
          rank, numbers[0], numbers[1]);
   return numbers.front();
 }

@@ -63,7 +63,7 @@ void require_slot_of_rule(const io::CheckpointReader& checkpoint, const io::Tens
     if (kept.name == slot_name(slot)) return;
   fail(ErrorKind::Checkpoint,
        "{}: holds the slot {}, which {} does not keep; its slots: {}. Continue with the "
-       "--optimiser that wrote it",
+       "`optimiser` that wrote it",
        checkpoint.path().string(), slot.name, millrace::name_of(rule), describe_slots(checkpoint));
 }
 
@@ -138,7 +138,7 @@ void StageTensors::load_tensor(const io::CheckpointReader& checkpoint, const io:
   const io::TensorInfo* found = checkpoint.find(wanted.name);
   if (found == nullptr && wanted.role == io::TensorRole::Slot) {
     fail(ErrorKind::Checkpoint,
-         "{}: has no slot {}, which {} needs; its slots: {}. Continue with the --optimiser that "
+         "{}: has no slot {}, which {} needs; its slots: {}. Continue with the `optimiser` that "
          "wrote it",
          checkpoint.path().string(), wanted.name, millrace::name_of(rule_.value()),
          describe_slots(checkpoint));
@@ -207,7 +207,7 @@ void StageTensors::begin_with(const io::OnnxFile& file, const std::filesystem::p
         !bad.empty())
       fail(ErrorKind::Data,
            "{}: {}{}: no network can compute with it: export the network again, or give "
-           "--init-fresh {}",
+           "`init-fresh` {}",
            path.string(), wanted.name, bad, wanted.name);
     pipeline::write_values(values, host);
   });

@@ -20,7 +20,7 @@ class Summaries {
   explicit Summaries(const TrainConfig& config,
                      std::optional<std::int64_t> restored = std::nullopt);
 
-  /// With --summary-every: one update; writes its numbers if it is due.
+  /// With `summary-every`: one update; writes its numbers if it is due.
   void add(std::int64_t done, const IterationResult& result);
   /// Without: a row of the log.
   void add(const TrainRow& row);

@@ -41,7 +41,7 @@ class Run {
         inputs_(inputs),
         world_(world),
         bad_images_(world, *inputs.train, config.data.max_bad_fraction, "training"),
-        reporter_(config, world),
+        reporter_(config, world, inputs.voice),
         watchdog_(world.rank(), config.hang_timeout),
         checkpoints_(config, *inputs.train, world, bad_images_, reporter_, watchdog_),
         validator_(config, inputs, world, reporter_, [this] {
@@ -125,7 +125,7 @@ void remove_begun(const TrainConfig& config) {
     std::filesystem::remove(config.run_directory, ignored);
 }
 
-/// A run that cannot start, for example for lack of memory or because --init-path does not fit,
+/// A run that cannot start, for example for lack of memory or because `init-path` does not fit,
 /// leaves no directory. After an internal error the directory is kept for its log.
 void Run::prepare_fresh() {
   try {
@@ -173,7 +173,7 @@ Outcome Run::restored() {
                     before, here));
   } else if (config_.kernels.allow_nondeterministic) {
     reporter_.important(
-        "Sums may have another order than in the interrupted run (--allow-nondeterministic): the "
+        "Sums may have another order than in the interrupted run (`allow-nondeterministic`): the "
         "continuation agrees to rounding, not bit for bit.");
   }
   const Together together(world_);
@@ -374,7 +374,7 @@ Outcome Run::finish() {
   return Outcome::Finished;
 }
 
-/// A signal or --stop-after ended the run before its last update, or before its last validation.
+/// A signal or `stop-after` ended the run before its last update, or before its last validation.
 Outcome Run::stopped() {
   report_process();
   return received_ == SIGINT ? Outcome::Interrupted : Outcome::Preempted;

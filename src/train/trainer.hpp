@@ -18,20 +18,30 @@
 
 namespace millrace::train {
 
+/// How a program tells its users about a run.
+struct Voice {
+  /// Messages name fields of a run `like-this`: puts what the user would type in their place. None:
+  /// they stay as they are.
+  std::function<std::string(std::string)> spell = {};
+  /// The command that goes on after a run, which may be finished. None: nothing is said about it.
+  std::function<std::string(const std::filesystem::path& run, bool finished)> next = {};
+};
+
 /// The inputs of a training besides its configuration.
 struct TrainInputs {
   std::shared_ptr<const io::Dataset> train;
   std::shared_ptr<const io::Dataset> validation;
   std::string command_line;
   std::vector<std::string> notices;
-  std::vector<std::string> details = {};  ///< what --verbose tells besides
+  std::vector<std::string> details = {};  ///< what `verbose` tells besides
+  Voice voice = {};
   /// Images of the whole set of which `validation` has a part; 0: it has all.
   std::int64_t validation_set_size = 0;
 };
 
 enum class Outcome {
   Finished,     ///< the last iteration of the run is done
-  Preempted,    ///< --stop-after, SIGTERM, SIGUSR1 or SIGUSR2: saved, can be restored
+  Preempted,    ///< `stop-after`, SIGTERM, SIGUSR1 or SIGUSR2: saved, can be restored
   Interrupted,  ///< SIGINT: also saved
 };
 

@@ -52,7 +52,7 @@ void require_matching(const models::Graph& network, const io::Dataset& images) {
          images.classes(), network.name, network.classes);
 }
 
-/// The formulae's usual constants, which are those of `train --optimiser`.
+/// The formulae's usual constants, which are those of a run that names no others.
 OptimiserConfig optimiser_of(const TrainingOptions& options) {
   OptimiserConfig optimiser;
   optimiser.kind = options.rule;

@@ -93,8 +93,8 @@ class Training {
   std::filesystem::path save(const std::filesystem::path& directory) const;
   /// Continues from a checkpoint of the same network, bit for bit. Errors: Checkpoint.
   void load(const std::filesystem::path& checkpoint);
-  /// One SHA-256 over parameters, statistics and optimizer state, as `millrace inspect --digest`
-  /// prints it. Errors: Config in more than one process: save a checkpoint there.
+  /// One SHA-256 over parameters, statistics and optimizer state, as `millrace inspect` prints
+  /// it. Errors: Config in more than one process: save a checkpoint there.
   [[nodiscard]] std::string digest() const;
 
  private:

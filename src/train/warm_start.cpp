@@ -53,7 +53,7 @@ void require_matches(const models::Graph& graph, std::span<const std::string> fr
     if (known) continue;
     constexpr std::size_t kShown = 5;
     fail(ErrorKind::Config,
-         "--init-fresh: no parameter name of {} contains '{}'; the nearest are {}", graph.name,
+         "`init-fresh`: no parameter name of {} contains '{}'; the nearest are {}", graph.name,
          text, join(nearest_containing(text, names, kShown), ", "));
   }
 }
@@ -70,8 +70,8 @@ std::string remedy_of(const models::Graph& graph, std::span<const Misfit> misfit
   const std::string layer = last.substr(0, last.rfind('/'));
   const bool only_last = std::ranges::all_of(
       misfits, [&](const Misfit& misfit) { return misfit.name.starts_with(layer + "/"); });
-  if (only_last) return fmt::format("--init-fresh {} begins with a new last layer", layer);
-  constexpr std::string_view kFresh = "name the parameters to initialize with --init-fresh";
+  if (only_last) return fmt::format("`init-fresh` {} begins with a new last layer", layer);
+  constexpr std::string_view kFresh = "name the parameters to initialize with `init-fresh`";
   return another.empty()
              ? std::string(kFresh)
              : fmt::format("leave out what asks for another network ({}), or {}", another, kFresh);
@@ -84,7 +84,7 @@ std::string remedy_of(const models::Graph& graph, std::span<const Misfit> misfit
   for (const Misfit& misfit : misfits.first(std::min(kShown, misfits.size())))
     shown.push_back(misfit.name + misfit.why);
   const std::size_t more = misfits.size() - shown.size();
-  fail(ErrorKind::Checkpoint, "--init-path {}: does not fit {}: {}{}; {}", path, graph.name,
+  fail(ErrorKind::Checkpoint, "`init-path` {}: does not fit {}: {}{}; {}", path, graph.name,
        join(shown, ", "), more > 0 ? fmt::format(" and {} more", more) : "",
        remedy_of(graph, misfits, another));
 }

@@ -111,9 +111,10 @@ void Watchdog::watch(std::chrono::seconds limit) {
 }
 
 void Watchdog::give_up(Clock::duration quiet) const {
-  fmt::print(stderr,
-             "millrace: error: no progress for {} s: {}; raise --hang-timeout if it is only slow\n",
-             std::chrono::duration_cast<std::chrono::seconds>(quiet).count(), position());
+  fmt::print(
+      stderr,
+      "millrace: error: no progress for {} s: {}; raise the hang timeout if it is only slow\n",
+      std::chrono::duration_cast<std::chrono::seconds>(quiet).count(), position());
   std::fflush(stderr);
   std::this_thread::sleep_for(kGrace);
   comm::remove_shared_memory();

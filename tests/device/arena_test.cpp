@@ -89,7 +89,7 @@ TEST(Arena, TooLargeIsAConfigurationError) {
     FAIL() << "got 2^60 bytes";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::Config);
-    EXPECT_NE(std::string(error.what()).find("--batch-size"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("`batch-size`"), std::string::npos) << error.what();
   }
 }
 

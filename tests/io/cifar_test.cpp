@@ -297,7 +297,7 @@ TEST_F(CifarTest, TheFolderItselfMayBeALink) {
 TEST_F(CifarTest, AMissingSetListsTheFilesSearched) {
   expect_error(ErrorKind::Data,
                {folder.path().string(), "cifar-10-batches-bin", "data_batch_1.bin",
-                "test_batch.bin", "30,730,000", "--data-dir", "millrace data generate"},
+                "test_batch.bin", "30,730,000", "`data-dir`", "millrace data generate"},
                [&] { (void)open_cifar(folder.path(), {}); });
   expect_error(ErrorKind::Data, {"nowhere", "does not exist", "cifar-100-binary", "train.bin"},
                [&] { (void)open_cifar(folder / "nowhere", {.kind = CifarKind::Cifar100}); });

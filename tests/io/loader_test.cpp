@@ -398,7 +398,7 @@ TEST(LoaderTest, ImpossibleOptionsAreRefused) {
   expect_error(ErrorKind::Config, {"-1 reading threads"}, open({.threads = -1}));
   expect_error(ErrorKind::Config, {"0 batches ahead"}, open({.batches_ahead = 0}));
   expect_error(ErrorKind::Internal, {"type"}, open({.type = DType::I32}));
-  expect_error(ErrorKind::Config, {"--batch-size is 1"}, open({.mixing = {.mixup_alpha = 0.2}}));
+  expect_error(ErrorKind::Config, {"`batch-size` is 1"}, open({.mixing = {.mixup_alpha = 0.2}}));
   expect_error(ErrorKind::Internal, {"end_position"},
                open({.batch_size = 2, .end_position = 8, .mixing = {.mixup_alpha = 0.2}}));
   expect_error(ErrorKind::Internal, {"end_position"},

@@ -179,17 +179,17 @@ TEST(MixingTest, InvalidMixingIsRefused) {
   };
   EXPECT_NO_THROW(check({}, 1)());
   EXPECT_NO_THROW(check({.mixup_alpha = 0.2, .cutmix_lambda = 0.0}, 2)());
-  expect_error(ErrorKind::Config, {"--mixup-alpha", "--batch-size is 1", "at least 2"},
+  expect_error(ErrorKind::Config, {"`mixup-alpha`", "`batch-size` is 1", "at least 2"},
                check({.mixup_alpha = 0.2}, 1));
-  expect_error(ErrorKind::Config, {"--cutmix-lambda", "--batch-size is 1"},
+  expect_error(ErrorKind::Config, {"`cutmix-lambda`", "`batch-size` is 1"},
                check({.cutmix_lambda = 0.5}, 1));
-  expect_error(ErrorKind::Config, {"--mixup-alpha -0.1"}, check({.mixup_alpha = -0.1}, 8));
-  expect_error(ErrorKind::Config, {"--mixup-alpha nan"},
+  expect_error(ErrorKind::Config, {"`mixup-alpha` -0.1"}, check({.mixup_alpha = -0.1}, 8));
+  expect_error(ErrorKind::Config, {"`mixup-alpha` nan"},
                check({.mixup_alpha = std::numeric_limits<double>::quiet_NaN()}, 8));
-  expect_error(ErrorKind::Config, {"--mixup-alpha inf"},
+  expect_error(ErrorKind::Config, {"`mixup-alpha` inf"},
                check({.mixup_alpha = std::numeric_limits<double>::infinity()}, 8));
-  expect_error(ErrorKind::Config, {"--cutmix-lambda 1.5"}, check({.cutmix_lambda = 1.5}, 8));
-  expect_error(ErrorKind::Config, {"--cutmix-lambda -1"}, check({.cutmix_lambda = -1.0}, 8));
+  expect_error(ErrorKind::Config, {"`cutmix-lambda` 1.5"}, check({.cutmix_lambda = 1.5}, 8));
+  expect_error(ErrorKind::Config, {"`cutmix-lambda` -1"}, check({.cutmix_lambda = -1.0}, 8));
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ TEST(TrainOnly, RefusesAFilterThatMatchesNoName) {
   Graph graph = resnet8();
   expect_error(
       ErrorKind::Config,
-      "--variable-filter: no trainable parameter of resnet-8 has 'fc2' in its name; the nearest "
+      "`variable-filter`: no trainable parameter of resnet-8 has 'fc2' in its name; the nearest "
       "are fc1/kernel, fc1/bias, b0/conv/kernel, b1/0/conv1/kernel, b1/0/conv2/kernel",
       [&] {
         train_only(graph, std::vector<std::string>{"fc1", "fc2"});

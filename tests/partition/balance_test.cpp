@@ -303,13 +303,13 @@ TEST(ShardTest, FiltersBoundariesByTheNamesOnEitherSide) {
 TEST(ShardTest, RefusesAFilterThatLeavesTooFewCuts) {
   const Graph graph = cifar_resnet("8");
   expect_error(ErrorKind::Config,
-               "--shards 4 needs 3 cuts between layers, but --sharding-include-filter and "
-               "--sharding-exclude-filter leave 2 in resnet-8: fc1, loss",
+               "`shards` 4 needs 3 cuts between layers, but `sharding-include-filter` and "
+               "`sharding-exclude-filter` leave 2 in resnet-8: fc1, loss",
                [&] {
                  (void)shard_by_memory(graph, 4, {{"fc"}, {}}, sequential_memory(graph));
                });
   expect_error(ErrorKind::Config,
-               "--shards 40 needs 39 cuts between layers, but there are only 9 in resnet-8: b1/0, "
+               "`shards` 40 needs 39 cuts between layers, but there are only 9 in resnet-8: b1/0, "
                "b1/0/relu, b2/0, b2/0/relu, b3/0, b3/0/relu, reduce_mean, fc1, loss",
                [&] { (void)shard_by_memory(graph, 40, {}, sequential_memory(graph)); });
 }

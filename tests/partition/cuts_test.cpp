@@ -78,7 +78,7 @@ TEST(CutsTest, AnOpIsNamedByTheLayerThatBeginsThere) {
 TEST(CutsTest, RefusesInvalidSplits) {
   const Graph graph = imagenet_resnet("50");
   const auto refuses = [&](const Names& splits, const std::string& message) {
-    expect_error(ErrorKind::Config, "--pipeline-splits: " + message,
+    expect_error(ErrorKind::Config, "`pipeline-splits`: " + message,
                  [&] { (void)stages_of(graph, splits); });
   };
   refuses({"b1/2/rely"}, "resnet-50 has no layer or op 'b1/2/rely'; did you mean b1/2/relu?");
@@ -97,7 +97,7 @@ TEST(CutsTest, RefusesInvalidSplits) {
 TEST(CutsTest, AWrongNumberOfSplitsGivesTheMessageOfTheIpuTrainer) {
   const Graph graph = cifar_resnet("8");
   const std::string list = " of ['b1/0/relu', 'b2/0/relu', 'b3/0/relu']";
-  const std::string words = "--pipeline-splits not specified or wrong number of splits. Need ";
+  const std::string words = "`pipeline-splits` not specified or wrong number of splits. Need ";
   expect_error(ErrorKind::Config, words + "1" + list, [&] { check_count(graph, {}, 2); });
   expect_error(ErrorKind::Config, words + "2" + list,
                [&] { check_count(graph, Names{"b1/0/relu"}, 3); });

@@ -192,11 +192,11 @@ TEST_F(AveragingTest, RefusesWhatCannotBeHad) {
   EXPECT_EQ(refusal([](TrainConfig& c) { c.max_checkpoints_to_keep = 4; }), "");
   EXPECT_EQ(refusal([](TrainConfig& c) { c.max_checkpoints_to_keep = 3; }),
             "the average mean-2-epochs needs the last 4 checkpoints of the run, but "
-            "--max-ckpts-to-keep 3 keeps only 3: give --max-ckpts-to-keep 0, which keeps all");
+            "`max-ckpts-to-keep` 3 keeps only 3: give `max-ckpts-to-keep` 0, which keeps all");
   EXPECT_EQ(refusal([](TrainConfig& c) { c.averaging.last_epochs = {6}; }),
-            "--weight-avg-N 6: out of range: the run has 5 epochs; give a number from 1 to that");
+            "`weight-avg-N` 6: out of range: the run has 5 epochs; give a number from 1 to that");
   EXPECT_EQ(refusal([](TrainConfig& c) { c.averaging.decays = {1.0}; }),
-            "--weight-avg-exp 1: give a decay between 0 and 1");
+            "`weight-avg-exp` 1: give a decay between 0 and 1");
   EXPECT_NE(refusal([](TrainConfig& c) { c.run_directory.clear(); }), "");
   EXPECT_NE(refusal([](TrainConfig& c) { c.checkpoint_every = 0; }), "");
 }

@@ -128,7 +128,7 @@ TEST(StopTest, AnAccuracyEndsTheRun) {
   EXPECT_EQ(reason_to_stop(config, {}), "");
   EXPECT_EQ(reason_to_stop(config, {{10, 74.99}}), "");
   EXPECT_EQ(reason_to_stop(config, {{10, 50.0}, {20, 75.0}}),
-            "the validation accuracy 75.00 % reaches --stop-threshold 0.75");
+            "the validation accuracy 75.00 % reaches `stop-threshold` 0.75");
 }
 
 TEST(StopTest, ValidationsWithoutABetterOneEndTheRun) {
@@ -142,7 +142,7 @@ TEST(StopTest, ValidationsWithoutABetterOneEndTheRun) {
   EXPECT_EQ(reason_to_stop(config, seen), "");
   seen[40] = 59.0;
   EXPECT_EQ(reason_to_stop(config, seen),
-            "the last 2 validations were no better than 60.00 % after 20 updates (--early-stop 2)");
+            "the last 2 validations were no better than 60.00 % after 20 updates (`early-stop` 2)");
   seen[40] = 60.5;
   EXPECT_EQ(reason_to_stop(config, seen), "");
 }

@@ -154,7 +154,7 @@ TEST(CheckpointCostTest, IsDescribedByMediansOfAllButTheFirst) {
   EXPECT_EQ(
       describe(std::vector{first, usual, usual, odd}, 3600.0),
       costs +
-          ". With one failure a day, --checkpoint-every 4.9minutes loses the least time (Young)");
+          ". With one failure a day, `checkpoint-every` 4.9minutes loses the least time (Young)");
   usual.waited_seconds = usual.busy_seconds = 0.001;
   EXPECT_NE(describe(std::vector{first, usual, usual}, 3600.0).find(" 1minutes loses"),
             std::string::npos);

@@ -44,7 +44,7 @@ TEST(Clipping, NamesTheNormThatIsNotFinite) {
   Training training(config, world);
   expect_error(ErrorKind::Numeric,
                {"the norm of all gradients is not finite, though each gradient is, update 1; use a "
-                "smaller --loss-scaling"},
+                "smaller `loss-scaling`"},
                [&] { (void)training.step(); });
 }
 

@@ -21,9 +21,9 @@ TEST(DeviceClaimsTest, CountForEachDevice) {
   EXPECT_EQ(
       why_too_large(more),
       "ranks 0, 3 share the GPU 0000:17:00.0 of a, of whose memory they need 101 MB (60.0 MB "
-      "+ 41.0 MB), but only 100 MB are free: give each rank a GPU of its own (--select-ipus), "
-      "or use fewer ranks on it; a smaller --batch-size, --recompute segments, more --shards "
-      "or --precision 16.32 need less");
+      "+ 41.0 MB), but only 100 MB are free: give each rank a GPU of its own (`select-ipus`), "
+      "or use fewer ranks on it; a smaller `batch-size`, `recompute` segments, more `shards` "
+      "or `precision` 16.32 need less");
   std::vector<DeviceClaim> less = fits;
   less[3].free = 99 * kMega;  // another program came meanwhile
   EXPECT_NE(why_too_large(less).find("only 99.0 MB are free"), std::string::npos);
@@ -33,7 +33,7 @@ TEST(DeviceClaimsTest, NameTheRankThatIsAloneOnADevice) {
   std::vector<DeviceClaim> ranks = {{"a", kMega, 2 * kMega}, {"b", 3 * kMega, 2 * kMega}};
   EXPECT_EQ(why_too_large(ranks),
             "rank 1 needs 3.00 MB of the GPU's memory but only 2.00 MB are free: a smaller "
-            "--batch-size, --recompute segments, more --shards or --precision 16.32 need less");
+            "`batch-size`, `recompute` segments, more `shards` or `precision` 16.32 need less");
   ranks.erase(ranks.begin());
   EXPECT_EQ(why_too_large(ranks).find("the training needs 3.00 MB of the GPU's memory"), 0u);
 }

@@ -370,7 +370,7 @@ TEST_F(MetricsLogTest, FullDiskIsAnErrorThatNamesTheFile) {
   expect_error(ErrorKind::Io,
                (config.run_directory / "training.csv").string() +
                    ": cannot write: No space left on device; free space or choose another place "
-                   "with --run-dir",
+                   "with `run-dir`",
                [&] { const MetricsLog log(config); });
 }
 

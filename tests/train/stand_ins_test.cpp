@@ -39,7 +39,7 @@ class StandInLimitTest : public testing::Test {
     expect_error(ErrorKind::Data,
                  std::to_string(of_epoch) +
                      " of the 40 images for training are bad so far in this epoch; "
-                     "--max-bad-fraction 0.1 allows at most 4; for example a.JPEG: it is cut",
+                     "`max-bad-fraction` 0.1 allows at most 4; for example a.JPEG: it is cut",
                  [&] { limit.check(stand_ins, epoch); });
     EXPECT_EQ(limit.in_epoch(), of_epoch);
   }

@@ -50,8 +50,8 @@ TEST(WarmStart, OtherClassesNeedAFreshLastLayer) {
   const models::Graph graph = resnet8(100);
   const std::vector<io::TensorInfo> tensors = tensors_of(resnet8(10));
   EXPECT_EQ(refusal(graph, tensors, {}),
-            "--init-path RUN: does not fit resnet-8: fc1/kernel has shape 10x64 in the checkpoint "
-            "but needs 100x64, fc1/bias has shape 10 in the checkpoint but needs 100; --init-fresh "
+            "`init-path` RUN: does not fit resnet-8: fc1/kernel has shape 10x64 in the checkpoint "
+            "but needs 100x64, fc1/bias has shape 10 in the checkpoint but needs 100; `init-fresh` "
             "fc1 begins with a new last layer");
   const std::vector<std::string> fresh = {"fc1"};
   const std::set<std::string> taken = tensors_to_take(graph, tensors, fresh, "RUN");
@@ -64,9 +64,9 @@ TEST(WarmStart, WhatIsOnOneSideOnlyIsNamedToo) {
   std::vector<io::TensorInfo> tensors = tensors_of(graph);
   tensors[0].name = "b9/conv/kernel";
   EXPECT_EQ(refusal(graph, tensors, {}),
-            "--init-path RUN: does not fit resnet-8: b0/conv/kernel is missing in the checkpoint, "
+            "`init-path` RUN: does not fit resnet-8: b0/conv/kernel is missing in the checkpoint, "
             "b9/conv/kernel is only in the checkpoint; name the parameters to initialize with "
-            "--init-fresh");
+            "`init-fresh`");
   EXPECT_EQ(refusal(graph, tensors, {"conv/kernel"}), "");
 }
 
@@ -78,18 +78,18 @@ TEST(WarmStart, WhatAsksForAnotherNetworkIsToBeLeftOut) {
   options.groups = 8;
   const std::string error = message_of(ErrorKind::Checkpoint, [&] {
     (void)tensors_to_take(models::build_model(options), tensors_of(resnet8(10)), {}, "RUN",
-                          "--group-norm");
+                          "`group-norm`");
   });
   EXPECT_TRUE(
-      error.ends_with("; leave out what asks for another network (--group-norm), or name "
-                      "the parameters to initialize with --init-fresh"))
+      error.ends_with("; leave out what asks for another network (`group-norm`), or name "
+                      "the parameters to initialize with `init-fresh`"))
       << error;
 }
 
 TEST(WarmStart, ATextMustBeInAName) {
   const models::Graph graph = resnet8(10);
   const std::string error = refusal(graph, tensors_of(graph), {"logits"}, ErrorKind::Config);
-  EXPECT_NE(error.find("--init-fresh: no parameter name of resnet-8 contains 'logits'"),
+  EXPECT_NE(error.find("`init-fresh`: no parameter name of resnet-8 contains 'logits'"),
             std::string::npos)
       << error;
 }

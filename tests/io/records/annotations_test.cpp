@@ -111,7 +111,7 @@ TEST_F(AnnotatedImagesTest, FoldersDoNotGuessTheNumbersOfAList) {
   store_images(2);
   store(root / "train.csv", std::string_view("pictures/0.jpg,0\npictures/1.jpg,1\n"));
   store(root / "val/one/a.JPEG", fake_image(8));
-  expect_error(ErrorKind::Data, {"classes of the training images are numbers", "--class-list"},
+  expect_error(ErrorKind::Data, {"classes of the training images are numbers", "`class-list`"},
                [&] { (void)opened(Split::Validation); });
   store(root / "names", std::string_view("none\none\n"));
   options.given.class_list = root / "names";
@@ -143,7 +143,7 @@ TEST_F(AnnotatedImagesTest, BadFilesAndContradictions) {
   store(root / "train.csv", list + "pictures/folder.jpg,b\n");
   expect_error(
       ErrorKind::Data,
-      {"train.csv: 3 of 4 files are bad", "none.jpg: does not exist", "--max-bad-fraction"},
+      {"train.csv: 3 of 4 files are bad", "none.jpg: does not exist", "`max-bad-fraction`"},
       [&] { (void)opened(); });
   options.max_bad_fraction = 0.8;
   EXPECT_EQ(opened()->size(), 1);

@@ -100,7 +100,7 @@ TEST_F(ArchiveSetTest, ClassesByNameAndInJson) {
   EXPECT_EQ(opened()->label(0), 7);
   options.classes_are_told = true;
   options.classes = 5;
-  refused({"train/00.tar, sample 'a': class 7 is not one of 0 to 4 (--classes)"});
+  refused({"train/00.tar, sample 'a': class 7 is not one of 0 to 4 (`classes`)"});
 }
 
 TEST_F(ArchiveSetTest, ImagesByAllTheirEndings) {
@@ -130,7 +130,7 @@ TEST_F(ArchiveSetTest, BadSamplesAreNamed) {
   refused({"10 of 11 samples are bad", "the first:",
            "train-0.tar, record 0 at offset 512: '0': "
            "no .cls and no .json beside the image",
-           "--max-bad-fraction"});
+           "`max-bad-fraction`"});
   options.max_bad_fraction = 1.0;
   const auto set = opened();
   EXPECT_EQ(set->size(), 1);
@@ -146,7 +146,7 @@ TEST_F(ArchiveSetTest, BadSamplesAreNamed) {
 TEST_F(ArchiveSetTest, MissingDamagedAndForeignArchives) {
   write_archive(root / "train-0000.tar", 0, 2, digit_of);
   write_archive(root / "train-0002.tar", 2, 2, digit_of);
-  refused({"1 of 3 shards is missing: train-0001.tar", "--allow-missing-shards"});
+  refused({"1 of 3 shards is missing: train-0001.tar", "`allow-missing-shards`"});
   options.missing = MissingShards::Accepted;
   EXPECT_EQ(opened()->size(), 4);
   options.missing = MissingShards::Refused;

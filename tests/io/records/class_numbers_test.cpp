@@ -31,7 +31,7 @@ TEST(ClassNumbersTest, NumbersAreNumbers) {
   EXPECT_EQ(result.known.count, 8);
   EXPECT_TRUE(result.known.names.empty());
   EXPECT_EQ(number({"7", "0"}, {.names = {}, .count = 10}).known.count, 10);
-  expect_error(ErrorKind::Data, {"line 2: class 10 is not one of 0 to 9 (--classes)"}, [&] {
+  expect_error(ErrorKind::Data, {"line 2: class 10 is not one of 0 to 9 (`classes`)"}, [&] {
     (void)number({"7", "10"}, {.names = {}, .count = 10});
   });
   expect_error(ErrorKind::Data, {"line 1: class 8 is not one of 0 to 7, the classes of the set"},

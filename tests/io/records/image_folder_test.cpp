@@ -148,7 +148,7 @@ TEST_F(ImageFolderTest, FilesThatShouldBeImagesAreBad) {
   expect_error(ErrorKind::Data,
                {folder + ": 3 of 20 files are bad",
                 "the first: " + folder + "/n02/empty.jpg: is empty or not a regular file",
-                "--max-bad-fraction"},
+                "`max-bad-fraction`"},
                [&] { (void)opened(); });
   OpenOptions options;
   options.max_bad_fraction = 0.15;
@@ -236,7 +236,7 @@ TEST_F(ImageFolderTest, AFolderAboveASetNamesTheSet) {
   store(root / "pets/train/cats/a.JPEG", fake_image(1));
   store(root / "pets/notes.txt", std::string_view("a file beside the splits"));
   expect_error(ErrorKind::Data,
-               {"no training images", "/pets holds images: name it with --data-dir"},
+               {"no training images", "/pets holds images: name it with `data-dir`"},
                [&] { (void)opened(); });
 }
 
@@ -273,10 +273,10 @@ TEST_F(ImageFolderTest, AFileOfClassNamesNumbersTheFolders) {
             (std::vector<std::string>{"n03 (moss)", "n01", "n02 (fern)", "n00"}));
   EXPECT_EQ(open_image_dataset(root.path(), Split::Validation, options)->label(0), 0);
   store(root / "names", std::string_view("n03\nn01\n"));
-  expect_error(ErrorKind::Data, {"class n02", "one of the 2 classes of --class-list"},
+  expect_error(ErrorKind::Data, {"class n02", "one of the 2 classes of `class-list`"},
                [&] { (void)opened(options); });
   store(root / "names", std::string_view("n01\nn02\n"));
-  expect_error(ErrorKind::Data, {"class n03", "one of the 2 classes of --class-list"},
+  expect_error(ErrorKind::Data, {"class n03", "one of the 2 classes of `class-list`"},
                [&] { (void)open_image_dataset(root.path(), Split::Validation, options); });
 }
 

@@ -382,7 +382,7 @@ TEST_F(RecordSetTest, AListNamesTheClasses) {
   expect_error(ErrorKind::Data, {"names: 2 names of classes, but there are 10 classes"},
                [&] { (void)opened(options); });
   options.classes_are_told = false;
-  expect_error(ErrorKind::Data, {"there are 10 classes: give --classes 2"},
+  expect_error(ErrorKind::Data, {"there are 10 classes: give `classes` 2"},
                [&] { (void)opened(options); });
   list = "tench";
   for (int i = 1; i < 1000; ++i) list += fmt::format("\nname {}", i);
@@ -429,7 +429,7 @@ TEST_F(RecordSetTest, LabelsOutOfRangeAreLeftOutUpToAShare) {
   expect_error(
       ErrorKind::Data,
       {"2 of 20 records are bad", "the first: ", "train-00000-of-00002, record 9 at offset ",
-       "label 10 is not one of 1 to 9", "--max-bad-fraction"},
+       "label 10 is not one of 1 to 9", "`max-bad-fraction`"},
       [&] { (void)opened(options); });
   OpenOptions from_zero = options_for(11);
   from_zero.label_offset = 0;
@@ -447,7 +447,7 @@ TEST_F(RecordSetTest, LeftOutRecordsAreReportedFromTheCacheToo) {
     const std::span<const std::string> notices = source->notices();
     ASSERT_EQ(notices.size(), 2u) << time;
     EXPECT_NE(notices[0].find("1 of 1,000 records is bad"), std::string::npos) << notices[0];
-    EXPECT_NE(notices[0].find("is 0 the label of the first class (--label-offset)?"),
+    EXPECT_NE(notices[0].find("is 0 the label of the first class (`label-offset`)?"),
               std::string::npos)
         << notices[0];
     EXPECT_EQ(
@@ -493,7 +493,7 @@ TEST_F(RecordSetTest, RefusesEmptyShardsByDefaultAndReportsWhatItLeavesOut) {
   write_shard(root / "train-00001-of-00002", 10, 0);
   write_shard(root / "train-00000-of-00002.bak", 0, 10);
   expect_error(ErrorKind::Data,
-               {"1 of 2 shards is empty: train-00001-of-00002", "--allow-missing-shards"},
+               {"1 of 2 shards is empty: train-00001-of-00002", "`allow-missing-shards`"},
                [&] { (void)opened(); });
   OpenOptions options = options_for(10);
   options.missing = MissingShards::Accepted;

@@ -53,7 +53,7 @@ TEST(BadImagesTest, OneOfSeveralMayAlwaysBeBad) {
     EXPECT_FALSE(too_many_bad(most, all, share)) << all << " " << share;
     EXPECT_TRUE(too_many_bad(most + 1, all, share)) << all << " " << share;
   }
-  EXPECT_EQ(describe_limit(1'281'167, 0.001), "--max-bad-fraction 0.001 allows at most 1,281");
+  EXPECT_EQ(describe_limit(1'281'167, 0.001), "`max-bad-fraction` 0.001 allows at most 1,281");
 }
 
 TEST(StatisticsTest, OneBadImageOf91IsNamed) {
@@ -69,7 +69,7 @@ TEST(StatisticsTest, OneBadImageOf91IsNamed) {
   EXPECT_EQ(found.bad, std::vector<std::string>{source->where(4) + ": data checksum mismatch"});
   flip_byte(path, places[5] + 40);
   expect_error(ErrorKind::Data,
-               {"2 of 91 images", source->where(5), "--max-bad-fraction 0.001 allows at most 1"},
+               {"2 of 91 images", source->where(5), "`max-bad-fraction` 0.001 allows at most 1"},
                [&] { (void)collect_statistics(*source, share, measure); });
 }
 
@@ -86,7 +86,7 @@ TEST(StatisticsTest, BadImagesAreListedUpToAShare) {
   EXPECT_EQ(found.images, 20);
   EXPECT_EQ(found.measured, 18);
   EXPECT_EQ(std::ssize(found.bad), 2);
-  expect_error(ErrorKind::Data, {"2 of 20 images", source->where(6), "--max-bad-fraction"},
+  expect_error(ErrorKind::Data, {"2 of 20 images", source->where(6), "`max-bad-fraction`"},
                [&] { (void)collect_statistics(*source, 0.09, measure); });
 }
 
