@@ -13,6 +13,7 @@
 #include "cli/commands.hpp"
 #include "cli/data_sources.hpp"
 #include "cli/datasets.hpp"
+#include "cli/dialect.hpp"
 #include "cli/resolve.hpp"
 #include "core/counted.hpp"
 #include "core/error.hpp"
@@ -198,7 +199,7 @@ int command_data_check(const Invocation& invocation) {
   for (const io::Split split : present_splits(directory, options)) {
     const io::CheckReport report = check_split(directory, split, invocation);
     for (const std::string& notice : report.notices)
-      fmt::print(stderr, "note: {}\n", printable(notice));
+      fmt::print(stderr, "note: {}\n", printable(respelled(notice, invocation.options)));
     for (const io::Finding& finding : report.findings) fmt::print("{}\n", to_string(finding));
     fmt::print("{}: {}, {}, {}: {} bad\n", split_name(split),
                counted(static_cast<std::int64_t>(report.files), "file"),

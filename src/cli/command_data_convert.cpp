@@ -12,6 +12,7 @@
 #include "cli/commands.hpp"
 #include "cli/data_sources.hpp"
 #include "cli/datasets.hpp"
+#include "cli/dialect.hpp"
 #include "cli/resolve.hpp"
 #include "core/counted.hpp"
 #include "core/error.hpp"
@@ -74,7 +75,7 @@ std::vector<RawSplit> find_raw_splits(const fs::path& raw_directory, const Optio
                printable(raw_directory.string()), split_name(found[0].split));
   for (const RawSplit& part : found) {
     for (const std::string& notice : part.raw.notices)
-      fmt::print(stderr, "note: {}\n", printable(notice));
+      fmt::print(stderr, "note: {}\n", printable(respelled(notice, Options())));
     if (!part.raw.others.empty())
       fmt::print(
           stderr, "note: {} left out, neither JPEG nor PNG, for example {}\n",

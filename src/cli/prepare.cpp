@@ -256,7 +256,8 @@ void record_options(const PreparedRun& run) {
 }
 
 void print_lines(std::FILE* out, const std::vector<std::string>& lines) {
-  for (const std::string& line : lines) fmt::print(out, "{}\n", printable(line));
+  for (const std::string& line : lines)
+    fmt::print(out, "{}\n", printable(respelled(line, Options())));
 }
 
 void print_notices(const Options& options, const std::vector<std::string>& lines) {

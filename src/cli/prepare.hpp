@@ -27,7 +27,7 @@ void impose(Options& options, std::string_view name, Value value);
 /// run only a few steps: recipes may contain these options, but they have no meaning there.
 void drop_length(Options& options);
 
-/// Prints notices, one per line, without control characters.
+/// Prints notices, one per line, without control characters. Fields are spelled as options.
 void print_lines(std::FILE* out, const std::vector<std::string>& lines);
 
 /// Prints notices to standard error, with what the environment sets if --verbose asks for it.
