@@ -245,6 +245,12 @@ add_library(millrace::zip ALIAS millrace_zip)
 target_include_directories(millrace_zip SYSTEM INTERFACE ${LIBZIP_INCLUDE_DIR})
 target_link_libraries(millrace_zip INTERFACE ${LIBZIP_LIBRARY})
 
+# SHA-256.
+find_package(OpenSSL 1.1 QUIET COMPONENTS Crypto)
+if(NOT TARGET OpenSSL::Crypto)
+  message(FATAL_ERROR "OpenSSL was not found: run scripts/setup, or set OPENSSL_ROOT_DIR to your own")
+endif()
+
 if(MILLRACE_TESTS)
   find_package(GTest REQUIRED)
   if(MILLRACE_BENCHMARKS)

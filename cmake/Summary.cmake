@@ -47,6 +47,7 @@ native processor ${MILLRACE_NATIVE}, warnings as errors ${MILLRACE_WERROR}, sani
      HDF5        ${HDF5_VERSION}
      libraries   fmt ${fmt_VERSION}, toml11 ${toml11_VERSION}, \
 nlohmann-json ${nlohmann_json_VERSION}, \
-libjpeg ${JPEG_VERSION}, libpng ${PNG_VERSION_STRING}, protobuf ${Protobuf_VERSION}
+libjpeg ${JPEG_VERSION}, libpng ${PNG_VERSION_STRING}, protobuf ${Protobuf_VERSION}, \
+OpenSSL ${OPENSSL_VERSION}
      tests       ${tests}")
 endfunction()

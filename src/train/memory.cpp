@@ -14,6 +14,7 @@
 
 #include "core/error.hpp"
 #include "core/machine_limits.hpp"
+#include "core/sha256.hpp"
 #include "core/text.hpp"
 #include "device/compat.hpp"
 #include "device/environment.hpp"
@@ -96,7 +97,10 @@ std::int64_t file_bytes(const models::Graph& graph, const TrainConfig& config) {
 
 }  // namespace
 
-std::int64_t resident_bytes() { return bytes_of_process("VmRSS:"); }
+std::int64_t resident_bytes() {
+  const Sha256 first_use;  // OpenSSL then takes 2 MB, which a training needs for metrics.jsonl
+  return bytes_of_process("VmRSS:");
+}
 std::int64_t peak_resident_bytes() { return bytes_of_process("VmHWM:"); }
 
 partition::ProcessMemory forecast_memory(const Session& session, const TrainConfig& config,

@@ -91,6 +91,7 @@ only_in 'src/comm/|src/device/' '<mpi\.h>|\bMPI_([A-Z][a-z]|COMM|REQUEST|SUCCESS
 only_in 'io/hdf5\.|io/hdf5_driver\.|io/hdf5_handles\.|io/weights/keras_file\.' '<hdf5(_hl)?\.h>|\bH5[A-Z]{1,2}[a-z_]+ *\(|\bh(id|size)_t\b|\bherr_t\b'
 only_in 'io/images/(jpeg|png)\.cpp|io/tools/encoder\.cpp' '<(jpeglib|jerror|turbojpeg|png)\.h>|\b(jpeg|png)_[a-z_]+ *\('
 only_in 'io/data/example\.|io/tools/write_records\.|io/onnx/' '<google/|\bgoogle::protobuf|\.pb\.h"'
+only_in 'src/core/sha256\.cpp' '<openssl/|\bEVP_[A-Z]'
 only_in 'io/weights/archive\.cpp' '<zip\.h>|\bzip_[a-z_]+ *\('
 only_in 'io/tools/|src/cli/command_data(_convert)?\.cpp' '^ *# *include "io/tools/'
 only_in 'src/ops/onednn/|src/device/' '\bdnnl\b|\bdnnl_|dnnl\.hpp'
