@@ -245,11 +245,21 @@ add_library(millrace::zip ALIAS millrace_zip)
 target_include_directories(millrace_zip SYSTEM INTERFACE ${LIBZIP_INCLUDE_DIR})
 target_link_libraries(millrace_zip INTERFACE ${LIBZIP_LIBRARY})
 
-# SHA-256.
+# SHA-256 and CRC-32C.
 find_package(OpenSSL 1.1 QUIET COMPONENTS Crypto)
 if(NOT TARGET OpenSSL::Crypto)
   message(FATAL_ERROR "OpenSSL was not found: run scripts/setup, or set OPENSSL_ROOT_DIR to your own")
 endif()
+find_path(ISAL_INCLUDE_DIR isa-l/crc.h)
+find_library(ISAL_LIBRARY isal)
+if(NOT ISAL_INCLUDE_DIR OR NOT ISAL_LIBRARY)
+  message(FATAL_ERROR "isa-l was not found: run scripts/setup, or set ISAL_INCLUDE_DIR and "
+    "ISAL_LIBRARY")
+endif()
+add_library(millrace_isal INTERFACE)
+add_library(millrace::isal ALIAS millrace_isal)
+target_include_directories(millrace_isal SYSTEM INTERFACE ${ISAL_INCLUDE_DIR})
+target_link_libraries(millrace_isal INTERFACE ${ISAL_LIBRARY})
 
 if(MILLRACE_TESTS)
   find_package(GTest REQUIRED)

@@ -28,6 +28,6 @@ set(CPACK_DEBIAN_PROGRAM_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS openmpi-bin)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libmillrace-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
-  "libfmt-dev, libopenmpi-dev, libhdf5-dev, libdnnl-dev, libprotobuf-dev, libssl-dev")
+  "libfmt-dev, libopenmpi-dev, libhdf5-dev, libdnnl-dev, libprotobuf-dev, libssl-dev, libisal-dev")
 set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/DebianFiles.cmake)
 include(CPack)

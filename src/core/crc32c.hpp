@@ -7,13 +7,8 @@
 
 namespace millrace {
 
-/// CRC-32C (Castagnoli; RFC 3720 appendix B.4) of `bytes`, continuing from `crc` (0 to start). Uses
-/// special instructions where the processor has them; the result is the same.
+/// CRC-32C (Castagnoli; RFC 3720 appendix B.4) of `bytes`, continuing from `crc` (0 to start).
 [[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes,
                                    std::uint32_t crc = 0) noexcept;
-
-/// The same without special instructions: used on other processors and as the reference in tests.
-[[nodiscard]] std::uint32_t crc32c_portable(std::span<const std::byte> bytes,
-                                            std::uint32_t crc = 0) noexcept;
 
 }  // namespace millrace

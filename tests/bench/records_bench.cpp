@@ -62,13 +62,6 @@ void crc(benchmark::State& state) {
 }
 BENCHMARK(crc)->Arg(1'000)->Arg(110'000)->Arg(1'000'000);
 
-void crc_portable(benchmark::State& state) {
-  const std::vector<std::byte> bytes(static_cast<std::size_t>(state.range(0)), std::byte{7});
-  while (state.KeepRunning()) benchmark::DoNotOptimize(crc32c_portable(bytes));
-  state.SetBytesProcessed(state.iterations() * state.range(0));
-}
-BENCHMARK(crc_portable)->Arg(110'000);
-
 // Target: a million records in less than 20 s.
 void make_index(benchmark::State& state) {
   const test::TemporaryDirectory folder;
