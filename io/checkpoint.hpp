@@ -13,9 +13,9 @@
 // and only then renamed; the parent directory is synced after the rename. An existing checkpoint of
 // the same iteration is first renamed to `ckpt-<iteration>.replaced`, which is valid while its
 // successor is missing. So a kill at any time leaves the old or the new one. A directory without a
-// manifest, or with any other name, is not a checkpoint. A reader verifies sizes and CRCs first. It
-// does not use the HDF5 library, which is not safe on damaged files. Files that the manifest does
-// not name are ignored.
+// manifest, or with any other name, is not a checkpoint. A reader verifies sizes and CRCs before
+// the HDF5 library opens a part, because it is not safe on damaged files; verify() reads damaged
+// parts in a child process. Files that the manifest does not name are ignored.
 //
 // One run at a time writes to a directory (run_lock.hpp); others may read it meanwhile.
 //

@@ -11,6 +11,7 @@
 #include "core/text.hpp"
 #include "io/checkpoint.hpp"
 #include "io/checkpoint_names.hpp"
+#include "io/hdf5_in_child.hpp"
 #include "io/manifest.hpp"
 #include "io/tensor_checks.hpp"
 
@@ -30,22 +31,25 @@ std::string problem_of(const std::function<void()>& action) {
   return {};
 }
 
-/// The unreadable tensors of a part, one line each.
+/// The unreadable tensors of a part, one line each. The part may be damaged.
 std::vector<std::string> bad_tensors(const fs::path& file, const PartEntry& part) {
-  const Hdf5Reader reader(file);
-  std::vector<std::string> problems;
-  std::vector<std::byte> data;
-  for (const TensorEntry& entry : part.tensors) {
-    const TensorInfo& info = entry.info;
-    data.resize(static_cast<std::size_t>(info.bytes()));
-    std::string problem =
-        problem_of([&] { reader.read(dataset_path(info), info.type, info.shape, data); });
-    if (problem.empty() && crc32c(data) != entry.crc32c)
-      problem = fmt::format("{}: {}: damaged: checksum {:08x} expected, {:08x} found",
-                            file.string(), info.name, entry.crc32c, crc32c(data));
-    if (!problem.empty()) problems.push_back(std::move(problem));
-  }
-  return problems;
+  const std::string lines = hdf5_in_child(file, ErrorKind::Checkpoint, [&] {
+    const Hdf5Reader reader(file);
+    std::vector<std::byte> data;
+    std::vector<std::string> problems;
+    for (const TensorEntry& entry : part.tensors) {
+      const TensorInfo& info = entry.info;
+      data.resize(static_cast<std::size_t>(info.bytes()));
+      std::string problem =
+          problem_of([&] { reader.read(dataset_path(info), info.type, info.shape, data); });
+      if (problem.empty() && crc32c(data) != entry.crc32c)
+        problem = fmt::format("{}: {}: damaged: checksum {:08x} expected, {:08x} found",
+                              file.string(), info.name, entry.crc32c, crc32c(data));
+      if (!problem.empty()) problems.push_back(std::move(problem));
+    }
+    return join(problems, "\n");
+  });
+  return split_list(lines, '\n');
 }
 
 // Hashes description, line break and bytes. Names have no line breaks, and the description

@@ -5,6 +5,7 @@
 #include <hdf5.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <string_view>
 #include <utility>
@@ -36,12 +37,13 @@ extern "C" herr_t millrace_first_reason(unsigned, const H5E_error2_t* entry, voi
 
 // Converts HDF5 results to exceptions that name the file.
 struct Reporter {
+  ErrorKind kind;
   std::string path;
 
   [[noreturn]] void failed(std::string_view action, std::string_view name) const {
     std::string reason;
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, millrace_first_reason, &reason);
-    fail(ErrorKind::Io, "{}: cannot {} {}: {}", path, action, name,
+    fail(kind, "{}: cannot {} {}: {}", path, action, name,
          reason.empty() ? "HDF5 gives no reason" : reason);
   }
   template <class Result>
@@ -94,19 +96,35 @@ std::vector<hsize_t> chunk_extents(std::vector<hsize_t> extents, hsize_t element
   return extents;
 }
 
+// Access to an open file through our driver, with a small cache of metadata: by default it grows
+// with the number of tensors, to 32 MB.
+PropertyHandle access_to(Hdf5Stream& stream, const Reporter& report) {
+  PropertyHandle access(H5Pcreate(H5P_FILE_ACCESS));
+  Hdf5Stream* const information = &stream;
+  report.check(H5Pset_driver(access.get(), hdf5_driver(), &information), "set up", "the file");
+  H5AC_cache_config_t cache{};
+  cache.version = H5AC__CURR_CACHE_CONFIG_VERSION;
+  report.check(H5Pget_mdc_config(access.get(), &cache), "set up", "the file");
+  cache.set_initial_size = true;
+  cache.initial_size = cache.min_size = cache.max_size = kMetadataBytes;
+  cache.incr_mode = H5C_incr__off;
+  cache.flash_incr_mode = H5C_flash_incr__off;
+  cache.decr_mode = H5C_decr__off;
+  report.check(H5Pset_mdc_config(access.get(), &cache), "set up", "the file");
+  return access;
+}
+
 }  // namespace
 
 class Hdf5Writer::State {
  public:
   explicit State(const std::filesystem::path& path)
-      : report_{path.string()}, output_{open_file(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)} {
+      : report_{ErrorKind::Io, path.string()},
+        output_{open_file(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)} {
     const Hdf5Session session;
-    const PropertyHandle access(H5Pcreate(H5P_FILE_ACCESS));
+    const PropertyHandle access = access_to(output_, report_);
     report_.check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST),
                   "choose the format of", "the file");
-    bound_cache(access);
-    Hdf5Output* const output = &output_;
-    report_.check(H5Pset_driver(access.get(), hdf5_driver(), &output), "set up", "the file");
     file_ = FileHandle(
         report_.check(H5Fcreate(report_.path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()),
                       "create", "the file"));
@@ -177,19 +195,6 @@ class Hdf5Writer::State {
   }
 
  private:
-  /// By default the cache of metadata grows with the number of tensors, to 32 MB.
-  void bound_cache(const PropertyHandle& access) const {
-    H5AC_cache_config_t cache{};
-    cache.version = H5AC__CURR_CACHE_CONFIG_VERSION;
-    report_.check(H5Pget_mdc_config(access.get(), &cache), "set up", "the file");
-    cache.set_initial_size = true;
-    cache.initial_size = cache.min_size = cache.max_size = kMetadataBytes;
-    cache.incr_mode = H5C_incr__off;
-    cache.flash_incr_mode = H5C_flash_incr__off;
-    cache.decr_mode = H5C_decr__off;
-    report_.check(H5Pset_mdc_config(access.get(), &cache), "set up", "the file");
-  }
-
   DatasetHandle create(const std::string& name, const TypeHandle& stored, DType type,
                        std::span<const std::int64_t> shape) const {
     const std::vector<hsize_t> extents = stored_extents(shape);
@@ -239,7 +244,7 @@ class Hdf5Writer::State {
     add_attribute(name, attribute, type, space, &begin);
   }
 
-  /// Of fixed length, as Hdf5Structure reads it.
+  /// Of fixed length.
   void add_type_attribute(const std::string& name, std::string_view value) const {
     const TypeHandle type = text_type(value.size(), name);
     const SpaceHandle space(report_.check(H5Screate(H5S_SCALAR), "describe", name));
@@ -280,7 +285,7 @@ class Hdf5Writer::State {
   }
 
   Reporter report_;
-  Hdf5Output output_;  // must outlive file_
+  Hdf5Stream output_;  // must outlive file_
   FileHandle file_;
 };
 
@@ -308,5 +313,86 @@ void Hdf5Writer::write_texts(const std::string& name, std::span<const std::strin
 }
 
 void Hdf5Writer::close() { state_->close(); }
+
+class Hdf5Reader::State {
+ public:
+  explicit State(const std::filesystem::path& path)
+      : report_{ErrorKind::Checkpoint, path.string()}, input_{open_to_read(path)} {
+    const Hdf5Session session;
+    const PropertyHandle access = access_to(input_, report_);
+    file_ = FileHandle(report_.check(H5Fopen(report_.path.c_str(), H5F_ACC_RDONLY, access.get()),
+                                     "open", "the file"));
+  }
+
+  ~State() {
+    const Hdf5Session session;
+    static_cast<void>(file_.close());
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  [[nodiscard]] bool has(const std::string& name) const {
+    const Hdf5Session session;
+    return H5Lexists(file_.get(), name.c_str(), H5P_DEFAULT) > 0;
+  }
+
+  void read(const std::string& name, DType type, std::span<const std::int64_t> shape,
+            std::span<std::byte> out) const {
+    const Hdf5Session session;
+    const DatasetHandle dataset(
+        report_.check(H5Dopen2(file_.get(), name.c_str(), H5P_DEFAULT), "open", name));
+    require_shape(dataset, name, shape);
+    const TypeHandle found(report_.check(H5Dget_type(dataset.get()), "read", name));
+    const TypeHandle wanted = make_type(type);
+    if (report_.check(H5Tequal(found.get(), wanted.get()), "read", name) == 0)
+      fail(report_.kind, "{}: {}: is not stored as {}", report_.path, name, name_of(type));
+    const PropertyHandle transfer(H5Pcreate(H5P_DATASET_XFER));
+    H5Pset_edc_check(transfer.get(), H5Z_DISABLE_EDC);  // a caller's checksum finds more
+    report_.check(
+        H5Dread(dataset.get(), wanted.get(), H5S_ALL, H5S_ALL, transfer.get(), out.data()), "read",
+        name);
+  }
+
+ private:
+  static UniqueFd open_to_read(const std::filesystem::path& path) {
+    try {
+      return open_file(path, O_RDONLY);
+    } catch (const Error& error) {
+      throw Error(ErrorKind::Checkpoint, error.what());
+    }
+  }
+
+  void require_shape(const DatasetHandle& dataset, const std::string& name,
+                     std::span<const std::int64_t> shape) const {
+    const SpaceHandle space(report_.check(H5Dget_space(dataset.get()), "read", name));
+    std::array<hsize_t, H5S_MAX_RANK> extents{};
+    const int rank = report_.check(H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr),
+                                   "read", name);
+    const std::vector<std::int64_t> found(extents.begin(), extents.begin() + rank);
+    const std::vector<hsize_t> stored = stored_extents(shape);
+    const std::vector<std::int64_t> expected(stored.begin(), stored.end());
+    if (found != expected)
+      fail(report_.kind, "{}: {}: has shape {}, expected {}", report_.path, name, shape_text(found),
+           shape_text(expected));
+  }
+
+  Reporter report_;
+  Hdf5Stream input_;  // must outlive file_
+  FileHandle file_;
+};
+
+Hdf5Reader::Hdf5Reader(const std::filesystem::path& path) : state_(std::make_unique<State>(path)) {}
+Hdf5Reader::Hdf5Reader(Hdf5Reader&&) noexcept = default;
+Hdf5Reader& Hdf5Reader::operator=(Hdf5Reader&&) noexcept = default;
+Hdf5Reader::~Hdf5Reader() = default;
+
+bool Hdf5Reader::has(const std::string& name) const { return state_->has(name); }
+
+void Hdf5Reader::read(const std::string& name, DType type, std::span<const std::int64_t> shape,
+                      std::span<std::byte> out) const {
+  const auto elements = checked_elements(shape, size_of(type));
+  MILLRACE_ASSERT(elements && out.size() == static_cast<std::size_t>(*elements * size_of(type)));
+  state_->read(name, type, shape, out);
+}
 
 }  // namespace millrace::io

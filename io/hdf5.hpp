@@ -49,10 +49,10 @@ class Hdf5Writer {
   std::unique_ptr<State> state_;
 };
 
-/// Reads a file of Hdf5Writer without the HDF5 library, which damaged files can crash (see
-/// hdf5_structure.hpp). Only datasets reached by hard links, with exactly the expected type,
-/// extents and filter, are read. Chunk checksums are not verified here, so callers must verify a
-/// checksum of the bytes. Errors: Checkpoint.
+/// Reads a file of Hdf5Writer. Damaged files can crash the library: open only one whose bytes have
+/// been compared with their checksum, or any in a child process (hdf5_in_child.hpp). Datasets must
+/// have exactly the expected type and extents. HDF5's own checksums are not verified, so callers
+/// must verify one of the bytes. Errors: Checkpoint.
 class Hdf5Reader {
  public:
   explicit Hdf5Reader(const std::filesystem::path& path);
@@ -60,6 +60,8 @@ class Hdf5Reader {
   Hdf5Reader& operator=(Hdf5Reader&&) noexcept;
   ~Hdf5Reader();
 
+  /// Whether the file has a group or dataset of this name at its top.
+  [[nodiscard]] bool has(const std::string& name) const;
   /// Fills `out`, which must have the size of a tensor of `shape` and `type`.
   void read(const std::string& name, DType type, std::span<const std::int64_t> shape,
             std::span<std::byte> out) const;

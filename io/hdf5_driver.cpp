@@ -23,8 +23,9 @@ namespace {
 
 struct DriverFile {
   H5FD_t base;  // must stay first: HDF5 sees only this
-  Hdf5Output* output;
+  Hdf5Stream* stream;
   haddr_t end_of_allocation;
+  bool writes;
 };
 static_assert(std::is_standard_layout_v<DriverFile>);
 
@@ -35,14 +36,15 @@ const DriverFile* own(const H5FD_t* file) noexcept {
 
 extern "C" {
 
-H5FD_t* millrace_driver_open(const char*, unsigned, hid_t access, haddr_t) {
-  Hdf5Output* output = nullptr;
+H5FD_t* millrace_driver_open(const char*, unsigned flags, hid_t access, haddr_t) {
+  Hdf5Stream* stream = nullptr;
   const void* const info = H5Pget_driver_info(access);
   if (info == nullptr) return nullptr;
-  std::memcpy(&output, info, sizeof output);
+  std::memcpy(&stream, info, sizeof stream);
   auto* const file = new (std::nothrow) DriverFile{};
   if (file == nullptr) return nullptr;
-  file->output = output;
+  file->stream = stream;
+  file->writes = (flags & H5F_ACC_RDWR) != 0;
   return &file->base;
 }
 
@@ -68,17 +70,18 @@ herr_t millrace_driver_set_eoa(H5FD_t* file, H5FD_mem_t, haddr_t address) {
 
 haddr_t millrace_driver_get_eof(const H5FD_t* file, H5FD_mem_t) {
   struct stat status {};
-  if (::fstat(own(file)->output->fd.get(), &status) != 0) return HADDR_UNDEF;
+  if (::fstat(own(file)->stream->fd.get(), &status) != 0) return HADDR_UNDEF;
   // HDF5 compares the two on close; a failed write must not cause an error there.
-  return own(file)->output->first_error != 0 ? own(file)->end_of_allocation
+  return own(file)->stream->first_error != 0 ? own(file)->end_of_allocation
                                              : static_cast<haddr_t>(status.st_size);
 }
 
 herr_t millrace_driver_read(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, std::size_t size,
                             void* buffer) {
   const std::span out(static_cast<std::byte*>(buffer), size);
-  const std::int64_t done = read_at(own(file)->output->fd.get(), out, address);
-  if (done < 0) own(file)->output->note(errno);
+  const std::int64_t done = read_at(own(file)->stream->fd.get(), out, address);
+  if (done < 0 && !own(file)->writes) return -1;
+  if (done < 0) own(file)->stream->note(errno);
   // Zeros after the end, like HDF5's own drivers.
   std::ranges::fill(out.subspan(static_cast<std::size_t>(std::max<std::int64_t>(done, 0))),
                     std::byte{0});
@@ -87,17 +90,17 @@ herr_t millrace_driver_read(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, st
 
 herr_t millrace_driver_write(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, std::size_t size,
                              const void* buffer) {
-  Hdf5Output& output = *own(file)->output;
-  if (output.first_error != 0) return 0;
-  output.note(write_at(output.fd.get(), {static_cast<const std::byte*>(buffer), size}, address));
+  Hdf5Stream& stream = *own(file)->stream;
+  if (stream.first_error != 0) return 0;
+  stream.note(write_at(stream.fd.get(), {static_cast<const std::byte*>(buffer), size}, address));
   return 0;
 }
 
 herr_t millrace_driver_truncate(H5FD_t* file, hid_t, hbool_t) {
-  Hdf5Output& output = *own(file)->output;
-  if (output.first_error != 0) return 0;
+  Hdf5Stream& stream = *own(file)->stream;
+  if (stream.first_error != 0) return 0;
   const auto size = static_cast<off_t>(own(file)->end_of_allocation);
-  if (::ftruncate(output.fd.get(), size) != 0) output.note(errno);
+  if (::ftruncate(stream.fd.get(), size) != 0) stream.note(errno);
   return 0;
 }
 
@@ -116,7 +119,7 @@ hid_t hdf5_driver() {
     d.name = "millrace";
     d.maxaddr = static_cast<haddr_t>(std::numeric_limits<off_t>::max());
     d.fc_degree = H5F_CLOSE_STRONG;
-    d.fapl_size = sizeof(Hdf5Output*);
+    d.fapl_size = sizeof(Hdf5Stream*);
     d.open = millrace_driver_open;
     d.close = millrace_driver_close;
     d.query = millrace_driver_query;

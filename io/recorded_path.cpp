@@ -9,7 +9,8 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/checkpoint.hpp"
-#include "io/hdf5_structure.hpp"
+#include "io/hdf5.hpp"
+#include "io/hdf5_in_child.hpp"
 #include "io/manifest.hpp"
 
 namespace millrace::io {
@@ -21,10 +22,11 @@ namespace fs = std::filesystem;
 bool is_own_hdf5(const fs::path& file) {
   std::error_code ignored;
   if (!fs::is_regular_file(file, ignored)) return false;
-  const std::string path = file.string();
   try {
-    (void)Hdf5Structure(file).find({path, "/parameters"});
-    return true;
+    const std::string answer = hdf5_in_child(file, ErrorKind::Checkpoint, [&file] {
+      return std::string(Hdf5Reader(file).has("parameters") ? "own" : "");
+    });
+    return !answer.empty();
   } catch (const Error&) {  // of another program, or no HDF5 at all
     return false;
   }

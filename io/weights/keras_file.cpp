@@ -5,12 +5,17 @@
 
 #include <array>
 #include <filesystem>
+#include <functional>
 #include <limits>
+#include <map>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/json.hpp"
 #include "io/hdf5_handles.hpp"
+#include "io/hdf5_in_child.hpp"
 #include "io/tensor_checks.hpp"
 #include "io/weights/archive.hpp"
 #include "io/weights/keras_numbers.hpp"
@@ -63,18 +68,18 @@ class KerasFile {
          fmt::format("its {} bytes are", std::filesystem::file_size(path)));
   }
   /// A file within `path`, whose bytes these are.
-  KerasFile(const std::filesystem::path& path, std::vector<std::byte> bytes) : result_(path) {
+  KerasFile(const std::filesystem::path& path, std::span<const std::byte> bytes) : result_(path) {
     const PropertyHandle access(H5Pcreate(H5P_FILE_ACCESS));
     constexpr std::size_t kIncrement = 1 << 20;
     if (H5Pset_fapl_core(access.get(), kIncrement, 0) < 0 ||
-        H5Pset_file_image(access.get(), bytes.data(), bytes.size()) < 0)
+        H5Pset_file_image(access.get(), const_cast<std::byte*>(bytes.data()), bytes.size()) < 0)
       refuse("its weights cannot be held in memory");
-    bytes = {};  // HDF5 has copied them
     // HDF5 wants a name that no file has.
     open(path / kWeightsInArchive, access, fmt::format("its {} is", kWeightsInArchive));
   }
 
-  TensorFile read() && {
+  /// The tensors and the configuration of the network, as safetensors.
+  std::string read() && {
     if (is_own())
       refuse(
           "holds a checkpoint of millrace, with other names than Keras: give the run that it came "
@@ -91,15 +96,14 @@ class KerasFile {
     for (const std::string& path : paths)
       if (!path.starts_with("optimizer_weights/") && !path.starts_with("optimizer/")) add(path);
     if (result_.tensors().empty()) refuse("it has no weights: save the model with them");
+    std::map<std::string, std::string> metadata;
     if (std::string config = text_attribute(".", kConfig, "its configuration"); !config.empty())
-      result_.set_metadata({{kConfig, std::move(config)}});
-    if (has_numbers(result_))
-      result_.add_notice(
-          result_.path().string() +
-          ": its layers have no names, as Keras 3 wrote before 3.6: they are taken to be in the "
-          "order of the network in keras.applications; if yours has another, save it with "
-          "model.save(\"NAME.h5\")");
-    return std::move(result_);
+      metadata.emplace(kConfig, std::move(config));
+    try {
+      return format_safetensors(result_.tensors(), metadata);
+    } catch (const JsonError&) {
+      refuse("a name or its configuration is not UTF-8");
+    }
   }
 
  private:
@@ -179,9 +183,28 @@ class KerasFile {
   FileHandle handle_;
 };
 
+/// A child process runs `read`, which gives safetensors.
+TensorFile read_in_child(const std::filesystem::path& path,
+                         const std::function<std::string()>& read) {
+  const std::string told = hdf5_in_child(path, ErrorKind::Data, read);
+  const auto bytes = std::as_bytes(std::span(told));
+  TensorFile file(path);
+  file.add(parse_safetensors(bytes, path.string()));
+  file.set_metadata(parse_safetensors_metadata(bytes, path.string()));
+  if (has_numbers(file))
+    file.add_notice(
+        path.string() +
+        ": its layers have no names, as Keras 3 wrote before 3.6: they are taken to be in the "
+        "order of the network in keras.applications; if yours has another, save it with "
+        "model.save(\"NAME.h5\")");
+  return file;
+}
+
 }  // namespace
 
-TensorFile read_keras_file(const std::filesystem::path& path) { return KerasFile(path).read(); }
+TensorFile read_keras_file(const std::filesystem::path& path) {
+  return read_in_child(path, [&path] { return KerasFile(path).read(); });
+}
 
 bool is_keras_archive(const std::filesystem::path& path) {
   return !Archive(path).find(kWeightsInArchive).empty();
@@ -189,9 +212,10 @@ bool is_keras_archive(const std::filesystem::path& path) {
 
 TensorFile read_keras_archive(const std::filesystem::path& path) {
   Archive archive(path);
-  TensorFile file = KerasFile(path, archive.read(archive.find(kWeightsInArchive),
-                                                 std::numeric_limits<std::uint64_t>::max()))
-                        .read();
+  // Before the fork, which would share the position in the archive.
+  const std::vector<std::byte> weights =
+      archive.read(archive.find(kWeightsInArchive), std::numeric_limits<std::uint64_t>::max());
+  TensorFile file = read_in_child(path, [&] { return KerasFile(path, weights).read(); });
   constexpr std::uint64_t kMostConfig = 16'000'000;
   if (!archive.find(kConfigInArchive).empty()) {
     const std::vector<std::byte> config = archive.read(kConfigInArchive, kMostConfig);

@@ -34,6 +34,11 @@ void TensorFile::add(const std::string& name, std::string type, std::vector<std:
   tensors_.emplace(name, SafeTensor{std::move(type), std::move(shape), bytes_.back()});
 }
 
+void TensorFile::add(const SafeTensors& tensors) {
+  for (const auto& [name, tensor] : tensors)
+    add(name, tensor.type, tensor.shape, {tensor.data.begin(), tensor.data.end()});
+}
+
 TensorFile read_tensor_file(const std::filesystem::path& path) {
   std::array<char, 9> head{};
   std::ifstream stream(path, std::ios::binary);
@@ -53,8 +58,7 @@ TensorFile read_tensor_file(const std::filesystem::path& path) {
   SafeTensorsFile file(path);
   TensorFile result(path);
   result.set_metadata(file.metadata());
-  for (const auto& [name, tensor] : file.tensors())
-    result.add(name, tensor.type, tensor.shape, {tensor.data.begin(), tensor.data.end()});
+  result.add(file.tensors());
   return result;
 }
 

@@ -29,6 +29,8 @@ class TensorFile {
   /// Adds a tensor whose bytes this keeps. Errors: Data if there is one of this name.
   void add(const std::string& name, std::string type, std::vector<std::int64_t> shape,
            std::vector<std::byte> bytes);
+  /// Adds copies of tensors.
+  void add(const SafeTensors& tensors);
   void set_metadata(std::map<std::string, std::string> metadata) {
     metadata_ = std::move(metadata);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Parts of checkpoints, changed and then given correct checksums. The first byte of an input
-// selects what the rest is: a file, or changes to a good one of three bytes each: offset (two
-// bytes) and value.
+// Damaged parts of checkpoints, which only a child process reads with the HDF5 library. The first
+// byte of an input selects what the rest is: a file, or changes to a good one of three bytes each:
+// offset (two bytes) and value.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -15,6 +15,7 @@
 #include "core/error.hpp"
 #include "io/atomic_file.hpp"
 #include "io/hdf5.hpp"
+#include "io/hdf5_in_child.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/support/temporary_directory.hpp"
 
@@ -63,21 +64,18 @@ Bytes changed(std::span<const std::byte> changes) {
   return file;
 }
 
-void read_all(const std::filesystem::path& path) {
+std::string read_all(const std::filesystem::path& path) {
+  const io::Hdf5Reader reader(path);
   std::vector<std::byte> data;
-  try {
-    const io::Hdf5Reader reader(path);
-    for (const Tensor& tensor : tensors()) {
-      data.resize(tensor.bytes());
-      try {
-        reader.read(tensor.name, tensor.type, tensor.shape, data);
-      } catch (const Error& error) {
-        require(error.kind() == ErrorKind::Checkpoint, "bad bytes are bad checkpoints");
-      }
+  for (const Tensor& tensor : tensors()) {
+    data.resize(tensor.bytes());
+    try {
+      reader.read(tensor.name, tensor.type, tensor.shape, data);
+    } catch (const Error& error) {
+      require(error.kind() == ErrorKind::Checkpoint, "bad bytes are bad checkpoints");
     }
-  } catch (const Error& error) {
-    require(error.kind() == ErrorKind::Checkpoint, "bad bytes are bad checkpoints");
   }
+  return "read";
 }
 
 }  // namespace
@@ -88,7 +86,14 @@ void run_one(std::span<const std::byte> input) {
       input[0] == std::byte{0} ? Bytes(input.begin() + 1, input.end()) : changed(input.subspan(1));
   static const int memory = memfd_create("part.h5", MFD_CLOEXEC);
   require(ftruncate(memory, 0) == 0 && io::write_at(memory, file, 0) == 0, "memory can be written");
-  read_all("/proc/self/fd/" + std::to_string(memory));
+  const std::filesystem::path path = "/proc/self/fd/" + std::to_string(memory);
+  constexpr io::ChildLimits kLimits{.seconds = 1, .bytes = std::uint64_t{1} << 30};
+  try {
+    (void)io::hdf5_in_child(
+        path, ErrorKind::Checkpoint, [&] { return read_all(path); }, kLimits);
+  } catch (const Error& error) {
+    require(error.kind() == ErrorKind::Checkpoint, "bad bytes are bad checkpoints");
+  }
 }
 
 std::vector<Bytes> seeds() {

@@ -33,42 +33,6 @@ std::vector<std::byte> read_back(const fs::path& path, const std::string& name, 
   return bytes;
 }
 
-/// A malicious file of HDF5's oldest format that is slow to read: a group of `links` names that all
-/// lead to one header of `header` bytes.
-std::vector<std::uint8_t> crossing_links(std::size_t links, std::size_t header) {
-  std::vector<std::uint8_t> file;
-  const auto text = [&](std::string_view t) {
-    for (const char c : t) file.push_back(static_cast<std::uint8_t>(c));
-  };
-  const auto number = [&](std::uint64_t value, std::size_t bytes) {
-    for (std::size_t i = 0; i < bytes; ++i)
-      file.push_back(i < 8 ? static_cast<std::uint8_t>(value >> (8 * i)) : std::uint8_t{0});
-  };
-  const std::size_t root = 96;
-  const std::size_t tree = root + 16 + 24;
-  const std::size_t heap = tree + 24 + 24;
-  const std::size_t names = heap + 32;
-  const std::size_t node = names + 8 * links;
-  const std::size_t dataset = node + 8 + 40 * links;
-  text("\x89HDF\r\n\x1a\n");
-  number(0, 5), number(8, 1), number(8, 1), number(0, 1 + 8), number(0, 8 + 32);
-  number(root, 8), number(0, root - file.size());
-  number(1, 8), number(24, 8), number(0x11, 2), number(16, 6), number(tree, 8), number(heap, 8);
-  text("TREE"), number(0, 2), number(1, 2), number(0, 16), number(0, 8), number(node, 8);
-  number(0, 8);
-  text("HEAP"), number(0, 4), number(8 * links, 8), number(0, 8), number(names, 8);
-  for (std::size_t i = 0; i < links; ++i) {
-    std::string name = "t" + std::to_string(i);
-    name.resize(8);
-    text(name);
-  }
-  text("SNOD"), number(1, 2), number(links, 2);
-  for (std::size_t i = 0; i < links; ++i)
-    number(8 * i, 8), number(dataset, 8), number(0, 8), number(0, 16);
-  number(1, 8), number(header, 8), number(0, header);
-  return file;
-}
-
 /// The view of any other HDF5 reader.
 std::vector<std::byte> read_by_library(const fs::path& path, const std::string& name,
                                        std::size_t size) {
@@ -117,27 +81,6 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Hdf5RoundTripTest,
                                          Case{DType::U8, {1}}, Case{DType::I32, {2, 2}},
                                          Case{DType::F32, {1500, 1, 1, 1031}},
                                          Case{DType::BF16, {1, 3'000'017}}));
-
-// Many names may each lead to the whole file.
-TEST(Hdf5LimitTest, SharedStructuresAreRefused) {
-  const TemporaryDirectory directory;
-  const fs::path path = directory / "a.h5";
-  constexpr std::size_t kLinks = 1000;
-  write_bytes(path, crossing_links(kLinks, 100'000));
-  const Hdf5Reader reader(path);
-  std::array<std::byte, 4> out{};
-  std::string said;
-  int overlapping = 0;
-  for (std::size_t i = 0; i < kLinks; ++i) {
-    try {
-      reader.read("/t" + std::to_string(i), DType::F32, std::vector<std::int64_t>{1}, out);
-    } catch (const Error& error) {
-      said = error.what();
-      overlapping += said.find("overlap") != std::string::npos ? 1 : 0;
-    }
-  }
-  EXPECT_EQ(overlapping, kLinks - 1) << said;
-}
 
 struct Hdf5Test : testing::Test {
   const TemporaryDirectory directory;
@@ -242,9 +185,9 @@ TEST_F(Hdf5Test, WrongExpectationsAreNamed) {
                         std::span<std::byte> out) {
     return [&reader, name, type, shape, out] { reader.read(name, type, shape, out); };
   };
-  expect_error(ErrorKind::Checkpoint, {path.string(), "/a/g", "is missing"},
+  expect_error(ErrorKind::Checkpoint, {path.string(), "cannot open /a/g: object 'g' doesn't exist"},
                read("/a/g", DType::F32, {4, 5}, bytes));
-  expect_error(ErrorKind::Checkpoint, {"/b/f", "is missing"},
+  expect_error(ErrorKind::Checkpoint, {"cannot open /b/f"},
                read("/b/f", DType::F32, {4, 5}, bytes));
   expect_error(ErrorKind::Checkpoint, {"/a/f", "shape [4, 5], expected [5, 4]"},
                read("/a/f", DType::F32, {5, 4}, bytes));
@@ -252,7 +195,7 @@ TEST_F(Hdf5Test, WrongExpectationsAreNamed) {
                read("/a/f", DType::I32, {4, 5}, bytes));
   expect_error(ErrorKind::Checkpoint, {"/a/f", "is not stored as bfloat16"},
                read("/a/f", DType::BF16, {4, 5}, half));
-  expect_error(ErrorKind::Checkpoint, {"/a: is not stored as float32"},
+  expect_error(ErrorKind::Checkpoint, {"cannot open /a: not a dataset"},
                read("/a", DType::F32, {4, 5}, bytes));
   expect_error(ErrorKind::Internal, {"broken invariant"}, read("/a/f", DType::F32, {4, 5}, half));
 }
@@ -272,92 +215,6 @@ TEST_F(Hdf5Test, ExistingFilesAreNotOverwritten) {
   expect_error(ErrorKind::Io, {path.string(), "File exists"},
                [&] { const Hdf5Writer writer(path); });
   EXPECT_EQ(read_bytes(path).size(), 10u);
-}
-
-// Files of other programs with every way to redirect the reader.
-class Hdf5RefusalTest : public testing::Test {
- protected:
-  void SetUp() override {
-    file_ = H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-    space_ = H5Screate_simple(1, &extent_, nullptr);
-    layout_ = H5Pcreate(H5P_DATASET_CREATE);
-  }
-  void TearDown() override {
-    H5Pclose(layout_);
-    H5Sclose(space_);
-  }
-  void create(const char* name, hid_t type) const {
-    const hid_t dataset = H5Dcreate2(file_, name, type, space_, H5P_DEFAULT, layout_, H5P_DEFAULT);
-    ASSERT_GE(dataset, 0);
-    H5Dclose(dataset);
-  }
-  void use_our_layout() {
-    H5Pset_chunk(layout_, 1, &extent_);
-    H5Pset_fletcher32(layout_);
-  }
-  void expect_refused(const std::string& name, const std::vector<std::string>& parts) {
-    H5Fclose(file_);
-    std::vector<std::byte> out(40);
-    const Hdf5Reader reader(path_);
-    expect_error(ErrorKind::Checkpoint, parts, [&] { reader.read(name, DType::F32, {{10}}, out); });
-  }
-
-  TemporaryDirectory directory_;
-  fs::path path_ = directory_ / "x.h5";
-  hsize_t extent_ = 10;
-  hid_t file_ = -1;
-  hid_t space_ = -1;
-  hid_t layout_ = -1;
-};
-
-TEST_F(Hdf5RefusalTest, SoftLink) {
-  use_our_layout();
-  create("/real", H5T_IEEE_F32LE);
-  H5Lcreate_soft("/real", file_, "/x", H5P_DEFAULT, H5P_DEFAULT);
-  expect_refused("/x", {"/x is a soft link"});
-}
-
-TEST_F(Hdf5RefusalTest, ExternalLinkOnTheWay) {
-  H5Lcreate_external("/etc/passwd", "/", file_, "/a", H5P_DEFAULT, H5P_DEFAULT);
-  expect_refused("/a/x", {"/a/x: its parent is not a group of the expected format"});
-}
-
-TEST_F(Hdf5RefusalTest, VirtualDataset) {
-  ASSERT_GE(H5Pset_virtual(layout_, space_, "other.h5", "/x", space_), 0);
-  create("/x", H5T_IEEE_F32LE);
-  expect_refused("/x", {"is not stored in chunks with only the Fletcher32 filter"});
-}
-
-TEST_F(Hdf5RefusalTest, ExternalData) {
-  ASSERT_GE(H5Pset_external(layout_, "/etc/passwd", 0, 40), 0);
-  create("/x", H5T_IEEE_F32LE);
-  expect_refused("/x", {"is not stored in chunks"});
-}
-
-TEST_F(Hdf5RefusalTest, OtherFilters) {
-  use_our_layout();
-  H5Pset_shuffle(layout_);
-  create("/x", H5T_IEEE_F32LE);
-  expect_refused("/x", {"is not stored in chunks with only the Fletcher32 filter"});
-}
-
-TEST_F(Hdf5RefusalTest, NoFilter) {
-  H5Pset_chunk(layout_, 1, &extent_);
-  create("/x", H5T_IEEE_F32LE);
-  expect_refused("/x", {"is not stored in chunks with only the Fletcher32 filter"});
-}
-
-TEST_F(Hdf5RefusalTest, OtherByteOrder) {
-  use_our_layout();
-  create("/x", H5T_IEEE_F32BE);
-  expect_refused("/x", {"is not stored as float32"});
-}
-
-TEST_F(Hdf5RefusalTest, VariableLength) {
-  const hid_t type = H5Tvlen_create(H5T_IEEE_F32LE);
-  create("/x", type);
-  H5Tclose(type);
-  expect_refused("/x", {"is not stored as float32"});
 }
 
 // Runs in a child process. Returns 0 if the writer failed as expected, HDF5 was usable again

@@ -177,15 +177,37 @@ TEST(TensorFileTest, SurvivesDamage) {
       EXPECT_TRUE(error.kind() == ErrorKind::Data || error.kind() == ErrorKind::Io) << error.what();
     }
   };
-  for (const char* name : {"checkpoint.pth", "legacy.pth"}) {
+  struct Steps {
+    const char* name;
+    std::size_t of_lengths;
+    std::size_t of_bytes;
+  };
+  for (const auto& [name, of_lengths, of_bytes] :
+       {Steps{"checkpoint.pth", 13, 3}, Steps{"legacy.pth", 13, 3},
+        Steps{"chunked.h5", 1021, 59}}) {
     const std::string whole = test::read_text(fixture(name));
-    for (std::size_t length = 0; length < whole.size(); length += 13)
+    for (std::size_t length = 0; length < whole.size(); length += of_lengths)
       survives(whole.substr(0, length));
-    for (std::size_t at = 0; at < whole.size(); at += 3) {
+    for (std::size_t at = 0; at < whole.size(); at += of_bytes) {
       std::string bytes = whole;
       bytes[at] = static_cast<char>(bytes[at] ^ 0x41);
       survives(bytes);
     }
+  }
+}
+
+// HDF5 1.10.8 is aborted in the first file, crashes in the second, and never ends with the third.
+TEST(TensorFileLimitTest, WhatHdf5DoesNotSurviveIsRefused) {
+  const TemporaryDirectory directory;
+  const std::string whole = test::read_text(fixture("chunked.h5"));
+  EXPECT_EQ(read_tensor_file(fixture("chunked.h5")).tensors().size(), 3u);
+  using Changes = std::vector<std::pair<std::size_t, int>>;
+  for (const Changes& changes : {Changes{{2073, 164}}, {{2074, 90}}, {{2120, 151}, {25497, 64}}}) {
+    std::string bytes = whole;
+    for (const auto& [at, value] : changes) bytes[at] = static_cast<char>(value);
+    std::ofstream(directory / "bad.h5", std::ios::binary) << bytes;
+    expect_error(ErrorKind::Data, {"bad.h5: "},
+                 [&] { (void)read_tensor_file(directory / "bad.h5"); });
   }
 }
 
