@@ -105,8 +105,7 @@ void require_for_several(const Invocation& invocation) {
   };
   for (const char* name : {"machine-file", "dataset-benchmark", "pipeline", "display-every"})
     refuse(name, "shows a single run");
-  for (const char* name : {"results-file", "log-filename", "tune"})
-    refuse(name, "writes a single run");
+  for (const char* name : {"results-file", "log-filename"}) refuse(name, "writes a single run");
   if (is_list(options, "ranks")) refuse("replicas", "sets the replicas of a single run");
   if (comm::started_by_launcher())
     fail(ErrorKind::Usage,

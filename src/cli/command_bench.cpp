@@ -4,7 +4,6 @@
 #include "cli/bench_machine.hpp"
 #include "cli/bench_output.hpp"
 #include "cli/bench_runs.hpp"
-#include "cli/bench_tune.hpp"
 #include "cli/cluster.hpp"
 #include "cli/commands.hpp"
 #include "cli/fit_layout.hpp"
@@ -56,7 +55,6 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
   const Options& options = invocation.options;
   (void)cluster_of(options, invocation.environment);  // refuses options that need --hosts
   if (options.text("machine-file")) return bench_machine(invocation, world, watch);
-  if (options.text("tune")) return bench_tune(invocation, world, watch);
   (void)bench_format(options);
   PreparedBench prepared = prepare_bench(invocation, world);
   watch.end();
@@ -83,7 +81,6 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
 }  // namespace
 
 int command_bench(const Invocation& invocation) {
-  require_tunable(invocation.options);
   if (wants_several_runs(invocation.options))
     return run_on_all_ranks(comm::World(comm::World::Alone()), invocation.options,
                             [&] { return bench_several(invocation); });

@@ -47,8 +47,7 @@ DatasetFacts facts_of_run(const fs::path& directory, const Options& options) {
 report::PlannedRun planned_run(const fs::path& directory, const Options& recorded,
                                CostModel model) {
   Options planned_options = recorded;
-  planned_options.erase("data-dir");      // only its sizes count
-  planned_options.erase("kernel-table");  // nothing runs
+  planned_options.erase("data-dir");  // only its sizes count
   const Options options = options_to_plan(planned_options);
   const Resolution resolution = resolve(options, facts_of_run(directory, options), this_machine());
   const train::TrainConfig& config = resolution.config;

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "cli/options.hpp"
 #include "cli/toml_file.hpp"
@@ -20,6 +22,9 @@ struct Entry {
   std::size_t line = 0;
   toml::value value;
 };
+
+/// Keys of features that are gone, which older versions recorded with their runs.
+constexpr auto kDropped = std::to_array<std::string_view>({"kernel-table"});
 
 std::string place(const std::string& file, const Entry& entry) {
   return fmt::format("{}:{}: [{}] {}", file, entry.line, entry.section, entry.key);
@@ -53,7 +58,8 @@ std::vector<Entry> entries_of(const std::string& file, const toml::value& root) 
            join(known, ", "));
     if (std::ranges::find(known, name) == known.end()) fail_section(file, line, name);
     for (const auto& [key, value] : table.as_table())
-      entries.push_back({name, key, line_of(value.location()), value});
+      if (std::ranges::find(kDropped, key) == kDropped.end())
+        entries.push_back({name, key, line_of(value.location()), value});
   }
   std::ranges::sort(entries, {}, &Entry::line);
   return entries;

@@ -113,10 +113,6 @@ void add_measuring(OptionTable& table) {
   row("machine-file", path("FILE"), "millrace",
       "measure this machine instead of a training and write what plans need to know of it",
       default_text(""), commands(kBench));
-  row("tune", path("FILE"), "millrace",
-      "instead of a training, measure all kernels that cuDNN has for the network and its batch "
-      "size, and write the fastest for --kernel-table; what FILE has of other shapes stays",
-      default_text(""), commands(kBench));
   row("format", choice("text|json|svg|csv|html"), "millrace",
       "plan: readable text, a file for --plan, a drawing, or the schedule; report: html alone; "
       "bench: text, json, or csv with a line for each run",

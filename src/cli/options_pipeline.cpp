@@ -193,20 +193,8 @@ void add_device(OptionTable& table) {
       "let cuDNN take kernels whose sums have another order from run to run or from layout to "
       "layout: faster, but results repeat to rounding only, not bit for bit; without effect where "
       "cuDNN does not compute",
-      commands(kRunsAndValidate | kPredict),
-      records([](const TrainConfig& c) -> std::optional<Value> {
-        if (!c.kernels.allow_nondeterministic) return std::nullopt;
-        return Value(true);
-      }),
-      changes([](const Setting& given, TrainConfig& c) {
-        c.kernels.allow_nondeterministic = std::get<bool>(given.value);
-      }));
-  row("kernel-table", path("FILE"), "millrace",
-      "take cuDNN's kernels from a file that bench --tune has measured on such a GPU; none: let "
-      "cuDNN choose, as for what the file lacks. A file for another GPU or version is not used. "
-      "Without effect where cuDNN does not compute",
-      default_text("none"), commands(kRunsAndValidate | kPredict),
-      sets<&TrainConfig::kernel_table>(), if_given());
+      commands(kRunsAndValidate | kPredict), sets<&TrainConfig::allow_nondeterministic>(),
+      if_given());
   row("select-ipus", names("N .."), "IPU",
       "numbers of the devices to use: one per device of the run, replica by replica, or the first "
       "of consecutive ones. Number n is GPU n of the machine or, without GPUs, its n-th set of "

@@ -209,8 +209,6 @@ void require_alike(const comm::World& world, const PreparedRun& run) {
       {"kernels", device::describe_arithmetic(),
        "set MILLRACE_MAX_ISA on all ranks to a level that each supports, and install the same "
        "oneDNN"}};
-  if (const auto& table = run.config.kernels.table)
-    facts.push_back({"kernel table", identity(*table), "give all ranks the same --kernel-table"});
   if (const models::GivenNetwork& given = run.config.model.given; given.graph) {
     const std::string text = to_json(*given.graph).dump();
     Sha256 digest;
@@ -271,7 +269,7 @@ MachineFacts this_machine() {
           .device_memory = device::total_memory(),
           .has_gpu = !device::computes_on_cores(),
           .copies_images = device::has_own_memory(),
-          .has_cudnn = ops::takes_rules()};
+          .has_cudnn = ops::has_nondeterministic()};
 }
 
 MachineFacts this_machine(const comm::World& world) {

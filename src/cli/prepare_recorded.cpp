@@ -363,7 +363,6 @@ RecordedNetwork network_of(const io::CheckpointReader& checkpoint, const Options
     if (spec.section == Section::Pipeline) options.erase(spec.name);
   options.erase("BN-span");
   options.erase("data-dir");
-  options.erase("kernel-table");  // nothing runs
   Resolution resolution =
       resolve(options, recorded_facts(options, facts_in(checkpoint)), this_machine());
   models::Graph graph = models::build_model(resolution.config.model);

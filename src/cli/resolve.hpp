@@ -47,7 +47,7 @@ struct MachineFacts {
   std::optional<std::int64_t> device_memory = {};  ///< of a device's own
   bool has_gpu = false;                            ///< whether kernels run on a GPU
   bool copies_images = false;                      ///< whether the device has memory of its own
-  bool has_cudnn = false;  ///< whether cuDNN computes, whose kernels options choose
+  bool has_cudnn = false;  ///< whether cuDNN computes, which has kernels with varying sums
   /// Bytes that a device needs besides its stages, as measured; none: they are assumed.
   std::optional<std::int64_t> rest = {};
 };

@@ -3,16 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
-#include <memory>
 #include <optional>
-#include <system_error>
-#include <utility>
 
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "io/atomic_file.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -62,28 +57,13 @@ std::vector<std::int64_t> scratch_caps(const MachineFacts& machine, const TrainC
   return caps;
 }
 
-/// The options about cuDNN's kernels. Where it does not compute they are neither read nor recorded,
-/// so that a run which is restored on another machine does not need the file of its table there.
+/// Where cuDNN does not compute, the option is not recorded.
 void resolve_kernels(const MachineFacts& machine, TrainConfig& config, Notices& notices) {
-  const std::string file = std::exchange(config.kernel_table, {}).string();
-  if (!machine.has_cudnn) {
-    constexpr std::string_view kNone = "has no effect here: cuDNN does not compute in this build";
-    if (config.kernels.allow_nondeterministic)
-      notices.push_back(fmt::format(
-          "`allow-nondeterministic` {}, whose kernels always sum in the same order", kNone));
-    config.kernels.allow_nondeterministic = false;
-    if (!file.empty() && file != "none") notices.push_back(fmt::format("`kernel-table` {}", kNone));
-    return;
-  }
-  if (file.empty() || file == "none") return;
-  config.kernel_table = std::filesystem::absolute(file).lexically_normal();
-  if (std::error_code error; !std::filesystem::exists(config.kernel_table, error))
-    fail(ErrorKind::Usage,
-         "`kernel-table`: there is no file {}: give its new place, or `kernel-table` none to let "
-         "cuDNN choose its kernels",
-         config.kernel_table.string());
-  config.kernels.table = std::make_shared<const KernelTable>(
-      parse_kernel_table(io::read_text(config.kernel_table, kMaxTableBytes), file));
+  if (machine.has_cudnn || !config.allow_nondeterministic) return;
+  notices.emplace_back(
+      "`allow-nondeterministic` has no effect here: cuDNN does not compute in this build, whose "
+      "kernels always sum in the same order");
+  config.allow_nondeterministic = false;
 }
 
 /// The devices that `select-ipus` names, by replica and device of the pipeline; empty for AUTO.

@@ -120,36 +120,31 @@ RunClaim Backend::claim(std::span<const OfferedCall> calls, DType type) const {
                                      : RunClaim{};
 }
 
-std::unique_ptr<Vendor> make_vendor([[maybe_unused]] const KernelRules& rules) {
+std::unique_ptr<Vendor> make_vendor([[maybe_unused]] bool allow_nondeterministic) {
 #if defined(MILLRACE_ONEDNN)
   return make_onednn_vendor();
 #elif defined(MILLRACE_CUDNN)
-  return make_cudnn_vendor(rules);
+  return make_cudnn_vendor(allow_nondeterministic);
 #else
   return nullptr;
 #endif
 }
 
-std::unique_ptr<Backend> make_default_backend(const ScratchCaps& caps, const KernelRules& rules) {
-  return std::make_unique<Backend>(make_vendor(rules), caps);
+std::unique_ptr<Backend> make_default_backend(const ScratchCaps& caps,
+                                              bool allow_nondeterministic) {
+  return std::make_unique<Backend>(make_vendor(allow_nondeterministic), caps);
 }
 
 #ifdef MILLRACE_CUDNN
-bool takes_rules() { return true; }
+bool has_nondeterministic() { return true; }
 std::int64_t image_channels_here(const ConvShape& first, DType type) {
   return make_vendor()->image_channels(first, type);
 }
 std::string describe_device_here() { return describe_cudnn_device(); }
-std::string why_unfit_here(const KernelTable& table) { return why_unfit_for_cudnn(table); }
-std::unique_ptr<KernelTuner> make_kernel_tuner(const KernelRules& rules) {
-  return make_cudnn_tuner(rules);
-}
 #else
-bool takes_rules() { return false; }
+bool has_nondeterministic() { return false; }
 std::int64_t image_channels_here(const ConvShape& first, DType) { return first.window.in.c; }
 std::string describe_device_here() { return {}; }
-std::string why_unfit_here(const KernelTable&) { return "no kernels are chosen by tables here"; }
-std::unique_ptr<KernelTuner> make_kernel_tuner(const KernelRules&) { return nullptr; }
 #endif
 
 std::string describe_products(DType type) {

@@ -16,7 +16,6 @@
 #include <span>
 #include <string>
 
-#include "ops/kernel_tuner.hpp"
 #include "ops/vendor.hpp"
 
 namespace millrace::ops {
@@ -76,21 +75,18 @@ class Backend {
 };
 
 /// The vendor of this build: oneDNN on cores (MILLRACE_ONEDNN), cuDNN on NVIDIA's GPUs
-/// (MILLRACE_CUDNN), otherwise none. The rules matter where takes_rules().
-[[nodiscard]] std::unique_ptr<Vendor> make_vendor(const KernelRules& rules = {});
+/// (MILLRACE_CUDNN), otherwise none. `allow_nondeterministic`: kernels whose sums may have another
+/// order from run to run are allowed, if has_nondeterministic().
+[[nodiscard]] std::unique_ptr<Vendor> make_vendor(bool allow_nondeterministic = false);
 /// The fastest backend of this build.
 [[nodiscard]] std::unique_ptr<Backend> make_default_backend(const ScratchCaps& caps = {},
-                                                            const KernelRules& rules = {});
+                                                            bool allow_nondeterministic = false);
 
-/// Whether the vendor of this build has several kernels for an op, among which rules choose: cuDNN.
-[[nodiscard]] bool takes_rules();
+/// Whether the vendor of this build has such kernels: cuDNN.
+[[nodiscard]] bool has_nondeterministic();
 /// The device of this process and the vendor's library that is loaded, as far as they decide bits
 /// and only the running process knows them; "" on cores.
 [[nodiscard]] std::string describe_device_here();
-/// As why_unfit(), for the device of this process. Only where takes_rules().
-[[nodiscard]] std::string why_unfit_here(const KernelTable& table);
-/// Null, if the rules have no effect in this build.
-[[nodiscard]] std::unique_ptr<KernelTuner> make_kernel_tuner(const KernelRules& rules);
 
 /// As Vendor::image_channels(), of this build's vendor.
 [[nodiscard]] std::int64_t image_channels_here(const ConvShape& first, DType type);

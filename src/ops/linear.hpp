@@ -44,9 +44,6 @@ struct ConvShape {
   }
 };
 
-/// A convolution as text that tells shapes apart: "256 of 56x56x64 to 56x56x64, window 3x3, ..".
-[[nodiscard]] std::string describe(const ConvShape& shape);
-
 struct DenseShape {
   std::int64_t batch = 1;
   std::int64_t in = 1;

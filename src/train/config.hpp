@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/dtype.hpp"
-#include "core/kernel_table.hpp"
 #include "core/label_smoothing.hpp"
 #include "core/update_rule.hpp"
 #include "io/images/augmentation.hpp"
@@ -316,9 +315,9 @@ struct TrainConfig {
   /// Scratch bytes for the vendor's kernels: no limit, one limit, or two for each stage
   /// (convolutions and products).
   std::vector<std::int64_t> scratch_caps;
-  KernelRules kernels;                 ///< how the vendor's kernels are chosen
-  std::filesystem::path kernel_table;  ///< file of their table; empty: none
-  pipeline::PipelinePlan pipeline;     ///< stages, schedule, replicas, ranks
+  /// The vendor's kernels may add in another order from run to run: faster, and against law 1.
+  bool allow_nondeterministic = false;
+  pipeline::PipelinePlan pipeline;  ///< stages, schedule, replicas, ranks
   std::vector<std::string> splits;  ///< name of the first layer or op of each stage but the first
   LayoutOrigin layout_origin;
   std::int64_t weight_check_every = 0;  ///< iterations between comparisons of replicas

@@ -192,7 +192,8 @@ std::int64_t assumed_rest(const TrainConfig& config) {
 
 partition::StageSizer stage_sizer(const models::Graph& graph, const TrainConfig& config) {
   device::expect_threads(config.threads);
-  const std::shared_ptr<ops::Backend> backend = ops::make_default_backend({}, config.kernels);
+  const std::shared_ptr<ops::Backend> backend =
+      ops::make_default_backend({}, config.allow_nondeterministic);
   pipeline::StageOptions common = stage_options(config, Use::Training);
   // Validation overlaps the micro-batches of neighboring stages.
   if (config.pipeline.ranks.devices > 1) common.evaluation_slots.stash = 2;
@@ -234,7 +235,8 @@ std::vector<LayerSize> sizes_of_layers(const models::Graph& graph, pipeline::Sta
 
 partition::StageSizer search_sizer(const models::Graph& graph, const TrainConfig& config) {
   device::expect_threads(config.threads);
-  const std::shared_ptr<ops::Backend> backend = ops::make_default_backend({}, config.kernels);
+  const std::shared_ptr<ops::Backend> backend =
+      ops::make_default_backend({}, config.allow_nondeterministic);
   pipeline::StageOptions common = stage_options(config, Use::Training);
   if (config.optimiser.sharded) common.parameters.shares = config.pipeline.ranks.replicas;
   using Key = std::pair<std::int64_t, pipeline::Backward>;

@@ -62,7 +62,7 @@ std::vector<partition::OpCost> profiled_costs(const TrainConfig& config) {
   alone.model.batch_norm_span = 1;  // only kernels are timed; there is no peer
   const models::Graph graph = network_of(alone);
   const DType type = config.precision.activations;
-  const auto backend = ops::make_default_backend({}, config.kernels);
+  const auto backend = ops::make_default_backend({}, config.allow_nondeterministic);
   pipeline::StageOptions options;
   options.batch = config.batch_size;
   options.type = type;

@@ -131,7 +131,7 @@ ops::Backend& Session::backend_of(std::int32_t stage) {
   ops::ScratchCaps caps;
   if (!given.empty())
     caps = {.convolution = given.at(at), .dense = given.at(given.size() > 1 ? at + 1 : 0)};
-  backend = ops::make_default_backend(caps, config_.kernels);
+  backend = ops::make_default_backend(caps, config_.allow_nondeterministic);
   return *backend;
 }
 

@@ -171,7 +171,7 @@ Outcome Run::restored() {
         fmt::format("The checkpoint was written with {}; this machine has {}: the continuation "
                     "agrees to rounding, not bit for bit.",
                     before, here));
-  } else if (config_.kernels.allow_nondeterministic) {
+  } else if (config_.allow_nondeterministic) {
     reporter_.important(
         "Sums may have another order than in the interrupted run (`allow-nondeterministic`): the "
         "continuation agrees to rounding, not bit for bit.");

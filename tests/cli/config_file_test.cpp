@@ -39,6 +39,13 @@ TEST(ConfigFileTest, EmptyFileGivesNothing) {
   EXPECT_TRUE(parse_config("", "a.toml").settings().empty());
 }
 
+TEST(ConfigFileTest, KeysOfFeaturesThatAreGoneAreLeftOut) {
+  const Options options =
+      parse_config("[pipeline]\nkernel-table = \"/old/t.json\"\nshards = 2\n", "config.toml");
+  EXPECT_EQ(options.settings().size(), 1u);
+  EXPECT_EQ(options.integer("shards"), 2);
+}
+
 TEST(ConfigFileTest, ErrorsNameFileAndLine) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {"[train]\nbatchsize = 3\n",

@@ -214,6 +214,40 @@ TEST(IdleOptionsTest, SayWhyAndChangeNothing) {
   EXPECT_EQ(idle, 10);
 }
 
+TEST(NondeterministicOptionTest, HasAnEffectOnlyWhereCudnnComputes) {
+  const std::string given = std::string(kCifar) + "--allow-nondeterministic";
+  const Resolution plain = resolve_line(kCifar, {.cores = 2, .has_cudnn = true});
+  const Resolution varies = resolve_line(given, {.cores = 2, .has_cudnn = true});
+  EXPECT_FALSE(plain.config.allow_nondeterministic);
+  EXPECT_FALSE(contains(plain.config.resolved_toml, "nondeterministic"));
+  EXPECT_TRUE(varies.config.allow_nondeterministic);
+  EXPECT_TRUE(contains(varies.config.resolved_toml, "allow-nondeterministic = true"));
+  EXPECT_EQ(varies.notices, plain.notices);
+  const Resolution none = resolve_line(given);
+  EXPECT_EQ(none.config, line(""));  // and nothing of it is recorded
+  std::vector<std::string> expected = plain.notices;
+  expected.insert(
+      expected.begin(),
+      "--allow-nondeterministic has no effect here: cuDNN does not compute in this build, whose "
+      "kernels always sum in the same order");
+  EXPECT_EQ(none.notices, expected);
+}
+
+// It changes arithmetic, not mathematics: as --threads-per-device.
+TEST(NondeterministicOptionTest, MayChangeOnRestore) {
+  const MachineFacts machine{.cores = 2, .has_cudnn = true};
+  const Options recorded = parse_config(
+      resolve_line(std::string(kCifar) + "--allow-nondeterministic", machine).config.resolved_toml,
+      "c.toml");
+  const auto continued = [&](std::string_view rest) {
+    const Options given = load_options(Command::Restore, words(rest), 0, environment_of({}));
+    const Options options = continued_options(given, recorded);
+    return resolve(options, published_facts(options), machine).config.allow_nondeterministic;
+  };
+  EXPECT_TRUE(continued(""));
+  EXPECT_FALSE(continued("--allow-nondeterministic=false"));
+}
+
 TEST(ScratchCapsTest, AreSharesOfTheMemoryOfADevice) {
   EXPECT_EQ(line("").scratch_caps, std::vector<std::int64_t>{});
   EXPECT_EQ(line("--available-memory-proportion 0.25 --device-memory 1MB").scratch_caps,

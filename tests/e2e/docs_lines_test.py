@@ -33,8 +33,6 @@ PAGES = [ROOT / "README.md", ROOT / "configs/README.md", ROOT / "configs/launch/
 NOT_RUN = {
     "millrace train OPTIONS..": "the reader fills in the options; the script is tested by tests/e2e/supervise.sh",
     "sbatch ": "needs Slurm; the script is tested by tests/e2e/launch.sh",
-    "bench --dataset imagenet --model-size 50 --batch-size 256 --tune": "measures kernels of a GPU",
-    "--batch-size 256 --kernel-table": "reads what a GPU measured",
 }
 
 # Words of documents, and smaller ones that take their place, in lines that contain a part.

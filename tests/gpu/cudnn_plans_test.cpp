@@ -27,6 +27,7 @@ namespace millrace::ops::cudnn {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::describe;
 
 using Shapes = std::map<std::string, ConvShape>;
 
@@ -132,7 +133,7 @@ void write_table(const std::vector<Row>& rows) {
   for (const Row& row : rows)
     out << fmt::format("{},{},\"{}\",{},{},{}\n", name_of(row.type),
                        kPassNames.at(static_cast<std::size_t>(row.pass)), describe(*row.shape),
-                       row.plan ? row.plan->choice.engine : -1, row.plan ? row.plan->scratch : 0,
+                       row.plan ? row.plan->engine : -1, row.plan ? row.plan->scratch : 0,
                        row.plan && row.plan->tensor_cores);
 }
 
@@ -187,8 +188,8 @@ TEST(CudnnPlansTest, PaddedImagesTakeLessScratch) {
         const std::int64_t after = scratch_of(shape, type, pass, channels);
         // Where the library makes no copy, it may choose another kernel with some more.
         EXPECT_LE(after, std::max<std::int64_t>(before, 2'000'000)) << text;
-        fmt::print("{} {} of {}: {} bytes of scratch, padded {}\n", name_of(type), name_of(pass),
-                   text, before, after);
+        fmt::print("{} {} of {}: {} bytes of scratch, padded {}\n", name_of(type),
+                   kPassNames.at(static_cast<std::size_t>(pass)), text, before, after);
       }
     }
   }
@@ -287,7 +288,7 @@ TEST(CudnnPlansTest, AreTheSameEveryTime) {
       const std::optional<Plan> first = plan();
       const std::optional<Plan> second = plan();
       ASSERT_TRUE(first && second);
-      EXPECT_EQ(first->choice, second->choice);
+      EXPECT_EQ(first->engine, second->engine);
       EXPECT_EQ(first->scratch, second->scratch);
     }
   }
@@ -302,6 +303,12 @@ TEST(CudnnPlansTest, KeepToACapOfScratch) {
   ASSERT_TRUE(fast && small);
   EXPECT_GT(fast->scratch, kDefaultCap) << "the test needs a shape whose fastest kernel takes more";
   EXPECT_EQ(small->scratch, 0);
+}
+
+TEST(CudnnPlansTest, DevicesAndVersionsHaveNames) {
+  EXPECT_EQ(device_name(properties_from_text(millrace::testing::kH200)),
+            "NVIDIA H200, 132 multiprocessors");
+  EXPECT_TRUE(library_name().starts_with("cuDNN 9.")) << library_name();
 }
 
 TEST(CudnnPlansTest, RefuseWhatTheLibraryRefuses) {

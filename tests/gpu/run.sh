@@ -155,17 +155,6 @@ scaled() {
   done
 }
 
-# tuned OPTIONS..: measures kernels, and trains with their table in two layouts.
-tuned() {
-  local run=$out/runs/tuned file=$out/kernels.json
-  "$millrace" bench --dataset cifar-10 --model-size 8 --batch-size 8 --precision 16.32 --tune "$file"
-  "$millrace" train "$@" --kernel-table "$file" --gradients-to-accumulate 8 --run-dir "$run-1"
-  grep -q '^Kernel table .* passes measured on' "$run-1/log.txt"
-  "$millrace" train "$@" --kernel-table "$file" --shards 2 --pipeline-depth 8 --pipeline-splits auto \
-    --ranks 1 --run-dir "$run-2"
-  digests_agree "$run-1" "$run-2"
-}
-
 # moved OPTIONS..: a run of cores goes on here, and back there.
 moved() {
   local run=$out/runs/moved
@@ -224,7 +213,7 @@ compared() {
 checked() {
   step "$1" "$2" bash -c 'set -euo pipefail; sanitized "$@"' sanitized "$3" "${MILLRACE_SANITIZER_SECONDS:-$(($2 - 4))}" "$build/ops_test" "$4"
 }
-export -f digests_agree layouts scaled tuned moved cifar sanitized
+export -f digests_agree layouts scaled moved cifar sanitized
 
 small='--dataset cifar-10 --generated-data --model-size 8 --batch-size 8 --iterations 3 --seed 3 --no-validation --threads-per-device 1'
 all='2:Sequential 2:Grouped 2:Interleaved 2:GPipe 2:1F1B 2:Looped 2:Looped-ZB 2:ZB-H1 2:ZB-V 2:V-Min 2:V-Half 2:V-ZB 2:DualPipeV 2:auto 4:1F1B 4:ZB-H1'
@@ -239,8 +228,6 @@ steps() {
   step two-ranks 10 env MILLRACE_TEST_RANKS=2 MILLRACE_MESSAGES=mpi "$mpirun" -np 2 "$build/numerics_test" --gtest_filter=TwoRanks.*
   # 20 start-ups, each of which makes up to four contexts on the GPU, one after the other.
   step layouts 66 bash -c "$(in_shell "layouts f32 '2:1F1B 4:ZB-H1' $small --precision 32.32; layouts b16 '$all' $small --precision 16.32")"
-  # cuDNN compiles some of the kernels that are measured.
-  step tuned 25 bash -c "$(in_shell "tuned $small --precision 16.32")"
   step scaled 12 bash -c "$(in_shell "scaled --dataset cifar-10 --generated-data --model-size 8 --batch-size 32 --iterations 60 --log-freq 10 --no-validation --threads-per-device 1")"
   step moved 15 bash -c "$(in_shell "moved $small")"
   step cifar 28 bash -c "$(in_shell cifar)"

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <fmt/format.h>
+
+#include <string>
+
 #include "ops/linear.hpp"
 
 namespace millrace::ops::cudnn::testing {
@@ -37,22 +41,16 @@ inline ConvShape stem() {
   return s;
 }
 
-/// One of ResNeXt-50's, in 32 groups.
-inline ConvShape grouped() {
-  ConvShape s;
-  s.window = {.batch = 64,
-              .in = {28, 28, 256},
-              .out = {28, 28, 256},
-              .kernel_h = 3,
-              .kernel_w = 3,
-              .stride_h = 1,
-              .stride_w = 1,
-              .pad_top = 1,
-              .pad_left = 1};
-  s.pad_bottom = 1;
-  s.pad_right = 1;
-  s.groups = 32;
-  return s;
+/// A convolution as text that tells shapes apart: "256 of 56x56x64 to 56x56x64, window 3x3, ..".
+inline std::string describe(const ConvShape& s) {
+  const WindowShape& w = s.window;
+  return fmt::format(
+      "{} of {}x{}x{} to {}x{}x{}, window {}x{}, stride {} {}, padding {} {} {} {}, dilation {} "
+      "{}, "
+      "groups {}{}",
+      w.batch, w.in.h, w.in.w, w.in.c, w.out.h, w.out.w, w.out.c, w.kernel_h, w.kernel_w,
+      w.stride_h, w.stride_w, w.pad_top, w.pad_left, s.pad_bottom, s.pad_right, s.dilation_h,
+      s.dilation_w, s.groups, s.bias ? ", bias" : "");
 }
 
 }  // namespace millrace::ops::cudnn::testing

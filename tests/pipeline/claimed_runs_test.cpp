@@ -145,7 +145,7 @@ double size_of(const std::map<std::string, std::vector<float>>& values,
 
 // What a library of a GPU fuses if bits may vary: convolutions with the sums of their outputs.
 TEST(ClaimedRunsTest, OfTheVendorAreCloseToSeparateKernels) {
-  if (!ops::takes_rules()) GTEST_SKIP() << "the vendor of this build claims no runs";
+  if (!ops::has_nondeterministic()) GTEST_SKIP() << "the vendor of this build claims no runs";
   models::ModelOptions net;
   net.size = "20";
   net.image = {32, 32, 3};
@@ -155,8 +155,7 @@ TEST(ClaimedRunsTest, OfTheVendorAreCloseToSeparateKernels) {
   options.type = DType::F16;
   options.recompute = Recompute::Stage;
   const auto step = [&](bool may_vary) {
-    const auto backend =
-        ops::make_default_backend({}, {.allow_nondeterministic = may_vary, .table = nullptr});
+    const auto backend = ops::make_default_backend({}, may_vary);
     return test::StageChain(graph, {}, options, *backend).plain_step(2);
   };
   const test::StepState separate = step(false);

@@ -67,15 +67,10 @@ std::size_t Descriptor::read(cudnnBackendAttributeName_t name, cudnnBackendAttri
   return static_cast<std::size_t>(count);
 }
 
-std::vector<Descriptor> Descriptor::parts(cudnnBackendAttributeName_t name,
-                                          cudnnBackendDescriptorType_t type) const {
-  return parts(name, type, read(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, nullptr));
-}
-
 /// The library fills objects that the caller has created.
 std::vector<Descriptor> Descriptor::parts(cudnnBackendAttributeName_t name,
-                                          cudnnBackendDescriptorType_t type,
-                                          std::size_t most) const {
+                                          cudnnBackendDescriptorType_t type) const {
+  const std::size_t most = read(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, nullptr);
   std::vector<Descriptor> parts;
   std::vector<cudnnBackendDescriptor_t> handles;
   for (std::size_t i = 0; i < most; ++i) handles.push_back(parts.emplace_back(type).get());

@@ -7,14 +7,12 @@
 // pass_graph    one pass of a convolution as a graph of the library's operations
 // plan          the kernels for such a graph: deterministic, exact enough, within a limit of
 //               scratch
-// tuning        which of them a table names, and which is the fastest
 // fused_pass    which calls of a program are one pass with sums
-// stopwatch     how long a plan takes on the device
 // linear_op     runs plans
 // fused_run     runs those with sums
 // vendor        what the backend asks
 //
-// The first five need no GPU: for given properties of a device, the library finds the same kernels
+// The first four need no GPU: for given properties of a device, the library finds the same kernels
 // on every machine. The tests look at the plans of all recipes this way.
 #pragma once
 
@@ -59,8 +57,6 @@ template <>
 inline constexpr auto kAttributeType<cudnnBackendHeurMode_t> = CUDNN_TYPE_HEUR_MODE;
 template <>
 inline constexpr auto kAttributeType<cudnnBackendNumericalNote_t> = CUDNN_TYPE_NUMERICAL_NOTE;
-template <>
-inline constexpr auto kAttributeType<cudnnBackendKnobType_t> = CUDNN_TYPE_KNOB_TYPE;
 
 /// An object of the library: it gets its attributes, is finished, and does not change from then on.
 /// Errors: Internal, if the library refuses a call.
@@ -83,13 +79,6 @@ class Descriptor {
   }
   Descriptor& set_all(cudnnBackendAttributeName_t name, std::span<const Descriptor> values);
 
-  /// False, if the library refuses the value, which comes from a file.
-  template <class T>
-  [[nodiscard]] bool try_set(cudnnBackendAttributeName_t name, const T& value) {
-    return cudnnBackendSetAttribute(handle_.get(), name, kAttributeType<T>, 1, &value) ==
-           CUDNN_STATUS_SUCCESS;
-  }
-
   Descriptor& finish();
   /// False, if the library has nothing that does what the attributes ask for.
   [[nodiscard]] bool try_finish();
@@ -104,10 +93,6 @@ class Descriptor {
   /// The objects that an attribute holds, which are of this type.
   [[nodiscard]] std::vector<Descriptor> parts(cudnnBackendAttributeName_t name,
                                               cudnnBackendDescriptorType_t type) const;
-  /// The same, at most `most`, for attributes of which the library does not tell the number.
-  [[nodiscard]] std::vector<Descriptor> parts(cudnnBackendAttributeName_t name,
-                                              cudnnBackendDescriptorType_t type,
-                                              std::size_t most) const;
 
  private:
   Descriptor& set_values(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,

@@ -5,13 +5,12 @@
 #include <deque>
 
 #include "core/dtype.hpp"
-#include "core/kernel_table.hpp"
 #include "ops/cudnn/descriptor.hpp"
 #include "ops/linear.hpp"
 
 namespace millrace::ops::cudnn {
 
-using Pass = LinearPass;
+enum class Pass { Forward, BackwardInput, BackwardWeight };
 
 /// Numbers of the tensors of a graph. Gradients have those of what they are the gradients of.
 inline constexpr std::int64_t kInput = 1;

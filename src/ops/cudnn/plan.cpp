@@ -26,7 +26,10 @@ struct Engine {
   bool tensor_cores = false;
 };
 
-Engine traits_of(const Descriptor& engine) {
+Engine engine_of(const Descriptor& suggestion) {
+  const std::vector<Descriptor> engines =
+      suggestion.parts(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  const Descriptor& engine = engines.at(0);
   const auto notes = engine.values<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                                                 CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
   const auto has = [&](cudnnBackendNumericalNote_t note) {
@@ -38,24 +41,6 @@ Engine traits_of(const Descriptor& engine) {
                              has(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION) ||
                              has(CUDNN_NUMERICAL_NOTE_FFT) || has(CUDNN_NUMERICAL_NOTE_WINOGRAD),
           .tensor_cores = has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE)};
-}
-
-Engine engine_of(const Descriptor& suggestion) {
-  return traits_of(
-      suggestion.parts(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR).at(0));
-}
-
-/// The settings of a suggestion, by type.
-std::vector<EngineChoice::Knob> knobs_of(const Descriptor& suggestion) {
-  std::vector<EngineChoice::Knob> knobs;
-  for (const Descriptor& knob :
-       suggestion.parts(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR,
-                        CUDNN_KNOB_TYPE_COUNTS))
-    knobs.push_back(
-        {.type = knob.values<cudnnBackendKnobType_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, 1).at(0),
-         .value = knob.values<std::int64_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, 1).at(0)});
-  std::ranges::sort(knobs);
-  return knobs;
 }
 
 bool is_allowed(const Engine& engine, DType type, const PlanRules& rules) {
@@ -72,46 +57,7 @@ std::optional<Plan> plan_of(const Descriptor& device, const Descriptor& configur
   if (!plan.try_finish()) return {};
   const std::int64_t scratch =
       plan.values<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, 1).at(0);
-  return Plan{std::move(plan),
-              {.engine = engine.number, .knobs = knobs_of(configuration)},
-              scratch,
-              engine.deterministic,
-              engine.tensor_cores};
-}
-
-/// Calls `take` with the plans that keep to the rules, but for the cap, in the library's order,
-/// until it returns false.
-template <class Take>
-void for_each_plan(const Descriptor& device, const PassShape& pass, const PlanRules& rules,
-                   const Take& take) {
-  const PassGraph pass_graph = make_pass_graph(pass);
-  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
-    for (const Descriptor& suggestion : suggestions(device, pass_graph.graph, mode)) {
-      const Engine engine = engine_of(suggestion);
-      if (!is_allowed(engine, pass.type, rules)) continue;
-      std::optional<Plan> plan = plan_of(device, suggestion, engine);
-      if (plan && !take(std::move(*plan))) return;
-    }
-  }
-}
-
-/// An engine with its settings as a configuration; empty, if this version of the library has no
-/// such engine or settings for the graph.
-std::optional<Descriptor> configuration_of(const Descriptor& engine, const EngineChoice& choice) {
-  std::vector<Descriptor> knobs;
-  for (const EngineChoice::Knob& knob : choice.knobs) {
-    Descriptor& made = knobs.emplace_back(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
-    if (!made.try_set(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
-                      static_cast<cudnnBackendKnobType_t>(knob.type)) ||
-        !made.try_set(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, knob.value) || !made.try_finish())
-      return {};
-  }
-  Descriptor configuration(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-  configuration.set(CUDNN_ATTR_ENGINECFG_ENGINE, engine);
-  if (!knobs.empty())
-    configuration.set_all(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, std::span<const Descriptor>(knobs));
-  if (!configuration.try_finish()) return {};
-  return configuration;
+  return Plan{std::move(plan), engine.number, scratch, engine.deterministic, engine.tensor_cores};
 }
 
 }  // namespace
@@ -128,44 +74,19 @@ std::int64_t image_channels(const ConvShape& first, DType type) {
 
 std::optional<Plan> find_plan(const Descriptor& device, const PassShape& pass,
                               const PlanRules& rules) {
-  std::optional<Plan> least;
-  for_each_plan(device, pass, rules, [&](Plan plan) {
-    const bool fits = plan.scratch <= rules.cap;
-    if (fits || !least || plan.scratch < least->scratch) least = std::move(plan);
-    return !fits;
-  });
-  return least;
-}
-
-std::vector<Plan> all_plans(const Descriptor& device, const PassShape& pass,
-                            const PlanRules& rules) {
-  std::vector<Plan> plans;
-  for_each_plan(device, pass, rules, [&](Plan plan) {
-    const bool known = std::ranges::find(plans, plan.choice, &Plan::choice) != plans.end();
-    if (!known && plan.scratch <= rules.cap) plans.push_back(std::move(plan));
-    return true;
-  });
-  if (!plans.empty()) return plans;
-  if (std::optional<Plan> least = find_plan(device, pass, rules))
-    plans.push_back(std::move(*least));
-  return plans;
-}
-
-std::optional<Plan> plan_of_choice(const Descriptor& device, const PassShape& pass,
-                                   const PlanRules& rules, const EngineChoice& choice) {
   const PassGraph pass_graph = make_pass_graph(pass);
-  Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-  engine.set(CUDNN_ATTR_ENGINE_OPERATION_GRAPH, pass_graph.graph)
-      .set(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, choice.engine)
-      .set(CUDNN_ATTR_ENGINE_DEVICEPROP, device);
-  if (!engine.try_finish()) return {};
-  const Engine traits = traits_of(engine);
-  if (!is_allowed(traits, pass.type, rules)) return {};
-  const std::optional<Descriptor> configuration = configuration_of(engine, choice);
-  if (!configuration) return {};
-  std::optional<Plan> plan = plan_of(device, *configuration, traits);
-  if (plan && plan->scratch > rules.cap) plan.reset();
-  return plan;
+  std::optional<Plan> least;
+  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+    for (const Descriptor& suggestion : suggestions(device, pass_graph.graph, mode)) {
+      const Engine engine = engine_of(suggestion);
+      if (!is_allowed(engine, pass.type, rules)) continue;
+      std::optional<Plan> plan = plan_of(device, suggestion, engine);
+      if (!plan) continue;
+      if (plan->scratch <= rules.cap) return plan;
+      if (!least || plan->scratch < least->scratch) least = std::move(plan);
+    }
+  }
+  return least;
 }
 
 }  // namespace millrace::ops::cudnn

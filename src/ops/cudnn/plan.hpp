@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <vector>
 
 #include "ops/cudnn/pass_graph.hpp"
 
@@ -32,7 +31,7 @@ struct PlanRules {
 /// The kernels of one pass, ready to run.
 struct Plan {
   Descriptor plan;
-  EngineChoice choice;       ///< what they can be made of again
+  std::int64_t engine = 0;   ///< the library's number of the family of kernels
   std::int64_t scratch = 0;  ///< bytes
   bool deterministic = true;
   bool tensor_cores = false;
@@ -43,16 +42,5 @@ struct Plan {
 /// none.
 [[nodiscard]] std::optional<Plan> find_plan(const Descriptor& device, const PassShape& pass,
                                             const PlanRules& rules);
-
-/// All that the library proposes for a device and that keeps to the rules, the first choice first,
-/// none twice.
-[[nodiscard]] std::vector<Plan> all_plans(const Descriptor& device, const PassShape& pass,
-                                          const PlanRules& rules);
-
-/// The kernels that a table names. Empty, if the library does not have them, or if they do not keep
-/// to the rules.
-[[nodiscard]] std::optional<Plan> plan_of_choice(const Descriptor& device, const PassShape& pass,
-                                                 const PlanRules& rules,
-                                                 const EngineChoice& choice);
 
 }  // namespace millrace::ops::cudnn

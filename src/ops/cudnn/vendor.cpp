@@ -7,8 +7,6 @@
 #include "ops/cudnn/fused_pass.hpp"
 #include "ops/cudnn/fused_run.hpp"
 #include "ops/cudnn/linear_op.hpp"
-#include "ops/cudnn/stopwatch.hpp"
-#include "ops/cudnn/tuning.hpp"
 #include "ops/linear_ops.hpp"
 #ifdef MILLRACE_CUBLASLT
 #include "ops/cublas/weight_op.hpp"
@@ -41,17 +39,10 @@ struct WeightGradients {
 std::string libraries_in_use() { return cudnn::library_name() + " in use"; }
 #endif
 
-PlanRules plan_rules(const KernelRules& rules, std::int64_t cap) {
-  return {.cap = std::min(cap, cudnn::kDefaultCap),
-          .allow_nondeterministic = rules.allow_nondeterministic};
-}
-
-/// Depthwise convolutions stay with our own kernels: the library's 16-bit ones are a fallback.
-bool is_ours(const ConvShape& s) { return is_depthwise(s); }
-
 class CudnnVendor final : public Vendor {
  public:
-  explicit CudnnVendor(KernelRules rules) : rules_(std::move(rules)) {}
+  explicit CudnnVendor(bool allow_nondeterministic)
+      : allow_nondeterministic_(allow_nondeterministic) {}
 
   [[nodiscard]] const char* name() const override { return "cudnn"; }
   [[nodiscard]] bool multiplies(DType) const override { return true; }
@@ -60,9 +51,10 @@ class CudnnVendor final : public Vendor {
     return cudnn::image_channels(first, type);
   }
 
+  /// Depthwise convolutions stay with our own kernels: the library's 16-bit ones are a fallback.
   [[nodiscard]] LinearClaim claim(const ConvShape& s, DType type, Passes passes,
                                   std::int64_t cap) const override {
-    if (is_ours(s)) return {};
+    if (is_depthwise(s)) return {};
     if (!passes.backward_weight || !WeightGradients::has(s, type))
       return by_plans(s, type, passes, cap);
     const Passes rest{.backward_input = passes.backward_input,
@@ -81,11 +73,11 @@ class CudnnVendor final : public Vendor {
   /// than those behind a cut.
   [[nodiscard]] RunClaim claim(std::span<const OfferedCall> calls, DType type,
                                std::int64_t cap) const override {
-    if (!rules_.allow_nondeterministic) return {};
+    if (!allow_nondeterministic_) return {};
     const auto pass = cudnn::fused_pass(calls, type);
     if (!pass) return {};
     start();
-    const PlanRules rules = plan_rules(rules_, cap);
+    const PlanRules rules = plan_rules(cap);
     std::optional<Plan> plan = cudnn::find_plan(context_->device(), *pass, rules);
     if (!plan || plan->scratch > rules.cap) return {};
     return {2, cudnn::make_fused_run(context_, calls, std::move(*plan))};
@@ -107,10 +99,9 @@ class CudnnVendor final : public Vendor {
   [[nodiscard]] LinearClaim by_plans(const ConvShape& s, DType type, Passes passes,
                                      std::int64_t cap) const {
     start();
-    const PlanRules rules = plan_rules(rules_, cap);
+    const PlanRules rules = plan_rules(cap);
     const auto find = [&](bool wanted, Pass pass) {
-      return wanted ? cudnn::choose_plan(context_->device(), {s, type, pass}, rules, table_)
-                    : std::nullopt;
+      return wanted ? cudnn::find_plan(context_->device(), {s, type, pass}, rules) : std::nullopt;
     };
     PassPlans plans{find(passes.forward, Pass::Forward),
                     find(passes.backward_input, Pass::BackwardInput),
@@ -123,57 +114,27 @@ class CudnnVendor final : public Vendor {
 
   /// The library starts with the first claim: whoever only asks for names needs no device.
   void start() const {
-    if (context_) return;
-    context_ = std::make_shared<const Context>();
-    const KernelTable* const given = rules_.table.get();
-    if (given != nullptr &&
-        why_unfit(*given, device_name(context_->device()), cudnn::library_name()).empty())
-      table_ = given;
+    if (!context_) context_ = std::make_shared<const Context>();
   }
 
-  KernelRules rules_;
+  [[nodiscard]] PlanRules plan_rules(std::int64_t cap) const {
+    return {.cap = std::min(cap, cudnn::kDefaultCap),
+            .allow_nondeterministic = allow_nondeterministic_};
+  }
+
+  bool allow_nondeterministic_;
   WeightGradients weights_;
   mutable std::shared_ptr<const Context> context_;
-  mutable const KernelTable* table_ = nullptr;  ///< that of the rules, if it is for this device
-};
-
-class CudnnTuner final : public KernelTuner {
- public:
-  explicit CudnnTuner(const KernelRules& rules) : rules_(rules) {}
-
-  [[nodiscard]] std::string device() const override { return device_name(context_.device()); }
-  [[nodiscard]] std::string library() const override { return cudnn::library_name(); }
-  std::optional<TableRow> tune(const ConvShape& shape, DType type, LinearPass pass,
-                               std::int64_t cap) override {
-    if (is_ours(shape)) return {};
-    if (pass == LinearPass::BackwardWeight && WeightGradients::has(shape, type)) return {};
-    const cudnn::PassShape of{shape, type, pass};
-    return cudnn::tune_pass(
-        context_.device(), of, plan_rules(rules_, cap),
-        [&](const cudnn::Plan& plan) { return cudnn::measure_plan(context_, of, plan); });
-  }
-
- private:
-  KernelRules rules_;
-  Context context_;
 };
 
 }  // namespace
 
-std::unique_ptr<Vendor> make_cudnn_vendor(const KernelRules& rules) {
-  return std::make_unique<CudnnVendor>(rules);
-}
-
-std::unique_ptr<KernelTuner> make_cudnn_tuner(const KernelRules& rules) {
-  return std::make_unique<CudnnTuner>(rules);
+std::unique_ptr<Vendor> make_cudnn_vendor(bool allow_nondeterministic) {
+  return std::make_unique<CudnnVendor>(allow_nondeterministic);
 }
 
 std::string describe_cudnn_device() {
   return device_name(cudnn::properties_in_use()) + "; " + libraries_in_use();
-}
-
-std::string why_unfit_for_cudnn(const KernelTable& table) {
-  return why_unfit(table, device_name(cudnn::properties_in_use()), cudnn::library_name());
 }
 
 }  // namespace millrace::ops
