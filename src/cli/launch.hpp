@@ -28,8 +28,7 @@ namespace millrace::cli {
 /// Starts the ranks of a run, waits for them and returns their exit code. Signals are forwarded as
 /// a request to save and stop, including one that arrived earlier, which `received` returns (0:
 /// none). Only task 0 of a cluster starts ranks; the others print that and return. Errors: Usage
-/// with --no-launch, giving the number of processes needed; Io if there is no launcher; Peer,
-/// naming a rank that was ended by a signal.
+/// with --no-launch, giving the number of processes needed; those of meaning_of().
 [[nodiscard]] int launch_ranks(
     const train::TrainConfig& config, const Invocation& invocation,
     const std::function<int()>& received = [] { return 0; });

@@ -5,7 +5,6 @@
 
 #include <csignal>
 #include <cstring>
-#include <optional>
 #include <vector>
 
 #include "core/error.hpp"
@@ -33,7 +32,7 @@ std::vector<std::string> silent_ranks(const LauncherEnd& end, const pipeline::Pi
                                       std::span<const std::string> hosts) {
   std::vector<std::string> silent;
   for (int rank = 0; rank < plan.ranks.ranks; ++rank) {
-    if (end.report.stuck_ranks.contains(rank)) continue;
+    if (end.stuck_ranks.contains(rank)) continue;
     const auto at = static_cast<std::size_t>(rank);
     const std::string on = at < hosts.size() ? " on " + hosts[at] : "";
     silent.push_back(fmt::format("rank {}{} ({})", rank, on, place_of(rank, plan)));
@@ -45,14 +44,13 @@ std::vector<std::string> silent_ranks(const LauncherEnd& end, const pipeline::Pi
 
 int meaning_of(const LauncherEnd& end, const std::string& launcher,
                const pipeline::PipelinePlan& plan, std::span<const std::string> hosts) {
-  const bool gave_up = !end.report.stuck_ranks.empty();
-  const bool lost = !end.report.lost_host.empty();
-  const int code = gave_up && lost ? exit_code(ErrorKind::Watchdog) : end.code;
-  const std::optional<EndedRank>& ended = end.report.ended_rank;
   constexpr int kNotFound = 127;
-  constexpr int kMostSignals = 64;
-  constexpr int kLauncherFailed = 1;
+  constexpr int kNoSignal = kSignalled + 65;  // codes of the launcher's own begin here
   const int interrupted = exit_code(ErrorKind::Interrupted);
+  // A launcher that lost a host ends itself, or was killed while it waited for the host.
+  const bool gave_up = !end.stuck_ranks.empty();
+  const bool lost = gave_up && (end.killed || end.code >= kNoSignal);
+  const int code = lost ? exit_code(ErrorKind::Watchdog) : end.code;
   if (code == kNotFound)
     fail(ErrorKind::Io,
          "cannot run {}: install MPI, name its mpiexec in MILLRACE_MPIEXEC, start millrace with "
@@ -68,23 +66,19 @@ int meaning_of(const LauncherEnd& end, const std::string& launcher,
          join(silent, ", "), hosts.empty() ? "" : " or is cut off");
   // Open MPI's launcher sometimes crashes if it is asked to stop before the ranks listen, or asked
   // again just after they have ended.
-  const bool stumbled =
-      end.asked && ((!end.report.complained && code == kLauncherFailed) || (end.killed && !ended));
+  const bool stumbled = end.asked && (code == kLauncherFailed || end.killed);
   if (code == kSignalled + SIGUSR1 || stumbled) return exit_code(ErrorKind::Preempted);
-  if (lost && code > kSignalled)
-    fail(ErrorKind::Peer, "lost contact with {}: the last checkpoint can be restored",
-         end.report.lost_host);
-  if (code > kSignalled + kMostSignals)
-    fail(ErrorKind::Io, "{} could not start the ranks: see its message above", launcher);
-  if (ended && code > kSignalled)
+  if (code == kLauncherFailed) fail(ErrorKind::Io, "{} failed: see its message above", launcher);
+  if (code >= kNoSignal && end.ranks_printed)
     fail(ErrorKind::Peer,
-         "rank {} ({}) was ended by signal {} ({}): the last checkpoint can be restored",
-         ended->rank, place_of(ended->rank, plan), ended->signal, strsignal(ended->signal));
+         "{} ended the ranks: see its message above; the last checkpoint can be restored",
+         launcher);
+  if (code >= kNoSignal)
+    fail(ErrorKind::Io, "{} could not start the ranks: see its message above", launcher);
   if (code > kSignalled)
-    fail(ErrorKind::Peer, "a rank was ended by signal {}: the last checkpoint can be restored",
-         code - kSignalled);
-  if (end.report.complained && code == kLauncherFailed)
-    fail(ErrorKind::Io, "{} failed: see its message above", launcher);
+    fail(ErrorKind::Peer, "{} was ended by signal {} ({}){}; the last checkpoint can be restored",
+         end.killed ? launcher : "a rank", code - kSignalled, strsignal(code - kSignalled),
+         end.killed ? "" : fmt::format(": {} names it above", launcher));
   return code;
 }
 

@@ -10,9 +10,9 @@
 namespace millrace::cli {
 
 /// The launcher's exit code as one of ours. `hosts` has the host of each rank; empty on one
-/// machine. Errors: Io if the ranks could not be started; Peer, naming a rank that was ended by a
-/// signal or a host that is lost; Watchdog, naming the ranks that said nothing when the others gave
-/// up.
+/// machine. Errors: Io if the ranks could not be started; Peer if a rank was ended by a signal or a
+/// host is lost, of which the launcher has said which; Watchdog, naming the ranks that said nothing
+/// when the others gave up.
 [[nodiscard]] int meaning_of(const LauncherEnd& end, const std::string& launcher,
                              const pipeline::PipelinePlan& plan,
                              std::span<const std::string> hosts);

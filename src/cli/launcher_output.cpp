@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/launcher_output.hpp"
 
-#include <algorithm>
-#include <array>
 #include <charconv>
+#include <optional>
 #include <utility>
 
 namespace millrace::cli {
@@ -25,74 +24,27 @@ std::optional<int> number_after(std::string_view text, std::string_view words) {
   return value;
 }
 
-/// "mpiexec: Forwarding signal 10 to job": the launcher does what this program asks of it.
-bool tells_of_forwarding(std::string_view line) {
-  const std::size_t said = line.find(": Forwarding signal ");
-  return said != std::string_view::npos && line.find(' ') == said + 1 &&
-         line.ends_with(" to job\n");
-}
-
-/// "Remote daemon: [[1,0],1] on node b" has the name of a host.
-std::string lost_host(std::string_view box) {
-  constexpr std::string_view kName = " on node ";
-  const std::size_t line = box.find("Remote daemon");
-  const std::size_t name = line == std::string_view::npos ? line : box.find(kName, line);
-  if (name == std::string_view::npos) return "another machine";
-  box.remove_prefix(name + kName.size());
-  return std::string(box.substr(0, box.find('\n')));
-}
-
 }  // namespace
 
-std::string LauncherOutput::close_box() {
-  constexpr std::array<std::string_view, 4> kTellTheEnd = {
-      "process returned\na non-zero exit code", "processes returned\na non-zero exit code",
-      "exited with non-zero status", "MPI_ABORT was invoked on rank"};
-  std::string box = std::exchange(box_, {});
-  if (!report_.abort_code && box.find("MPI_ABORT was invoked") != std::string::npos)
-    report_.abort_code = number_after(box, "with errorcode ");
-  const std::optional<int> rank = number_after(box, "noticed that process rank ");
-  const std::optional<int> signal = number_after(box, " exited on signal ");
-  if (rank && signal) {
-    if (!report_.ended_rank) report_.ended_rank = EndedRank{*rank, *signal};
-    report_.ending = true;
-    return {};
-  }
-  if (box.find("lost communication with a remote daemon") != std::string::npos) {
-    report_.lost_host = lost_host(box);
-    report_.ending = true;
-    return {};
-  }
-  const bool end = std::any_of(kTellTheEnd.begin(), kTellTheEnd.end(), [&](std::string_view text) {
-    return box.find(text) != std::string::npos;
-  });
-  if (!end) {
-    report_.complained = report_.complained || !box.empty();
-    return box;
-  }
-  report_.ending = true;
-  return {};
-}
-
+/// Reads the line of train::Watchdog.
 void LauncherOutput::note_stuck(std::string_view line) {
   if (line.find("no progress for ") == std::string_view::npos) return;
   const std::optional<int> rank = number_after(line, ": rank ");
   if (!rank) return;
   // Ranks wait two seconds for each other before the first one ends.
   constexpr std::chrono::milliseconds kTogether{1950};
-  if (report_.stuck_ranks.empty()) first_stuck_ = now_;
-  if (now_ - first_stuck_ < kTogether) report_.stuck_ranks.insert(*rank);
+  if (stuck_ranks_.empty()) first_stuck_ = now_;
+  if (now_ - first_stuck_ < kTogether) stuck_ranks_.insert(*rank);
 }
 
 std::string LauncherOutput::take_line(std::string line) {
+  note_stuck(line);
   const bool edge = is_edge(line);
-  if (box_.empty() && !edge) {
-    note_stuck(line);
-    return tells_of_forwarding(line) ? std::string{} : line;
-  }
-  const bool closes = edge && !box_.empty();
-  box_ += line;
-  return closes ? close_box() : std::string{};
+  if (!in_box_ && !edge) return line;
+  if (boxes_.empty()) since_ = now_;
+  boxes_ += line;
+  if (edge) in_box_ = !in_box_;
+  return {};
 }
 
 /// Takes complete status lines out of the incomplete line: each begins with a carriage return and
@@ -122,9 +74,16 @@ std::string LauncherOutput::take(std::string_view piece, Clock::time_point now) 
   return shown;
 }
 
-std::string LauncherOutput::finish() {
-  std::string shown = line_.empty() ? std::string{} : take_line(std::exchange(line_, {}));
-  return shown + close_box();
+std::string LauncherOutput::late(Clock::time_point now) {
+  constexpr std::chrono::seconds kSoon{5};
+  if (boxes_.empty() || now - since_ < kSoon) return {};
+  in_box_ = false;
+  return std::exchange(boxes_, {});
+}
+
+std::string LauncherOutput::finish(bool with_boxes) {
+  const std::string rest = line_.empty() ? std::string{} : take_line(std::exchange(line_, {}));
+  return with_boxes || in_box_ ? boxes_ + rest : rest;
 }
 
 }  // namespace millrace::cli

@@ -17,6 +17,7 @@
 #include <system_error>
 #include <thread>
 
+#include "cli/launcher_output.hpp"
 #include "cli/pipe.hpp"
 #include "core/error.hpp"
 #include "train/signals.hpp"
@@ -120,6 +121,11 @@ class StatusLine {
   std::string shown_;
 };
 
+void put(const std::string& text, StatusLine& status) {
+  if (!text.empty()) status.clear();
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
 /// Shows pending output; waits for it for at most `wait`.
 void show(const io::UniqueFd& from, LauncherOutput& output, StatusLine& status,
           std::chrono::milliseconds wait) {
@@ -131,9 +137,7 @@ void show(const io::UniqueFd& from, LauncherOutput& output, StatusLine& status,
     if (n < 0 && errno == EINTR) continue;
     if (n == 0) std::this_thread::sleep_for(wait);  // the ranks have closed it
     if (n <= 0) return;
-    const std::string text = output.take({buffer.data(), static_cast<std::size_t>(n)});
-    if (!text.empty()) status.clear();
-    std::fwrite(text.data(), 1, text.size(), stderr);
+    put(output.take({buffer.data(), static_cast<std::size_t>(n)}), status);
     status.show(output.status());
   }
 }
@@ -178,12 +182,12 @@ class Reminder {
   Clock::time_point told_ = Clock::now();
 };
 
-/// Ends a launcher that cannot reach its other machines some time after the ranks have ended.
+/// Ends a launcher that cannot reach its other machines some time after the ranks gave up.
 class Deadline {
  public:
   void check(pid_t child, const LauncherOutput& output) {
-    constexpr std::chrono::seconds kGrace{5};
-    if (!output.report().ending) return;
+    constexpr std::chrono::seconds kGrace{7};  // ranks need two of them to end
+    if (output.stuck_ranks().empty()) return;
     if (!begun_) begun_ = Clock::now();
     if (Clock::now() - *begun_ > kGrace) kill(-child, SIGKILL);
   }
@@ -192,46 +196,37 @@ class Deadline {
   std::optional<Clock::time_point> begun_;
 };
 
-struct Ending {
-  int code;
-  bool killed;
-};
-
-Ending ending_of(int status, const LauncherOutput& output) {
-  if (WIFEXITED(status)) return {WEXITSTATUS(status), false};
-  // Killed while it waited for unreachable machines: a rank has reported the reason. A request that
-  // arrives just after the ranks have answered an earlier one also ends it; that is not a failure.
-  const bool given_up = output.report().ending && WTERMSIG(status) == SIGKILL;
-  if (given_up) {
-    const bool stuck = !output.report().stuck_ranks.empty();
-    const int code = exit_code(stuck ? ErrorKind::Watchdog : ErrorKind::Peer);
-    return {output.report().abort_code.value_or(code), false};
-  }
-  return {kSignalled + WTERMSIG(status), true};
+/// Whether ranks of ours end with this code, having said why.
+bool was_explained(int code) {
+  return (code > kLauncherFailed && code < kSignalled) || code == exit_code(ErrorKind::Interrupted);
 }
 
 /// Waits for the launcher, shows its output and returns how it ended.
-Ending wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueFd& messages,
-                LauncherOutput& output) {
+LauncherEnd wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueFd& messages) {
   constexpr std::chrono::milliseconds kPause{10};
   int status = 0;
+  LauncherOutput output;
+  LauncherEnd end;
   Reminder reminder;
   Deadline deadline;
   StatusLine status_line;
-  for (bool ranks_print = false;;) {
+  for (;;) {
     const pid_t ended = waitpid(child, &status, WNOHANG);
     if (ended < 0 && errno != EINTR)
       fail(ErrorKind::Io, "cannot wait for the ranks: {}", std::generic_category().message(errno));
-    ranks_print = pass_on(printed, status_line) || ranks_print;
+    end.ranks_printed = pass_on(printed, status_line) || end.ranks_printed;
     show(messages, output, status_line, ended == child ? std::chrono::milliseconds{0} : kPause);
     if (ended == child) break;
-    reminder.remind(child, ranks_print);
+    put(output.late(), status_line);
+    reminder.remind(child, end.ranks_printed);
     deadline.check(child, output);
   }
   status_line.clear();
-  const std::string rest = output.finish();
-  std::fwrite(rest.data(), 1, rest.size(), stderr);
-  return ending_of(status, output);
+  end.stuck_ranks = output.stuck_ranks();
+  end.killed = WIFSIGNALED(status);
+  end.code = end.killed ? kSignalled + WTERMSIG(status) : WEXITSTATUS(status);
+  put(output.finish(end.stuck_ranks.empty() && !was_explained(end.code)), status_line);
+  return end;
 }
 
 }  // namespace
@@ -249,13 +244,10 @@ LauncherEnd run_launcher(const std::vector<std::string>& command,
   printed.write = io::UniqueFd();
   messages.write = io::UniqueFd();
   if (g_asked != 0) kill(child, SIGUSR1);
-  LauncherOutput output;
-  const Ending ending = wait_for(child, printed.read, messages.read, output);
-  return {.code = ending.code,
-          .killed = ending.killed,
-          .interrupted = g_interrupted != 0,
-          .asked = g_asked != 0,
-          .report = output.report()};
+  LauncherEnd end = wait_for(child, printed.read, messages.read);
+  end.interrupted = g_interrupted != 0;
+  end.asked = g_asked != 0;
+  return end;
 }
 
 }  // namespace millrace::cli

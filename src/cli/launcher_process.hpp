@@ -2,10 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
-
-#include "cli/launcher_output.hpp"
 
 namespace millrace::cli {
 
@@ -15,9 +14,11 @@ struct LauncherEnd {
   bool killed = false;       ///< a signal ended the launcher itself
   bool interrupted = false;  ///< by SIGINT while it ran
   bool asked = false;        ///< to stop, by a signal
-  LauncherReport report;
+  bool ranks_printed = false;
+  std::set<int> stuck_ranks;  ///< those that reported where they stand when they gave up
 };
 
+inline constexpr int kLauncherFailed = 1;  ///< no rank ends with this code
 inline constexpr int kSignalled = 128;
 
 /// Runs a launcher in its own process group and waits for it. Signals that ask this process to stop

@@ -3,6 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
 #include "cli/launcher_end.hpp"
 #include "support.hpp"
 
@@ -12,24 +19,33 @@ namespace {
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
 
 const std::string kEdge = std::string(74, '-') + "\n";
-const std::string kReturned =
-    kEdge +
-    "Primary job  terminated normally, but 1 process returned\n"
-    "a non-zero exit code. Per user-direction, the job has been aborted.\n" +
-    kEdge;
-const std::string kKilled =
-    kEdge +
-    "mpirun noticed that process rank 11 with PID 0 on node a exited on signal 9 (Killed).\n" +
-    kEdge;
-const std::string kUnknown = kEdge + "There are not enough slots available\n" + kEdge;
+const std::string kBox = kEdge +
+                         "Primary job  terminated normally, but 1 process returned\n"
+                         "a non-zero exit code. Per user-direction, the job has been aborted.\n" +
+                         kEdge;
+const std::string kOther = kEdge + "There are not enough slots available\n" + kEdge;
 
-TEST(LauncherOutputTest, LinesOfRanksPassAndBoxesOfTheEndDoNot) {
+TEST(LauncherOutputTest, LinesPassAndBoxesAreShownAtTheEndOrLeftOut) {
+  const std::string text =
+      "from a rank\n" + kBox + "mpiexec: from the launcher\n" + kOther + "the last";
+  const std::string lines = "from a rank\nmpiexec: from the launcher\n";
+  LauncherOutput unread;
+  EXPECT_EQ(unread.take(text), lines);
+  EXPECT_EQ(unread.finish(false), "the last");
   LauncherOutput output;
-  const std::string text = "from a rank\n" + kReturned + "from another\n" + kKilled + "the last";
-  std::string shown = output.take(text);
-  shown += output.finish();
-  EXPECT_EQ(shown, "from a rank\nfrom another\nthe last");
-  EXPECT_EQ(output.report().ended_rank, (EndedRank{.rank = 11, .signal = 9}));
+  EXPECT_EQ(output.take(text), lines);
+  EXPECT_EQ(output.finish(true), kBox + kOther + "the last");
+}
+
+TEST(LauncherOutputTest, BoxesThatTheEndDoesNotFollowAreShown) {
+  using std::chrono::seconds;
+  const auto begin = LauncherOutput::Clock::now();
+  LauncherOutput output;
+  EXPECT_EQ(output.take(kOther, begin), "");
+  EXPECT_EQ(output.late(begin + seconds(4)), "");
+  EXPECT_EQ(output.late(begin + seconds(5)), kOther);
+  EXPECT_EQ(output.late(begin + seconds(6)), "");
+  EXPECT_EQ(output.finish(true), "");
 }
 
 // It has no line end, and may come in pieces and before a line.
@@ -43,27 +59,7 @@ TEST(LauncherOutputTest, TheStatusLineIsKeptApart) {
   EXPECT_EQ(output.status(), "epoch 2/2");
   EXPECT_EQ(output.take("\r\033[K"), "");
   EXPECT_EQ(output.status(), "");
-  EXPECT_EQ(output.finish(), "");
-}
-
-TEST(LauncherOutputTest, TheCodeOfAnAbortIsRead) {
-  LauncherOutput output;
-  EXPECT_EQ(output.take(kEdge + "MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD\n" +
-                        "with errorcode 124.\n" + kEdge),
-            "");
-  EXPECT_EQ(output.report().abort_code, 124);
-  EXPECT_TRUE(output.report().ending);
-}
-
-TEST(LauncherOutputTest, AMachineOutOfReachIsRead) {
-  LauncherOutput output;
-  EXPECT_EQ(output.take(kEdge +
-                        "ORTE has lost communication with a remote daemon.\n\n"
-                        "  HNP daemon   : [[29827,0],0] on node a\n"
-                        "  Remote daemon: [[29827,0],1] on node b\n\n" +
-                        kEdge),
-            "");
-  EXPECT_EQ(output.report().lost_host, "b");
+  EXPECT_EQ(output.finish(true), "");
 }
 
 TEST(LauncherOutputTest, RanksThatSayWhereTheyStandAreCounted) {
@@ -73,76 +69,83 @@ TEST(LauncherOutputTest, RanksThatSayWhereTheyStandAreCounted) {
       "millrace: error: no progress for 2 s: rank 12: is at 1F3 and waits for stage 0 (rank 7)\n"
       "rank 3: something else\n";
   EXPECT_EQ(output.take(lines), lines);
-  EXPECT_EQ(output.report().stuck_ranks, (std::set<int>{0, 12}));
+  EXPECT_EQ(output.stuck_ranks(), (std::set<int>{0, 12}));
   // It was stopped, and says so when it is woken to be ended.
   const std::string late = "millrace: error: no progress for 2 s: rank 1: is starting\n";
   const auto later = LauncherOutput::Clock::now() + std::chrono::seconds(3);
   EXPECT_EQ(output.take(late, later), late);
-  EXPECT_EQ(output.report().stuck_ranks, (std::set<int>{0, 12}));
-}
-
-TEST(LauncherOutputTest, ForwardedSignalsAreNoNews) {
-  LauncherOutput output;
-  const std::string rank = "rank 0: Forwarding signal 10 to job\n";  // has a blank before the colon
-  EXPECT_EQ(output.take("a\nmpiexec: Forwarding signal 10 to job\nb\n" + rank), "a\nb\n" + rank);
-  EXPECT_EQ(output.take("/opt/mpirun: Forwarding signal 12 to job\n"), "");
-  EXPECT_EQ(output.finish(), "");
-  EXPECT_FALSE(output.report().complained);
-}
-
-// Two replicas of two stages, one on each of two hosts.
-TEST(LauncherEndTest, AHostThatIsCutOffIsNamed) {
-  pipeline::PipelinePlan plan;
-  plan.ranks = {.devices = 2, .replicas = 2, .ranks = 4};
-  plan.schedule.device_of = {0, 1};
-  const std::vector<std::string> hosts = {"a", "a", "b", "b"};
-  LauncherEnd end;
-  end.code = 124;
-  end.report.stuck_ranks = {0, 1};
-  const auto expect_named = [&](const std::string& what) {
-    const Failure failure = failure_of([&] { (void)meaning_of(end, "mpiexec", plan, hosts); });
-    EXPECT_EQ(failure.kind, ErrorKind::Watchdog) << what;
-    EXPECT_TRUE(contains(failure.text,
-                         "rank 2 on b (replica 1, stage 0), rank 3 on b (replica 1, stage 1) did "
-                         "not respond"))
-        << what << ": " << failure.text;
-  };
-  expect_named("the launcher was killed while it waited for the host");
-  end.code = 205;
-  end.report.lost_host = "b";
-  expect_named("the launcher noticed it after the ranks");
-  end.report.stuck_ranks.clear();
-  const Failure failure = failure_of([&] { (void)meaning_of(end, "mpiexec", plan, hosts); });
-  EXPECT_EQ(failure.kind, ErrorKind::Peer);
-  EXPECT_TRUE(contains(failure.text, "lost contact with b:")) << failure.text;
-}
-
-TEST(LauncherOutputTest, OtherBoxesPassWhole) {
-  LauncherOutput output;
-  EXPECT_EQ(output.take(kUnknown), kUnknown);
-  EXPECT_FALSE(output.report().ending);
-  EXPECT_EQ(output.finish(), "");
-  EXPECT_EQ(output.report().ended_rank, std::nullopt);
+  EXPECT_EQ(output.stuck_ranks(), (std::set<int>{0, 12}));
 }
 
 TEST(LauncherOutputTest, AnyPiecesGiveTheSame) {
-  const std::string text = "a\n" + kUnknown + kReturned + "b\n" + kKilled + kEdge + "cut off";
+  const std::string text = "a\n" + kOther + kBox + "b\n" + kBox + kEdge + "cut off";
   for (std::size_t size = 1; size < text.size(); ++size) {
     LauncherOutput output;
     std::string shown;
     for (std::size_t i = 0; i < text.size(); i += size) shown += output.take(text.substr(i, size));
-    shown += output.finish();
-    EXPECT_EQ(shown, "a\n" + kUnknown + "b\n" + kEdge + "cut off") << size;
-    EXPECT_TRUE(output.report().ended_rank) << size;
+    EXPECT_EQ(shown, "a\nb\n") << size;
+    EXPECT_EQ(output.finish(false), kOther + kBox + kBox + kEdge + "cut off") << size;
   }
 }
 
-TEST(LauncherOutputTest, TheFirstRankThatEndedCounts) {
-  LauncherOutput output;
-  std::string later = kKilled;
-  later.replace(later.find("11"), 2, "12");
-  (void)output.take(kKilled + later);
-  EXPECT_EQ(output.report().ended_rank->rank, 11);
+/// An end of the launcher with one of the flags.
+LauncherEnd ended(int code, bool LauncherEnd::*flag = nullptr) {
+  LauncherEnd end;
+  end.code = code;
+  if (flag != nullptr) end.*flag = true;
+  return end;
+}
+
+/// What it means for two replicas of two stages, one on each of two hosts: a code, and the text of
+/// an error.
+std::pair<int, std::string> meaning(const LauncherEnd& end) {
+  pipeline::PipelinePlan plan;
+  plan.ranks = {.devices = 2, .replicas = 2, .ranks = 4};
+  plan.schedule.device_of = {0, 1};
+  const std::vector<std::string> hosts = {"a", "a", "b", "b"};
+  try {
+    return {meaning_of(end, "mpiexec", plan, hosts), ""};
+  } catch (const Error& error) {
+    return {exit_code(error.kind()), error.what()};
+  }
+}
+
+TEST(LauncherEndTest, AHostThatIsCutOffIsNamed) {
+  const LauncherEnd ranks_ended = ended(124);
+  const LauncherEnd waited_in_vain = ended(137, &LauncherEnd::killed);
+  const LauncherEnd noticed_later = ended(205);
+  for (LauncherEnd end : {ranks_ended, waited_in_vain, noticed_later}) {
+    end.stuck_ranks = {0, 1};
+    const auto [code, text] = meaning(end);
+    EXPECT_EQ(code, 124);
+    EXPECT_EQ(text,
+              "rank 2 on b (replica 1, stage 0), rank 3 on b (replica 1, stage 1) did not respond: "
+              "it is stopped, or its machine hangs or is cut off; the last checkpoint can be "
+              "restored");
+  }
+}
+
+TEST(LauncherEndTest, TheCodeOfTheLauncherTellsWhatHappened) {
+  const auto expect = [](const LauncherEnd& end, int expected, std::string_view begin) {
+    const auto [code, text] = meaning(end);
+    EXPECT_EQ(code, expected) << end.code;
+    EXPECT_TRUE(text.starts_with(begin)) << text;
+    EXPECT_EQ(text.empty(), begin.empty()) << text;
+  };
+  for (const int code : {0, 2, 3, 4, 5, 6, 7, 75, 124, 130}) expect(ended(code), code, "");
+  expect(ended(2, &LauncherEnd::interrupted), 130, "");
+  expect(ended(1), 5, "mpiexec failed: see its message above");
+  expect(ended(1, &LauncherEnd::asked), 75, "");
+  expect(ended(127), 5, "cannot run mpiexec");
+  expect(ended(137), 7, "a rank was ended by signal 9 (Killed): mpiexec names it above; the");
+  expect(ended(137, &LauncherEnd::killed), 7, "mpiexec was ended by signal 9 (Killed); the last");
+  expect(ended(138), 75, "");
+  LauncherEnd crashed = ended(139, &LauncherEnd::killed);
+  crashed.asked = true;
+  expect(crashed, 75, "");
+  expect(ended(205), 5, "mpiexec could not start the ranks: see its message above");
+  expect(ended(205, &LauncherEnd::ranks_printed), 7,
+         "mpiexec ended the ranks: see its message above");
 }
 
 }  // namespace

@@ -298,7 +298,8 @@ TEST(FailureTest, ADeadRankEndsTheJob) {
   Background job;
   ASSERT_GT(job.rank(1), 0);
   kill(job.rank(1), SIGKILL);
-  expect_end(job.wait(), 7, {"rank 1 (replica 0, stage 1) was ended by signal 9"});
+  // The launcher says which.
+  expect_end(job.wait(), 7, {"process rank 1 ", "a rank was ended by signal 9 (Killed)"});
 }
 
 // The step is long enough to stop the rank within it. The other devices of its stage report for
@@ -340,7 +341,6 @@ TEST(SignalTest, AnEarlyOneStopsTheJobAsWell) {
     EXPECT_TRUE(result.code == 75 || result.code == 128 + SIGTERM)
         << seconds << " s: " << result.code << "\n"
         << result.output;
-    EXPECT_EQ(result.output.find("Forwarding"), std::string::npos) << result.output;
   }
 }
 
