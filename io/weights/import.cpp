@@ -13,7 +13,6 @@
 #include "core/text.hpp"
 #include "io/tensor_checks.hpp"
 #include "io/weights/keras_input.hpp"
-#include "io/weights/libraries.hpp"
 #include "io/weights/match.hpp"
 #include "models/registry.hpp"
 
@@ -195,10 +194,9 @@ Search search(const NamedTensors& tensors, std::span<const WeightStyle> styles) 
 /// Adds what a file of Keras says besides its tensors.
 Identified with_input(Identified found, const TensorFile& file) {
   if (found.style != WeightStyle::Keras) return found;
-  KerasInput input = keras_input(file, found.model);
+  const KerasInput input = keras_input(file, found.model);
   found.statistics = input.statistics;
   found.image_side = input.image_side;
-  found.doubt = std::move(input.doubt);
   return found;
 }
 
@@ -209,6 +207,21 @@ std::string to_string(const Identified& found) {
   return fmt::format("{} {}-{} for {} with {} classes, as in {}", article_of(model.model),
                      model.model, model.size, model.task == Task::Cifar ? "CIFAR" : "ImageNet",
                      model.classes, name_of(found.style));
+}
+
+void set_as_in(ModelOptions& options, WeightStyle style) {
+  const bool keras = style == WeightStyle::Keras;
+  // torchvision took its large EfficientNets from TensorFlow, timm trained its own.
+  const bool from_tensorflow = keras || (style == WeightStyle::Torchvision && options.size >= "B5");
+  options.norm = models::NormKind::Batch;
+  options.padding = keras ? models::PaddingRule::Same : models::PaddingRule::Torch;
+  options.norm_epsilon = keras ? 1.001e-5 : 1e-5;
+  options.efficientnet.norm_epsilon = from_tensorflow ? 1e-3 : 1e-5;
+  options.shortcut_pad = models::ShortcutPadSide::Both;
+  if (keras && options.model == "resnet") {
+    options.padding = models::PaddingRule::Torch;
+    options.residual.version = models::ResNetVersion::V1;
+  }
 }
 
 Identified identify(const TensorFile& file, std::span<const WeightStyle> styles) {

@@ -27,12 +27,15 @@ struct Identified {
   models::ModelOptions model;
   /// How the network itself prepares images; none: as the library's networks expect them.
   std::optional<KerasStatistics> statistics = {};
-  std::optional<std::int64_t> image_side =
-      {};                  ///< of the images that it reads, if the file says so
-  std::string doubt = {};  ///< a line about them for people, or empty
+  /// Of the images that it reads, if the file says so.
+  std::optional<std::int64_t> image_side = {};
 };
 /// "a resnet-20 for CIFAR with 10 classes, as in akamaster".
 [[nodiscard]] std::string to_string(const Identified& found);
+
+/// Sets batch normalization, and the padding, epsilon, side of zero channels and order of strides
+/// of the library's own networks, which no shape shows.
+void set_as_in(models::ModelOptions& options, WeightStyle style);
 
 /// Looks among all networks that can be built for those that have exactly these tensors. Padding,
 /// epsilon and the order of strides, which no shape shows, are those of the library. `styles`: the

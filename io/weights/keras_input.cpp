@@ -67,7 +67,7 @@ class InputReader {
     if (config != file_.metadata().end())
       read_network(config->second);
     else if (!residual_ && find_moment("", 0) != nullptr)
-      read_weights_alone(result);
+      read_weights_alone();
     result.image_side = image_side_;
     if (!prepares_) return result;
     KerasStatistics& statistics = result.statistics.emplace();
@@ -222,7 +222,7 @@ class InputReader {
   }
 
   /// Weights without their network: 1/255 and a normalization, as in keras.applications.
-  void read_weights_alone(KerasInput& result) {
+  void read_weights_alone() {
     const SafeTensor* const mean = find_moment("", 0);
     const SafeTensor* const variance = find_moment("", 1);
     if (variance == nullptr) refuse("its normalization has a mean, but no variance");
@@ -241,11 +241,6 @@ class InputReader {
     } catch (const JsonError& error) {
       refuse(fmt::format("its normalization cannot be read: {}", error.what()));
     }
-    result.doubt = fmt::format(
-        "{}: has the deviations of ImageNet in the place of variances, as published: images are "
-        "divided by them; TensorFlow 2.3 to 2.7 divided by their roots: for a network that was "
-        "trained so, import what model.save() wrote",
-        file_.path().string());
   }
 
   void require_mean_pooling(const Json& network) const {

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <string>
 
 #include "io/weights/tensor_file.hpp"
 #include "models/model_options.hpp"
@@ -21,15 +20,15 @@ struct KerasStatistics {
 struct KerasInput {
   std::optional<KerasStatistics> statistics = {};  ///< none: the file does not say
   std::optional<std::int64_t> image_side = {};     ///< of square images; none: of any size
-  std::string doubt = {};                          ///< a line for people, or empty
 };
 
 /// The layers Rescaling and Normalization of an EfficientNet as one step, from the configuration in
 /// the file and the mean and variance among its tensors. Without a configuration the network is
-/// taken for that of keras.applications. ResNets there are given images that are prepared already.
-/// The size of the images is that of the layer InputLayer. Errors: Data, naming the layer, if
-/// another one changes the images first, or pools otherwise than by the mean; if images are not
-/// square; or if a variance is not positive.
+/// taken for that of keras.applications; where its variances are ImageNet's deviations, as
+/// published, images are divided by them, not by their roots. ResNets there are given images that
+/// are prepared already. The size of the images is that of the layer InputLayer. Errors: Data,
+/// naming the layer, if another one changes the images first, or pools otherwise than by the mean;
+/// if images are not square; or if a variance is not positive.
 [[nodiscard]] KerasInput keras_input(const TensorFile& file, const models::ModelOptions& model);
 
 }  // namespace millrace::io

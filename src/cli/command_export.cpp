@@ -39,7 +39,7 @@ int command_export(const Invocation& invocation) {
   const Exported done =
       export_checkpoint(checkpoint, format, options, path, options.text("output").value_or(""));
   fmt::print("{}\n", done.line);
-  print_lines(stderr, done.notes);
+  if (!done.note.empty()) print_lines(stderr, {done.note});
   return 0;
 }
 

@@ -332,7 +332,6 @@ int command_import(const Invocation& invocation) {
   const ImportedTensors imported(graph, io::import_weights(file, graph, found.style),
                                  config.optimiser.kind);
   tell(found, invocation.options, options);
-  print_lines(stderr, doubts_about(found, invocation.options));
   write_run(options.arguments.at(1), graph, config, imported, file.path());
   return 0;
 }

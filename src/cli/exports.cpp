@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "cli/export_notes.hpp"
-#include "cli/library_notes.hpp"
 #include "cli/like.hpp"
 #include "cli/prepare.hpp"
 #include "cli/run_name.hpp"
@@ -63,10 +62,10 @@ io::WeightStyle style_of(const Options& options, const models::ModelOptions& mod
   return akamaster ? io::WeightStyle::Akamaster : io::WeightStyle::Torchvision;
 }
 
-/// Whose names safetensors have, and what is said about it.
+/// Whose names safetensors have.
 struct Names {
   std::optional<io::WeightStyle> style;  ///< none: millrace's own
-  std::vector<std::string> notes;
+  std::string note;                      ///< why
 };
 
 /// A library that was not asked for need not have the network of a file.
@@ -75,10 +74,10 @@ Names names_for(const Options& options, const models::ModelOptions& model, const
   if (model.given.graph && !options.text("like"))
     if (const std::string misfit = foreign_parameters(graph, style).misfit; !misfit.empty())
       return {std::nullopt,
-              {fmt::format("{}: the tensors have millrace's names and its order of kernels, OHWI; "
-                           "--to onnx writes the network as well",
-                           misfit)}};
-  return {style, library_notes(model, style)};
+              fmt::format("{}: the tensors have millrace's names and its order of kernels, OHWI; "
+                          "--to onnx writes the network as well",
+                          misfit)};
+  return {style, ""};
 }
 
 std::string own_safetensors(const Graph& graph,
@@ -148,7 +147,7 @@ Exported export_checkpoint(const io::CheckpointReader& checkpoint, ExportFormat 
                                                 : own_safetensors(graph, values, notes));
     whose =
         fmt::format(" with the names of {}", names.style ? io::name_of(*names.style) : "millrace");
-    done.notes = std::move(names.notes);
+    done.note = std::move(names.note);
   }
   done.line = fmt::format("{} of {}{}: {} parameters in {}", name, graph.name, whose,
                           graph.trainable_elements(), printable(path.string()));

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "cli/options.hpp"
 #include "io/checkpoint.hpp"
@@ -22,8 +21,8 @@ enum class ExportFormat : std::uint8_t { Safetensors, Onnx, Hdf5 };
 
 /// What an export says.
 struct Exported {
-  std::string line;                ///< "ckpt-5 of resnet-8: 78042 parameters in a.onnx"
-  std::vector<std::string> notes;  ///< as library_notes()
+  std::string line;  ///< "ckpt-5 of resnet-8: 78042 parameters in a.onnx"
+  std::string note;  ///< why safetensors have millrace's own names; "" if they do not
 };
 /// Writes a checkpoint to `file`, or without one into `folder` under the name of its network.
 /// `options` may choose the library whose names safetensors have. The network of a file (--model

@@ -10,7 +10,6 @@
 
 #include "core/text.hpp"
 #include "io/images/presets.hpp"
-#include "io/weights/libraries.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -106,43 +105,6 @@ std::vector<ImpliedOption> options_assumed(const io::Identified& found) {
     add_normalisation(all, found);
   }
   return all;
-}
-
-namespace {
-
-/// What a residual network is taken for, since others have the same tensors.
-std::string doubt_about_residual(const io::Identified& found, const std::string& file) {
-  const ModelOptions& model = found.model;
-  const bool first = model.residual.version == models::ResNetVersion::V1;
-  return fmt::format(
-      "{}: taken for a plain {}-{}: ReLU, no blur, strides in the {} convolutions; relatives with "
-      "the same tensors (resnetblur50, other strides, other activations) cannot be told from it: "
-      "compare the logits of an image (millrace predict RUN_DIR IMAGE --logits FILE.npy)",
-      file, model.model, model.size, first ? "first" : "3x3");
-}
-
-}  // namespace
-
-std::vector<std::string> doubts_about(const io::Identified& found, const Options& options) {
-  std::vector<std::string> lines;
-  const std::string file = options.arguments.at(0);
-  if (!found.doubt.empty()) lines.push_back(found.doubt);
-  const std::string absent = io::why_absent(found.model, found.style);
-  if (options.text("like") && !absent.empty())
-    lines.push_back(fmt::format(
-        "{}: {}, but the names in the file are such: without --like it is found out whose they are",
-        file, absent));
-  // Google's weights in timm: the modules have the same names, but pad and divide differently.
-  const bool told = options.find("padding") != nullptr || options.find("norm-epsilon") != nullptr;
-  if (found.style == WeightStyle::Timm && found.model.model == "efficientnet" && !told) {
-    const std::string size = to_lower(found.model.size);
-    lines.push_back(fmt::format(
-        "{}: names do not tell timm's efficientnet_{} from its tf_efficientnet_{}: it is "
-        "taken for the first; for the other give --padding same --norm-epsilon 1e-3",
-        file, size, size));
-  }
-  if (is_residual(found.model)) lines.push_back(doubt_about_residual(found, file));
-  return lines;
 }
 
 void add_implied(Options& options, std::span<const ImpliedOption> implied, std::string_view where) {

@@ -25,11 +25,6 @@ struct ImpliedOption {
 /// What no shape shows: padding, epsilon, and how images are prepared, as in the library.
 [[nodiscard]] std::vector<ImpliedOption> options_assumed(const io::Identified& found);
 
-/// What else the file may be, as far as its names and the options say: none for most networks, a
-/// line for every residual one, whose tensors many others have.
-[[nodiscard]] std::vector<std::string> doubts_about(const io::Identified& found,
-                                                    const Options& options);
-
 /// Sets those of the options that were not given.
 void add_implied(Options& options, std::span<const ImpliedOption> implied, std::string_view where);
 /// "--padding torch --norm-epsilon 1e-05", with the values that hold.

@@ -41,8 +41,6 @@ def millrace(program, *words):
     done = subprocess.run([program, *map(str, words)], capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(done.stdout + done.stderr)
-    if "'s own" in done.stderr:
-        sys.exit("it says that the library's own network differs: " + done.stderr)
 
 
 def logits(network, images):
