@@ -160,7 +160,9 @@ std::string RecordSet::describe_bad() const {
       "{} of {} {} bad (`millrace data check` lists them{})", index_.bad.size(),
       counted(std::ssize(index_.bad) + std::ssize(index_.entries), "record"),
       is_or_are(std::ssize(index_.bad)),
-      foreign ? fmt::format("; is {} the label of the first class (`label-offset`)?", label_offset_)
+      foreign ? fmt::format("; is {} the label of the first class (`label-offset`), and does the "
+                            "network have an output for every class (`classes`)?",
+                            label_offset_)
               : "");
 }
 

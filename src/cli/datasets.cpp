@@ -94,8 +94,12 @@ std::string find_dataset(const std::filesystem::path& directory) {
 }
 
 std::string find_dataset(const Options& options) {
-  if (dataset_is_told(options) || image_source(options) != train::ImageSource::Files) return "";
-  return find_dataset(*options.text("data-dir"));
+  if (dataset_is_told(options)) return "";
+  const std::string directory = *options.text("data-dir");
+  // Random images of a set need no folder, but one that is there tells the set.
+  std::error_code unknown;
+  const bool needed = image_source(options) == train::ImageSource::Files;
+  return needed || std::filesystem::exists(directory, unknown) ? find_dataset(directory) : "";
 }
 
 Datasets open_datasets(const DataRequest& request) {

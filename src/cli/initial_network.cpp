@@ -10,6 +10,7 @@
 
 #include "cli/prepare.hpp"
 #include "cli/prepare_parts.hpp"
+#include "cli/recorded_classes.hpp"
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -130,7 +131,8 @@ std::optional<InitialNetwork> initial_network(const Options& options, const comm
   last.resize(last.rfind('/'));
   return InitialNetwork{.recorded = recorded_in(checkpoint),
                         .outputs = network.config.model.classes,
-                        .last_layer = std::move(last)};
+                        .last_layer = std::move(last),
+                        .class_names = network.config.data.class_names};
 }
 
 Options with_initial_network(const Options& given, const InitialNetwork& initial) {
@@ -173,6 +175,19 @@ std::string asking_for_another(const Options& given, const InitialNetwork& initi
   if (of_other_task(initial.recorded, dataset))
     names.push_back(fmt::format("the data set {}", dataset));
   return join(names, ", ");
+}
+
+std::string other_classes(const Options& given, const InitialNetwork& initial,
+                          const std::vector<std::string>& class_names) {
+  if (of_other_family(given, initial.recorded) || has_fresh_last_layer(given, initial)) return "";
+  const std::vector<std::string> here = class_keys(class_names);
+  const std::vector<std::string> learned = class_keys(initial.class_names);
+  const auto [mine, theirs] = std::ranges::mismatch(here, learned);
+  if (mine == here.end() || theirs == learned.end()) return "";
+  return fmt::format(
+      "class {} is {} here, but {} for the weights of `init-path`: `init-fresh` {} begins with a "
+      "last layer of its own",
+      mine - here.begin(), *mine, *theirs, initial.last_layer);
 }
 
 std::string rates_to_propose(const Options& given, const Options& recorded,

@@ -17,9 +17,10 @@ namespace millrace::cli {
 
 /// What the checkpoint at --init-path says of its network.
 struct InitialNetwork {
-  Options recorded;          ///< of the run that wrote it
-  std::int64_t outputs = 0;  ///< of its last layer
-  std::string last_layer;    ///< "fc1"
+  Options recorded;                           ///< of the run that wrote it
+  std::int64_t outputs = 0;                   ///< of its last layer
+  std::string last_layer;                     ///< "fc1"
+  std::vector<std::string> class_names = {};  ///< that it learned; none: unknown
 };
 
 /// Nothing without --init-path, and for an ONNX file. Collective. Errors: as
@@ -37,6 +38,11 @@ struct InitialNetwork {
 /// "--group-norm, --model-size 50".
 [[nodiscard]] std::string asking_for_another(const Options& given, const InitialNetwork& initial,
                                              std::string_view dataset);
+
+/// A line about a last layer that goes on with classes other than those that it learned, or with
+/// these in another order; "" if it begins anew, or if their names are not known.
+[[nodiscard]] std::string other_classes(const Options& given, const InitialNetwork& initial,
+                                        const std::vector<std::string>& class_names);
 
 /// A line that proposes rates for a training that begins with the weights of a run, whose options
 /// were `recorded`, or of an ONNX file; "" if options set them, or if it begins with random ones.

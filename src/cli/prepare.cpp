@@ -81,6 +81,10 @@ PreparedRun open_training(const Invocation& invocation, const Initial& initial,
   for (std::string& doubt : doubts_about_training(options, run.config))
     notices.push_back(std::move(doubt));
   if (std::string line =
+          initial ? other_classes(invocation.options, *initial, run.config.data.class_names) : "";
+      !line.empty())
+    notices.push_back(std::move(line));
+  if (std::string line =
           rates_to_propose(invocation.options, initial ? initial->recorded : Options{}, run.config);
       !line.empty())
     notices.push_back(std::move(line));

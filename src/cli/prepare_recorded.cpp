@@ -218,6 +218,8 @@ void note_extension(const io::CheckpointReader& checkpoint, PreparedRun& run) {
       counted ? fmt::format("{}", before.last) : epochs(recorded),
       counted ? fmt::format("{}", now.last) : epochs(run.options), counted ? "updates" : "epochs",
       rates_of_extended(run, checkpoint.header().iteration, recorded)));
+  if (std::string warmup = notice_of_warmup(run.config); !warmup.empty())
+    run.notices.push_back(std::move(warmup));
 }
 
 }  // namespace

@@ -10,10 +10,7 @@
 #include "core/error.hpp"
 
 namespace millrace::cli {
-namespace {
 
-/// What tells the classes of a set apart: "n01443537" of "n01443537 (goldfish)", or the whole names
-/// where that would be the same for two classes.
 std::vector<std::string> class_keys(const std::vector<std::string>& names) {
   std::vector<std::string> keys = names;
   for (std::string& key : keys)
@@ -21,6 +18,8 @@ std::vector<std::string> class_keys(const std::vector<std::string>& names) {
   const std::set<std::string_view> distinct(keys.begin(), keys.end());
   return distinct.size() == keys.size() ? keys : names;
 }
+
+namespace {
 
 /// Adds to the names of classes what only the checkpoint knows of them: data without words.txt have
 /// no names for people.

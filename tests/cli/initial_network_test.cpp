@@ -157,5 +157,21 @@ TEST(InitialNetworkTest, RatesAreProposedWhereNobodyChoseThem) {
     EXPECT_EQ(propose(chosen), "") << chosen;
 }
 
+TEST(InitialNetworkTest, ALastLayerThatLearnedOtherClassesIsToldOf) {
+  InitialNetwork initial = torchvision();
+  initial.class_names = {"cheetah", "dalmatian (dog)", "hound"};
+  const auto line = [&](const std::string& options, const std::vector<std::string>& names) {
+    return other_classes(photos(options), initial, names);
+  };
+  EXPECT_EQ(line("", {"cheetah", "dalmatian", "hound"}), "");
+  EXPECT_EQ(line("", {}), "");
+  const std::vector<std::string> others = {"dalmatian", "hound", "zcheetah"};
+  EXPECT_EQ(
+      line("", others),
+      "class 0 is dalmatian here, but cheetah for the weights of `init-path`: `init-fresh` fc1 "
+      "begins with a last layer of its own");
+  EXPECT_EQ(line("--init-fresh fc1", others), "");
+}
+
 }  // namespace
 }  // namespace millrace::cli

@@ -447,7 +447,7 @@ TEST_F(RecordSetTest, LeftOutRecordsAreReportedFromTheCacheToo) {
     const std::span<const std::string> notices = source->notices();
     ASSERT_EQ(notices.size(), 2u) << time;
     EXPECT_NE(notices[0].find("1 of 1,000 records is bad"), std::string::npos) << notices[0];
-    EXPECT_NE(notices[0].find("is 0 the label of the first class (`label-offset`)?"),
+    EXPECT_NE(notices[0].find("is 0 the label of the first class (`label-offset`), and"),
               std::string::npos)
         << notices[0];
     EXPECT_EQ(
