@@ -71,10 +71,14 @@ TEST(OptimiserOptionsTest, ReachTheConfiguration) {
 TEST(ScheduleOptionsTest, ReachTheConfiguration) {
   EXPECT_EQ(line("--abs-learning-rate 0.3").learning_rate.base_rate, 0.3);
   // What is said when a training diverges.
-  EXPECT_EQ(line("").spelled.rate, "--base-learning-rate");
-  EXPECT_EQ(line("--lr 0.3").spelled.rate, "--lr");
-  EXPECT_EQ(line("--lr-schedule polynomial_decay_lr").spelled.rate, "--poly-lr-initial-lr");
-  EXPECT_EQ(line("--warmup-iterations 9").spelled.warmup, "--warmup-iterations");
+  const auto rate = [](const std::string& rest) {
+    return respelled(std::string(train::field_of_rate(line(rest))),
+                     train_options(std::string(kCifar) + rest));
+  };
+  EXPECT_EQ(rate(""), "--base-learning-rate");
+  EXPECT_EQ(rate("--lr 0.3"), "--lr");
+  EXPECT_EQ(rate("--lr-schedule polynomial_decay_lr"), "--poly-lr-initial-lr");
+  EXPECT_EQ(train::field_of_warmup(line("--warmup-iterations 9")), "`warmup-iterations`");
   const train::LearningRateConfig exponential =
       line("--lr-schedule exponential --lr-decay-rate 0.9 --lr-drops 10").learning_rate;
   EXPECT_EQ(exponential.kind, LearningRateKind::Exponential);

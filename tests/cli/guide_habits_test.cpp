@@ -387,8 +387,11 @@ TEST(DialectTest, ContinuingNamesWhatDiffersFirst) {
 // Advice names what the user typed, or could have typed instead of a default of the trainer.
 TEST(DialectTest, AdviceSpeaksTheDialect) {
   const auto spelled = [](std::string_view dialect, const char* line) {
-    const TrainConfig config = config_of(read_seed(dialect, line));
-    return config.spelled.rate + " " + config.spelled.warmup;
+    const Read read = read_seed(dialect, line);
+    const TrainConfig config = config_of(read);
+    return respelled(
+        fmt::format("{} {}", train::field_of_rate(config), train::field_of_warmup(config)),
+        read.options);
   };
   const std::string nvidia = "main.py --batch_size=8 --data_dir=/imagenet --num_iter=3 ";
   EXPECT_EQ(spelled("nvidia", (nvidia + "--iter_unit=batch").c_str()),
