@@ -48,9 +48,9 @@ enum class Pass { Unconditional, Conditional };
 /// Sets the members of the options that were given, and those whose default is in their row.
 void apply(const Options& given, Pass pass, TrainConfig& config) {
   for (const OptionSpec& spec : option_table()) {
-    const bool conditional = spec.applies != nullptr;
-    if (!spec.set || conditional != (pass == Pass::Conditional) || !has_effect(spec, config))
-      continue;
+    const bool conditional = spec.applies != nullptr && !spec.set_first;
+    if (!spec.set || conditional != (pass == Pass::Conditional)) continue;
+    if (is_of_another_family(spec, config) || (conditional && !spec.applies(config))) continue;
     if (const Setting* const setting = given.find(spec.name))
       spec.set(spec, *setting, config);
     else if (spec.takes_default && spec.by_default)

@@ -14,10 +14,12 @@ namespace millrace::cli {
 
 namespace {
 
-/// A field of a run as it was said: "--batch-size", "--batch_size", or where a file has it.
-std::string said(std::string_view field, const Options& options) {
+/// A field of a run as it was said: "--batch-size", "--batch_size"; or, where a message begins with
+/// it, the line of a file that has it.
+std::string said(std::string_view field, bool begins, const Options& options) {
   const Setting* const given = options.find(field);
-  if (given != nullptr && given->origin != Origin::Dialect && !given->where.starts_with("--"))
+  if (begins && given != nullptr && given->origin != Origin::Dialect &&
+      !given->where.starts_with("--"))
     return given->where;
   const std::string_view name = find_option(field)->name;
   return options.typed(name) != nullptr ? options.spelling(name) : fmt::format("--{}", name);
@@ -33,7 +35,7 @@ std::string with_fields(std::string text, const Options& options) {
       at = end;
       continue;
     }
-    const std::string word = said(field, options);
+    const std::string word = said(field, at == 0, options);
     text.replace(at, end + 1 - at, word);
     at += word.size();
   }

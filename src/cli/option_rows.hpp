@@ -244,6 +244,9 @@ inline Trait lists(CommandSet set) { return trait(&OptionSpec::lists, set); }
 inline Trait when(bool (*applies)(const train::TrainConfig&)) {
   return trait(&OptionSpec::applies, applies);
 }
+/// The member is set whether the option has an effect or not: what others say, and the layout,
+/// decides later.
+inline Trait set_first() { return trait(&OptionSpec::set_first, true); }
 /// Recorded in config.toml only if given, because the default follows other options or machines.
 inline Trait if_given() { return trait(&OptionSpec::recorded_if_given, true); }
 

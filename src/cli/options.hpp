@@ -137,8 +137,10 @@ struct OptionSpec {
   /// Sets the member. Errors: Usage for a text that is not what it should be.
   std::function<void(const OptionSpec&, const Setting&, train::TrainConfig&)> set = {};
   bool takes_default = false;  ///< whether the member is set to `by_default`, too
-  /// Whether the option has an effect; nullptr: always. It is set after those without.
+  /// Whether the option has an effect; nullptr: always. It is set after those without, and only if
+  /// it has.
   bool (*applies)(const train::TrainConfig& config) = nullptr;
+  bool set_first = false;          ///< set before it is known whether it has an effect
   bool recorded_if_given = false;  ///< in config.toml, and not if it has its default
   /// Commands whose --help lists the option. Options that `train` does not have are always listed;
   /// others stand in --help-all only, unless their row says main_option().

@@ -179,7 +179,7 @@ void add_log(OptionTable& table) {
   row("name-suffix", text("TEXT"), "IPU", "text to append to the name of the run directory",
       commands(kTrain), when(is_named), sets<&LogRequest::suffix>(), if_given());
   row("logs-per-epoch", integer(at_least(1)), "IPU", "number of log lines per epoch",
-      default_text("16 with --epochs"), unit("lines"), when(logs_by<LogBy::Epoch>),
+      default_text("16 with --epochs"), unit("lines"), when(logs_by<LogBy::Epoch>), set_first(),
       records([](const TrainConfig& c) {
         return Value(c.logging.per_epoch.value_or(LogRequest::kLinesPerEpoch));
       }),
@@ -189,7 +189,7 @@ void add_log(OptionTable& table) {
   row("log-freq", integer(at_least(1)), "IPU",
       "weight updates between log lines, instead of --logs-per-epoch",
       default_text("500 with --iterations"), unit("weight updates"), when(logs_by<LogBy::Updates>),
-      records([](const TrainConfig& c) {
+      set_first(), records([](const TrainConfig& c) {
         return Value(c.logging.every.value_or(LogRequest::kUpdatesPerLine));
       }),
       changes([](const Setting& given, TrainConfig& c) {

@@ -106,11 +106,11 @@ void add_sharding(OptionTable& table) {
   row("sharding-include-filter", names("NAME .."), "IPU",
       "parts of layer names; automatic sharding cuts only at these layers",
       default_text("all layers"), needs("--shards with one micro-batch and no splits"), harmless(),
-      when(is_cut_by_memory), sets<&LayoutRequest::include>(), if_given());
+      when(is_cut_by_memory), set_first(), sets<&LayoutRequest::include>(), if_given());
   row("sharding-exclude-filter", names("NAME .."), "IPU",
       "parts of layer names; automatic sharding does not cut at these layers",
       default_text("no layers"), needs("--shards with one micro-batch and no splits"), harmless(),
-      when(is_cut_by_memory), sets<&LayoutRequest::exclude>(), if_given());
+      when(is_cut_by_memory), set_first(), sets<&LayoutRequest::exclude>(), if_given());
 }
 
 void add_ranks(OptionTable& table) {

@@ -376,6 +376,8 @@ Layout resolve_layout(const MachineFacts& machine, TrainConfig& config, Notices&
     config.splits = resolve_splits(graph, config, request, layout.room, layout.notices);
   }
   config.layout.splits = config.splits;
+  config.layout.threads = config.threads;
+  config.layout.pipelined = config.layout.pipelined || !config.splits.empty();
   pipeline.ranges = partition::stages_of(graph, config.splits);
   note_sharding_filters(config, notices);
   const std::vector<pipeline::Link> links = pipeline::links(graph, pipeline.ranges);

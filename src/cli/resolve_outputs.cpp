@@ -92,7 +92,7 @@ void resolve_checkpoints(const Options& given, train::TrainConfig& config, Notic
 }
 
 void resolve_logs(const Options& given, train::TrainConfig& config, Notices& notices) {
-  const train::LogRequest& asked = config.logging;
+  train::LogRequest& asked = config.logging;
   config.summary_every = asked.summary_every.value_or(0);
   config.tensorboard = asked.tensorboard || asked.summary_every;
   const bool told = asked.per_epoch || asked.every;
@@ -104,10 +104,11 @@ void resolve_logs(const Options& given, train::TrainConfig& config, Notices& not
     notices.push_back(fmt::format("{} has no effect here: {} sets the interval",
                                   given.find("batches-per-step")->where,
                                   asked.every ? "--log-freq" : "--logs-per-epoch"));
-  const bool per_epoch = asked.per_epoch || (!asked.every && !config.length.iterations);
-  const std::int64_t lines = asked.per_epoch.value_or(train::LogRequest::kLinesPerEpoch);
-  config.log_every = per_epoch ? std::max<std::int64_t>(config.iterations_per_epoch / lines, 1)
-                               : asked.every.value_or(train::LogRequest::kUpdatesPerLine);
+  if (!told && config.length.iterations) asked.every = train::LogRequest::kUpdatesPerLine;
+  if (!told && !config.length.iterations) asked.per_epoch = train::LogRequest::kLinesPerEpoch;
+  config.log_every = asked.per_epoch
+                         ? std::max<std::int64_t>(config.iterations_per_epoch / *asked.per_epoch, 1)
+                         : *asked.every;
 }
 
 RunPlace resolve_place(const Options& given, const train::TrainConfig& config) {

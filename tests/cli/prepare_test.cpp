@@ -60,11 +60,13 @@ class PrepareTest : public ::testing::Test {
             .words = {}};
   }
   [[nodiscard]] PreparedRun train(const std::string& rest) const {
-    return prepare_training(
+    PreparedRun run = prepare_training(
         invocation(Command::Train, "--data-dir " + (root_.path() / "data").string() +
                                        " --dataset cifar-10 --run-dir " + run_.string() + " " +
                                        rest),
         world());
+    run.notices = respelled(std::move(run.notices), run.options);
+    return run;
   }
 
   /// A checkpoint of the run as its training would leave it.
@@ -83,10 +85,12 @@ class PrepareTest : public ::testing::Test {
   }
   [[nodiscard]] PreparedRun restore(const std::string& rest = "",
                                     std::map<std::string, std::string> variables = {}) const {
-    return prepare_restoring(
+    PreparedRun run = prepare_restoring(
         invocation(Command::Restore, "--restore-path " + run_.string() + " " + rest,
                    std::move(variables)),
         world());
+    run.notices = respelled(std::move(run.notices), run.options);
+    return run;
   }
   /// Puts a line in place of another one in config.toml.
   void edit(const std::string& before, const std::string& after) const {

@@ -75,7 +75,8 @@ TEST(ResolveTest, ZeroWeightDecayMeansNone) {
 TEST(ResolveTest, MoreThreadsThanCoresAreSpokenOf) {
   const auto notices = [](const std::string& rest) {
     const Options options = train_options(std::string(kCifar) + rest);
-    std::vector<std::string> all = resolve(options, published_facts(options), {.cores = 2}).notices;
+    std::vector<std::string> all =
+        respelled(resolve(options, published_facts(options), {.cores = 2}).notices, options);
     std::erase_if(all, [](const std::string& notice) { return !contains(notice, "take turns"); });
     return all;
   };
