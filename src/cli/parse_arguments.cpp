@@ -19,7 +19,13 @@ namespace {
     known.emplace_back(spec.name);
     if (!spec.alias.empty()) known.emplace_back(spec.alias);
   }
-  if (find_option(name) != nullptr)
+  const OptionSpec* const other = find_option(name);
+  if (other != nullptr && command == Command::Restore && other->taken_by(Command::Train))
+    fail(
+        ErrorKind::Usage,
+        "--{} is for new runs, and a line with --restore-path continues one: leave one of them out",
+        name);
+  if (other != nullptr)
     fail(ErrorKind::Usage, "--{} is not an option of this command; --help lists its options", name);
   const std::string nearest = nearest_match(name, known);
   fail(ErrorKind::Usage, "unknown option --{}; {}", name,

@@ -162,6 +162,9 @@ TEST(ArgumentsTest, UnknownOptionsNameTheNearest) {
 TEST(ArgumentsTest, OptionsOfOtherCommandsAreRefused) {
   EXPECT_EQ(failure_of([] { (void)train_options("--digest"); }).text,
             "--digest is not an option of this command; --help lists its options");
+  const std::vector<std::string> line = {"--restore-path", "r", "--compile-only"};
+  EXPECT_TRUE(contains(failure_of([&] { (void)parse_arguments(Command::Restore, line, 0); }).text,
+                       "--compile-only is for new runs, and a line with --restore-path continues"));
 }
 
 TEST(ArgumentsTest, WordsThatAreNoOptionsAreCounted) {
