@@ -70,7 +70,7 @@ TEST_F(ImageFolderTest, AnImageIsTheExampleOfWhatIsLeftOut) {
   store(root / "train/n03/tabby.WEBP", std::string_view("another"));
   const auto source = opened();
   ASSERT_EQ(source->notices().size(), 1u);
-  EXPECT_NE(source->notices()[0].find("3 files are neither JPEG nor PNG"), std::string::npos);
+  EXPECT_NE(source->notices()[0].find("3 files left out, neither JPEG nor PNG"), std::string::npos);
   EXPECT_NE(source->notices()[0].find("n03/tabby.WEBP"), std::string::npos);
 }
 
