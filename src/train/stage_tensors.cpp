@@ -277,7 +277,9 @@ std::int64_t StageTensors::checkpoint_bytes(bool reads_back) const {
     std::int64_t largest = 0;  // of the whole network
     for (const io::TensorInfo& info : checkpoint_tensors())
       largest = std::max(largest, info.bytes());
-    more = std::max(more, read_back_bytes(tensors) + largest);
+    // The library holds a piece of it, too.
+    more =
+        std::max(more, read_back_bytes(tensors) + largest + std::min(largest, io::kHdf5PieceBytes));
   }
   return copied + more;
 }
