@@ -88,7 +88,8 @@ std::vector<std::string> respelled(std::vector<std::string> lines, const Options
 }
 
 Error respelled(const Error& error, const Options& options) {
-  return {error.kind(), respelled(std::string(error.what()), options), error.table()};
+  return {error.kind(), respelled(std::string(error.what()), options),
+          respelled(error.table(), options)};
 }
 
 }  // namespace millrace::cli

@@ -63,7 +63,7 @@ enum class DataNeed { Images, Name };
 [[nodiscard]] train::ImageSource image_source(const Options& options);
 
 /// Errors: Usage and Config when the data set is not named, has no directory or cannot be read.
-[[nodiscard]] DataRequest data_request(const Options& options, DataNeed need = DataNeed::Images);
+[[nodiscard]] DataRequest data_request(const Options& given, DataNeed need = DataNeed::Images);
 
 /// Sizes and classes of the published data set, for synthetic data and for runs without data yet.
 [[nodiscard]] DatasetFacts published_facts(const DataRequest& request);
@@ -103,7 +103,7 @@ struct Resolution {
 /// Fills in every default of the recipe and computes every derived number. A pure function of its
 /// arguments. Errors: Usage and Config for options that contradict each other, have no effect, or
 /// lead to impossible numbers.
-[[nodiscard]] Resolution resolve(const Options& options, const DatasetFacts& data,
+[[nodiscard]] Resolution resolve(const Options& given, const DatasetFacts& data,
                                  const MachineFacts& machine);
 
 /// Options of a restored run: those of its config.toml, overridden by the command line where this
