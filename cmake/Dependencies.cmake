@@ -233,33 +233,30 @@ add_library(millrace_protobuf INTERFACE)
 add_library(millrace::protobuf ALIAS millrace_protobuf)
 target_link_libraries(millrace_protobuf INTERFACE protobuf::libprotobuf-lite)
 
+# millrace_plain_library(NAME TARGET VARIABLE HEADER LIBRARY): millrace::TARGET for a library that is
+# found by its files alone, in VARIABLE_INCLUDE_DIR and VARIABLE_LIBRARY.
+function(millrace_plain_library name target variable header library)
+  find_path(${variable}_INCLUDE_DIR ${header})
+  find_library(${variable}_LIBRARY ${library})
+  if(NOT ${variable}_INCLUDE_DIR OR NOT ${variable}_LIBRARY)
+    message(FATAL_ERROR "${name} was not found: run scripts/setup, or set ${variable}_INCLUDE_DIR and "
+      "${variable}_LIBRARY")
+  endif()
+  add_library(millrace_${target} INTERFACE)
+  add_library(millrace::${target} ALIAS millrace_${target})
+  target_include_directories(millrace_${target} SYSTEM INTERFACE ${${variable}_INCLUDE_DIR})
+  target_link_libraries(millrace_${target} INTERFACE ${${variable}_LIBRARY})
+endfunction()
+
 # libzip's own package names programs that Debian keeps in another one.
-find_path(LIBZIP_INCLUDE_DIR zip.h)
-find_library(LIBZIP_LIBRARY zip)
-if(NOT LIBZIP_INCLUDE_DIR OR NOT LIBZIP_LIBRARY)
-  message(FATAL_ERROR "libzip was not found: run scripts/setup, or set LIBZIP_INCLUDE_DIR and "
-    "LIBZIP_LIBRARY")
-endif()
-add_library(millrace_zip INTERFACE)
-add_library(millrace::zip ALIAS millrace_zip)
-target_include_directories(millrace_zip SYSTEM INTERFACE ${LIBZIP_INCLUDE_DIR})
-target_link_libraries(millrace_zip INTERFACE ${LIBZIP_LIBRARY})
+millrace_plain_library(libzip zip LIBZIP zip.h zip)
 
 # SHA-256 and CRC-32C.
 find_package(OpenSSL 1.1 QUIET COMPONENTS Crypto)
 if(NOT TARGET OpenSSL::Crypto)
   message(FATAL_ERROR "OpenSSL was not found: run scripts/setup, or set OPENSSL_ROOT_DIR to your own")
 endif()
-find_path(ISAL_INCLUDE_DIR isa-l/crc.h)
-find_library(ISAL_LIBRARY isal)
-if(NOT ISAL_INCLUDE_DIR OR NOT ISAL_LIBRARY)
-  message(FATAL_ERROR "isa-l was not found: run scripts/setup, or set ISAL_INCLUDE_DIR and "
-    "ISAL_LIBRARY")
-endif()
-add_library(millrace_isal INTERFACE)
-add_library(millrace::isal ALIAS millrace_isal)
-target_include_directories(millrace_isal SYSTEM INTERFACE ${ISAL_INCLUDE_DIR})
-target_link_libraries(millrace_isal INTERFACE ${ISAL_LIBRARY})
+millrace_plain_library(isa-l isal ISAL isa-l/crc.h isal)
 
 if(MILLRACE_TESTS)
   find_package(GTest REQUIRED)

@@ -101,7 +101,7 @@ Planned best_plan(const models::Graph& graph, const Resolution& resolution,
   request.segments.clear();
   const std::int64_t limit = resolution.layout.room.bytes;
   const train::LayoutRequest& asked = resolution.layout.asked;
-  const bool automatic = to_lower(asked.schedule.value_or("")) == partition::kAutomatic;
+  const bool automatic = opens_schedule(asked);
   const auto listed = [&](const partition::Plan& plan) {
     const auto ranges = partition::stages_of(graph, plan.splits);
     return partition::automatic_schedule(
@@ -130,8 +130,8 @@ bool finds_again(const Options& options, const Resolution& resolution,
                  const partition::PlanRequest& request) {
   const train::LayoutRequest& asked = resolution.layout.asked;
   const bool other_costs = request.cost_model != "analytic" || options.text("link");
-  return other_costs && asked.splits == std::vector<std::string>{"auto"} &&
-         asked.schedule_file.empty() && request.schedule.devices > 1;
+  return other_costs && opens_cuts(asked) && asked.schedule_file.empty() &&
+         request.schedule.devices > 1;
 }
 
 /// If nothing that is found again fits in memory, the plan is that of the run, which says so.
@@ -277,9 +277,8 @@ void print_notices_of(const Resolution& resolution, const Invocation& invocation
 
 /// What was chosen for measured costs.
 std::string notice_of(const partition::Plan& plan, const Resolution& resolution) {
-  return to_lower(resolution.layout.asked.schedule.value_or("")) == partition::kAutomatic
-             ? schedule_notice(plan.schedule, plan.splits)
-             : splits_notice(plan.splits);
+  return opens_schedule(resolution.layout.asked) ? schedule_notice(plan.schedule, plan.splits)
+                                                 : splits_notice(plan.splits);
 }
 
 /// The configuration of a run that saves checkpoints, if it does: they need memory, too.

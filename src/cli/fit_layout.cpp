@@ -189,7 +189,7 @@ Resolution fit_layout(const MachineFacts& machine, Resolution first, const Measu
   chosen.config.layout_origin = origin;
   const LayoutRequest& asked = chosen.layout.asked;
   Notices& notices = chosen.layout.notices;
-  if (asked.splits == std::vector<std::string>{"auto"}) notices.erase(notices.begin());
+  if (opens_cuts(asked)) notices.erase(notices.begin());
   notices.insert(notices.begin(), schedule_notice(*asked.schedule, chosen.config.splits));
   chosen.layout.schedule_chosen = true;
   return chosen;

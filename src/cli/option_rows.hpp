@@ -368,6 +368,11 @@ constexpr Range between_zero_and_one() {
   return {.low = 0.0, .high = 1.0, .low_excluded = true, .high_excluded = true};
 }
 
+inline bool flag_of(const Setting& given) { return std::get<bool>(given.value); }
+inline const std::string& text_of(const Setting& given) {
+  return std::get<std::string>(given.value);
+}
+
 inline bool has_replicas(const train::TrainConfig& c) { return c.pipeline.ranks.replicas > 1; }
 
 }  // namespace option_words

@@ -34,8 +34,6 @@ bool mixes(const TrainConfig& c) { return c.data.mixing.on(); }
 std::optional<Value> unless_empty(std::string text) {
   return text.empty() ? std::nullopt : std::optional<Value>(std::move(text));
 }
-bool flag_of(const Setting& given) { return std::get<bool>(given.value); }
-const std::string& text_of(const Setting& given) { return std::get<std::string>(given.value); }
 
 /// The numbers in the value of an option, "2,9". Errors: Usage, with an example, unless there are
 /// `fewest` to `most` numbers that `accept` takes.

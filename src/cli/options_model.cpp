@@ -44,7 +44,7 @@ Trait takes_norm() {
   return [](OptionSpec& row) {
     records([](const TrainConfig& c) { return c.model.norm == kind; })(row);
     changes([](const Setting& given, TrainConfig& c) {
-      if (std::get<bool>(given.value)) c.model.norm = kind;
+      if (flag_of(given)) c.model.norm = kind;
     })(row);
   };
 }
@@ -61,7 +61,7 @@ void add_model(OptionTable& table) {
         return Value(std::string(c.weights_of_file ? "file" : "fresh"));
       }),
       changes([](const Setting& given, TrainConfig& c) {
-        c.weights_of_file = std::get<std::string>(given.value) == "file";
+        c.weights_of_file = text_of(given) == "file";
       }));
   row("model-size", text("SIZE"), "IPU",
       "size of the network, one of the published sizes of its family",

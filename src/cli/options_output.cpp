@@ -34,7 +34,7 @@ bool is_named(const TrainConfig& c) { return keeps(c) && c.logging.place.empty()
 
 /// "500", "500updates", "0.5epochs", "10minutes".
 CheckpointInterval parse_interval(const Setting& given) {
-  const auto& text = std::get<std::string>(given.value);
+  const auto& text = text_of(given);
   const std::size_t digits = text.find_first_not_of("0123456789.");
   const auto number = parse_number<double>(std::string_view(text).substr(0, digits));
   const std::string unit = digits == std::string::npos ? "steps" : text.substr(digits);
@@ -100,7 +100,7 @@ void add_validation(OptionTable& table) {
       sets<&TrainConfig::validation>());
   row("no-validation", flag(), "IPU", "same as --validation-mode none",
       commands(kTrainings | kPlan), changes([](const Setting& given, TrainConfig& c) {
-        if (std::get<bool>(given.value)) c.validation = ValidationMode::None;
+        if (flag_of(given)) c.validation = ValidationMode::None;
       }));
   row("epochs-between-evals", integer(at_least(1)), "Habana",
       "epochs between validations; the end of the run is always validated", by_default(1),
@@ -173,9 +173,7 @@ void add_log(OptionTable& table) {
         if (c.logging.directory.empty()) return std::nullopt;
         return Value(c.logging.directory);
       }),
-      changes([](const Setting& given, TrainConfig& c) {
-        c.logging.directory = std::get<std::string>(given.value);
-      }));
+      changes([](const Setting& given, TrainConfig& c) { c.logging.directory = text_of(given); }));
   row("name-suffix", text("TEXT"), "IPU", "text to append to the name of the run directory",
       commands(kTrain), when(is_named), sets<&LogRequest::suffix>(), if_given());
   row("logs-per-epoch", integer(at_least(1)), "IPU", "number of log lines per epoch",

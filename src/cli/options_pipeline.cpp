@@ -16,8 +16,6 @@ using train::TrainConfig;
 using train::LayoutRequest;
 using train::RecomputeRequest;
 
-const std::string& text_of(const Setting& given) { return std::get<std::string>(given.value); }
-
 std::vector<std::int32_t> parse_mapping(const Setting& given) {
   std::vector<std::int32_t> devices;
   for (const std::string& word : split_list(text_of(given), ' ')) {
@@ -167,7 +165,7 @@ void add_device(OptionTable& table) {
         return Value(c.layout.recomputes_stages);
       }),
       changes([](const Setting& given, TrainConfig& c) {
-        c.layout.recomputes_stages = std::get<bool>(given.value);
+        c.layout.recomputes_stages = flag_of(given);
       }));
   row("recompute-layers", names("NAME .."), "millrace",
       "recompute only these layers; b2 means all of b2/0, b2/1, ..",

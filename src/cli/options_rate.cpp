@@ -55,7 +55,7 @@ template <std::vector<std::string> OptimiserConfig::*list>
 Trait sets_names() {
   return written<list>(
       [](const Setting& given) {
-        const auto& text = std::get<std::string>(given.value);
+        const auto& text = text_of(given);
         if (text == kNoNames) return std::vector<std::string>();
         std::vector<std::string> names = split_list(text, ' ');
         if (std::ranges::find(names, kNoNames) != names.end())

@@ -24,7 +24,7 @@ bool rounds_weights(const TrainConfig& c) { return c.precision.master != DType::
 void set_loss_scaling(const Setting& given, TrainConfig& c) {
   constexpr double kMost = 16777216.0;
   constexpr double kDynamicStart = 32768.0;
-  const auto& text = std::get<std::string>(given.value);
+  const auto& text = text_of(given);
   const bool dynamic = to_lower(text) == "dynamic";
   const std::optional<double> value = dynamic ? kDynamicStart : parse_number<double>(text);
   if (!value || !(*value > 0.0) || *value > kMost)
@@ -40,7 +40,7 @@ Value loss_scaling_of(const TrainConfig& c) {
 
 /// The kind of 16 bits is another option's.
 void set_precision(const Setting& given, TrainConfig& c) {
-  const auto& bits = std::get<std::string>(given.value);
+  const auto& bits = text_of(given);
   c.precision.activations = bits == "32.32" ? DType::F32 : DType::BF16;
   c.precision.master = bits == "16.16" ? DType::BF16 : DType::F32;
 }
@@ -48,7 +48,7 @@ Value precision_of(const TrainConfig& c) {
   return std::string(rounds_weights(c) ? "16.16" : has_16_bits(c) ? "16.32" : "32.32");
 }
 void set_half(const Setting& given, TrainConfig& c) {
-  const DType half = std::get<std::string>(given.value) == "fp16" ? DType::F16 : DType::BF16;
+  const DType half = text_of(given) == "fp16" ? DType::F16 : DType::BF16;
   c.precision.activations = half;
   if (rounds_weights(c)) c.precision.master = half;
 }

@@ -79,8 +79,7 @@ struct RunPlace {
 
 /// From what the stages and schedule of the configuration were made.
 struct Layout {
-  train::LayoutRequest asked;           ///< before anything was chosen
-  std::optional<partition::Plan> plan;  ///< in the file that --plan names
+  train::LayoutRequest asked;  ///< before anything was chosen
   pipeline::ScheduleRequest request;
   bool schedule_chosen = false;      ///< whether the options leave the schedule open
   partition::Room room;              ///< for the stages of a device

@@ -39,6 +39,14 @@ partition::PlanRequest plan_request(const TrainConfig& config,
   return request;
 }
 
+bool opens_cuts(const train::LayoutRequest& layout) {
+  return layout.splits == std::vector<std::string>{"auto"};
+}
+
+bool opens_schedule(const train::LayoutRequest& layout) {
+  return to_lower(layout.schedule.value_or("")) == partition::kAutomatic;
+}
+
 bool names_pipeline(const Options& options) {
   constexpr std::array kOfPipelines = {
       "pipeline-depth", "pipeline-splits", "pipeline-schedule", "pipeline-schedule-file",
@@ -113,10 +121,6 @@ std::optional<pipeline::Schedule> schedule_in_file(const TrainConfig& config) {
   return without_communication(pipeline::parse_schedule(io::read_text(file, kMostBytes), file));
 }
 
-bool is_automatic(const std::optional<std::string>& schedule) {
-  return to_lower(schedule.value_or("")) == "auto";
-}
-
 /// The devices of the pipeline, and those of its stages as far as they are told.
 void request_devices(const TrainConfig& config, const std::optional<partition::Plan>& plan,
                      const std::optional<pipeline::Schedule>& listed,
@@ -187,8 +191,8 @@ pipeline::ScheduleRequest schedule_request(TrainConfig& config,
 
 /// Whether the schedule and the cuts are open, so that they are chosen together.
 bool chooses_schedule(const train::LayoutRequest& asked, const pipeline::ScheduleRequest& request) {
-  return is_automatic(asked.schedule) && asked.splits == std::vector<std::string>{"auto"} &&
-         request.devices > 1 && request.device_of.empty() && !asked.chunks && asked.plan.empty() &&
+  return opens_schedule(asked) && opens_cuts(asked) && request.devices > 1 &&
+         request.device_of.empty() && !asked.chunks && asked.plan.empty() &&
          asked.schedule_file.empty();
 }
 
@@ -210,7 +214,7 @@ pipeline::ScheduleRequest resolve_schedule(const Graph& graph, TrainConfig& conf
 void require_no_splits(train::LayoutRequest& asked, Notices& notices) {
   if (asked.splits.empty()) return;
   const std::size_t n = asked.splits.size();
-  if (asked.splits != std::vector<std::string>{"auto"})
+  if (!opens_cuts(asked))
     fail(ErrorKind::Usage,
          "`pipeline-splits`: {} split(s) make {} stages, but there is one device: give `shards` {}",
          n, n + 1, n + 1);
@@ -233,7 +237,7 @@ std::vector<std::string> resolve_splits(const Graph& graph, TrainConfig& config,
         graph, sized_request(graph, config, schedule),
         {.aim = partition::SplitRequest::For::Memory, .filter = {asked.include, asked.exclude}});
     notices.push_back("Automatic sharding: " + join(splits, " "));
-  } else if (splits == std::vector<std::string>{"auto"}) {
+  } else if (opens_cuts(asked)) {
     splits = partition::fitting_splits(graph, sized_request(graph, config, schedule), room);
     notices.push_back(splits_notice(splits));
   }
@@ -248,7 +252,7 @@ pipeline::Schedule schedule_of(const Graph& graph, const TrainConfig& config,
                                const std::optional<partition::Plan>& plan,
                                const std::optional<pipeline::Schedule>& listed, Notices& notices) {
   const std::vector<pipeline::OpRange>& stages = config.pipeline.ranges;
-  const bool automatic = is_automatic(config.layout.schedule);
+  const bool automatic = opens_schedule(config.layout);
   if (automatic && !listed && request.stages() > 1) {
     const partition::PlanRequest planned = plan_request(config, request);
     return partition::automatic_schedule(
@@ -387,7 +391,6 @@ Layout resolve_layout(const MachineFacts& machine, TrainConfig& config, Notices&
   config.layout_origin = origin_of(layout);
   if (layout.room.repeats) choose_segments(graph, layout.room, config, layout.notices);
   resolve_devices(machine, config, notices);
-  layout.plan = plan;
   layout.request = request;
   return layout;
 }

@@ -66,6 +66,9 @@ struct FamilyRecipe {
 [[nodiscard]] std::string dataset_name(const Options& options);
 [[nodiscard]] bool wants_validation(const Options& options);
 
+/// Whether the cuts, or the schedule, are to be chosen.
+[[nodiscard]] bool opens_cuts(const train::LayoutRequest& layout);
+[[nodiscard]] bool opens_schedule(const train::LayoutRequest& layout);
 /// What the options ask for: the recipe of the network's family with the options that were given,
 /// before anything is known of the data and the machine. What depends on these is not set. Errors:
 /// Usage and Config for values that say nothing sensible.
