@@ -37,9 +37,9 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
     {Command::Restore, "restore", "[RUN_DIR|CHECKPOINT]", command_restore,
      "Continues a run from its newest checkpoint, bit for bit.",
      "millrace restore logs/RN20_bs32_BN_16.32_v0.2.0_3S9"},
-    {Command::Validate, "validate", "", command_validate,
+    {Command::Validate, "validate", "[RUN_DIR|CHECKPOINT]", command_validate,
      "Validates one checkpoint, or all checkpoints of a run directory.",
-     "millrace validate --restore-path logs/RN20_bs32_BN_16.32_v0.2.0_3S9 --json"},
+     "millrace validate logs/RN20_bs32_BN_16.32_v0.2.0_3S9 --json"},
     {Command::Predict, "predict", "CHECKPOINT|RUN_DIR [IMAGE|DIR|-]..", command_predict,
      "Names the likeliest classes of images, or of the validation images of a run.",
      "millrace predict logs/RN20_bs32_BN_16.32_v0.2.0_3S9 photo.jpg more-photos"},
@@ -163,7 +163,7 @@ std::string typed_line(std::span<const std::string> words) {
   return line;
 }
 
-/// A restore takes its run as an argument, too.
+/// A restore and a validation take their run as an argument, too.
 void name_restored(Options& options) {
   if (options.arguments.empty()) return;
   const std::string run = options.arguments.front();
@@ -225,7 +225,8 @@ int run_command(std::span<const std::string> words, const Environment& environme
                                     ? rest.size()
                                     : split_list(matched.command->arguments, ' ').size();
   Translation translation = read_command_line(matched.command->id, rest, arguments, environment);
-  if (translation.command == Command::Restore) name_restored(translation.options);
+  if (translation.command == Command::Restore || translation.command == Command::Validate)
+    name_restored(translation.options);
   const std::vector<std::string> found =
       find_recorded_runs(translation.command, translation.options);
   if (translation.command == Command::Predict) name_run_first(translation.options);

@@ -85,10 +85,9 @@ FoundRun find_run(const std::filesystem::path& directory) {
   io::require_recorded_directory(directory);
   // A checkpoint contains its configuration.
   if (!std::filesystem::exists(file) && io::list_checkpoints(directory).empty())
-    fail(ErrorKind::Io,
-         "{}: is missing: --restore-path takes the directory of a run, which contains config.toml "
-         "and checkpoints",
-         file.string());
+    fail(ErrorKind::Checkpoint,
+         "{}: contains no checkpoint and no config.toml: give the directory of a run",
+         directory.string());
   FoundRun found;
   found.lock.emplace(directory);
   // Only now: the process that held the lock may have written it again.

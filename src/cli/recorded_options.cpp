@@ -258,8 +258,12 @@ void require_same_replicas(const Options& given, const Options& recorded) {
                         to_string(recorded.find(own)->value))
           : fmt::format("which started with{}",
                         before != nullptr ? " " + to_string(before->value) : "out it");
-  fail(ErrorKind::Usage, "{} {} would change the mathematics of the run, {}: {}", now.where,
-       to_string(now.value), was, remedy);
+  // What was typed may be another number: a rate for 256 images, say.
+  const std::string said =
+      follows(given, name) == Follows::Translated
+          ? fmt::format("{} (here --{} {})", now.where, name, to_string(now.value))
+          : fmt::format("{} {}", now.where, to_string(now.value));
+  fail(ErrorKind::Usage, "{} would change the mathematics of the run, {}: {}", said, was, remedy);
 }
 
 /// The options of a command line over those of a recorded run.

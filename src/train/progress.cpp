@@ -144,7 +144,7 @@ std::string format_start(const TrainConfig& config, std::string_view command_lin
   add(" Optimizer: {}, learning rate {:g} ({}), weight decay {:g}",
       millrace::name_of(config.optimiser.kind), config.learning_rate.base_rate,
       curve_name(config.learning_rate.kind), config.optimiser.weight_decay);
-  add(" Updates: {} ({:.2f} epochs of {})", config.iterations,
+  add(" Updates: {} ({:.2f} epochs of {} updates)", config.iterations,
       config.epoch_after(config.iterations), config.iterations_per_epoch);
   add(" Seed: {}, threads: {}", config.seed, config.threads);
   if (!config.run_directory.empty()) add(" Saving to {}", printable(config.run_directory.string()));
