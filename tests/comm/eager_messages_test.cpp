@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/eager_messages.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cstdlib>
-#include <string>
+#include "tests/support/test.hpp"
 
 namespace millrace::comm {
 namespace {

@@ -4,17 +4,11 @@
 // busy.
 #include "comm/measure_link.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
 #include <condition_variable>
-#include <cstddef>
-#include <deque>
 #include <mutex>
-#include <span>
 #include <thread>
-#include <vector>
+
+#include "tests/support/test.hpp"
 
 namespace millrace::comm {
 namespace {

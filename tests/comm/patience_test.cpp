@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/patience.hpp"
 
-#include <gtest/gtest.h>
 #include <sys/resource.h>
+
+#include "tests/support/test.hpp"
 
 namespace millrace::comm {
 namespace {

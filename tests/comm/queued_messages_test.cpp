@@ -2,18 +2,8 @@
 //
 // Messages of a device whose kernels wait in a queue, between two ranks: they leave after the
 // kernels before them, arrive before the kernels behind them, and nobody waits for a kernel.
-#include <gtest/gtest.h>
-
-#include <array>
-#include <cstdlib>
-#include <cstring>
-#include <deque>
-#include <functional>
-#include <memory>
-#include <string>
-#include <utility>
-
 #include "comm/transport.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::comm {
 namespace {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/route.hpp"
 
-#include <gtest/gtest.h>
-
-#include <vector>
+#include "tests/support/test.hpp"
 
 namespace millrace::comm {
 namespace {

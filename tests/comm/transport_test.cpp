@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/transport.hpp"
 
-#include <gtest/gtest.h>
-
-#include <array>
-#include <cstring>
+#include "tests/support/test.hpp"
 
 namespace millrace::comm {
 namespace {

@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gtest/gtest.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "core/crc32c.hpp"
 #include "core/sha256.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace {
 namespace {

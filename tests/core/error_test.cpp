@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/error.hpp"
 
-#include <gtest/gtest.h>
-
-#include <string>
-
 #include "core/dtype.hpp"
 #include "core/shape.hpp"
 #include "core/text.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace {
 namespace {

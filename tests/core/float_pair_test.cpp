@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/float_pair.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <cstdint>
-#include <limits>
-#include <type_traits>
-#include <vector>
-
 #include "core/random.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace {
 namespace {

@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Both 16-bit formats against the definition of their bit patterns, in double.
-#include <gtest/gtest.h>
-
-#include <array>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <limits>
-
 #include "core/bfloat16.hpp"
 #include "core/float16.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace {
 namespace {

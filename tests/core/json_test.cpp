@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/json.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
 #include <nlohmann/json.hpp>
-#include <string>
+
+#include "tests/support/test.hpp"
 
 namespace millrace {
 namespace {

@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/machine_limits.hpp"
 
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
-#include <limits>
-#include <string>
-#include <vector>
-
 #include "tests/support/temporary_directory.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace {
 namespace {

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/percentile.hpp"
 
-#include <gtest/gtest.h>
-
-#include <array>
-#include <vector>
+#include "tests/support/test.hpp"
 
 namespace millrace {
 namespace {

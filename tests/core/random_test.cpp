@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/random.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <cstdint>
-#include <limits>
-#include <set>
-#include <vector>
-
 #include "core/random_sequence.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace {
 namespace {

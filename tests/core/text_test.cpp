@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/text.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cstdint>
-#include <limits>
-#include <string>
-#include <vector>
+#include "tests/support/test.hpp"
 
 namespace millrace {
 namespace {

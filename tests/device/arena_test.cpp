@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/arena.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <memory>
-#include <utility>
-#include <vector>
+#include "tests/support/test.hpp"
 
 namespace millrace::device {
 namespace {

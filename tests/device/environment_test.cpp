@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/environment.hpp"
 
-#include <gtest/gtest.h>
-
-#include <atomic>
-#include <bit>
 #include <cfenv>
-#include <limits>
-#include <string>
 #include <thread>
 
 #include "device/compat.hpp"
 #include "device/tensor.hpp"
 #include "device/vendor_scope.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::device {
 namespace {

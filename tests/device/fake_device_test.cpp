@@ -3,15 +3,12 @@
 // That the fake device shows the mistakes it is there for. Part of the preset fake-device only.
 #include "device/fake_device.hpp"
 
-#include <gtest/gtest.h>
 #include <sys/mman.h>
-
 #include <csignal>
-#include <cstdint>
-#include <cstring>
 
 #include "device/arena.hpp"
 #include "device/compat.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::device {
 namespace {

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/launch_graph.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cstdint>
-#include <utility>
-
 #include "device/arena.hpp"
 #include "device/compat.hpp"
 #include "device/queues.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::device {
 namespace {

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/queues.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cstdint>
-#include <cstring>
-#include <utility>
-
 #include "device/arena.hpp"
 #include "device/compat.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::device {
 namespace {

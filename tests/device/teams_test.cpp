@@ -3,15 +3,11 @@
 // What kernels may expect of teams, on every device; and on the fake device, that mistakes show.
 #include "device/teams.hpp"
 
-#include <gtest/gtest.h>
-
 #include <csignal>
-#include <cstdint>
-#include <string>
-#include <vector>
 
 #include "device/arena.hpp"
 #include "device/compat.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::device {
 namespace {

@@ -2,15 +2,10 @@
 //
 // A device whose memory the host may read and write, and whose kernels wait in a queue
 // nevertheless: who reads waits first, as with the unified memory of a GPU.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <vector>
-
 #include "device/arena.hpp"
 #include "device/compat.hpp"
 #include "device/queues.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::device {
 namespace {

@@ -2,15 +2,6 @@
 //
 // One rank sees something else than the others or has other options. It is named before anything is
 // trained or written, and no rank waits forever.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <filesystem>
-#include <map>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "file_shim.hpp"
 #include "mpirun.hpp"
 

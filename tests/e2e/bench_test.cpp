@@ -3,8 +3,6 @@
 // `millrace bench`: NVIDIA's two benchmark modes on their own command lines, and tables, each
 // number of which is computed again from the steps that it was made of. How fast anything is does
 // not matter.
-#include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
 #include <regex>
 
@@ -154,8 +152,7 @@ std::vector<double> logged(const std::string& output, const std::string& name) {
 /// The data of the lines of a DLLogger.
 std::vector<json> dllogger_lines(const fs::path& file) {
   std::vector<json> lines;
-  std::istringstream text(read_text(file));
-  for (std::string line; std::getline(text, line);) {
+  for (const std::string& line : lines_of(read_text(file))) {
     EXPECT_EQ(line.substr(0, 5), "DLLL ");
     lines.push_back(json::parse(line.substr(5), nullptr, false));
     EXPECT_EQ(lines.back()["type"], "LOG") << line;

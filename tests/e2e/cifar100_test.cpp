@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CIFAR-100 from its files to its accuracies: fine labels, 100 classes, top-1 and top-5.
-#include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
 
 #include "io/tools/generate.hpp"

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a run leaves behind, what validation prints, and how errors end: message and exit code.
-#include <gtest/gtest.h>
 #include <signal.h>
-
 #include <nlohmann/json.hpp>
 #include <regex>
-#include <sstream>
 #include <thread>
-#include <utility>
 
 #include "job.hpp"
 #include "support/sanitizers.hpp"
@@ -45,10 +41,8 @@ TEST(TrainTest, LeavesTheFilesOfARun) {
                           "train_acc_avg,it_time,img_per_sec,total_time\n"),
             0u);
   EXPECT_NE(training.find(",20,2,"), std::string::npos) << training;
-  std::istringstream lines(read_text(run / "metrics.jsonl"));
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : lines_of(read_text(run / "metrics.jsonl")))
     EXPECT_TRUE(nlohmann::json::accept(line)) << line;
-  }
 }
 
 void expect_predicted_peak(const ProcessResult& result) {
@@ -99,9 +93,8 @@ TEST(ValidateTest, SeesEveryImageOnce) {
   ASSERT_EQ(train(run, kShort + "--max-ckpts-to-keep 0").code, 0);
   const ProcessResult all = millrace({"validate --restore-path", run, "--json"});
   ASSERT_EQ(all.code, 0) << all.output;
-  std::istringstream lines(all.output);
   std::vector<std::int64_t> iterations;
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : lines_of(all.output)) {
     const auto json = nlohmann::json::parse(line);
     iterations.push_back(json.at("iteration"));
     EXPECT_EQ(json.at("images"), 200);
@@ -370,11 +363,7 @@ TEST(MistakeTest, CompileOnlyFindsWhatAStartWouldFind) {
   ASSERT_EQ(train(run, kShort).code, 0);
   const std::filesystem::path fresh = directory / "new" / "fresh";
   std::ofstream(directory / "file") << "x";
-  struct Case {
-    Words words;
-    int code;
-  };
-  const std::vector<Case> cases = {
+  const std::vector<std::pair<Words, int>> cases = {
       {{"--init-path", directory / "nowhere"}, 2},
       {{"--model-size 14 --init-path", run}, 6},
       {{"--init-path", run, "--init-fresh logits"}, 2},
@@ -385,24 +374,19 @@ TEST(MistakeTest, CompileOnlyFindsWhatAStartWouldFind) {
       {{"--trace", directory / "file" / "trace.json"}, 5},
       {"", 0},
   };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(testing::PrintToString(c.words));
-    const ProcessResult checked = train(fresh, kShort + c.words + "--compile-only");
-    EXPECT_EQ(checked.code, c.code) << checked.output;
+  for (const auto& [words, code] : cases) {
+    SCOPED_TRACE(testing::PrintToString(words));
+    const ProcessResult checked = train(fresh, kShort + words + "--compile-only");
+    EXPECT_EQ(checked.code, code) << checked.output;
     EXPECT_FALSE(std::filesystem::exists(directory / "new"));
-    const ProcessResult started = train(directory / "other", kShort + c.words);
-    EXPECT_EQ(started.code, c.code) << started.output;
+    const ProcessResult started = train(directory / "other", kShort + words);
+    EXPECT_EQ(started.code, code) << started.output;
     EXPECT_EQ(last_error(checked), last_error(started));
   }
-  const ProcessResult taken = train(run, kShort + "--compile-only");
-  expect_end(taken, 2, {run.string() + ": already exists"});
-}
-
-TEST(MistakeTest, RestoreRefusesOtherMathematicsByName) {
-  const TemporaryDirectory directory;
-  ASSERT_EQ(train(directory / "run", kShort).code, 0);
-  expect_error(millrace({"restore --restore-path", directory / "run", "--batch-size 16"}), 2,
-               {"batch-size", "16", "32"});
+  // A run is there already: it is neither begun again nor continued as another one.
+  expect_end(train(run, kShort + "--compile-only"), 2, {run.string() + ": already exists"});
+  expect_error(train(run, kShort), 2, {run.string()});
+  expect_error(restore(run, "--batch-size 16"), 2, {"batch-size", "16", "32"});
 }
 
 TEST(MistakeTest, RestoreRefusesAnotherNumberOfImages) {
@@ -438,13 +422,6 @@ TEST(TrainTest, ThePathOfARunCannotBeginALine) {
     EXPECT_EQ(result.output.find('\033'), std::string::npos) << result.output;
     EXPECT_EQ(result.output.find("\nmillrace: error: b"), std::string::npos) << result.output;
   }
-}
-
-TEST(MistakeTest, TwoProcessesCannotShareARunDirectory) {
-  const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "run";
-  ASSERT_EQ(train(run, kShort).code, 0);
-  expect_error(train(run, kShort), 2, {run.string()});
 }
 
 }  // namespace

@@ -1,15 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Weights that leave a run and come back.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <string_view>
-#include <utility>
-
 #include "core/json.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
@@ -19,10 +10,6 @@
 
 namespace millrace::test {
 namespace {
-
-std::string digest_of(const std::filesystem::path& run) {
-  return millrace({"inspect", run, "--digest"}, Capture::Output).output;
-}
 
 /// What a checkpoint says of its network: classes, names, and how images are prepared.
 std::string facts_of(const std::filesystem::path& run) {
@@ -36,14 +23,9 @@ const std::filesystem::path& small_photos() {
   if (!std::filesystem::exists(directory / "train"))
     for (const auto& [split, count] : {std::pair("train", 4), std::pair("val", 2)})
       for (const char* name : {"n01", "n02"})
-        for (int i = 0; i < count; ++i) {
-          const std::filesystem::path folder = directory / split / name;
-          std::filesystem::create_directories(folder);
-          const io::Bytes bytes = io::encode_png(io::make_image(40 + 3 * i, 50 - i));
-          std::ofstream(folder / (std::to_string(i) + ".png"), std::ios::binary)
-              .write(reinterpret_cast<const char*>(bytes.data()),
-                     static_cast<std::streamsize>(bytes.size()));
-        }
+        for (int i = 0; i < count; ++i)
+          write_file(directory / split / name / (std::to_string(i) + ".png"),
+                     io::encode_png(io::make_image(40 + 3 * i, 50 - i)));
   return directory.path();
 }
 

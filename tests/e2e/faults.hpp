@@ -4,16 +4,7 @@
 // without any fault, and what must hold after a fault.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <filesystem>
-#include <iostream>
-#include <map>
-#include <optional>
 #include <random>
-#include <set>
-#include <string>
-#include <vector>
 
 #include "core/error.hpp"
 #include "file_shim.hpp"

@@ -1,16 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Damaged checkpoints of a run on two ranks: none is loaded, and verification names the bad tensor.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <filesystem>
-#include <fstream>
-#include <iostream>
 #include <random>
-#include <string>
-#include <vector>
 
 #include "faults.hpp"
 #include "support/file_bytes.hpp"
@@ -43,12 +34,6 @@ std::vector<Extent> extents_in(const std::vector<std::byte>& file,
     extents.push_back({info.name, begin, begin + bytes.size()});
   }
   return extents;
-}
-
-void write_bytes(const fs::path& path, const std::vector<std::byte>& bytes) {
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(bytes.data()),
-             static_cast<std::streamsize>(bytes.size()));
 }
 
 /// Two runs on two ranks with checkpoints 1 and 2, and a copy of the first run to be damaged.
@@ -106,7 +91,7 @@ TEST_F(DamageTest, EveryBitIsWatched) {
       std::vector<std::byte> changed = bytes;
       const std::size_t at = random() % bytes.size();
       changed[at] ^= std::byte{1} << static_cast<int>(random() % 8);
-      write_bytes(path, changed);
+      write_file(path, changed);
       SCOPED_TRACE(std::string(name_of_file) + ", byte " + std::to_string(at));
       const std::vector<std::string> problems = refused();
       EXPECT_TRUE(name(problems, name_of_file));
@@ -117,7 +102,7 @@ TEST_F(DamageTest, EveryBitIsWatched) {
       EXPECT_TRUE(name(problems, hit->tensor)) << hit->tensor << " is not in " << problems.back();
       if (name(problems, hit->tensor)) ++named;
     }
-    write_bytes(path, bytes);
+    write_file(path, bytes);
   }
   std::cout << flips << " bits: none is loaded; of " << in_tensors << " in tensors " << named
             << " are named\n";
@@ -168,7 +153,7 @@ TEST_F(DamageTest, WhatIsBadIsSaidByTheProgramToo) {
   std::vector<std::byte> bytes = file_bytes(damaged_ / "part-001.h5");
   for (const Extent& extent : extents_in(bytes, good))
     bytes[extent.begin + (extent.end - extent.begin) / 2] ^= std::byte{4};
-  write_bytes(damaged_ / "part-001.h5", bytes);
+  write_file(damaged_ / "part-001.h5", bytes);
   const ProcessResult result = millrace({"inspect", damaged_.string(), "--verify"});
   EXPECT_EQ(result.code, 6) << result.output;
   for (const Extent& extent :

@@ -2,15 +2,6 @@
 //
 // Whole runs on one, two and four ranks. One rank is killed before its n-th call that changes
 // files, or that call fails. What was saved remains, and the run can be finished.
-#include <gtest/gtest.h>
-
-#include <cstdint>
-#include <filesystem>
-#include <map>
-#include <sstream>
-#include <string>
-#include <vector>
-
 #include "faults.hpp"
 
 namespace millrace::test {
@@ -78,8 +69,7 @@ class FileFaultTest : public testing::TestWithParam<Struck> {
             shim(ranks, rank, run, {"MILLRACE_SHIM_RECORD=" + record.string()}));
     expect_end(job.wait(), 0);
     std::vector<std::string> calls;
-    std::istringstream lines(read_text(record));
-    for (std::string line; std::getline(lines, line);)
+    for (const std::string& line : lines_of(read_text(record)))
       calls.push_back(line.substr(0, line.find(' ')));
     EXPECT_FALSE(calls.empty()) << "rank " << rank;
     return calls;

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Run directories written by earlier builds are restored to their recorded state and train on.
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <string>
-
 #include "faults.hpp"
 
 namespace millrace::test {

@@ -2,16 +2,8 @@
 //
 // Kills a process of a run, a rank or a launcher, at random moments: the run continues without
 // manual steps and ends with the same result.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <chrono>
-#include <filesystem>
-#include <iostream>
 #include <random>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "faults.hpp"
 

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // NaNs planted in messages between devices, at various cuts, micro-batches and receiving ranks.
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <iostream>
-#include <string>
-#include <vector>
-
 #include "faults.hpp"
 
 namespace millrace::test {

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Replicas whose weights differ because one of them received a wrong bit.
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <string>
-
 #include "faults.hpp"
 
 namespace millrace::test {

@@ -2,16 +2,7 @@
 //
 // Signals at any moment, once and twice; suspension of all ranks, or of one rank forever; disks
 // that are slow or hang.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <filesystem>
-#include <iostream>
 #include <random>
-#include <sstream>
-#include <string>
 #include <thread>
 
 #include "faults.hpp"
@@ -202,10 +193,9 @@ class DiskTest : public testing::Test {
                                  "MILLRACE_SHIM_RECORD=" + calls.string()};
     EXPECT_EQ(result_of(command, counted).code, 0);
     fs::remove_all(run());
-    std::istringstream lines(read_text(calls));
     int last = 0;
     int number = 0;
-    for (std::string line; std::getline(lines, line);)
+    for (const std::string& line : lines_of(read_text(calls)))
       if (++number; line.starts_with("sync ")) last = number;
     EXPECT_GT(last, 0);
     return result_of(command, Environment{"MILLRACE_SHIM_AT=" + std::to_string(last),

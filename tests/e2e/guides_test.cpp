@@ -3,12 +3,7 @@
 // Each of the five guides played from its first command to its last, with its own command lines on
 // a few small photos: prepare the data, train, look at what was promised, stop, continue, evaluate,
 // export, measure. What is added to a line makes it small: --image-size, --model-size, --ranks.
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
 #include <regex>
-#include <string>
 
 #include "millrace.hpp"
 #include "mpirun.hpp"
@@ -23,11 +18,7 @@ namespace fs = std::filesystem;
 const Words kTiny = "--image-size 32 --model-size 10 --threads-per-device 1";
 
 void write_photo(const fs::path& path, int number) {
-  fs::create_directories(path.parent_path());
-  const io::Bytes bytes = io::encode_jpeg(io::make_image(40 + number, 60 - number));
-  std::ofstream(path, std::ios::binary)
-      .write(reinterpret_cast<const char*>(bytes.data()),
-             static_cast<std::streamsize>(bytes.size()));
+  write_file(path, io::encode_jpeg(io::make_image(40 + number, 60 - number)));
 }
 
 /// ImageNet in small, as the archives of the guides leave it: folders of classes for training, and
@@ -71,10 +62,6 @@ fs::path run_of(const ProcessResult& result) {
   return match.empty() ? fs::path() : fs::path(match[1].str());
 }
 
-ProcessResult with_environment(const Words& variables, const Words& line) {
-  return run_process("/usr/bin/env", variables + Words{std::string(MILLRACE_BINARY)} + line);
-}
-
 /// The accuracies and losses in the lines of validations, without times.
 std::vector<std::string> validations_in(const std::string& output) {
   std::vector<std::string> found;
@@ -94,7 +81,7 @@ TEST(IpuGuideTest, CifarFromTheFirstLineToTheLast) {
       "--batch-size 16 --gradients-to-accumulate 2 --seed 1 --log-freq 2 --threads-per-device 1 "
       "--momentum 0.9 --no-dataset-cache";
   const Words data = {"DATA_DIR=" + small_data().string()};
-  const ProcessResult whole = with_environment(data, line + Words{"--run-dir", place / "whole"});
+  const ProcessResult whole = millrace_with(data, line + Words{"--run-dir", place / "whole"});
   expect_end(whole, 0,
              {"Total Parameters: ", " Batch Size: 32", "--momentum has no effect here",
               "--no-dataset-cache has no effect here", "Validation top-1 accuracy"});
@@ -102,7 +89,7 @@ TEST(IpuGuideTest, CifarFromTheFirstLineToTheLast) {
     EXPECT_TRUE(fs::exists(place / "whole" / file)) << file;
   EXPECT_EQ(Table(place / "whole" / "training.csv").last("iteration"), 6.0);
   // Stopped in the middle and continued.
-  expect_end(with_environment(data, line + Words{"--stop-after 3 --log-dir", place / "logs"}), 75);
+  expect_end(millrace_with(data, line + Words{"--stop-after 3 --log-dir", place / "logs"}), 75);
   const fs::path run = fs::directory_iterator(place / "logs")->path();
   expect_end(millrace({"train --dialect ipu restore.py --restore-path", run}), 0,
              {"Restoring training from latest checkpoint"});
@@ -120,10 +107,10 @@ TEST(IpuGuideTest, CifarFromTheFirstLineToTheLast) {
   }
   // The same training as a pipeline. Without splits the possible ones are listed, line by line.
   const Words staged = line + Words{"--shards 2 --ranks 1 --run-dir", place / "staged"};
-  expect_end(with_environment(data, staged + "--pipeline-schedule Interleaved"), 2,
+  expect_end(millrace_with(data, staged + "--pipeline-schedule Interleaved"), 2,
              {"Need 1 of ['b1/0/relu', 'b2/0/relu', 'b3/0/relu']\n", "\nb2/0/relu ",
               "\n--pipeline-splits auto would select: "});
-  expect_end(with_environment(data, staged + "--pipeline-splits b2/0/relu"), 0);
+  expect_end(millrace_with(data, staged + "--pipeline-splits b2/0/relu"), 0);
   EXPECT_EQ(digest_of(place / "staged"), digest_of(place / "whole"));
 }
 
@@ -169,9 +156,9 @@ TEST(IpuGuideTest, ProcessorsWithoutHalfProductsAreToldOfFloat32) {
       "--iterations 1 --batch-size 4 --no-validation --no-logs --threads-per-device 1";
   const std::string said = "--precision 32.32 is faster than 16.16, the default of --dialect ipu";
   const Words old = {"MILLRACE_MAX_ISA=avx2"};
-  expect_end(with_environment(old, line), 0, {said});
+  expect_end(millrace_with(old, line), 0, {said});
   for (const Words& more : {Words("--precision 16.16"), Words("--precision 32.32")})
-    EXPECT_EQ(with_environment(old, line + more).output.find(said), std::string::npos);
+    EXPECT_EQ(millrace_with(old, line + more).output.find(said), std::string::npos);
 }
 
 Words distributed_line(const fs::path& run) {
@@ -189,10 +176,10 @@ Words tf_config(const std::string& index) {
 
 TEST(IpuGuideTest, EveryWorkerHasItsOwnLine) {
   const TemporaryDirectory place;
-  expect_end(with_environment(tf_config(",\"index\":1"), distributed_line(place / "run")), 0,
+  expect_end(millrace_with(tf_config(",\"index\":1"), distributed_line(place / "run")), 0,
              {"Task 1 has nothing to do: task 0 on localhost starts all 2 ranks."});
   EXPECT_FALSE(fs::exists(place / "run"));
-  expect_end(with_environment(tf_config(""), distributed_line(place / "run")), 2,
+  expect_end(millrace_with(tf_config(""), distributed_line(place / "run")), 2,
              {"TF_CONFIG: task.index (mpirun and srun, which number their ranks, replace it) is "
               "missing"});
 }

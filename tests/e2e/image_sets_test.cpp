@@ -3,16 +3,7 @@
 // Training on images of any size from class folders, annotation files, WebDataset archives,
 // TFRecord files and packed files made from the same images. The weights do not depend on the
 // source or on where a run was stopped.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <regex>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "millrace.hpp"
 #include "tests/io/fixtures.hpp"
@@ -22,13 +13,6 @@
 
 namespace millrace::test {
 namespace {
-
-void write_file(const std::filesystem::path& path, const io::Bytes& bytes) {
-  std::filesystem::create_directories(path.parent_path());
-  std::ofstream(path, std::ios::binary)
-      .write(reinterpret_cast<const char*>(bytes.data()),
-             static_cast<std::streamsize>(bytes.size()));
-}
 
 /// 24 images of three classes for training and 9 for validation, including a PNG and a CMYK file.
 void write_folders(const std::filesystem::path& folder) {
@@ -81,11 +65,8 @@ void write_lists_and_archives(const std::filesystem::path& folders,
         tar.add(key + ".jpeg", file_bytes(one.path));
         tar.add(key + ".cls", std::as_bytes(std::span(one.label)));
       }
-      const std::vector<std::byte> bytes = tar.bytes();
       const std::string number = std::to_string(begin / 10);
-      std::ofstream(archives / (std::string(split) + "-00" + number + ".tar"), std::ios::binary)
-          .write(reinterpret_cast<const char*>(bytes.data()),
-                 static_cast<std::streamsize>(bytes.size()));
+      write_file(archives / (std::string(split) + "-00" + number + ".tar"), tar.bytes());
     }
   }
 }

@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Networks trained by PyTorch give PyTorch's results here.
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <cstring>
-#include <memory>
-
+#include "io/weights/import.hpp"
 #include "device/compat.hpp"
 #include "io/data/cifar.hpp"
 #include "io/data/loader.hpp"
 #include "io/safetensors.hpp"
-#include "io/weights/import.hpp"
 #include "millrace.hpp"
 #include "models/registry.hpp"
 #include "pipeline/stage.hpp"

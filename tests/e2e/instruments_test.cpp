@@ -2,21 +2,11 @@
 //
 // What a run says of itself agrees with its own trace: whatever the cuts, the stages and the links,
 // waiting is waiting in both.
-#include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
-
-#include <algorithm>
-#include <chrono>
-#include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
-#include <set>
-#include <sstream>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "job.hpp"
 #include "run_tables.hpp"
@@ -188,10 +178,7 @@ TEST(PlanTest, RanksThatShareACoreTakeTurns) {
 
 /// The last event in metrics.jsonl: how the run ended.
 nlohmann::json end_of(const std::filesystem::path& run) {
-  std::istringstream lines(read_text(run / "metrics.jsonl"));
-  nlohmann::json last;
-  for (std::string line; std::getline(lines, line);) last = nlohmann::json::parse(line);
-  return last;
+  return nlohmann::json::parse(lines_of(read_text(run / "metrics.jsonl")).back());
 }
 
 constexpr double kHeld = 3.0;

@@ -7,12 +7,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
-
-#include <array>
-#include <chrono>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "millrace.hpp"
 #include "tests/support/variable.hpp"

@@ -3,12 +3,6 @@
 // Runs millrace on a small generated data set that all tests of a program share.
 #pragma once
 
-#include <cstdlib>
-#include <initializer_list>
-#include <sstream>
-#include <string>
-#include <vector>
-
 #include "support/process.hpp"
 
 namespace millrace::test {

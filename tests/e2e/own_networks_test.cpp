@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Networks in files of ONNX, as their users train them.
-#include <gtest/gtest.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <string>
-
 #include "python_script.hpp"
 #include "tests/support/onnx_bytes.hpp"
 
@@ -99,26 +91,20 @@ TEST(OwnNetworkRunTest, ItsOutputsAreTheClasses) {
   const TemporaryDirectory directory;
   const std::filesystem::path file = written(directory / "net.onnx", plain_network(32));
   const std::filesystem::path run = directory / "run";
+  const Words train = {"train --dataset imagenet --synthetic-data --model", file};
   expect_end(millrace({"plan --dataset imagenet --model", file}), 0);
-  expect_end(millrace({"train --dataset imagenet --synthetic-data --compile-only --model", file}),
-             0);
-  expect_end(millrace({"train --dataset imagenet --synthetic-data --batch-size 2 --iterations 2 "
-                       "--no-validation --run-dir",
-                       run, "--model", file}),
-             0, {"no option sets the learning rate", "for trained ones, as --model may have them"});
+  expect_end(millrace(train + "--compile-only"), 0);
+  expect_end(
+      millrace(train + Words{"--batch-size 2 --iterations 2 --no-validation --run-dir", run}), 0,
+      {"no option sets the learning rate", "for trained ones, as --model may have them"});
   const ProcessResult report = millrace({"report", run});
   expect_end(report, 0);
   EXPECT_EQ(report.output.find("cannot plan the run"), std::string::npos) << report.output;
-  expect_end(millrace({"train --dataset imagenet --synthetic-data --compile-only --classes 12 "
-                       "--model",
-                       file}),
-             2, {"the network has 10 outputs, but --classes asks for 12 classes"});
-}
-
-TEST(OwnNetworkRunTest, PlanPrintsItsCuts) {
-  const TemporaryDirectory directory;
-  const std::filesystem::path file = written(directory / "net.onnx", dense_network(32));
-  expect_end(millrace({"plan --dataset cifar-10 --shards 2 --pipeline-depth 4 --model", file}), 0,
+  expect_end(millrace(train + "--compile-only --classes 12"), 2,
+             {"the network has 10 outputs, but --classes asks for 12 classes"});
+  // The cuts of a plan are its layers.
+  const std::filesystem::path dense = written(directory / "dense.onnx", dense_network(32));
+  expect_end(millrace({"plan --dataset cifar-10 --shards 2 --pipeline-depth 4 --model", dense}), 0,
              {"d2.cat", "transition", "fc"});
 }
 

@@ -2,19 +2,11 @@
 //
 // Pipelines and replicas over real processes: they give the bits of one process, also when restored
 // in other layouts or with delayed and unbuffered messages; ranks that die or hang are reported.
-#include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <chrono>
-#include <cstdlib>
-#include <iterator>
-#include <numeric>
 #include <regex>
 #include <thread>
-#include <utility>
 
 #include "job.hpp"
 #include "mpirun.hpp"

@@ -1,11 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gtest/gtest.h>
 #include <signal.h>
-
-#include <fstream>
-#include <set>
-#include <sstream>
-#include <string>
 
 #include "job.hpp"
 #include "run_tables.hpp"

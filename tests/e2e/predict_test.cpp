@@ -1,17 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a network says of images: the same as a validation that reads them from its data set.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
-#include <string>
-#include <vector>
 
 #include "io/safetensors.hpp"
 #include "millrace.hpp"
@@ -23,12 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-void write_image(const fs::path& path, const io::Bytes& bytes) {
-  fs::create_directories(path.parent_path());
-  std::ofstream(path, std::ios::binary)
-      .write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
-}
 
 /// Records of a CIFAR-10 file.
 struct Records {
@@ -51,7 +35,7 @@ std::vector<fs::path> write_pngs(const Records& records, std::size_t count,
   std::vector<fs::path> files;
   for (std::size_t i = 0; i < count; ++i) {
     files.push_back(folder / (std::to_string(1000 + i).substr(1) + ".png"));
-    write_image(files.back(), io::encode_png(records.image(i)));
+    write_file(files.back(), io::encode_png(records.image(i)));
   }
   return files;
 }
@@ -78,8 +62,7 @@ struct Matrix {
 
 std::vector<json> json_lines(const std::string& text) {
   std::vector<json> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(json::parse(line));
+  for (const std::string& line : lines_of(text)) lines.push_back(json::parse(line));
   return lines;
 }
 
@@ -187,7 +170,7 @@ TEST_F(PredictTest, NamesClassesInJsonLines) {
 TEST_F(PredictTest, OneBadImageDoesNotStopTheOthers) {
   const Records records(small_data() / "test_batch.bin");
   const std::vector<fs::path> files = write_pngs(records, 2, directory.path());
-  write_image(directory / "cut.png", [&] {
+  write_file(directory / "cut.png", [&] {
     io::Bytes bytes = io::encode_png(records.image(0));
     bytes.resize(bytes.size() / 2);
     return bytes;
@@ -269,8 +252,8 @@ TEST_F(PredictTest, PhotosOfAnySizeAndClassFolders) {
     for (const char* name : {"cat", "dog"})
       for (int i = 0; i < 3; ++i, ++number) {
         const io::Image image = io::make_image(60 + 5 * number, 90 - 3 * number);
-        write_image(directory / "set" / split / name / (std::to_string(number) + ".JPEG"),
-                    number % 2 == 0 ? io::encode_jpeg(image) : io::encode_png(image));
+        write_file(directory / "set" / split / name / (std::to_string(number) + ".JPEG"),
+                   number % 2 == 0 ? io::encode_jpeg(image) : io::encode_png(image));
       }
   const fs::path made = directory / "run";
   expect_end(millrace({"train --dataset imagenet --image-preset torch --model-size 10 --image-size "

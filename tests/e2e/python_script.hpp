@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdio>
-#include <cstdlib>
-
 #include "millrace.hpp"
 
 namespace millrace::test {

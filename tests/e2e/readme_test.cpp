@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The plan in README.md is what the program prints.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <string>
-
 #include "millrace.hpp"
 
 namespace millrace::test {

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Recipes in reduced form, other trainers' command lines, and commands that need no run.
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <set>
-
 #include "millrace.hpp"
 #include "run_tables.hpp"
 
@@ -125,19 +120,14 @@ TEST(ValidateTest, LooksAtInitialWeightsAndRepeats) {
   EXPECT_NE(result.output.find(line), result.output.rfind(line)) << "only once";
 }
 
-TEST(TrainTest, ContinuesARunThatItIsTold) {
-  const TemporaryDirectory directory;
-  const fs::path run = directory / "run";
-  EXPECT_EQ(train(run, "--iterations 4 --no-validation --stop-after 2").code, 75);
-  expect_end(millrace({"train --restore-path", run}), 0);
-  EXPECT_TRUE(fs::exists(run / "checkpoints" / "ckpt-4"));
-}
-
-TEST(TrainTest, CompilesOnly) {
+TEST(TrainTest, CompilesOnlyAndContinuesARunThatItIsTold) {
   const TemporaryDirectory directory;
   const fs::path run = directory / "run";
   expect_end(train(run, "--compile-only"), 0, {"Total Parameters: 75290\n Batch Size: 64\n"});
   EXPECT_FALSE(fs::exists(run));
+  EXPECT_EQ(train(run, "--iterations 4 --no-validation --stop-after 2").code, 75);
+  expect_end(millrace({"train --restore-path", run}), 0);
+  EXPECT_TRUE(fs::exists(run / "checkpoints" / "ckpt-4"));
 }
 
 }  // namespace

@@ -2,10 +2,6 @@
 //
 // Pages about real runs: they need nothing else, and say what the files of the runs say.
 #include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <fstream>
 #include <regex>
 
 #include "millrace.hpp"

@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The law: stopping and restoring a training does not change it.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <sstream>
-#include <vector>
-
 #include "millrace.hpp"
 #include "run_tables.hpp"
 

@@ -3,12 +3,6 @@
 // Reads the CSV files of a run by column, for tests that judge whole trainings.
 #pragma once
 
-#include <algorithm>
-#include <map>
-#include <sstream>
-#include <string>
-#include <vector>
-
 #include "support/process.hpp"
 
 namespace millrace::test {

@@ -2,11 +2,7 @@
 //
 // --available-memory-proportion: limits of scratch choose the library's kernels, whose sums have
 // another order each. The layout must not.
-#include <gtest/gtest.h>
-
 #include <regex>
-#include <string>
-#include <utility>
 
 #include "millrace.hpp"
 

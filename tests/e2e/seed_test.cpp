@@ -4,11 +4,6 @@
 // on a few small images, which always runs, and a whole form on CIFAR-10 with the original lengths,
 // which runs with MILLRACE_LONG_TESTS.
 #include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <memory>
-#include <optional>
 #include <regex>
 
 #include "millrace.hpp"
@@ -305,16 +300,6 @@ TEST(CommandLineTest, ValidationPrintsEveryCheckpointInOrder) {
   for (std::sregex_iterator i(result.output.begin(), result.output.end(), line), end; i != end; ++i)
     seen.push_back((*i)[1]);
   EXPECT_EQ(seen, Words("0 2 4")) << result.output;
-}
-
-TEST(CommandLineTest, ProfileOfTheFirstIterationIsWritten) {
-  const TemporaryDirectory directory;
-  const Words line =
-      "--dataset cifar-10 --synthetic-data --model-size 14 --iterations 1 --no-validation";
-  (void)train_seed(line + Words{"--trace", directory / "trace.json"});
-  expect_in(read_text(directory / "trace.json"), {"traceEvents"});
-  const SeedRun profiled = train_seed(line + "--gc-profile IPU_PROFILE");
-  expect_in(read_text(profiled.run / "trace.json"), {"traceEvents"});
 }
 
 }  // namespace

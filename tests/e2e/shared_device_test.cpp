@@ -3,9 +3,6 @@
 // Ranks on one GPU need its memory together. On the fake device MILLRACE_STAND_IN_GPU is the memory
 // of a GPU that all processes share; what it counts as free never changes.
 #include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <regex>
 

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The event files of whole runs.
-#include <gtest/gtest.h>
-
-#include <cmath>
-
 #include "job.hpp"
 #include "run_tables.hpp"
 #include "support/event_reader.hpp"

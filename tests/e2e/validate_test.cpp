@@ -1,17 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Validations of a run over processes and devices: every layout finds the same, to the last bit.
-#include <gtest/gtest.h>
 #include <sched.h>
-
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <numeric>
-#include <sstream>
-#include <string>
-#include <vector>
 
 #include "mpirun.hpp"
 #include "run_tables.hpp"
@@ -113,10 +104,8 @@ TEST_F(ValidateLayoutsTest, UntrainedWeightsAreTheSameInEveryLayout) {
 
 /// As the data set has them.
 std::vector<std::string> names_of_classes() {
-  std::istringstream lines(read_text(small_data() / "batches.meta.txt"));
-  std::vector<std::string> names;
-  for (std::string line; std::getline(lines, line);)
-    if (!line.empty()) names.push_back(line);
+  std::vector<std::string> names = lines_of(read_text(small_data() / "batches.meta.txt"));
+  std::erase(names, "");
   return names;
 }
 

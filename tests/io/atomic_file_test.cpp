@@ -2,16 +2,8 @@
 #include "io/atomic_file.hpp"
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "core/crc32c.hpp"
 #include "tests/io/allocation_counter.hpp"

@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // If writing a checkpoint fails at any system call, the old or the new checkpoint is complete.
-#include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <cerrno>
 #include <csignal>
-#include <filesystem>
-#include <numeric>
-#include <string>
-#include <vector>
 
 #include "io/checkpoint.hpp"
 #include "tests/io/checkpoint_fixtures.hpp"

@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/checkpoint.hpp"
 
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <filesystem>
-#include <fstream>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <string>
 #include <thread>
 
 #include "io/checkpoint_attributes.hpp"

@@ -1,15 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/cifar.hpp"
 
-#include <gtest/gtest.h>
-
-#include <array>
-#include <cmath>
-#include <filesystem>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "core/random.hpp"
 #include "io/data/small_images.hpp"
 #include "io/images/presets.hpp"

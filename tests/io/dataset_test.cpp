@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/dataset.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <memory>
-#include <span>
-#include <vector>
-
 #include "core/random.hpp"
 #include "io/data/memory_dataset.hpp"
 #include "io/data/part_of_set.hpp"

@@ -1,21 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <cstdint>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <iterator>
-#include <optional>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "core/error.hpp"
 #include "tests/support/temporary_directory.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::io {
 

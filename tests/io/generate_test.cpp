@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/tools/generate.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
-#include <limits>
-#include <string>
-#include <vector>
-
 #include "core/sha256.hpp"
 #include "io/data/cifar.hpp"
 #include "tests/io/fixtures.hpp"

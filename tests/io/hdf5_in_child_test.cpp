@@ -1,19 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/hdf5_in_child.hpp"
 
-#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <array>
-#include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <cstddef>
-#include <span>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "io/hdf5.hpp"
 #include "tests/io/fixtures.hpp"

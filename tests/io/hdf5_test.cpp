@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/hdf5.hpp"
 
-#include <gtest/gtest.h>
 #include <hdf5.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <csignal>
-#include <filesystem>
-#include <numeric>
-#include <string>
 
 #include "tests/io/fixtures.hpp"
 

@@ -4,18 +4,12 @@
 // images may stay in memory.
 #include "io/data/image_dataset.hpp"
 
-#include <gtest/gtest.h>
-
-#include <atomic>
-#include <memory>
-#include <string>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "core/error.hpp"
 #include "io/data/loader.hpp"
 #include "tests/io/images/test_images.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::io {
 namespace {

@@ -3,15 +3,6 @@
 // The layers are as Keras 3.15 and TensorFlow's Keras 2 write them into a file.
 #include "io/weights/keras_input.hpp"
 
-#include <gtest/gtest.h>
-
-#include <array>
-#include <cmath>
-#include <cstring>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "core/error.hpp"
 #include "tests/support/expect_error.hpp"
 

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/weights/keras_numbers.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <map>
-#include <numeric>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "io/hdf5.hpp"
 #include "io/weights/import.hpp"
 #include "models/registry.hpp"

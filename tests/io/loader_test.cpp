@@ -1,17 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/loader.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <stdexcept>
 #include <thread>
-#include <vector>
 
 #include "core/bfloat16.hpp"
 #include "core/float16.hpp"

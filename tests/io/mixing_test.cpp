@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/mixing.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <map>
-#include <vector>
-
 #include "tests/io/fixtures.hpp"
 
 namespace millrace::io {

@@ -3,13 +3,6 @@
 // Image files without a data set, prepared as a validation prepares its images.
 #include "io/data/named_images.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <vector>
-
 #include "io/data/class_names.hpp"
 #include "io/data/imagenet.hpp"
 #include "io/data/small_images.hpp"

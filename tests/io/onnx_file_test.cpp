@@ -1,15 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/onnx/onnx_file.hpp"
 
-#include <gtest/gtest.h>
-
-#include <array>
-#include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <limits>
-
 #include "io/onnx/export.hpp"
 #include "models/graph_json.hpp"
 #include "models/registry.hpp"

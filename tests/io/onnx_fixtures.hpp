@@ -3,11 +3,6 @@
 // Files of ONNX, and the networks that they become.
 #pragma once
 
-#include <functional>
-#include <initializer_list>
-#include <string>
-#include <variant>
-
 #include "io/onnx/onnx_file.hpp"
 #include "tests/support/expect_error.hpp"
 #include "tests/support/onnx_bytes.hpp"

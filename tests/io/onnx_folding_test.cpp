@@ -2,10 +2,6 @@
 //
 // Activations and sums, and constants that become part of the op before them. Expected elements are
 // products and sums of those of the file.
-#include <gtest/gtest.h>
-
-#include <vector>
-
 #include "tests/io/onnx_fixtures.hpp"
 
 namespace millrace::io {

@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/run_lock.hpp"
 
-#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <chrono>
 #include <csignal>
-#include <fstream>
-#include <optional>
-#include <string>
 #include <thread>
 
 #include "tests/io/fixtures.hpp"

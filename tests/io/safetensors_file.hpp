@@ -3,10 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdint>
-#include <filesystem>
-#include <string>
-
 #include "core/text.hpp"
 #include "io/safetensors.hpp"
 #include "tests/io/fixtures.hpp"

@@ -1,14 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/safetensors.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <ctime>
-#include <limits>
-#include <string>
 
 #include "tests/io/allocation_counter.hpp"
 #include "tests/io/safetensors_file.hpp"

@@ -1,16 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/small_images.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <map>
-#include <tuple>
-#include <vector>
-
 #include "core/random.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::io {
 namespace {

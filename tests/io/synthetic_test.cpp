@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/synthetic.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <set>
-#include <vector>
-
 #include "tests/io/fixtures.hpp"
 #include "tests/io/samples.hpp"
 

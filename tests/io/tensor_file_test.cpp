@@ -3,14 +3,6 @@
 // The files in tests/io/fixtures were written by PyTorch 2.15 and h5py 3.
 #include "io/weights/tensor_file.hpp"
 
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "io/hdf5.hpp"
 #include "io/weights/pickle.hpp"
 #include "tests/io/safetensors_file.hpp"

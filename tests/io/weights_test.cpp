@@ -1,17 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/weights/import.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <deque>
-#include <limits>
-#include <numeric>
-#include <set>
-#include <string>
-
 #include "models/registry.hpp"
 #include "tests/io/safetensors_file.hpp"
 #include "tests/support/expect_error.hpp"
@@ -49,14 +38,11 @@ const Parameter& parameter(const Graph& graph, const std::string& name) {
   return *found;
 }
 
-/// torchvision's name of a parameter.
-std::string torch_name(const Graph& graph, const Parameter& wanted) {
-  const ForeignParameters names = foreign_parameters(graph, WeightStyle::Torchvision);
+/// A library's name of a parameter.
+std::string name_in(WeightStyle style, const Graph& graph, const Parameter& wanted) {
+  const ForeignParameters names = foreign_parameters(graph, style);
   EXPECT_EQ(names.misfit, "");
   return names.all.at(static_cast<std::size_t>(&wanted - graph.parameters.data())).name;
-}
-std::string torch_of(const Graph& graph, const std::string& name) {
-  return torch_name(graph, parameter(graph, name));
 }
 std::vector<ImportedParameter> import_torch(const TensorFile& file, const Graph& graph) {
   return import_weights(file, graph, WeightStyle::Torchvision);
@@ -76,7 +62,7 @@ class StateDictionary {
     for (const Parameter& p : graph.parameters) {
       auto shape = p.shape;
       if (shape.size() == 4) shape = {p.shape[0], p.shape[3], p.shape[1], p.shape[2]};
-      add(prefix + torch_name(graph, p), shape);
+      add(prefix + name_in(WeightStyle::Torchvision, graph, p), shape);
     }
   }
   void rename(const std::string& from, const std::string& to) {
@@ -103,29 +89,6 @@ class StateDictionary {
   std::deque<std::vector<float>> storage_;
   SafeTensors content_;
 };
-
-TEST(WeightsTest, NamesAreThoseOfTorchvision) {
-  const Graph graph = image_net("50");
-  EXPECT_EQ(torch_of(graph, "b0/conv/kernel"), "conv1.weight");
-  EXPECT_EQ(torch_of(graph, "b0/norm/gamma"), "bn1.weight");
-  EXPECT_EQ(torch_of(graph, "b0/norm/moving_variance"), "bn1.running_var");
-  EXPECT_EQ(torch_of(graph, "b1/0/conv1/kernel"), "layer1.0.conv1.weight");
-  EXPECT_EQ(torch_of(graph, "b3/5/norm3/beta"), "layer3.5.bn3.bias");
-  EXPECT_EQ(torch_of(graph, "b4/0/shortcut_conv/kernel"), "layer4.0.downsample.0.weight");
-  EXPECT_EQ(torch_of(graph, "b4/0/shortcut_norm/moving_mean"),
-            "layer4.0.downsample.1.running_mean");
-  EXPECT_EQ(torch_of(graph, "fc1/kernel"), "fc.weight");
-  EXPECT_EQ(torch_of(graph, "fc1/bias"), "fc.bias");
-}
-
-// torchvision's resnet50 has 161 parameters and 53 running means and variances each.
-TEST(WeightsTest, EveryParameterHasANameOfItsOwn) {
-  const Graph graph = image_net("50");
-  std::set<std::string> names;
-  for (const Parameter& p : graph.parameters) names.insert(torch_name(graph, p));
-  EXPECT_EQ(names.size(), graph.parameters.size());
-  EXPECT_EQ(names.size(), 161u + 2u * 53u);
-}
 
 // resnext50_32x4d has as many tensors under the same names; its grouped kernels have the channels
 // of one group.
@@ -232,34 +195,27 @@ TEST(WeightsTest, AcceptsWrappersInAnyOrder) {
                [&] { (void)import_torch(twice.file(), graph); });
 }
 
-TEST(WeightsTest, MissingTensorIsNamed) {
+TEST(WeightsTest, TensorsThatDoNotFitAreNamed) {
   const Graph graph = cifar("8");
-  StateDictionary state;
-  state.add_all(graph);
-  state.rename("layer2.0.bn1.bias", "layer2.0.bnl.bias");
-  expect_error(ErrorKind::Data,
-               {"net.safetensors", "no tensor layer2.0.bn1.bias (shape [32])", "b2/0/norm1/beta",
-                "did you mean layer2.0.bnl.bias?"},
-               [&] { static_cast<void>(import_torch(state.file(), graph)); });
-}
-
-TEST(WeightsTest, WrongShapeIsNamedWithBoth) {
-  const Graph graph = cifar("8");
-  StateDictionary state;
-  state.add_all(graph);
-  state.reshape("conv1.weight", {16, 3, 9, 1});
-  expect_error(ErrorKind::Data,
-               {"conv1.weight has shape [16, 3, 9, 1]", "b0/conv/kernel", "needs [16, 3, 3, 3]"},
-               [&] { static_cast<void>(import_torch(state.file(), graph)); });
-}
-
-TEST(WeightsTest, UnusedTensorIsNamed) {
-  const Graph graph = cifar("8");
-  StateDictionary state;
-  state.add_all(graph);
-  state.add("layer1.0.extra.weight", {4});
-  expect_error(ErrorKind::Data, {"layer1.0.extra.weight [4] is not part of " + graph.name},
-               [&] { static_cast<void>(import_torch(state.file(), graph)); });
+  struct Case {
+    std::function<void(StateDictionary&)> change;
+    std::vector<std::string> told;
+  };
+  for (const Case& one : std::vector<Case>{
+           {[](StateDictionary& s) { s.rename("layer2.0.bn1.bias", "layer2.0.bnl.bias"); },
+            {"net.safetensors", "no tensor layer2.0.bn1.bias (shape [32])", "b2/0/norm1/beta",
+             "did you mean layer2.0.bnl.bias?"}},
+           {[](StateDictionary& s) {
+              s.reshape("conv1.weight", {16, 3, 9, 1});
+            },
+            {"conv1.weight has shape [16, 3, 9, 1]", "b0/conv/kernel", "needs [16, 3, 3, 3]"}},
+           {[](StateDictionary& s) { s.add("layer1.0.extra.weight", {4}); },
+            {"layer1.0.extra.weight [4] is not part of " + graph.name}}}) {
+    StateDictionary state;
+    state.add_all(graph);
+    one.change(state);
+    expect_error(ErrorKind::Data, one.told, [&] { (void)import_torch(state.file(), graph); });
+  }
 }
 
 // PyTorch saves all values, usable or not.
@@ -330,31 +286,48 @@ ModelOptions published(const char* model, const char* size) {
   return options;
 }
 
-TEST(WeightsTest, NamesOfOtherFamiliesAndLibraries) {
-  const auto name = [](const Graph& graph, WeightStyle style, const char* ours) {
-    const Parameter& wanted = parameter(graph, ours);
-    const ForeignParameters names = foreign_parameters(graph, style);
-    EXPECT_EQ(names.misfit, "");
-    return names.all.at(static_cast<std::size_t>(&wanted - graph.parameters.data())).name;
-  };
+TEST(WeightsTest, NamesAreThoseOfTheLibrary) {
+  const Graph photos = image_net("50");
   const Graph squeeze = build_model(published("squeezenet", "1.0"));
-  EXPECT_EQ(name(squeeze, WeightStyle::Torchvision, "fire5/expand3x3/kernel"),
-            "features.7.expand3x3.weight");
-  EXPECT_EQ(name(squeeze, WeightStyle::Torchvision, "conv10/conv/kernel"), "classifier.1.weight");
   const Graph mobile = build_model(published("efficientnet", "B0"));
-  EXPECT_EQ(name(mobile, WeightStyle::Torchvision, "block1a/c/conv/kernel"),
-            "features.1.0.block.2.0.weight");
-  EXPECT_EQ(name(mobile, WeightStyle::Torchvision, "block2b/SE/expand/bias"),
-            "features.2.1.block.2.fc2.bias");
-  EXPECT_EQ(name(mobile, WeightStyle::Timm, "block1a/c/norm/gamma"), "blocks.0.0.bn2.weight");
-  EXPECT_EQ(name(mobile, WeightStyle::Timm, "block3b/c/conv/kernel"), "blocks.2.1.conv_pwl.weight");
-  EXPECT_EQ(name(mobile, WeightStyle::Keras, "block2a/b/conv/kernel"),
-            "block2a_dwconv/depthwise_kernel:0");
-  EXPECT_EQ(name(mobile, WeightStyle::Keras, "Top/logits/bias"), "predictions/bias:0");
   const Graph residual = build_model(published("resnet", "50"));
-  EXPECT_EQ(name(residual, WeightStyle::Keras, "b1/0/shortcut_norm/moving_mean"),
-            "conv2_block1_0_bn/moving_mean:0");
-  EXPECT_EQ(name(cifar("8"), WeightStyle::Akamaster, "fc1/kernel"), "linear.weight");
+  const Graph small = cifar("8");
+  struct Case {
+    const Graph& graph;
+    WeightStyle style;
+    const char* ours;
+    const char* theirs;
+  };
+  constexpr auto kTorchvision = WeightStyle::Torchvision;
+  for (const Case& one :
+       {Case{photos, kTorchvision, "b0/conv/kernel", "conv1.weight"},
+        Case{photos, kTorchvision, "b0/norm/gamma", "bn1.weight"},
+        Case{photos, kTorchvision, "b0/norm/moving_variance", "bn1.running_var"},
+        Case{photos, kTorchvision, "b1/0/conv1/kernel", "layer1.0.conv1.weight"},
+        Case{photos, kTorchvision, "b3/5/norm3/beta", "layer3.5.bn3.bias"},
+        Case{photos, kTorchvision, "b4/0/shortcut_conv/kernel", "layer4.0.downsample.0.weight"},
+        Case{photos, kTorchvision, "b4/0/shortcut_norm/moving_mean",
+             "layer4.0.downsample.1.running_mean"},
+        Case{photos, kTorchvision, "fc1/kernel", "fc.weight"},
+        Case{photos, kTorchvision, "fc1/bias", "fc.bias"},
+        Case{squeeze, kTorchvision, "fire5/expand3x3/kernel", "features.7.expand3x3.weight"},
+        Case{squeeze, kTorchvision, "conv10/conv/kernel", "classifier.1.weight"},
+        Case{mobile, kTorchvision, "block1a/c/conv/kernel", "features.1.0.block.2.0.weight"},
+        Case{mobile, kTorchvision, "block2b/SE/expand/bias", "features.2.1.block.2.fc2.bias"},
+        Case{mobile, WeightStyle::Timm, "block1a/c/norm/gamma", "blocks.0.0.bn2.weight"},
+        Case{mobile, WeightStyle::Timm, "block3b/c/conv/kernel", "blocks.2.1.conv_pwl.weight"},
+        Case{mobile, WeightStyle::Keras, "block2a/b/conv/kernel",
+             "block2a_dwconv/depthwise_kernel:0"},
+        Case{mobile, WeightStyle::Keras, "Top/logits/bias", "predictions/bias:0"},
+        Case{residual, WeightStyle::Keras, "b1/0/shortcut_norm/moving_mean",
+             "conv2_block1_0_bn/moving_mean:0"},
+        Case{small, WeightStyle::Akamaster, "fc1/kernel", "linear.weight"}})
+    EXPECT_EQ(name_in(one.style, one.graph, parameter(one.graph, one.ours)), one.theirs);
+  // torchvision's resnet50 has 161 parameters and 53 running means and variances each.
+  std::set<std::string> names;
+  for (const Parameter& p : photos.parameters) names.insert(name_in(kTorchvision, photos, p));
+  EXPECT_EQ(names.size(), photos.parameters.size());
+  EXPECT_EQ(names.size(), 161u + 2u * 53u);
 }
 
 // What one of them gives, the other takes back.
@@ -492,16 +465,16 @@ TEST(WeightsTest, TheHeadOfKerasMayHaveAnyName) {
 }
 
 TEST(WeightsTest, NamesOfAnotherLibraryAreCalledSo) {
-  StateDictionary mobile;
-  add_all(mobile, build_model(published("efficientnet", "B0")), WeightStyle::Torchvision);
-  expect_error(ErrorKind::Data,
-               {"no network of timm has these tensors: its names are those of torchvision: --like "
-                "torchvision, or leave --like out"},
-               [&] { (void)identify(mobile.file(), std::array{WeightStyle::Timm}); });
-  StateDictionary residual;
-  add_all(residual, build_model(published("resnet", "18")), WeightStyle::Torchvision);
-  expect_error(ErrorKind::Data, {"no network of keras", "those of torchvision: --like torchvision"},
-               [&] { (void)identify(residual.file(), std::array{WeightStyle::Keras}); });
+  for (const auto& [model, size, wrong] : {std::tuple("efficientnet", "B0", WeightStyle::Timm),
+                                           {"resnet", "18", WeightStyle::Keras}}) {
+    StateDictionary state;
+    add_all(state, build_model(published(model, size)), WeightStyle::Torchvision);
+    expect_error(ErrorKind::Data,
+                 {std::string("no network of ") + std::string(name_of(wrong)) +
+                  " has these tensors: its names are those of torchvision: --like torchvision, "
+                  "or leave --like out"},
+                 [&] { (void)identify(state.file(), std::array{wrong}); });
+  }
 }
 
 // timm trained its large EfficientNets with PyTorch's epsilon.
@@ -523,9 +496,7 @@ TEST(WeightsTest, TakesWhatKerasHasBesides) {
   const TensorFile plain = state.file();
   for (const Parameter& p : graph.parameters)
     if (std::holds_alternative<models::Conv>(graph.op(p.op).kind)) {
-      const ForeignParameters names = foreign_parameters(graph, WeightStyle::Keras);
-      const std::string kernel =
-          names.all.at(static_cast<std::size_t>(&p - graph.parameters.data())).name;
+      const std::string kernel = name_in(WeightStyle::Keras, graph, p);
       state.add(kernel.substr(0, kernel.find('/')) + "/bias:0", {p.shape[0]});
     }
   const TensorFile file = state.file();

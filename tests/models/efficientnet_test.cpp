@@ -2,13 +2,6 @@
 #include "models/networks.hpp"
 
 #include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <cstdint>
-#include <limits>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "models/registry.hpp"
 #include "tests/models/graph_queries.hpp"

@@ -1,8 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gtest/gtest.h>
-
-#include <set>
-
 #include "models/registry.hpp"
 #include "tests/support/expect_error.hpp"
 

@@ -1,10 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gtest/gtest.h>
-
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "models/graph.hpp"
 #include "models/limits.hpp"
 #include "tests/support/expect_error.hpp"

@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/graph_json.hpp"
 
-#include <gtest/gtest.h>
-
-#include <memory>
-#include <set>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "models/registry.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::models {
 namespace {

@@ -3,15 +3,9 @@
 // Queries of a graph for the tests of the model families.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <string>
-#include <string_view>
-#include <variant>
-#include <vector>
-
 #include "models/graph.hpp"
 #include "models/registry.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::models {
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/graph.hpp"
 
-#include <gtest/gtest.h>
-
-#include <string>
 #include <unordered_set>
-#include <vector>
+
+#include "tests/support/test.hpp"
 
 namespace millrace::models {
 namespace {

@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/initialise.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <string>
-#include <vector>
-
 #include "core/error.hpp"
 #include "models/registry.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::models {
 namespace {

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/op.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cstdint>
-#include <string>
-#include <vector>
+#include "tests/support/test.hpp"
 
 namespace millrace::models {
 namespace {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/registry.hpp"
 
-#include <gtest/gtest.h>
-
 #include "models/networks.hpp"
 #include "tests/support/expect_error.hpp"
 

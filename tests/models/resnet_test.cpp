@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/networks.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "tests/models/graph_queries.hpp"
 #include "tests/support/expect_error.hpp"
 

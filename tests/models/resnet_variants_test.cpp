@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Options that select the ResNet of another trainer; resnet_test.cpp tests the defaults.
-#include <gtest/gtest.h>
-
-#include <string>
-#include <vector>
-
 #include "models/networks.hpp"
 #include "models/registry.hpp"
 #include "tests/models/graph_queries.hpp"

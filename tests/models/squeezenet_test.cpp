@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/networks.hpp"
 
-#include <gtest/gtest.h>
-
-#include <string>
-#include <vector>
-
 #include "models/registry.hpp"
 #include "tests/models/graph_queries.hpp"
 #include "tests/support/expect_error.hpp"

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/channels.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-
 #include "tests/ops/device_values.hpp"
 #include "tests/support/grad_check.hpp"
 #include "tests/support/reference_ops.hpp"

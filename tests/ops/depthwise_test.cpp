@@ -3,10 +3,6 @@
 // Our kernels of depthwise convolutions against plain loops, bit for bit: forward and backward
 // input have the same order of summation, and sums of small integers have no rounding errors in any
 // order.
-#include <gtest/gtest.h>
-
-#include <cmath>
-
 #include "ops/linear_ops.hpp"
 #include "tests/ops/device_values.hpp"
 #include "tests/ops/shapes.hpp"

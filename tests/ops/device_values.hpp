@@ -4,19 +4,6 @@
 // and around, and the tolerances of the comparison with the reference.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <limits>
-#include <string>
-#include <tuple>
-#include <type_traits>
-#include <vector>
-
 #include "core/bfloat16.hpp"
 #include "core/float16.hpp"
 #include "core/random.hpp"
@@ -24,6 +11,7 @@
 #include "device/arena.hpp"
 #include "device/compat.hpp"
 #include "ops/accumulator.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::ops {
 

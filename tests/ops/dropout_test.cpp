@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/dropout.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-
 #include "tests/ops/device_values.hpp"
 
 namespace millrace::ops {

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/exponential.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <limits>
+#include "tests/support/test.hpp"
 
 namespace millrace::ops {
 namespace {

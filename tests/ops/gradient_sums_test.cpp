@@ -1,10 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <limits>
-
 #include "ops/optimiser.hpp"
 #include "tests/ops/device_values.hpp"
 

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/last_one.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cstddef>
-#include <vector>
-
 #include "ops/team_sums.hpp"
 #include "tests/ops/device_values.hpp"
 

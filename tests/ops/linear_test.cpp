@@ -8,14 +8,6 @@
 // 2^-24, which is small enough to detect one missing product. The result is rounded to the storage
 // type once. A partial sum in bfloat16 would exceed this bound. cuDNN also rounds the weight
 // gradient of each micro-batch to the storage type, which cublasLt does not.
-#include <gtest/gtest.h>
-
-#include <memory>
-#include <optional>
-#include <ostream>
-#include <string>
-#include <tuple>
-
 #include "core/error.hpp"
 #include "ops/kernel_choice.hpp"
 #include "ops/linear_ops.hpp"

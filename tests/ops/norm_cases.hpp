@@ -3,10 +3,6 @@
 // The shapes of the norm tests, and one norm with all its buffers.
 #pragma once
 
-#include <ostream>
-#include <string>
-#include <vector>
-
 #include "ops/norm.hpp"
 #include "tests/ops/device_values.hpp"
 #include "tests/ops/norm_scratch.hpp"

@@ -2,8 +2,6 @@
 //
 // Fused norm kernels equal their parts bit for bit: a cut between norm, sum and activation must not
 // change a result.
-#include <gtest/gtest.h>
-
 #include "ops/elementwise.hpp"
 #include "tests/ops/norm_cases.hpp"
 #include "tests/support/reference_ops.hpp"

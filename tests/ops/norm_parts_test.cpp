@@ -3,14 +3,6 @@
 // Batch norm over a batch in parts, as on several replicas: the joined statistics are those of the
 // whole batch. tests/pipeline/span_test checks the gradients by finite differences, the law
 // (SpanLawTest) whole trainings.
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <cstddef>
-#include <string>
-#include <tuple>
-#include <vector>
-
 #include "device/compat.hpp"
 #include "tests/ops/norm_cases.hpp"
 #include "tests/support/reference_ops.hpp"

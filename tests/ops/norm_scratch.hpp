@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <vector>
-
 #include "ops/norm.hpp"
 #include "tests/ops/device_values.hpp"
 

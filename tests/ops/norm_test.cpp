@@ -4,12 +4,6 @@
 // bit.
 #include "ops/norm.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <optional>
-
 #include "device/compat.hpp"
 #include "tests/ops/norm_cases.hpp"
 #include "tests/support/reference_ops.hpp"

@@ -3,10 +3,6 @@
 // ONNX operators with our kernels, in float32. Differences between our ops and ONNX's are handled
 // here on the host: the order of dimensions, automatic padding, transposed or scaled operands,
 // reductions of per-sample losses.
-#include <algorithm>
-#include <numeric>
-#include <stdexcept>
-
 #include "ops/elementwise.hpp"
 #include "ops/norm.hpp"
 #include "ops/optimiser.hpp"

@@ -2,11 +2,6 @@
 //
 // Every operator test of ONNX in the shared data either passes with our kernels on both backends or
 // is listed with a reason in onnx_not_applicable.cpp.
-#include <gtest/gtest.h>
-
-#include <memory>
-#include <ostream>
-
 #include "tests/ops/backends.hpp"
 #include "tests/ops/device_values.hpp"
 #include "tests/ops/onnx_case.hpp"

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/optimiser.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-
 #include "tests/ops/device_values.hpp"
 
 namespace millrace::ops {

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/pool.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-#include <ostream>
-#include <string>
-
 #include "tests/ops/device_values.hpp"
 #include "tests/support/reference_ops.hpp"
 

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/prepare_images.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <cstring>
-#include <memory>
-#include <vector>
-
 #include "core/float16.hpp"
 #include "io/data/cifar.hpp"
 #include "io/data/loader.hpp"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tests of the references: gradients against finite differences, and a few values by hand.
-#include <gtest/gtest.h>
-
 #include "tests/ops/device_values.hpp"
 #include "tests/ops/shapes.hpp"
 #include "tests/support/grad_check.hpp"

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/softmax_loss.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-
 #include "tests/ops/device_values.hpp"
 #include "tests/support/reference_ops.hpp"
 

@@ -4,11 +4,6 @@
 // depends only on the shape. Kokkos cannot change its number of threads within a process, so this
 // program runs its tests of kernels again with other numbers and compares all that they read from
 // the device.
-#include <gtest/gtest.h>
-
-#include <cstdio>
-#include <string>
-
 #include "tests/ops/device_values.hpp"
 #include "tests/support/process.hpp"
 

@@ -3,11 +3,6 @@
 // How accelerators cut an update into pieces and sums into lanes; the same on every machine.
 #include "ops/update_pieces.hpp"
 
-#include <gtest/gtest.h>
-
-#include <numeric>
-#include <vector>
-
 #include "ops/team_sums.hpp"
 #include "tests/ops/device_values.hpp"
 

@@ -4,24 +4,11 @@
 // process at that level runs a kernel over n and over 2n elements while the parent single-steps it;
 // the difference is the number of instructions for n elements. A scalar loop takes one instruction
 // per operation and element, a vector loop takes that number divided by its lanes.
-#include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <array>
 #include <csignal>
-#include <cstdint>
-#include <cstdlib>
-#include <functional>
-#include <limits>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "core/instruction_level.hpp"
 #include "device/environment.hpp"

@@ -1,14 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "partition/balance.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <limits>
 #include <random>
-#include <set>
-#include <string>
-#include <vector>
 
 #include "core/text.hpp"
 #include "partition/cuts.hpp"

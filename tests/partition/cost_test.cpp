@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "partition/cost.hpp"
 
-#include <gtest/gtest.h>
-
-#include <string>
-#include <vector>
-
 #include "partition/cuts.hpp"
 #include "tests/partition/nets.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::partition {
 namespace {

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "partition/cuts.hpp"
 
-#include <gtest/gtest.h>
-
-#include <string>
-#include <vector>
-
 #include "partition/balance.hpp"
 #include "pipeline/messages.hpp"
 #include "tests/partition/nets.hpp"

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "partition/layout_search.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <limits>
-#include <string>
-#include <vector>
-
 #include "partition/cuts.hpp"
 #include "partition/layout.hpp"
 #include "pipeline/schedule/generators/rules.hpp"

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "partition/machine.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <vector>
-
 #include "tests/partition/nets.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::partition {
 namespace {

@@ -2,11 +2,6 @@
 #include "partition/plan.hpp"
 
 #include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <string>
-#include <vector>
 
 #include "partition/balance.hpp"
 #include "partition/cuts.hpp"

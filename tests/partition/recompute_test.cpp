@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "partition/recompute.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <limits>
-
 #include "partition/cuts.hpp"
 #include "partition/plan.hpp"
 #include "pipeline/messages.hpp"
 #include "pipeline/segments.hpp"
 #include "tests/partition/nets.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::partition {
 namespace {

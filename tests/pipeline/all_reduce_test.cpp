@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipeline/all_reduce.hpp"
 
-#include <gtest/gtest.h>
-
 #include <Kokkos_Core.hpp>
-#include <deque>
-#include <numeric>
-#include <vector>
 
 #include "comm/world.hpp"
 #include "device/arena.hpp"
 #include "device/compat.hpp"
 #include "pipeline/device_memory.hpp"
 #include "tests/support/device_floats.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::pipeline {
 namespace {

@@ -4,13 +4,6 @@
 // counted, except inside a vendor library (device::VendorScope) and in an OpenMP library that
 // starts its threads.
 #include <dlfcn.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <atomic>
-#include <cstdlib>
-#include <memory>
-#include <string_view>
 
 #include "device/compat.hpp"
 #include "device/vendor_scope.hpp"
@@ -18,6 +11,7 @@
 #include "pipeline/device_memory.hpp"
 #include "pipeline/executor.hpp"
 #include "support/stage_chain.hpp"
+#include "tests/support/test.hpp"
 
 // Counts for the whole process by replacing the functions of the allocator.
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables, readability-identifier-naming)

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipeline/schedule/auto_schedule.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cstdio>
-#include <limits>
 #include <random>
-#include <string>
 
 #include "core/error.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::pipeline {
 namespace {

@@ -4,15 +4,9 @@
 // our kernels: the bits must be those of separate calls, whatever the cuts.
 #include "pipeline/claimed_runs.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <map>
-#include <string>
-#include <vector>
-
 #include "models/registry.hpp"
 #include "support/stage_chain.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::pipeline {
 namespace {

@@ -2,20 +2,12 @@
 //
 // A stage that mixes its images computes what it computes of images that the host has mixed, and
 // one whose vendor wants padded images computes what it computes of others.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <memory>
-#include <set>
-#include <utility>
-#include <vector>
-
 #include "io/mixing.hpp"
 #include "models/registry.hpp"
 #include "ops/linear_ops.hpp"
 #include "pipeline/op_shapes.hpp"
 #include "support/stage_chain.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::pipeline {
 namespace {

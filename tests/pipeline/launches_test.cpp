@@ -7,18 +7,7 @@
 // with a constant, and beside them it launches what src/ops/cudnn/linear_op.cpp launches. That is
 // the sum over micro-batches of each weight gradient, because the library has no float32 result,
 // and the sums of a bias' gradient. What the library itself launches is not counted.
-#include <gtest/gtest.h>
-
 #include <Kokkos_Core.hpp>
-
-#include <algorithm>
-#include <cstdio>
-#include <cstring>
-#include <map>
-#include <memory>
-#include <numeric>
-#include <string>
-#include <vector>
 
 #include "models/registry.hpp"
 #include "ops/elementwise.hpp"
@@ -27,6 +16,7 @@
 #include "pipeline/device_memory.hpp"
 #include "pipeline/executor.hpp"
 #include "pipeline/op_shapes.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::pipeline {
 namespace {

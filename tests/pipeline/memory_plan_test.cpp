@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipeline/memory_plan.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <string>
-
 #include "core/error.hpp"
 #include "core/random.hpp"
 #include "models/registry.hpp"

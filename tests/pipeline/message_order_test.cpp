@@ -6,18 +6,11 @@
 // notes are then replayed together, by the rules of comm/nccl_messages.cpp.
 #include "pipeline/message_order.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <deque>
-#include <map>
-#include <memory>
-#include <tuple>
-
 #include "device/compat.hpp"
 #include "models/registry.hpp"
 #include "pipeline/executor.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::pipeline {
 namespace {

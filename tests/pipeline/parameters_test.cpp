@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipeline/parameters.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-
 #include "device/compat.hpp"
 #include "models/registry.hpp"
 #include "tests/support/device_floats.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::pipeline {
 namespace {

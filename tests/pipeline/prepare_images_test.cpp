@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How programs prepare images that arrive as bytes or unmixed, and what they stash.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <optional>
-
 #include "core/image_records.hpp"
 #include "models/registry.hpp"
 #include "pipeline/memory_plan.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::pipeline {
 namespace {

@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipeline/recording.hpp"
 
-#include <gtest/gtest.h>
-
-#include <array>
-#include <string>
-#include <tuple>
-#include <utility>
-#include <vector>
+#include "tests/support/test.hpp"
 
 namespace millrace::pipeline {
 namespace {

@@ -2,14 +2,9 @@
 #include "pipeline/schedule/render.hpp"
 
 #include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <array>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "core/error.hpp"
+#include "tests/support/test.hpp"
 #include "tests/support/xml.hpp"
 
 namespace millrace::pipeline {

@@ -1,18 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipeline/schedule/schedule.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <numeric>
-#include <optional>
 #include <random>
-#include <string>
 
 #include "core/error.hpp"
 #include "core/text.hpp"

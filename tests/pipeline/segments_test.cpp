@@ -2,14 +2,9 @@
 #include "pipeline/segments.hpp"
 
 #include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <map>
-#include <set>
-#include <string>
 
 #include "models/registry.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::pipeline {
 namespace {

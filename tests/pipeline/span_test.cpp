@@ -2,20 +2,13 @@
 //
 // Batch statistics that span replicas. The programs run side by side in this process, and the test
 // does the exchanges that the executor would do.
-#include <gtest/gtest.h>
-
-#include <cstddef>
-#include <map>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "core/random.hpp"
 #include "device/arena.hpp"
 #include "device/compat.hpp"
 #include "models/registry.hpp"
 #include "pipeline/stage.hpp"
 #include "support/slope.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::pipeline {
 namespace {

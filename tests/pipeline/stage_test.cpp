@@ -4,16 +4,10 @@
 // bit, and gradients are slopes of the loss.
 #include "pipeline/stage.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <set>
-#include <variant>
-
 #include "models/registry.hpp"
 #include "support/slope.hpp"
 #include "support/stage_chain.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::pipeline {
 namespace {

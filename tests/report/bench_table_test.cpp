@@ -3,9 +3,8 @@
 // Each number of a table is checked against the runs in its JSON, by the rules of NVIDIA's guide.
 #include "report/bench_table.hpp"
 
-#include <gtest/gtest.h>
-
 #include "core/text.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::report {
 namespace {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/chart.hpp"
 
-#include <limits>
 #include <regex>
 
 #include "pages.hpp"

@@ -4,10 +4,9 @@
 // scripts/benchmarking/benchmark.py averages, and JSONStreamBackend of DLLogger.
 #include "report/nvidia_log.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cstdlib>
 #include <ctime>
+
+#include "tests/support/test.hpp"
 
 namespace millrace::report {
 namespace {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/page.hpp"
 
-#include <limits>
-
 #include "pages.hpp"
 
 namespace millrace::report {

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <regex>
-#include <string>
-#include <string_view>
-#include <vector>
 
+#include "tests/support/test.hpp"
 #include "tests/support/xml.hpp"
 
 namespace millrace::test {

@@ -4,9 +4,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
-#include <cmath>
-#include <fstream>
-
 #include "io/atomic_file.hpp"
 #include "report/traced_step.hpp"
 #include "tests/support/expect_error.hpp"

@@ -3,13 +3,9 @@
 // main() of the tests that run kernels. Kokkos lives as long as the process and uses
 // MILLRACE_TEST_THREADS threads (default 2, so that races can show). With MILLRACE_TEST_OTHER_LEVEL
 // the tests are skipped if MILLRACE_MAX_ISA changes nothing on this machine.
-#include <gtest/gtest.h>
-
-#include <cstdlib>
-#include <iostream>
-
 #include "core/instruction_level.hpp"
 #include "device/environment.hpp"
+#include "tests/support/test.hpp"
 
 namespace {
 

@@ -4,18 +4,8 @@
 // fields of protobuf messages.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <bit>
-#include <cstdint>
-#include <filesystem>
-#include <map>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "tests/support/file_bytes.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::test {
 

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <initializer_list>
-#include <string>
-
 #include "core/error.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace {
 

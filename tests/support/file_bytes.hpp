@@ -7,7 +7,9 @@
 #include <iterator>
 #include <span>
 #include <stdexcept>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace millrace::test {
@@ -26,6 +28,24 @@ inline std::vector<std::byte> file_bytes(const std::filesystem::path& path) {
 inline std::string read_text(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+inline std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+/// Writes a file, and makes the folders above it. Throws std::runtime_error on failure.
+inline void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+  if (!file.flush()) throw std::runtime_error("cannot write " + path.string());
+}
+inline void write_file(const std::filesystem::path& path, std::string_view text) {
+  write_file(path, std::as_bytes(std::span(text)));
 }
 
 }  // namespace millrace::test

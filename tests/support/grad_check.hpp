@@ -4,12 +4,7 @@
 // the kernels.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <vector>
+#include "tests/support/test.hpp"
 
 namespace millrace::reference {
 

@@ -3,19 +3,13 @@
 // Runs the program under test and captures its output, for tests of whole commands.
 #pragma once
 
-#include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <vector>
-
 #include "tests/support/file_bytes.hpp"
 #include "tests/support/temporary_directory.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::test {
 

@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/averaging.hpp"
 
-#include <gtest/gtest.h>
-
-#include <map>
-#include <string>
-#include <vector>
-
 #include "core/bfloat16.hpp"
 #include "core/error.hpp"
 #include "tests/support/expect_error.hpp"

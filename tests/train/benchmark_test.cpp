@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/benchmark.hpp"
 
-#include <gtest/gtest.h>
-
-#include <atomic>
-
+#include "tests/support/test.hpp"
 #include "tests/train/small_run.hpp"
 
 namespace millrace::train {

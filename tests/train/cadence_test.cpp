@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/cadence.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <vector>
+#include "tests/support/test.hpp"
 
 namespace millrace::train {
 namespace {

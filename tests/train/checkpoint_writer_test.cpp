@@ -1,16 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/checkpoint_writer.hpp"
 
-#include <gtest/gtest.h>
-
-#include <atomic>
-#include <chrono>
-#include <cmath>
 #include <future>
-#include <memory>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "core/error.hpp"
 #include "tests/support/expect_error.hpp"

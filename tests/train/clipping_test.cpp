@@ -2,10 +2,6 @@
 //
 // Clipping where numbers end: a norm that is not finite skips the step, as gradients do that are
 // not. Squares have the range of a double or, on devices without 64-bit floats, of a float.
-#include <gtest/gtest.h>
-
-#include <memory>
-
 #include "ops/accumulator.hpp"
 #include "tests/support/expect_error.hpp"
 #include "tests/train/small_run.hpp"

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/device_claims.hpp"
 
-#include <gtest/gtest.h>
-
-#include <vector>
+#include "tests/support/test.hpp"
 
 namespace millrace::train {
 namespace {

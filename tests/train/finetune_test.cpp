@@ -2,26 +2,15 @@
 //
 // Trainings that start from another run's weights, train only a part of the network, or end with
 // averages of their checkpoints.
-#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <limits>
-#include <map>
-#include <set>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "core/error.hpp"
 #include "device/environment.hpp"
 #include "models/initialise.hpp"
 #include "tests/support/file_bytes.hpp"
 #include "tests/support/temporary_directory.hpp"
+#include "tests/support/test.hpp"
 #include "tests/train/small_run.hpp"
 #include "train/trainer.hpp"
 

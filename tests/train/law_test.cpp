@@ -5,18 +5,6 @@
 // weights, running statistics, velocities.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <map>
-#include <set>
-#include <tuple>
 
 #include "device/arena.hpp"
 #include "io/checkpoint.hpp"

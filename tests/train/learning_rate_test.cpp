@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/learning_rate.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <utility>
-#include <vector>
+#include "tests/support/test.hpp"
 
 namespace millrace::train {
 namespace {

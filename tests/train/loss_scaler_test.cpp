@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/loss_scaler.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-
 #include "core/error.hpp"
 #include "tests/support/expect_error.hpp"
 

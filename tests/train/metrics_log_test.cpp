@@ -1,22 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/metrics_log.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "core/error.hpp"
 #include "core/text.hpp"

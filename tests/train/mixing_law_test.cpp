@@ -3,10 +3,6 @@
 // The law for the processing of images and labels. With mixup, cutmix, both kinds of label
 // smoothing and normalization on the device, losses, accuracies, weights and running statistics
 // have the same bits for all layouts, loaders and restarts, and for images sent as bytes or floats.
-#include <gtest/gtest.h>
-
-#include <set>
-
 #include "io/data/synthetic.hpp"
 #include "tests/train/outcome.hpp"
 

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/network_facts.hpp"
 
-#include <gtest/gtest.h>
-
-#include <memory>
-#include <string>
-
 #include "core/error.hpp"
 #include "models/registry.hpp"
 #include "tests/support/expect_error.hpp"

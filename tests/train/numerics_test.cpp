@@ -4,14 +4,6 @@
 // the first non-finite op is named, checkpoints fit any precision and sharding, and weight decay
 // follows the recipes.
 #include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <filesystem>
-#include <map>
-#include <memory>
 
 #include "device/arena.hpp"
 #include "tests/support/device_floats.hpp"

@@ -3,19 +3,7 @@
 // The operator tests of ONNX in the shared data, as whole networks: the operator, and a matrix of
 // known numbers behind it. What comes out must be the matrix times the recorded output.
 #include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <functional>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <numeric>
-#include <optional>
-#include <set>
-#include <string>
-#include <vector>
 
 #include "core/error.hpp"
 #include "core/permute.hpp"
@@ -25,6 +13,7 @@
 #include "tests/ops/onnx_case.hpp"
 #include "tests/support/device_floats.hpp"
 #include "tests/support/onnx_bytes.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace {
 namespace {

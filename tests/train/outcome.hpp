@@ -4,12 +4,7 @@
 // every layout.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <map>
-#include <utility>
-#include <vector>
-
+#include "tests/support/test.hpp"
 #include "tests/train/small_run.hpp"
 
 namespace millrace::train::small {

@@ -3,18 +3,13 @@
 // Networks in files of ONNX follow PyTorch's loss, and do so with the same bits in every layout.
 // tests/golden/record_own_networks.py recorded the losses in float64.
 #include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
 
 #include "device/compat.hpp"
 #include "io/onnx/onnx_file.hpp"
 #include "tests/support/onnx_bytes.hpp"
 #include "tests/support/stage_chain.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace {
 namespace {

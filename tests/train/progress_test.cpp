@@ -2,20 +2,12 @@
 #include "train/progress.hpp"
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <unistd.h>
-
-#include <array>
-#include <cmath>
 #include <csignal>
-#include <cstdio>
-#include <filesystem>
-#include <memory>
-#include <string>
-#include <utility>
 
 #include "tests/support/file_bytes.hpp"
 #include "tests/support/temporary_directory.hpp"
+#include "tests/support/test.hpp"
 #include "tests/support/variable.hpp"
 
 namespace millrace::train {

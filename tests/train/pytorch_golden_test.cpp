@@ -4,20 +4,12 @@
 // results of one first step and of ten steps, with weights and images given by formulas of names
 // and indices. Errors are relative to the norm of the tensor.
 #include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <variant>
-#include <vector>
 
 #include "device/compat.hpp"
 #include "models/registry.hpp"
 #include "tests/support/stage_chain.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace {
 namespace {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/rehearsal.hpp"
 
-#include <gtest/gtest.h>
-
 #include "core/clock.hpp"
+#include "tests/support/test.hpp"
 #include "tests/train/small_run.hpp"
 
 namespace millrace::train {

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/stand_ins.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cstdint>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "core/error.hpp"
 #include "tests/support/expect_error.hpp"
 

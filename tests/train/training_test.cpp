@@ -3,13 +3,6 @@
 // The library's front door. tests/e2e/install.sh uses it from a program of its own.
 #include "train/training.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "core/random.hpp"
 #include "io/data/memory_dataset.hpp"
 #include "tests/support/expect_error.hpp"

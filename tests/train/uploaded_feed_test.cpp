@@ -4,15 +4,11 @@
 // every other one comes too early or too late for whoever does not keep to the rules.
 #include "train/uploaded_feed.hpp"
 
-#include <gtest/gtest.h>
-
 #include <Kokkos_Core.hpp>
-
-#include <algorithm>
-#include <stdexcept>
 
 #include "device/arena.hpp"
 #include "device/queues.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::train {
 namespace {

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/warm_start.hpp"
 
-#include <gtest/gtest.h>
-
-#include <string>
-#include <vector>
-
 #include "core/error.hpp"
 #include "models/registry.hpp"
 #include "tests/support/expect_error.hpp"

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/events/event_file.hpp"
 
-#include <gtest/gtest.h>
-
-#include <array>
-#include <cmath>
-#include <fstream>
-#include <limits>
-
 #include "io/events/hparams.hpp"
 #include "tests/support/event_reader.hpp"
 #include "tests/support/temporary_directory.hpp"

@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/images/augmentation.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <array>
-#include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
 
 #include "tests/io/images/test_images.hpp"
 #include "tests/support/process.hpp"

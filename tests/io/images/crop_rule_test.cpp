@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/images/crop_rule.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <map>
 #include <random>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "io/images/presets.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::io {
 namespace {

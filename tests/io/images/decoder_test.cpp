@@ -1,18 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/images/decoder.hpp"
 
-#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <fstream>
-#include <map>
-#include <sstream>
-#include <string>
-#include <vector>
 
 #include "core/random.hpp"
 #include "io/tools/image_codec.hpp"

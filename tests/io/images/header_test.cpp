@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/images/header.hpp"
 
-#include <gtest/gtest.h>
-
-#include <string>
-#include <vector>
-
 #include "io/images/decoder.hpp"
 #include "tests/io/fixtures.hpp"
 #include "tests/io/images/test_images.hpp"

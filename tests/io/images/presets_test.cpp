@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/images/presets.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cstddef>
-#include <string_view>
-#include <vector>
-
 #include "core/shape.hpp"
 #include "io/data/dataset.hpp"
 #include "tests/io/fixtures.hpp"

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/images/reader.hpp"
 
-#include <gtest/gtest.h>
-
-#include <atomic>
-#include <chrono>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 #include "tests/io/fixtures.hpp"
 #include "tests/io/images/test_images.hpp"

@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/images/resample.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
 
 #include "core/random.hpp"
 #include "tests/io/images/test_images.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::io {
 namespace {

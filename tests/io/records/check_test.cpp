@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/tools/check.hpp"
 
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include "io/data/bad_images.hpp"

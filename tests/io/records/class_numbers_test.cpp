@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/class_numbers.hpp"
 
-#include <gtest/gtest.h>
-
 #include "shards.hpp"
 
 namespace millrace::io {

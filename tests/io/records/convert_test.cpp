@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/tools/convert.hpp"
 
-#include <gtest/gtest.h>
-
-#include <atomic>
-#include <map>
-#include <set>
-
 #include "core/error.hpp"
 #include "io/data/imagenet.hpp"
 #include "io/data/tar_reader.hpp"

@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/example.hpp"
 
-#include <gtest/gtest.h>
-
-#include <array>
-#include <cstring>
-#include <limits>
-
 #include "example.pb.h"
 #include "shards.hpp"
 

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/packed_images.hpp"
-#include "io/tools/pack.hpp"
-
-#include <gtest/gtest.h>
-
 #include "core/crc32c.hpp"
 #include "io/data/imagenet.hpp"
 #include "io/data/little_endian.hpp"
+#include "io/tools/pack.hpp"
 #include "shards.hpp"
 
 namespace millrace::io {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/record_files.hpp"
 
-#include <gtest/gtest.h>
-
 #include "shards.hpp"
 
 namespace millrace::io {

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/record_frame.hpp"
-#include "io/tools/write_records.hpp"
-
-#include <gtest/gtest.h>
-
 #include "io/data/little_endian.hpp"
+#include "io/tools/write_records.hpp"
 #include "shards.hpp"
 
 namespace millrace::io {

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/record_index.hpp"
 
-#include <gtest/gtest.h>
 #include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <atomic>
 #include <thread>
 
 #include "io/data/imagenet.hpp"

@@ -5,16 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <cstddef>
-#include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <span>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
 #include "../fixtures.hpp"
 #include "io/data/example.hpp"
 #include "io/data/record_frame.hpp"

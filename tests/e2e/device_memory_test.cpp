@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// --device-memory is kept or refused, and what is proposed where it does not suffice can be run as
+// it is printed, and fits.
+#include "plans.hpp"
+
+namespace millrace::test {
+namespace {
+
+using nlohmann::json;
+
+class DeviceMemoryTest : public MemoryTest {};
+
+/// Expects the same single line of a plan and of a run, and returns it.
+std::string refusal(const Words& options) {
+  std::string line;
+  for (const Words& command : {Words("plan"), Words("train --iterations 2")}) {
+    const ProcessResult result = millrace(command + options);
+    EXPECT_EQ(result.code, 2) << result.output;
+    std::smatch match;
+    EXPECT_TRUE(std::regex_search(result.output, match, std::regex("millrace: error: [^\n]*")))
+        << result.output;
+    line = match[0];
+    EXPECT_NE(line.find("but --device-memory is"), std::string::npos) << line;
+  }
+  return line;
+}
+
+// Automatic cuts stay within it, whole processes included.
+TEST_F(DeviceMemoryTest, IsKeptByAutomaticCuts) {
+  if (kStaged) GTEST_SKIP() << "the limit is for messages without buffers";
+  const Words pipeline = kLarge + "--shards 2 --pipeline-depth 4 --pipeline-splits auto";
+  const ProcessResult run =
+      millrace(Words{"train --iterations 2 --device-memory 330MB"} + pipeline);
+  ASSERT_EQ(run.code, 0) << run.output;
+  const std::map<int, std::int64_t> peaks = peaks_in(run.output);
+  ASSERT_EQ(peaks.size(), 2u) << run.output;
+  for (const auto& [rank, peak] : peaks) EXPECT_LE(peak, 330'000'000) << "rank " << rank;
+  (void)refusal(pipeline + "--device-memory 120MB");
+}
+
+// The limits are what the named schedules need.
+TEST_F(DeviceMemoryTest, AutomaticSchedulesAreNeverWorseThanNamedOnes) {
+  constexpr std::int64_t kVaries = 2'500'000;  // of a process from start to start
+  const Words pipeline = kCifar +
+                         "--model-size 20 --batch-size 16 --precision 32.32 --no-logs "
+                         "--no-validation --shards 2 --pipeline-depth 8 --pipeline-splits auto";
+  const auto plan = [&](const char* schedule, const Words& limit) {
+    return millrace(Words{"plan --format json --pipeline-schedule", schedule} + limit + pipeline,
+                    Capture::Output);
+  };
+  const auto plan_within = [&](std::int64_t bytes, const char* schedule) {
+    return plan(schedule, {"--device-memory", std::to_string(bytes)});
+  };
+  const auto seconds = [](const ProcessResult& planned) {
+    return json::parse(planned.output).at("seconds").get<double>();
+  };
+  const std::array names{"Sequential", "1F1B", "ZB-H1"};
+  int compared = 0;
+  for (const char* limiting : names) {
+    const ProcessResult unlimited = plan(limiting, {});
+    ASSERT_EQ(unlimited.code, 0) << unlimited.output;
+    std::int64_t need = 0;
+    for (const json& process : json::parse(unlimited.output).at("processes"))
+      need = std::max(need, process.at("peak").get<std::int64_t>());
+    const std::int64_t limit = need + 2 * kVaries;
+    const ProcessResult automatic = plan_within(limit, "auto");
+    ASSERT_EQ(automatic.code, 0) << automatic.output;
+    for (const char* name : names) {
+      const ProcessResult named = plan_within(limit - kVaries, name);
+      if (named.code != 0) continue;
+      ++compared;
+      EXPECT_LE(seconds(automatic), 1.0011 * seconds(named)) << name << " in " << limit;
+    }
+  }
+  EXPECT_GE(compared, static_cast<int>(names.size()));
+}
+
+TEST_F(DeviceMemoryTest, IsKeptByAutomaticSchedules) {
+  const TemporaryDirectory directory;
+  const ProcessResult run = millrace(
+      Words{"train --iterations 2 --device-memory 88MB --pipeline-schedule auto --pipeline-splits "
+            "auto --run-dir",
+            directory / "run"} +
+      kCifar +
+      "--model-size 20 --batch-size 16 --precision 32.32 --no-validation --shards 2 "
+      "--pipeline-depth 8");
+  ASSERT_EQ(run.code, 0) << run.output;
+  for (const auto& [rank, peak] : peaks_in(run.output)) EXPECT_LE(peak, 88'000'000) << rank;
+  std::smatch chosen;
+  ASSERT_TRUE(std::regex_search(run.output, chosen,
+                                std::regex("Automatic schedule: ([^,]+), with splits (\\S+)")))
+      << run.output;
+  const bool listed = chosen[1].str().find(' ') != std::string::npos;
+  const std::string recorded = read_text(directory / "run" / "config.toml");
+  EXPECT_NE(recorded.find("pipeline-schedule = \"" + (listed ? "auto" : chosen[1].str())),
+            std::string::npos);
+  EXPECT_NE(recorded.find("pipeline-splits = \"" + chosen[2].str()), std::string::npos);
+}
+
+// What a search finds for devices of this machine trains within the same limit. It counts what
+// processes need besides their stages, with and without further options.
+TEST_F(DeviceMemoryTest, IsKeptByTheLayoutsOfASearch) {
+  const TemporaryDirectory directory;
+  const std::pair<Words, Words> networks[] = {
+      {kCifar + "--no-logs --no-validation --optimiser momentum", {}},
+      {"--dataset cifar-10 --generated-data", {"--run-dir", directory / "run"}}};
+  for (const auto& [options, more] : networks) {
+    const Words network = options + "--model-size 20 --precision 32.32";
+    const Words first = first_layout("--devices 2 --total-batch 256 --memory 150MB" + network);
+    const ProcessResult run =
+        millrace("train --iterations 2 --device-memory 150MB" + network + more + first);
+    ASSERT_EQ(run.code, 0) << run.output;
+    const std::map<int, std::int64_t> peaks = peaks_in(run.output);
+    ASSERT_EQ(peaks.size(), 2u) << run.output;
+    for (const auto& [rank, peak] : peaks) EXPECT_LE(peak, 150'000'000) << "rank " << rank;
+  }
+}
+
+// Nothing that fits is refused, and nothing slower is preferred: a limit that a plan barely fits
+// into leads to a layout that is as fast.
+TEST_F(DeviceMemoryTest, IsUsedByTheLayoutsOfASearch) {
+  const Words network =
+      kCifar + "--model-size 20 --precision 32.32 --no-logs --no-validation --optimiser momentum";
+  constexpr std::int64_t kRoom = 2 * kBaseVaries + 500'000;
+  for (const int batch : {8, 32}) {
+    const json plan = plan_of(Words{"--replicas 2 --batch-size", std::to_string(batch),
+                                    "--gradients-to-accumulate", std::to_string(128 / batch)} +
+                              network);
+    std::int64_t limit = kRoom;
+    for (const json& process : plan.at("processes"))
+      limit = std::max(limit, process.at("peak").get<std::int64_t>() + kRoom);
+    const ProcessResult search = millrace(
+        Words{"plan --devices 2 --total-batch 256 --format json --memory", std::to_string(limit)} +
+            network,
+        Capture::Output);
+    ASSERT_EQ(search.code, 0) << limit << '\n' << search.output;
+    const json first = json::parse(search.output).front();
+    EXPECT_LE(first.at("step_seconds").get<double>(), 1.0011 * plan.at("seconds").get<double>())
+        << first;
+    EXPECT_LE(first.at("device_bytes_with_process").get<std::int64_t>(), limit) << first;
+  }
+}
+
+// ---- what a refusal proposes
+
+const Words kNetwork = kCifar +
+                       "--model-size 20 --batch-size 32 --precision 32.32 --no-validation "
+                       "--no-logs";
+const Words kPipeline = kNetwork + "--shards 2 --pipeline-depth 4";
+
+/// Removes an option and its values.
+void remove(Words& options, const std::string& name) {
+  const auto at = std::find(options.begin(), options.end(), name);
+  ASSERT_NE(at, options.end()) << name;
+  const auto next = std::find_if(at + 1, options.end(),
+                                 [](const std::string& word) { return word.starts_with("--"); });
+  options.erase(at, next);
+}
+
+struct Proposal {
+  Words options;
+  std::string bytes;  ///< "101 MB"
+};
+
+/// The options with what the refusal proposes.
+Proposal proposal_of(const std::string& refusal, Words options) {
+  std::smatch match;
+  EXPECT_TRUE(std::regex_search(
+      refusal, match,
+      std::regex("bytes\\): (--.*?)(?: instead of (--[^\n]*?))? fits with (\\S+ \\S+)\n")))
+      << refusal;
+  const std::string words = std::regex_replace(match[1].str(), std::regex("'"), "");
+  const Words replaced(std::regex_replace(match[2].str(), std::regex(","), "").c_str());
+  for (const std::string& name : replaced) remove(options, name);
+  return {options + Words(words.c_str()), match[3]};
+}
+
+struct Case {
+  const char* name;
+  Words options;
+  double share;               ///< of what they need, as --device-memory
+  std::int64_t limit = 0;     ///< instead of a share; processes keep it to the byte
+  const char* remedy = "";    ///< what is proposed
+  bool for_messages = false;  ///< a limit that two stages just keep
+};
+
+class ProposalTest : public MemoryTest, public testing::WithParamInterface<Case> {};
+
+TEST_P(ProposalTest, FitsAsItIsPrinted) {
+  const Case& one = GetParam();
+  if (kStaged && one.for_messages) GTEST_SKIP() << "the limit is for messages without buffers";
+  const std::int64_t bytes =
+      one.limit > 0
+          ? one.limit
+          : static_cast<std::int64_t>(one.share * static_cast<double>(need_of(one.options)));
+  const Words limit = {"--device-memory", std::to_string(bytes)};
+  const std::string refused = refusal(one.options + limit);
+  expect_in(refused, {one.remedy});
+  const Proposal proposal = proposal_of(refused + "\n", one.options);
+  const ProcessResult run = millrace(Words{"train --iterations 2"} + proposal.options + limit);
+  ASSERT_EQ(run.code, 0) << refused << run.output;
+  double most = 0.0;
+  const std::regex predicted("\\(([0-9.]+) MB predicted\\)");
+  for (std::sregex_iterator match(run.output.begin(), run.output.end(), predicted), end;
+       match != end; ++match)
+    most = std::max(most, std::stod((*match)[1]));
+  EXPECT_NEAR(std::stod(proposal.bytes), most, 0.04 * most) << refused << run.output;
+  for (const auto& [rank, peak] : peaks_in(run.output))
+    if (one.limit > 0) EXPECT_LE(peak, one.limit) << rank;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, ProposalTest,
+    testing::Values(
+        Case{"Recomputation", kLarge, 0.0, 180'000'000, "--recompute segments fits with"},
+        Case{"Batch", kLarge + "--recompute segments", 0.0, 90'000'000, ": --batch-size "},
+        Case{"Cuts", kLarge + "--shards 2 --pipeline-depth 4 --pipeline-splits b3/2", 0.0,
+             330'000'000, ": --pipeline-splits ", true},
+        Case{"Layers", kNetwork + "--recompute-layers b1", 0.93},
+        Case{"CutAndLayers", kPipeline + "--pipeline-splits b2/0 --recompute-layers b1", 0.8},
+        Case{"Chunks", kPipeline + "--pipeline-schedule Looped --chunks 2 --pipeline-splits auto",
+             0.85},
+        Case{"Mapping",
+             kNetwork + "--pipeline-depth 4 --device-mapping 0 1 1 0 --pipeline-splits b1/1 b2/0 "
+                        "b3/0",
+             0.85},
+        Case{"AutomaticCuts", kPipeline + "--pipeline-schedule GPipe --pipeline-splits auto", 0.7},
+        Case{"V", kPipeline + "--pipeline-schedule ZB-V --pipeline-splits auto", 0.55}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+// Repeating passes may allow cuts and schedules that are faster than what fits without.
+TEST_F(DeviceMemoryTest, RecomputationIsChosenTogetherWithCuts) {
+  const Words open = kPipeline + "--pipeline-splits auto";
+  const std::int64_t need = need_of(open + "--pipeline-schedule 1F1B --recompute segments");
+  const Words limit = {"--device-memory", std::to_string(need + 4'000'000)};
+  const double segments =
+      plan_of(open + limit + "--pipeline-schedule 1F1B --recompute segments").at("seconds");
+  for (const char* schedule : {"1F1B", "auto"}) {
+    const json chosen =
+        plan_of(open + limit + Words{"--recompute auto --pipeline-schedule", schedule});
+    EXPECT_LE(chosen.at("seconds").get<double>(), 1.0011 * segments) << schedule;
+  }
+}
+
+}  // namespace
+}  // namespace millrace::test
