@@ -6,8 +6,8 @@
 #include <fstream>
 #include <iterator>
 #include <span>
-#include <stdexcept>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
