@@ -4,110 +4,75 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
-
-#include "device/environment.hpp"
-#include "ops/kernel_choice.hpp"
-#include "ops/linear_ops.hpp"
-#if defined(MILLRACE_ONEDNN)
-#include "ops/onednn/vendor.hpp"
-#elif defined(MILLRACE_CUDNN)
-#include "ops/cudnn/vendor.hpp"
-#endif
 
 namespace millrace::ops {
 namespace {
 
-/// Whether the vendor of this build computes on cores.
-constexpr bool kVendorOnCores = MILLRACE_ON_HOST == 1;
+/// The vendors of this build; the first that is there is used.
+constexpr std::initializer_list<std::unique_ptr<Vendor> (*)(bool allow_nondeterministic)> kVendors =
+    {
+#ifdef MILLRACE_ONEDNN
+        make_onednn_vendor,
+#endif
+#ifdef MILLRACE_CUDNN
+        make_cudnn_vendor,
+#endif
+};
 
 /// The op on our own kernels.
 std::unique_ptr<LinearOp> make_own(const ConvShape& s, DType type) {
   constexpr std::int64_t kFewChannels = 4;  // a tile would compute mostly zeros
+  const auto with_own_gradient = [&](std::unique_ptr<LinearOp> rest) {
+    return make_by_pass(kOnlyWeight, make_depthwise_gradient(s, type), std::move(rest));
+  };
 #ifndef MILLRACE_ONEDNN  // which has such kernels: the program is smaller without ours
-  if (has_depthwise_pixels(s))
-    return make_depthwise_gradient(s, type, make_depthwise_pixels(s, type));
+  if (has_depthwise_pixels(s)) return with_own_gradient(make_depthwise_pixels(s, type));
 #endif
-  if (is_depthwise(s)) return make_depthwise_gradient(s, type, make_plain(s, type));
+  if (is_depthwise(s)) return with_own_gradient(make_plain(s, type));
   const std::int64_t channels = std::min(s.window.in.c, s.window.out.c) / s.groups;
   if (s.groups > 1 && channels < kFewChannels) return make_plain(s, type);
   return make_tiled(s, type);
 }
 std::unique_ptr<LinearOp> make_own(const DenseShape& s, DType type) { return make_tiled(s, type); }
+std::unique_ptr<LinearOp> make_own(const LinearRequest& asked) {
+  return std::visit([&](const auto& shape) { return make_own(shape, asked.type); }, asked.shape);
+}
 
 }  // namespace
 
-std::unique_ptr<LinearOp> Backend::convolution(const ConvShape& s, DType type,
-                                               Passes passes) const {
-  const std::int64_t cap = caps_.convolution;
-  if (s.padded_channels > 0)
-    return make_padded_channels(s, type, convolution(padded_shape(s), type, passes));
-  if (!vendor_ || choice_ == Choice::VendorOnly) return complete(s, type, passes, cap);
-  const KernelChoice choice = choose_kernel(s, type, passes, vendor_->level());
-  switch (choice.replacement) {
-    case Replacement::None:
-      break;
-    case Replacement::Gathered:
-      return make_strided_pointwise(s, type, convolution(gathered_shape(s), type, passes));
-    case Replacement::Product: {
-      const DenseShape dense{s.window.batch, s.window.in.c, s.window.out.c, s.bias};
-      return complete(dense, type, passes, cap);
-    }
-    case Replacement::OwnGradient:
-      return make_depthwise_gradient(s, type,
-                                     complete(s, type, {passes.backward_input, false}, cap));
-    case Replacement::Turned:
-      return turned(s, type, passes);
-    case Replacement::Merged:
-      return make_merged_groups(s, choice.merged, type,
-                                convolution(merged_shape(s, choice.merged), type, passes));
-  }
-  return complete(s, type, passes, cap);
-}
-
-std::unique_ptr<LinearOp> Backend::turned(const ConvShape& s, DType type, Passes passes) const {
-  const std::int64_t cap = caps_.convolution;
-  const Passes rest = {false, passes.backward_weight, passes.forward};
-  std::unique_ptr<LinearOp> turned =
-      make_turned(s, complete(turned_shape(s), type, {false, false, true}, cap));
-  if (rest == Passes{false, false, false}) return turned;
-  return make_by_pass(rest, complete(s, type, rest, cap), std::move(turned));
-}
-
-/// For each pass, uses the vendor's kernel for the type if there is one, else, on cores, its
-/// float32 kernel between conversions, else our own.
-template <class Shape>
-std::unique_ptr<LinearOp> Backend::complete(const Shape& shape, DType type, Passes passes,
-                                            std::int64_t cap) const {
-  if (!vendor_) return make_own(shape, type);
-  LinearClaim claim = vendor_->claim(shape, type, passes, cap);
-  if (claim.passes == passes) return std::move(claim.op);
-  const Passes rest{passes.backward_input && !claim.passes.backward_input,
-                    passes.backward_weight && !claim.passes.backward_weight,
-                    passes.forward && !claim.passes.forward};
-  std::unique_ptr<LinearOp> others = type == DType::F32 || !kVendorOnCores
-                                         ? make_own(shape, type)
-                                         : widened(shape, type, rest, cap);
-  if (rest == passes) return others;
+/// Each pass is the first of these: what a rewrite makes of it, the vendor's kernel, what a rewrite
+/// makes of what the vendor has not, our own.
+std::unique_ptr<LinearOp> Backend::prepare(const LinearRequest& asked) const {
+  if (auto op = rewritten(asked, Rewrite::When::Always)) return op;
+  if (!vendor_) return make_own(asked);
+  if (choice_ == Choice::Fastest)
+    if (auto op = rewritten(asked, Rewrite::When::Measured)) return op;
+  LinearClaim claim = std::visit(
+      [&](const auto& shape) { return vendor_->claim(shape, asked.type, asked.passes, asked.cap); },
+      asked.shape);
+  LinearRequest rest = asked;
+  rest.passes = asked.passes - claim.passes;
+  if (!rest.passes.any()) return std::move(claim.op);
+  auto others = rewritten(rest, Rewrite::When::Unclaimed);
+  if (!others) others = make_own(rest);
+  if (rest.passes == asked.passes) return others;
   return make_by_pass(claim.passes, std::move(claim.op), std::move(others));
 }
 
-std::unique_ptr<LinearOp> Backend::widened(const ConvShape& s, DType type, Passes passes,
-                                           std::int64_t) const {
-  const WindowShape& w = s.window;
-  const std::int64_t samples =
-      samples_in_block(w.batch, w.in.elements() + w.out.elements(), device::kernel_threads());
-  ConvShape block = s;
-  block.window.batch = samples;
-  return make_widened({w.batch / samples, block.window.in_elements(), block.window.out_elements(),
-                       s.kernel_elements()},
-                      type, convolution(block, DType::F32, passes));
-}
-
-std::unique_ptr<LinearOp> Backend::widened(const DenseShape& s, DType type, Passes passes,
-                                           std::int64_t cap) const {
-  return make_widened({1, s.batch * s.in, s.batch * s.units, s.in * s.units}, type,
-                      complete(s, DType::F32, passes, cap));
+/// Null, if no row of the table applies.
+std::unique_ptr<LinearOp> Backend::rewritten(const LinearRequest& asked, Rewrite::When when) const {
+  const Rewrite* const rewrite =
+      find_rewrite(asked, when, vendor_ ? vendor_->level() : std::nullopt);
+  if (rewrite == nullptr) return nullptr;
+  LinearRequest taken = asked;
+  taken.passes = asked.passes & rewrite->takes;
+  auto op = rewrite->make(taken, [this](const LinearRequest& inner) { return prepare(inner); });
+  LinearRequest rest = asked;
+  rest.passes = asked.passes - rewrite->takes;
+  return rest.passes.any() ? make_by_pass(taken.passes, std::move(op), prepare(rest))
+                           : std::move(op);
 }
 
 RunClaim Backend::claim(std::span<const OfferedCall> calls, DType type) const {
@@ -120,14 +85,10 @@ RunClaim Backend::claim(std::span<const OfferedCall> calls, DType type) const {
                                      : RunClaim{};
 }
 
-std::unique_ptr<Vendor> make_vendor([[maybe_unused]] bool allow_nondeterministic) {
-#if defined(MILLRACE_ONEDNN)
-  return make_onednn_vendor();
-#elif defined(MILLRACE_CUDNN)
-  return make_cudnn_vendor(allow_nondeterministic);
-#else
+std::unique_ptr<Vendor> make_vendor(bool allow_nondeterministic) {
+  for (const auto make : kVendors)
+    if (auto vendor = make(allow_nondeterministic)) return vendor;
   return nullptr;
-#endif
 }
 
 std::unique_ptr<Backend> make_default_backend(const ScratchCaps& caps,
@@ -135,17 +96,19 @@ std::unique_ptr<Backend> make_default_backend(const ScratchCaps& caps,
   return std::make_unique<Backend>(make_vendor(allow_nondeterministic), caps);
 }
 
-#ifdef MILLRACE_CUDNN
-bool has_nondeterministic() { return true; }
-std::int64_t image_channels_here(const ConvShape& first, DType type) {
-  return make_vendor()->image_channels(first, type);
+bool has_nondeterministic() {
+  const auto vendor = make_vendor();
+  return vendor && vendor->has_nondeterministic();
 }
-std::string describe_device_here() { return describe_cudnn_device(); }
-#else
-bool has_nondeterministic() { return false; }
-std::int64_t image_channels_here(const ConvShape& first, DType) { return first.window.in.c; }
-std::string describe_device_here() { return {}; }
-#endif
+
+std::string describe_device_here() {
+  const auto vendor = make_vendor();
+  return vendor ? vendor->describe_device() : std::string();
+}
+
+std::int64_t image_channels_here(const ConvShape& first, DType type) {
+  return make_default_backend()->image_channels(first, type);
+}
 
 std::string describe_products(DType type) {
   if (type == DType::F32) return std::string(name_of(type));

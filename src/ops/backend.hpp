@@ -4,8 +4,8 @@
 //
 // Our own kernels are Kokkos code: free functions that take an execution-space instance, outputs,
 // inputs and a shape struct. A Backend prepares the linear ops and offers everything to a vendor
-// first (ops/vendor.hpp). It chooses between the vendor's kernels and ours by a table of measured
-// cases (ops/kernel_choice.hpp), so that the same shapes always run the same kernels.
+// first (ops/vendor.hpp). Where the same result can be had in a better way, it applies a table of
+// rewrites (ops/rewrites.hpp), so that the same shapes always run the same kernels.
 //
 // 16-bit storage works on every processor. If it has no 16-bit products, operands are widened to
 // float32, which is exact, and the result is rounded once, as in a 16-bit product with float32
@@ -16,7 +16,7 @@
 #include <span>
 #include <string>
 
-#include "ops/vendor.hpp"
+#include "ops/rewrites.hpp"
 
 namespace millrace::ops {
 
@@ -46,10 +46,12 @@ class Backend {
   }
 
   [[nodiscard]] std::unique_ptr<LinearOp> convolution(const ConvShape& shape, DType type,
-                                                      Passes passes) const;
+                                                      Passes passes) const {
+    return prepare({shape, type, passes, caps_.convolution});
+  }
   [[nodiscard]] std::unique_ptr<LinearOp> dense(const DenseShape& shape, DType type,
                                                 Passes passes) const {
-    return complete(shape, type, passes, caps_.dense);
+    return prepare({shape, type, passes, caps_.dense});
   }
   [[nodiscard]] std::int64_t image_channels(const ConvShape& first, DType type) const {
     return vendor_ ? vendor_->image_channels(first, type) : first.window.in.c;
@@ -59,36 +61,25 @@ class Backend {
   [[nodiscard]] RunClaim claim(std::span<const OfferedCall> calls, DType type) const;
 
  private:
-  template <class Shape>
-  [[nodiscard]] std::unique_ptr<LinearOp> complete(const Shape& shape, DType type, Passes passes,
-                                                   std::int64_t cap) const;
-  [[nodiscard]] std::unique_ptr<LinearOp> turned(const ConvShape& shape, DType type,
-                                                 Passes passes) const;
-  [[nodiscard]] std::unique_ptr<LinearOp> widened(const ConvShape& shape, DType type, Passes passes,
-                                                  std::int64_t cap) const;
-  [[nodiscard]] std::unique_ptr<LinearOp> widened(const DenseShape& shape, DType type,
-                                                  Passes passes, std::int64_t cap) const;
+  [[nodiscard]] std::unique_ptr<LinearOp> prepare(const LinearRequest& asked) const;
+  [[nodiscard]] std::unique_ptr<LinearOp> rewritten(const LinearRequest& asked,
+                                                    Rewrite::When when) const;
 
   std::unique_ptr<Vendor> vendor_;
   ScratchCaps caps_;
   Choice choice_;
 };
 
-/// The vendor of this build: oneDNN on cores (MILLRACE_ONEDNN), cuDNN on NVIDIA's GPUs
-/// (MILLRACE_CUDNN), otherwise none. `allow_nondeterministic`: kernels whose sums may have another
-/// order from run to run are allowed, if has_nondeterministic().
+/// The first vendor of this build's list, or null if it has none. `allow_nondeterministic`: kernels
+/// whose sums may have another order from run to run are allowed, if has_nondeterministic().
 [[nodiscard]] std::unique_ptr<Vendor> make_vendor(bool allow_nondeterministic = false);
 /// The fastest backend of this build.
 [[nodiscard]] std::unique_ptr<Backend> make_default_backend(const ScratchCaps& caps = {},
                                                             bool allow_nondeterministic = false);
 
-/// Whether the vendor of this build has such kernels: cuDNN.
+// As the functions of Vendor, of this build's.
 [[nodiscard]] bool has_nondeterministic();
-/// The device of this process and the vendor's library that is loaded, as far as they decide bits
-/// and only the running process knows them; "" on cores.
 [[nodiscard]] std::string describe_device_here();
-
-/// As Vendor::image_channels(), of this build's vendor.
 [[nodiscard]] std::int64_t image_channels_here(const ConvShape& first, DType type);
 
 /// Describes how make_default_backend()'s kernels compute with `type`: "bfloat16: stored in 16

@@ -7,13 +7,11 @@
 // Partial sums over chunks of rows are added in ascending order: on cores few chunks in one level;
 // on accelerators, where a thread has a strip of 8 channels and neighboring threads have
 // neighboring strips, many chunks in two levels.
-#include "ops/linear_ops.hpp"
-
 #include <algorithm>
-#include <utility>
 
 #include "core/error.hpp"
 #include "ops/lanes.hpp"
+#include "ops/linear.hpp"
 #include "ops/tiling.hpp"
 
 namespace millrace::ops {
@@ -208,8 +206,7 @@ struct JoinWeights {
 template <class T, int K>
 class DepthwiseGradient final : public LinearOp {
  public:
-  DepthwiseGradient(const ConvShape& shape, std::unique_ptr<LinearOp> rest)
-      : rest_(std::move(rest)) {
+  explicit DepthwiseGradient(const ConvShape& shape) {
     s_.w = shape.window;
     s_.chunk_rows = device::kOnCores ? (s_.rows() + kMostChunks - 1) / kMostChunks
                                      : s_.rows() * s_.strips() * K / kManyThreads;
@@ -217,22 +214,16 @@ class DepthwiseGradient final : public LinearOp {
   }
 
   [[nodiscard]] LinearBytes bytes() const override {
-    LinearBytes bytes = rest_->bytes();
     const std::int64_t sets = s_.chunks() + (s_.fan() > 1 ? s_.groups() : 0);
-    bytes.scratch =
-        std::max(bytes.scratch, sets * values() * static_cast<std::int64_t>(sizeof(float)));
-    return bytes;
+    return {.scratch = sets * values() * static_cast<std::int64_t>(sizeof(float))};
   }
-  void bind(const LinearMemory& memory) override {
-    memory_ = memory;
-    rest_->bind(memory);
+  void bind(const LinearMemory& memory) override { memory_ = memory; }
+  void pack(const ExecutionSpace&, bool) override {}
+  void forward(const ExecutionSpace&, std::byte*, const std::byte*) override {
+    MILLRACE_ASSERT(false);
   }
-  void pack(const ExecutionSpace& space, bool backward) override { rest_->pack(space, backward); }
-  void forward(const ExecutionSpace& space, std::byte* y, const std::byte* x) override {
-    rest_->forward(space, y, x);
-  }
-  void backward_input(const ExecutionSpace& space, std::byte* dx, const std::byte* dy) override {
-    rest_->backward_input(space, dx, dy);
+  void backward_input(const ExecutionSpace&, std::byte*, const std::byte*) override {
+    MILLRACE_ASSERT(false);
   }
   void backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
                        bool first) override {
@@ -257,7 +248,6 @@ class DepthwiseGradient final : public LinearOp {
   [[nodiscard]] std::int64_t values() const { return taps() * s_.channels(); }
 
   Depthwise s_;
-  std::unique_ptr<LinearOp> rest_;
   LinearMemory memory_;
 };
 
@@ -270,13 +260,11 @@ bool is_depthwise(const ConvShape& s) {
          s.dilation_h == 1 && s.dilation_w == 1;
 }
 
-std::unique_ptr<LinearOp> make_depthwise_gradient(const ConvShape& shape, DType type,
-                                                  std::unique_ptr<LinearOp> rest) {
+std::unique_ptr<LinearOp> make_depthwise_gradient(const ConvShape& shape, DType type) {
   MILLRACE_ASSERT(is_depthwise(shape));
   return device::dispatch(type, [&]<class T>() -> std::unique_ptr<LinearOp> {
-    if (shape.window.kernel_h == 3)
-      return std::make_unique<DepthwiseGradient<T, 3>>(shape, std::move(rest));
-    return std::make_unique<DepthwiseGradient<T, 5>>(shape, std::move(rest));
+    if (shape.window.kernel_h == 3) return std::make_unique<DepthwiseGradient<T, 3>>(shape);
+    return std::make_unique<DepthwiseGradient<T, 5>>(shape);
   });
 }
 

@@ -14,7 +14,7 @@
 
 #include "device/teams.hpp"
 #include "ops/lanes.hpp"
-#include "ops/linear_ops.hpp"
+#include "ops/linear.hpp"
 #include "ops/tiling.hpp"
 
 // A short loop whose index must be known to the compiler, so that arrays stay in registers.

@@ -16,7 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
+#include <memory>
 
 #include "core/dtype.hpp"
 #include "device/tensor.hpp"
@@ -50,6 +50,8 @@ struct DenseShape {
   std::int64_t units = 1;
   bool bias = true;
 };
+/// A dense op as a 1x1 convolution of 1x1 images.
+[[nodiscard]] ConvShape as_convolution(const DenseShape& shape);
 
 /// The passes that an op will run; others are not prepared.
 struct Passes {
@@ -57,7 +59,19 @@ struct Passes {
   bool backward_weight = true;
   bool forward = true;
   friend bool operator==(const Passes&, const Passes&) = default;
+  /// Those of both.
+  friend constexpr Passes operator&(const Passes& a, const Passes& b) {
+    return {a.backward_input && b.backward_input, a.backward_weight && b.backward_weight,
+            a.forward && b.forward};
+  }
+  /// Those of `a` that `b` has not.
+  friend constexpr Passes operator-(const Passes& a, const Passes& b) {
+    return a & Passes{!b.backward_input, !b.backward_weight, !b.forward};
+  }
+  [[nodiscard]] constexpr bool any() const { return backward_input || backward_weight || forward; }
 };
+inline constexpr Passes kOnlyWeight = {
+    .backward_input = false, .backward_weight = true, .forward = false};
 
 /// Memory in bytes that a prepared op needs in addition to its activations.
 struct LinearBytes {
@@ -95,5 +109,27 @@ class LinearOp {
   virtual void backward_weight(const device::ExecutionSpace& space, const std::byte* dy,
                                const std::byte* x, bool first) = 0;
 };
+
+// ---- our own ops, which read kernels in canonical order and pack nothing
+
+/// Products of tiles, for all passes and every Kokkos backend: what runs where there is no library.
+/// Scratch holds parts of weight gradients.
+[[nodiscard]] std::unique_ptr<LinearOp> make_tiled(const ConvShape& shape, DType type);
+[[nodiscard]] std::unique_ptr<LinearOp> make_tiled(const DenseShape& shape, DType type);
+
+/// Plain loops, slow and simple: the reference of the others.
+[[nodiscard]] std::unique_ptr<LinearOp> make_plain(const ConvShape& shape, DType type);
+[[nodiscard]] std::unique_ptr<LinearOp> make_plain(const DenseShape& shape, DType type);
+
+/// A depthwise convolution with a 3x3 or 5x5 window, without dilation and bias.
+[[nodiscard]] bool is_depthwise(const ConvShape& shape);
+/// The weight gradient of a convolution that is_depthwise, and no other pass: loops over NHWC
+/// images, a register strip of channels at a time.
+[[nodiscard]] std::unique_ptr<LinearOp> make_depthwise_gradient(const ConvShape& shape, DType type);
+
+/// One that is_depthwise, with a horizontal stride of 1 or 2.
+[[nodiscard]] bool has_depthwise_pixels(const ConvShape& shape);
+/// Its forward and backward input, without a weight gradient, with the bits of plain loops.
+[[nodiscard]] std::unique_ptr<LinearOp> make_depthwise_pixels(const ConvShape& shape, DType type);
 
 }  // namespace millrace::ops

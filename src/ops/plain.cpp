@@ -3,7 +3,7 @@
 // Convolution and dense as plain loops: one work item per output element, sums in ascending order.
 // This code is slow and simple. It runs on every Kokkos backend and is the reference for the fast
 // kernels. Only convolutions with a few channels per group use it (backend.cpp).
-#include "ops/linear_ops.hpp"
+#include "ops/linear.hpp"
 
 namespace millrace::ops {
 namespace {

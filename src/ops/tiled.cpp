@@ -14,7 +14,7 @@
 #include <algorithm>
 
 #include "ops/joined_sums.hpp"
-#include "ops/linear_ops.hpp"
+#include "ops/linear.hpp"
 #include "ops/tile_operands.hpp"
 #include "ops/tile_product.hpp"
 

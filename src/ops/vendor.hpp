@@ -89,7 +89,7 @@ struct RunClaim {
   std::unique_ptr<ClaimedRun> run;
 };
 
-/// Instruction sets that the table of measured kernels tells apart; each includes those before it.
+/// Instruction sets that the table of rewrites tells apart; each includes those before it.
 enum class MeasuredLevel { Sse, Avx2, Avx512, Amx };
 
 class Vendor {
@@ -106,9 +106,15 @@ class Vendor {
   [[nodiscard]] virtual std::int64_t own_bytes(bool /*dense*/) const { return 0; }
   /// Code of a kernel and tables, which are resident only after it has run. Measured.
   [[nodiscard]] virtual std::int64_t bytes_of_kernel() const { return 60'000; }
-  /// The level at which ops/kernel_choice.hpp compares the vendor's kernels with ours; none: they
-  /// were not measured, and the vendor's are used.
+  /// The level at which ops/rewrites.hpp compares the vendor's kernels with ours; none: they were
+  /// not measured, and the vendor's are used.
   [[nodiscard]] virtual std::optional<MeasuredLevel> level() const { return {}; }
+
+  /// The device of this process and the libraries that are loaded, as far as they decide bits and
+  /// only the running process knows them.
+  [[nodiscard]] virtual std::string describe_device() const { return {}; }
+  /// Whether it has kernels whose sums may have another order from run to run.
+  [[nodiscard]] virtual bool has_nondeterministic() const { return false; }
 
   /// Channels that a pixel of a network's images should have in memory, filled up with zeros, if
   /// this is the convolution that reads them.
@@ -129,5 +135,15 @@ class Vendor {
     return {};
   }
 };
+
+// Those of builds that have the library. They start it with the first claim, not before: whoever
+// only asks for names needs no device.
+
+/// oneDNN, on cores.
+[[nodiscard]] std::unique_ptr<Vendor> make_onednn_vendor(bool allow_nondeterministic);
+/// cuDNN on the GPU that Kokkos uses, with cublasLt for the weight gradients that are matrix
+/// products (ops/cublas), if this build has it. Errors: Internal, at the first claim, if the
+/// library does not start.
+[[nodiscard]] std::unique_ptr<Vendor> make_cudnn_vendor(bool allow_nondeterministic);
 
 }  // namespace millrace::ops

@@ -29,7 +29,6 @@
 #include "device/environment.hpp"
 #include "models/registry.hpp"
 #include "ops/backend.hpp"
-#include "ops/linear_ops.hpp"
 #include "ops/norm.hpp"
 #include "ops/optimiser.hpp"
 #include "pipeline/op_shapes.hpp"
@@ -468,8 +467,8 @@ std::unique_ptr<ops::LinearOp> prepare(const ops::ConvShape& s, DType type, ops:
                                                      ops::Choice::VendorOnly);
   if (whose == Whose::Vendor) return vendor->convolution(s, type, passes);
   if (ops::is_depthwise(s)) {
-    return ops::make_depthwise_gradient(
-        s, type, vendor->convolution(s, type, {passes.backward_input, false}));
+    return ops::make_by_pass(ops::kOnlyWeight, ops::make_depthwise_gradient(s, type),
+                             vendor->convolution(s, type, passes - ops::kOnlyWeight));
   }
   const std::int64_t merged = std::max<std::int64_t>(16 * s.groups / s.window.in.c, 1);
   return ops::make_merged_groups(s, merged, type,

@@ -12,7 +12,7 @@
 #include "device/arena.hpp"
 #include "device/compat.hpp"
 #include "ops/joined_sums.hpp"
-#include "ops/linear_ops.hpp"
+#include "ops/linear.hpp"
 #include "products.hpp"
 
 namespace millrace::ops::cublas {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "ops/backend.hpp"
-#include "ops/linear_ops.hpp"
 #ifdef MILLRACE_CUBLASLT
 #include "ops/cublas/weight_op.hpp"
 #endif
@@ -57,7 +56,9 @@ class OwnVendor final : public Vendor {
   [[nodiscard]] bool multiplies(DType) const override { return false; }
   [[nodiscard]] LinearClaim claim(const ConvShape& s, DType type, Passes passes,
                                   std::int64_t) const override {
-    if (is_depthwise(s)) return {passes, make_depthwise_gradient(s, type, make_plain(s, type))};
+    if (is_depthwise(s))
+      return {passes,
+              make_by_pass(kOnlyWeight, make_depthwise_gradient(s, type), make_plain(s, type))};
     for (const std::int64_t merged : {4, 3, 2}) {
       if (s.bias || s.groups % merged != 0) continue;
       return {passes,

@@ -3,7 +3,7 @@
 // Our kernels of depthwise convolutions against plain loops, bit for bit: forward and backward
 // input have the same order of summation, and sums of small integers have no rounding errors in any
 // order.
-#include "ops/linear_ops.hpp"
+#include "ops/rewrites.hpp"
 #include "tests/ops/device_values.hpp"
 #include "tests/ops/shapes.hpp"
 
@@ -65,7 +65,8 @@ TEST_P(DepthwiseTest, HasTheBitsOfPlainLoops) {
     const ConvShape s = c.shape();
     const DType type = device::dtype_of<T>();
     const auto own = [&] {
-      return make_depthwise_gradient(s, type, make_depthwise_pixels(s, type));
+      return make_by_pass(kOnlyWeight, make_depthwise_gradient(s, type),
+                          make_depthwise_pixels(s, type));
     };
     const Values kernel = random_as<T>(s.kernel_elements(), 1);
     const Values x = random_as<T>(s.window.in_elements(), 2);

@@ -9,8 +9,6 @@
 // type once. A partial sum in bfloat16 would exceed this bound. cuDNN also rounds the weight
 // gradient of each micro-batch to the storage type, which cublasLt does not.
 #include "core/error.hpp"
-#include "ops/kernel_choice.hpp"
-#include "ops/linear_ops.hpp"
 #include "tests/ops/backends.hpp"
 #include "tests/ops/device_values.hpp"
 #include "tests/ops/shapes.hpp"
@@ -303,7 +301,7 @@ TEST(Widened, BlocksAreTheLargestThatDivideTheBatchAndFit) {
   }
 }
 
-TEST(KernelChoice, FollowsTheMeasuredTable) {
+TEST(Rewrites, FollowTheMeasuredTable) {
   const auto conv = [](std::int64_t size, std::int64_t in, std::int64_t out, std::int64_t kernel,
                        std::int64_t stride, std::int64_t groups) {
     ConvShape s;
@@ -315,24 +313,34 @@ TEST(KernelChoice, FollowsTheMeasuredTable) {
     s.groups = groups;
     return s;
   };
-  const auto choice = [](const ConvShape& s, DType type, MeasuredLevel level) {
-    return choose_kernel(s, type, {}, level).replacement;
+  const auto choice = [](const ConvShape& s, DType type, std::optional<MeasuredLevel> level,
+                         Passes passes = {}) -> std::string {
+    const Rewrite* const row =
+        find_rewrite({.shape = s, .type = type, .passes = passes}, Rewrite::When::Measured, level);
+    return row != nullptr ? row->name : "";
   };
   const ConvShape projection = conv(56, 64, 128, 1, 2, 1);
-  EXPECT_EQ(choose_kernel(projection, DType::F32, {}, std::nullopt).replacement, Replacement::None);
-  EXPECT_EQ(choice(projection, DType::BF16, MeasuredLevel::Sse), Replacement::Gathered);
-  EXPECT_EQ(choice(conv(1, 64, 16, 1, 1, 1), DType::F32, MeasuredLevel::Sse), Replacement::Product);
+  EXPECT_EQ(choice(projection, DType::F32, std::nullopt), "");
+  EXPECT_EQ(choice(projection, DType::BF16, MeasuredLevel::Sse), "gathered pixels");
+  EXPECT_EQ(choice(conv(1, 64, 16, 1, 1, 1), DType::F32, MeasuredLevel::Sse), "product");
   const ConvShape depthwise = conv(28, 96, 96, 5, 1, 96);
-  EXPECT_EQ(choice(depthwise, DType::F32, MeasuredLevel::Avx2), Replacement::OwnGradient);
-  EXPECT_EQ(choose_kernel(depthwise, DType::F32, {true, false}, MeasuredLevel::Avx2).replacement,
-            Replacement::None);
+  EXPECT_EQ(choice(depthwise, DType::F32, MeasuredLevel::Avx2), "own gradient");
+  EXPECT_EQ(choice(depthwise, DType::F32, MeasuredLevel::Avx2, {true, false}), "");
   const ConvShape pointwise = conv(56, 64, 64, 1, 1, 1);
-  EXPECT_EQ(choice(pointwise, DType::F32, MeasuredLevel::Avx2), Replacement::None);
-  EXPECT_EQ(choice(pointwise, DType::F32, MeasuredLevel::Avx512), Replacement::Turned);
-  EXPECT_EQ(choice(pointwise, DType::BF16, MeasuredLevel::Avx512), Replacement::None);
+  EXPECT_EQ(choice(pointwise, DType::F32, MeasuredLevel::Avx2), "");
+  EXPECT_EQ(choice(pointwise, DType::F32, MeasuredLevel::Avx512), "turned");
+  EXPECT_EQ(choice(pointwise, DType::BF16, MeasuredLevel::Avx512), "");
   const ConvShape narrow = conv(56, 128, 128, 3, 1, 32);
-  EXPECT_EQ(choice(narrow, DType::BF16, MeasuredLevel::Avx512), Replacement::None);
-  EXPECT_EQ(choose_kernel(narrow, DType::BF16, {}, MeasuredLevel::Amx).merged, 4);
+  EXPECT_EQ(choice(narrow, DType::BF16, MeasuredLevel::Avx512), "");
+  EXPECT_EQ(choice(narrow, DType::BF16, MeasuredLevel::Amx), "merged groups");
+  std::int64_t groups = 0;
+  const LinearRequest asked{.shape = narrow, .type = DType::BF16, .passes = {}};
+  (void)find_rewrite(asked, Rewrite::When::Measured, MeasuredLevel::Amx)
+      ->make(asked, [&](const LinearRequest& inner) {
+        groups = std::get<ConvShape>(inner.shape).groups;
+        return make_plain(std::get<ConvShape>(inner.shape), inner.type);
+      });
+  EXPECT_EQ(groups, 8);
 }
 
 #ifdef MILLRACE_ONEDNN

@@ -14,7 +14,7 @@
 #include "device/environment.hpp"
 #include "ops/channels.hpp"
 #include "ops/elementwise.hpp"
-#include "ops/linear_ops.hpp"
+#include "ops/linear.hpp"
 #include "ops/norm.hpp"
 #include "ops/optimiser.hpp"
 #include "ops/pool.hpp"

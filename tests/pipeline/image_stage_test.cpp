@@ -4,7 +4,7 @@
 // one whose vendor wants padded images computes what it computes of others.
 #include "io/mixing.hpp"
 #include "models/registry.hpp"
-#include "ops/linear_ops.hpp"
+#include "ops/linear.hpp"
 #include "pipeline/op_shapes.hpp"
 #include "support/stage_chain.hpp"
 #include "tests/support/test.hpp"

@@ -12,7 +12,7 @@
 #include "models/registry.hpp"
 #include "ops/elementwise.hpp"
 #include "ops/joined_sums.hpp"
-#include "ops/linear_ops.hpp"
+#include "ops/linear.hpp"
 #include "pipeline/device_memory.hpp"
 #include "pipeline/executor.hpp"
 #include "pipeline/op_shapes.hpp"

@@ -4,15 +4,12 @@
 // API), so that nothing but the library is needed.
 //
 // descriptor    the library's objects, and the properties of a device
-// pass_graph    one pass of a convolution as a graph of the library's operations
-// plan          the kernels for such a graph: deterministic, exact enough, within a limit of
-//               scratch
-// fused_pass    which calls of a program are one pass with sums
+// plan          one pass as a graph of the library's operations, and the kernels for it:
+//               deterministic, exact enough, within a limit of scratch
 // linear_op     runs plans
-// fused_run     runs those with sums
-// vendor        what the backend asks
+// vendor        what the backend asks; runs of calls that are one pass with sums
 //
-// The first four need no GPU: for given properties of a device, the library finds the same kernels
+// The first two need no GPU: for given properties of a device, the library finds the same kernels
 // on every machine. The tests look at the plans of all recipes this way.
 #pragma once
 

@@ -1,13 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// One pass of a convolution as a graph of the library's operations, and the kernels for it.
 #pragma once
 
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
 
-#include "ops/cudnn/pass_graph.hpp"
+#include "ops/cudnn/descriptor.hpp"
+#include "ops/vendor.hpp"
 
 namespace millrace::ops::cudnn {
+
+enum class Pass { Forward, BackwardInput, BackwardWeight };
+
+/// Numbers of the tensors of a graph. Gradients have those of what they are the gradients of.
+inline constexpr std::int64_t kInput = 1;
+inline constexpr std::int64_t kKernel = 2;
+inline constexpr std::int64_t kBias = 3;
+inline constexpr std::int64_t kOutput = 4;
+inline constexpr std::int64_t kSums = 5;     ///< of the output, per channel
+inline constexpr std::int64_t kSquares = 6;  ///< sums of its squares
+
+/// One pass of a convolution that needs kernels.
+struct PassShape {
+  ConvShape shape;
+  DType type = DType::F32;
+  Pass pass = Pass::Forward;
+  /// A forward pass without bias also gives the sums of its output and of the squares, in float32.
+  bool sums = false;
+};
+
+/// The forward pass with sums that the first two of these calls are as one: a convolution without
+/// bias in float16, and the statistics of the batch norm that reads it. Empty, if they are
+/// something else. The library has no such kernels for bfloat16 and float32.
+[[nodiscard]] std::optional<PassShape> fused_pass(std::span<const OfferedCall> calls, DType type);
 
 /// Scratch that a convolution may use if nobody limits it. The fastest kernels of some shapes take
 /// more than the activations of a network.

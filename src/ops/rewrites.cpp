@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/rewrites.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/error.hpp"
+#include "device/arena.hpp"
+#include "device/environment.hpp"
+#include "device/parallel.hpp"
+#include "ops/elementwise.hpp"
+#include "ops/pool.hpp"
+#include "ops/rewritten.hpp"
+
+namespace millrace::ops {
+namespace {
+
+using device::ExecutionSpace;
+using device::parallel;
+
+constexpr auto kFloatBytes = static_cast<std::int64_t>(sizeof(float));
+
+const ConvShape& conv(const LinearRequest& asked) { return std::get<ConvShape>(asked.shape); }
+
+LinearRequest with_shape(LinearRequest asked, const ConvShape& shape) {
+  asked.shape = shape;
+  return asked;
+}
+
+// ---- wider kernels
+
+/// Where the rows of a kernel, one for each filter and tap, lie in those of one with more channels.
+struct WiderRows {
+  std::int64_t taps;
+  std::int64_t in;          ///< channels of a row
+  std::int64_t wide;        ///< channels of a wide row
+  std::int64_t out = 1;     ///< filters of a narrow group
+  std::int64_t merged = 1;  ///< narrow groups in a wide one
+
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t first(std::int64_t row) const {
+    return row * wide + row / taps / out % merged * in;
+  }
+};
+
+template <class T>
+struct WidenRow {
+  WiderRows rows;
+  T* wide;
+  const T* narrow;
+  KOKKOS_FUNCTION void operator()(std::int64_t row) const {
+    T* to = wide + row * rows.wide;
+    for (std::int64_t c = 0; c < rows.wide; ++c) to[c] = T{};
+    to = wide + rows.first(row);
+    for (std::int64_t c = 0; c < rows.in; ++c) to[c] = narrow[row * rows.in + c];
+  }
+};
+
+/// Adds one row of the narrow kernel's gradient. What the wide one has beside it is left out.
+struct NarrowRow {
+  WiderRows rows;
+  float* narrow;
+  const float* wide;
+  bool first;
+  KOKKOS_FUNCTION void operator()(std::int64_t row) const {
+    const float* from = wide + rows.first(row);
+    float* to = narrow + row * rows.in;
+    for (std::int64_t c = 0; c < rows.in; ++c) to[c] = first ? from[c] : to[c] + from[c];
+  }
+};
+
+/// The operands of a convolution without bias: the gradient of a bias would be overwritten by every
+/// micro-batch.
+Operands with_wider_kernel(const ConvShape& s, const WiderRows& rows, DType type) {
+  MILLRACE_ASSERT(!s.bias);
+  const std::int64_t count = s.kernel_elements() / rows.in;
+  Operands operands;
+  operands.kernel_bytes = count * rows.wide * size_of(type);
+  operands.kernel = [=](const ExecutionSpace& space, std::byte* wide, const std::byte* narrow) {
+    device::dispatch(type, [&]<class T>() {
+      parallel("widen kernel", space, count,
+               WidenRow<T>{rows, reinterpret_cast<T*>(wide), reinterpret_cast<const T*>(narrow)});
+    });
+  };
+  operands.gradient_bytes = count * rows.wide * kFloatBytes;
+  operands.add_gradient = [=](const ExecutionSpace& space, float* narrow, const float* wide,
+                              bool first) {
+    parallel("narrow gradient", space, count, NarrowRow{rows, narrow, wide, first});
+  };
+  return operands;
+}
+
+bool is_padded(const ConvShape& s, DType, MeasuredLevel) { return s.padded_channels > 0; }
+
+/// The wide kernel has zeros for the channels of the padding, whose gradient is left out. For
+/// images only: there is no backward input and no group.
+std::unique_ptr<LinearOp> pad_channels(const LinearRequest& asked, const PrepareLinear& prepare) {
+  const ConvShape& s = conv(asked);
+  MILLRACE_ASSERT(s.groups == 1);
+  ConvShape wide = s;
+  wide.window.in.c = s.channels_in_memory();
+  wide.padded_channels = 0;
+  const std::int64_t taps = s.window.kernel_h * s.window.kernel_w;
+  Operands operands = with_wider_kernel(s, {taps, s.window.in.c, wide.window.in.c}, asked.type);
+  operands.of_images = true;
+  return make_rewritten(std::move(operands), prepare(with_shape(asked, wide)));
+}
+
+/// What the matrix units of a processor take at a time.
+constexpr std::int64_t kMatrixChannels = 16;
+
+/// bf16 tiles take 16 channels at a time, which groups of 4 or 8 cannot use. oneDNN's time without
+/// joining divided by the time with joining (setup as below, shapes of ResNeXt-50; forward,
+/// backward input, backward weight): 3.5, 2.6, 5.3 for groups of 4 at 56x56; 3.8, 2.9, 1.9 for
+/// groups of 8 at 28x28; 1.6, 0.6, 2.5 for groups of 8 at 56x56 with stride 2. In float32 the ratio
+/// is 0.8 to 1.2 for all three passes together.
+bool has_narrow_groups(const ConvShape& s, DType type, MeasuredLevel level) {
+  const std::int64_t width = s.window.in.c / s.groups;
+  return (width == 4 || width == 8) && s.window.out.c / s.groups == width && type == DType::BF16 &&
+         !s.bias && s.groups % (kMatrixChannels / width) == 0 && level >= MeasuredLevel::Amx;
+}
+
+std::unique_ptr<LinearOp> merge_groups(const LinearRequest& asked, const PrepareLinear& prepare) {
+  const ConvShape& s = conv(asked);
+  const std::int64_t merged = kMatrixChannels * s.groups / s.window.in.c;
+  return make_merged_groups(s, merged, asked.type,
+                            prepare(with_shape(asked, merged_shape(s, merged))));
+}
+
+// ---- other forms
+
+bool is_strided_pointwise(const ConvShape& s, DType, MeasuredLevel) {
+  const WindowShape& w = s.window;
+  return w.kernel_h == 1 && w.kernel_w == 1 && (w.stride_h > 1 || w.stride_w > 1) &&
+         w.pad_top == 0 && w.pad_left == 0 && s.pad_bottom == 0 && s.pad_right == 0 &&
+         s.groups == 1;
+}
+
+/// Gathers the pixels that the convolution reads. That is cheap, and vendors' kernels for the
+/// strided form are slow: backward weight of oneDNN 2.6 runs at an eighth of the dense rate.
+std::unique_ptr<LinearOp> gather_pixels(const LinearRequest& asked, const PrepareLinear& prepare) {
+  ConvShape dense = conv(asked);
+  WindowShape gather = dense.window;
+  gather.out.c = gather.in.c;
+  dense.window.in = gather.out;
+  dense.window.stride_h = dense.window.stride_w = 1;
+  const DType type = asked.type;
+  Operands operands;
+  operands.x.bytes = gather.out_elements() * size_of(type);
+  operands.x.to_inner = [=](const ExecutionSpace& space, std::byte* to, const std::byte* from) {
+    device::dispatch(type, [&]<class T>() {
+      shortcut_pad_forward<T>(space, gather, 0, reinterpret_cast<T*>(to),
+                              reinterpret_cast<const T*>(from));
+    });
+  };
+  operands.x.to_own = [=](const ExecutionSpace& space, std::byte* to, const std::byte* from) {
+    device::dispatch(type, [&]<class T>() {
+      shortcut_pad_backward<T>(space, gather, 0, reinterpret_cast<T*>(to),
+                               reinterpret_cast<const T*>(from));
+    });
+  };
+  return make_rewritten(std::move(operands), prepare(with_shape(asked, dense)));
+}
+
+/// Whether this is a 1x1 convolution of images of one pixel, which is a matrix product. As a
+/// convolution it runs at a hundredth of the rate of a matrix product.
+bool is_product(const ConvShape& s, DType, MeasuredLevel) {
+  const WindowShape& w = s.window;
+  return s.groups == 1 && w.in.pixels() == 1 && w.kernel_h == 1 && w.kernel_w == 1 &&
+         w.out.pixels() == 1;
+}
+
+std::unique_ptr<LinearOp> make_product(const LinearRequest& asked, const PrepareLinear& prepare) {
+  const ConvShape& s = conv(asked);
+  const DenseShape dense{s.window.batch, s.window.in.c, s.window.out.c, s.bias};
+  return prepare({dense, asked.type, asked.passes, asked.cap});
+}
+
+/// Whether our own loops compute a depthwise convolution's weight gradient. In the other passes
+/// oneDNN is 1.1 to 10 times as fast as such loops. oneDNN's time divided by the loops' time for
+/// the gradient (oneDNN 2.6.3, one core with AMX, batch size 4, shapes of EfficientNet-B0 with
+/// images of 224x224 and 32x32):
+///
+///                               float32        bfloat16
+///   5x5, stride 1               6 to 34        17 to 56
+///   5x5, stride 2               6 to 17        27 to 53
+///   3x3, 56x56 and larger       0.5 to 1.0     0.9 to 1.3
+///   3x3, smaller                0.5 to 0.8     0.6 to 0.9
+bool has_slow_gradient(const ConvShape& s, DType type, MeasuredLevel) {
+  constexpr std::int64_t kLarge = 56 * 56;
+  if (!is_depthwise(s)) return false;
+  return s.window.kernel_h == 5 || (type == DType::BF16 && s.window.out.pixels() >= kLarge);
+}
+
+std::unique_ptr<LinearOp> make_own_gradient(const LinearRequest& asked, const PrepareLinear&) {
+  return make_depthwise_gradient(conv(asked), asked.type);
+}
+
+/// Whether a forward pass computes the input gradient faster. oneDNN's time for backward input
+/// divided by the time of that forward pass (oneDNN 2.6.3, float32, one core of an AMD EPYC, batch
+/// size 16, shapes of ResNet-18 and SqueezeNet):
+///
+///                                    AVX2           AVX-512
+///   3x3, 27x27 and larger            1.05 to 1.43   1.11 to 1.37
+///   3x3, smaller                     0.88 to 0.99   1.10 to 1.13, except turning large kernels
+///   3x3, 16 or 32 channels alone     0.63 to 1.11   0.74 to 0.86
+///   1x1                              0.99 to 1.01   1.05 to 1.28
+bool is_faster_turned(const ConvShape& s, DType type, MeasuredLevel level) {
+  constexpr std::int64_t kLarge = 27 * 27;
+  constexpr std::int64_t kMany = 64;
+  const WindowShape& w = s.window;
+  const bool cheap = w.kernel_h == 3 || level >= MeasuredLevel::Avx512;
+  const bool shaped = w.kernel_h == w.kernel_w && (w.kernel_h == 1 || w.kernel_h == 3) && cheap;
+  const bool turnable = w.stride_h == 1 && w.stride_w == 1 && s.dilation_h == 1 &&
+                        s.dilation_w == 1 && s.groups == 1 &&
+                        std::max(w.pad_top, s.pad_bottom) < w.kernel_h &&
+                        std::max(w.pad_left, s.pad_right) < w.kernel_w;
+  return type == DType::F32 && shaped && turnable && w.in.pixels() >= kLarge &&
+         std::max(w.in.c, w.out.c) >= kMany;
+}
+
+/// Copies one tap of one input channel from [out][tap][in] to [in][last tap .. first tap][out].
+struct Turn {
+  std::int64_t out;
+  std::int64_t taps;
+  std::int64_t in;
+  float* to;
+  const float* from;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const std::int64_t tap = i % taps;
+    const std::int64_t c = i / taps;
+    for (std::int64_t o = 0; o < out; ++o)
+      to[i * out + o] = from[(o * taps + taps - 1 - tap) * in + c];
+  }
+};
+
+/// With stride 1, the gradient of a convolution's input is itself a convolution of dy. Its kernel
+/// is rotated by 180 degrees, with input and output channels swapped (Dumoulin and Visin 2016,
+/// section 4).
+///
+///   dx[i] = sum over o, r of dy[o][. + pad - r] k[o][r][i] = conv(dy, turned k)
+///
+/// This is faster with libraries whose forward passes are better optimized.
+std::unique_ptr<LinearOp> turn(const LinearRequest& asked, const PrepareLinear& prepare) {
+  const ConvShape& s = conv(asked);
+  LinearRequest inner{s, asked.type, {false, false, true}, asked.cap};
+  auto& turned = std::get<ConvShape>(inner.shape);
+  WindowShape& w = turned.window;
+  std::swap(w.in, w.out);
+  w.pad_top = w.kernel_h - 1 - s.window.pad_top;
+  w.pad_left = w.kernel_w - 1 - s.window.pad_left;
+  turned.pad_bottom = w.kernel_h - 1 - s.pad_bottom;
+  turned.pad_right = w.kernel_w - 1 - s.pad_right;
+  turned.bias = false;
+  const std::int64_t in = s.window.in.c;
+  const std::int64_t out = s.window.out.c;
+  const std::int64_t taps = w.kernel_h * w.kernel_w;
+  Operands operands;
+  operands.turned = true;
+  operands.kernel_bytes = s.kernel_elements() * kFloatBytes;
+  operands.kernel = [=](const ExecutionSpace& space, std::byte* to, const std::byte* from) {
+    parallel(
+        "turn kernel", space, in * taps,
+        Turn{out, taps, in, reinterpret_cast<float*>(to), reinterpret_cast<const float*>(from)});
+  };
+  return make_rewritten(std::move(operands), prepare(inner));
+}
+
+// ---- 16 bits on processors without 16-bit products
+//
+// A float32 op between conversions. Operands are widened exactly, products and sums are float32,
+// and the result is rounded once, as in an op with 16-bit products and float32 sums. A batch is
+// processed in blocks of samples whose float32 copies fit into the cache, so that only 16-bit
+// values go to memory and scratch holds just one block. Weight gradients of the blocks are added in
+// ascending order.
+//
+//   x, 16 bits  ->  widen block  ->  float32 op  ->  round block  ->  y, 16 bits
+
+/// The vendors of processors have float32 kernels for everything.
+bool is_widened(const ConvShape&, DType type, MeasuredLevel) {
+  return type != DType::F32 && MILLRACE_ON_HOST == 1;
+}
+
+Operands::Image widened_image(std::int64_t elements, DType type) {
+  const auto to_inner = [=](const ExecutionSpace& space, std::byte* to, const std::byte* from) {
+    device::dispatch(type, [&]<class T>() {
+      widen<T>(space, reinterpret_cast<float*>(to), reinterpret_cast<const T*>(from), elements);
+    });
+  };
+  const auto to_own = [=](const ExecutionSpace& space, std::byte* to, const std::byte* from) {
+    device::dispatch(type, [&]<class T>() {
+      convert<T>(space, reinterpret_cast<T*>(to), reinterpret_cast<const float*>(from), elements);
+    });
+  };
+  return {elements * kFloatBytes, elements * size_of(type), to_inner, to_own};
+}
+
+std::unique_ptr<LinearOp> widen_op(const LinearRequest& asked, const PrepareLinear& prepare) {
+  LinearRequest inner = asked;
+  inner.type = DType::F32;
+  if (const auto* const s = std::get_if<DenseShape>(&asked.shape))
+    return make_widened({1, s->batch * s->in, s->batch * s->units, s->in * s->units}, asked.type,
+                        prepare(inner));
+  auto& block = std::get<ConvShape>(inner.shape);
+  WindowShape& w = block.window;
+  const std::int64_t batch = w.batch;
+  w.batch = samples_in_block(batch, w.in.elements() + w.out.elements(), device::kernel_threads());
+  return make_widened({batch / w.batch, w.in_elements(), w.out_elements(), block.kernel_elements()},
+                      asked.type, prepare(inner));
+}
+
+// ----
+
+using enum Rewrite::When;
+constexpr Passes kAll = {};
+constexpr Passes kInput = {.backward_input = true, .backward_weight = false, .forward = false};
+
+constexpr auto kRewrites = std::to_array<Rewrite>({
+    {"padded channels", Always, kAll, false, is_padded, pad_channels},
+    {"gathered pixels", Measured, kAll, false, is_strided_pointwise, gather_pixels},
+    {"product", Measured, kAll, false, is_product, make_product},
+    {"own gradient", Measured, kOnlyWeight, false, has_slow_gradient, make_own_gradient},
+    {"turned", Measured, kInput, false, is_faster_turned, turn},
+    {"merged groups", Measured, kAll, false, has_narrow_groups, merge_groups},
+    {"widened", Unclaimed, kAll, true, is_widened, widen_op},
+});
+
+}  // namespace
+
+const Rewrite* find_rewrite(const LinearRequest& asked, Rewrite::When when,
+                            std::optional<MeasuredLevel> level) {
+  if (when == Measured && !level) return nullptr;
+  const auto* const dense = std::get_if<DenseShape>(&asked.shape);
+  const ConvShape shape = dense != nullptr ? as_convolution(*dense) : conv(asked);
+  for (const Rewrite& row : kRewrites)
+    if (row.when == when && (dense == nullptr || row.also_dense) &&
+        (asked.passes & row.takes).any() &&
+        row.applies(shape, asked.type, level.value_or(MeasuredLevel::Sse)))
+      return &row;
+  return nullptr;
+}
+
+ConvShape merged_shape(const ConvShape& shape, std::int64_t merged) {
+  MILLRACE_ASSERT(merged > 0 && shape.groups % merged == 0);
+  ConvShape wide = shape;
+  wide.groups = shape.groups / merged;
+  return wide;
+}
+
+std::unique_ptr<LinearOp> make_merged_groups(const ConvShape& s, std::int64_t merged, DType type,
+                                             std::unique_ptr<LinearOp> wide) {
+  const std::int64_t in = s.window.in.c / s.groups;
+  const WiderRows rows{s.window.kernel_h * s.window.kernel_w, in, in * merged,
+                       s.window.out.c / s.groups, merged};
+  return make_rewritten(with_wider_kernel(s, rows, type), std::move(wide));
+}
+
+std::int64_t samples_in_block(std::int64_t batch, std::int64_t sample_elements, int threads) {
+  // Bytes of float32 copies per core and block: about the size of its second-level cache.
+  constexpr std::int64_t kBlockBytes = 2 << 20;
+  const std::int64_t bytes = device::aligned(sample_elements * kFloatBytes);
+  const std::int64_t most = kBlockBytes * threads / std::max<std::int64_t>(1, bytes);
+  std::int64_t samples = std::clamp<std::int64_t>(most, 1, batch);
+  while (batch % samples != 0) --samples;
+  return samples;
+}
+
+std::unique_ptr<LinearOp> make_widened(const WidenedShape& shape, DType type,
+                                       std::unique_ptr<LinearOp> wide) {
+  MILLRACE_ASSERT(type == DType::BF16 || type == DType::F16);
+  Operands operands;
+  operands.blocks = shape.blocks;
+  operands.x = widened_image(shape.in, type);
+  operands.y = widened_image(shape.out, type);
+  operands.kernel = widened_image(shape.kernel, type).to_inner;
+  operands.kernel_bytes = shape.kernel * kFloatBytes;
+  return make_rewritten(std::move(operands), std::move(wide));
+}
+
+}  // namespace millrace::ops
