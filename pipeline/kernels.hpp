@@ -8,7 +8,7 @@
 
 #include "core/label_smoothing.hpp"
 #include "device/tensor.hpp"
-#include "ops/call_values.hpp"
+#include "ops/dropout.hpp"
 #include "ops/linear.hpp"
 #include "ops/norm.hpp"
 #include "pipeline/parameters.hpp"

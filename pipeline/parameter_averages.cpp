@@ -3,7 +3,7 @@
 // Moving averages of parameters.
 #include "core/error.hpp"
 #include "device/compat.hpp"
-#include "ops/moving_average.hpp"
+#include "ops/elementwise.hpp"
 #include "pipeline/parameters.hpp"
 
 namespace millrace::pipeline {

@@ -27,7 +27,7 @@ inline constexpr std::array<UpdateSlot, 2> kVelocityAndMeanSquare = {
 inline constexpr std::array<UpdateSlot, 2> kMoments = {
     {{.name = "momentum", .initial = 0.0f}, {.name = "mean_square", .initial = 0.0f}}};
 
-/// An optimizer: one row of the table. Its kernel is in ops/update_rules/.
+/// An optimizer: one row of the table. Its kernel is in ops/update_rules.hpp.
 struct OptimiserRow {
   UpdateRule rule;
   std::string_view option;  ///< the value of `optimiser`

@@ -2,7 +2,7 @@
 #include "ops/channels.hpp"
 
 #include "core/error.hpp"
-#include "ops/instantiate.hpp"
+#include "ops/tiling.hpp"
 
 namespace millrace::ops {
 namespace {

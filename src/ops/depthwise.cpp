@@ -218,17 +218,10 @@ class DepthwiseGradient final : public LinearOp {
     return {.scratch = sets * values() * static_cast<std::int64_t>(sizeof(float))};
   }
   void bind(const LinearMemory& memory) override { memory_ = memory; }
-  void pack(const ExecutionSpace&, bool) override {}
-  void forward(const ExecutionSpace&, std::byte*, const std::byte*) override {
-    MILLRACE_ASSERT(false);
-  }
-  void backward_input(const ExecutionSpace&, std::byte*, const std::byte*) override {
-    MILLRACE_ASSERT(false);
-  }
   void backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
                        bool first) override {
-    auto* partial = reinterpret_cast<float*>(memory_.scratch);
-    const PartialWeights<T, K> weights{s_, partial, as(dy), as(x)};
+    auto* partial = as<float>(memory_.scratch);
+    const PartialWeights<T, K> weights{s_, partial, as<T>(dy), as<T>(x)};
     parallel("depthwise dw", space, weights.work_items(), weights);
     std::int64_t chunks = s_.chunks();
     if (s_.fan() > 1) {
@@ -243,7 +236,6 @@ class DepthwiseGradient final : public LinearOp {
   }
 
  private:
-  static const T* as(const std::byte* p) { return reinterpret_cast<const T*>(p); }
   [[nodiscard]] static constexpr std::int64_t taps() { return K * K; }
   [[nodiscard]] std::int64_t values() const { return taps() * s_.channels(); }
 

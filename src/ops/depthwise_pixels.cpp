@@ -202,15 +202,11 @@ class Depthwise final : public LinearOp {
 
   [[nodiscard]] LinearBytes bytes() const override { return {.reads_kernel = true}; }
   void bind(const LinearMemory& memory) override { memory_ = memory; }
-  void pack(const ExecutionSpace&, bool) override {}
   void forward(const ExecutionSpace& space, std::byte* y, const std::byte* x) override {
     run("depthwise", space, ForwardTaps<K, kStride>{window_}, y, x);
   }
   void backward_input(const ExecutionSpace& space, std::byte* dx, const std::byte* dy) override {
     run("depthwise dx", space, BackwardTaps<K, kStride>{window_}, dx, dy);
-  }
-  void backward_weight(const ExecutionSpace&, const std::byte*, const std::byte*, bool) override {
-    fail(ErrorKind::Internal, "make_depthwise_pixels() has no weight gradient");
   }
 
  private:
@@ -218,11 +214,9 @@ class Depthwise final : public LinearOp {
   void run(const char (&label)[kLabelSize], const ExecutionSpace& space, const Taps& taps,
            std::byte* to, const std::byte* from) const {
     const Runs runs(window_.batch, taps.to());
-    device::parallel_teams(
-        label, space, runs.teams(),
-        DepthwisePixels<T, K, Taps>{runs, taps, reinterpret_cast<T*>(to),
-                                    reinterpret_cast<const T*>(from),
-                                    reinterpret_cast<const T*>(memory_.kernel), taps.from()});
+    device::parallel_teams(label, space, runs.teams(),
+                           DepthwisePixels<T, K, Taps>{runs, taps, as<T>(to), as<T>(from),
+                                                       as<T>(memory_.kernel), taps.from()});
   }
 
   WindowShape window_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/dropout.hpp"
 
-#include "ops/instantiate.hpp"
+#include "ops/tiling.hpp"
 
 namespace millrace::ops {
 namespace {
@@ -54,6 +54,11 @@ struct DropSamples {
 };
 
 }  // namespace
+
+void set_values(const ExecutionSpace& space, CallValues* on_device, const CallValues& values) {
+  const auto set = KOKKOS_LAMBDA(std::int64_t) { *on_device = values; };
+  parallel("set values", space, 1, set);
+}
 
 template <class T>
 void dropout(const ExecutionSpace& space, const SampleShape& shape, T* y, const T* x, float rate,

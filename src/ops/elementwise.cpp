@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/elementwise.hpp"
 
-#include "ops/instantiate.hpp"
 #include "ops/lanes.hpp"
+#include "ops/tiling.hpp"
 
 namespace millrace::ops {
 namespace {
@@ -165,6 +165,33 @@ void widen(const ExecutionSpace& space, float* y, const T* x, std::int64_t n) {
   for_elements("widen", space, n, are_aligned(y, x), Convert<float, T>{y, x});
 }
 
+template <class T>
+void move_average(const ExecutionSpace& space, std::int64_t elements, float* average,
+                  const T* value, float decay) {
+  const float part = 1.0f - decay;
+  const auto move = KOKKOS_LAMBDA(std::int64_t i) {
+    average[i] -= (average[i] - to_float(value[i])) * part;
+  };
+  device::parallel("moving average", space, elements, move);
+}
+
+template <class T>
+void round_average(const ExecutionSpace& space, std::int64_t elements, const float* average,
+                   T* rounded) {
+  const auto round = KOKKOS_LAMBDA(std::int64_t i) { rounded[i] = store_as<T>(average[i]); };
+  device::parallel("round average", space, elements, round);
+}
+
+template <class T>
+void exchange(const ExecutionSpace& space, std::int64_t elements, T* a, T* b) {
+  const auto swap = KOKKOS_LAMBDA(std::int64_t i) {
+    const T value = a[i];
+    a[i] = b[i];
+    b[i] = value;
+  };
+  device::parallel("exchange", space, elements, swap);
+}
+
 MILLRACE_INSTANTIATE(activation_forward)
 MILLRACE_INSTANTIATE(activation_backward)
 MILLRACE_INSTANTIATE(add_forward)
@@ -172,5 +199,8 @@ MILLRACE_INSTANTIATE(add_gradients)
 MILLRACE_INSTANTIATE(accumulate)
 MILLRACE_INSTANTIATE(convert)
 MILLRACE_INSTANTIATE(widen)
+MILLRACE_INSTANTIATE(move_average)
+MILLRACE_INSTANTIATE(round_average)
+MILLRACE_INSTANTIATE(exchange)
 
 }  // namespace millrace::ops

@@ -41,4 +41,19 @@ void convert(const device::ExecutionSpace& space, T* y, const float* x, std::int
 template <class T>
 void widen(const device::ExecutionSpace& space, float* y, const T* x, std::int64_t n);
 
+/// average = average - (average - value) x (1 - decay), element by element: the moving average of
+/// TensorFlow. `T` is a storage type.
+template <class T>
+void move_average(const device::ExecutionSpace& space, std::int64_t elements, float* average,
+                  const T* value, float decay);
+
+/// Rounds averages to the nearest value of a storage type.
+template <class T>
+void round_average(const device::ExecutionSpace& space, std::int64_t elements, const float* average,
+                   T* rounded);
+
+/// Exchanges the values of two arrays.
+template <class T>
+void exchange(const device::ExecutionSpace& space, std::int64_t elements, T* a, T* b);
+
 }  // namespace millrace::ops

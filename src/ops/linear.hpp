@@ -19,6 +19,7 @@
 #include <memory>
 
 #include "core/dtype.hpp"
+#include "core/error.hpp"
 #include "device/tensor.hpp"
 #include "ops/pool.hpp"
 
@@ -92,7 +93,8 @@ struct LinearMemory {
   std::byte* scratch = nullptr;
 };
 
-/// A convolution or dense op prepared for one shape and storage type.
+/// A convolution or dense op prepared for one shape and storage type. It has the passes that it was
+/// prepared for; others are not called.
 class LinearOp {
  public:
   virtual ~LinearOp() = default;
@@ -101,14 +103,30 @@ class LinearOp {
 
   /// Updates the packed copies from the kernel; only the forward pass's copy if `backward` is
   /// false.
-  virtual void pack(const device::ExecutionSpace& space, bool backward) = 0;
-  virtual void forward(const device::ExecutionSpace& space, std::byte* y, const std::byte* x) = 0;
-  virtual void backward_input(const device::ExecutionSpace& space, std::byte* dx,
-                              const std::byte* dy) = 0;
+  virtual void pack(const device::ExecutionSpace&, bool /*backward*/) {}
+  virtual void forward(const device::ExecutionSpace&, std::byte* /*y*/, const std::byte* /*x*/) {
+    fail(ErrorKind::Internal, "a linear op without a forward pass");
+  }
+  virtual void backward_input(const device::ExecutionSpace&, std::byte* /*dx*/,
+                              const std::byte* /*dy*/) {
+    fail(ErrorKind::Internal, "a linear op without an input gradient");
+  }
   /// dkernel += gradient, or dkernel = gradient if `first`.
-  virtual void backward_weight(const device::ExecutionSpace& space, const std::byte* dy,
-                               const std::byte* x, bool first) = 0;
+  virtual void backward_weight(const device::ExecutionSpace&, const std::byte* /*dy*/,
+                               const std::byte* /*x*/, bool /*first*/) {
+    fail(ErrorKind::Internal, "a linear op without a weight gradient");
+  }
 };
+
+/// The values of a storage type at an address.
+template <class T>
+[[nodiscard]] T* as(std::byte* address) {
+  return reinterpret_cast<T*>(address);
+}
+template <class T>
+[[nodiscard]] const T* as(const std::byte* address) {
+  return reinterpret_cast<const T*>(address);
+}
 
 // ---- our own ops, which read kernels in canonical order and pack nothing
 

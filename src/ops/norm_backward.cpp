@@ -2,11 +2,6 @@
 #include <type_traits>
 
 #include "core/error.hpp"
-#include "ops/instantiate.hpp"
-#include "ops/lanes.hpp"
-#include "ops/norm.hpp"
-#include "ops/norm_lanes.hpp"
-#include "ops/norm_sums.hpp"
 #include "ops/norm_teams.hpp"
 
 namespace millrace::ops {
@@ -72,61 +67,221 @@ struct Reduce {
   }
 };
 
-/// Adds the gradients of a micro-batch to those of the step.
-struct AddParameterGradients {
-  std::int64_t channels;
-  float* dgamma;
-  float* dbeta;
-  const float* sums;  ///< of gamma, then of beta
-  bool first;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    float* const total = i < channels ? dgamma + i : dbeta + (i - channels);
-    *total = first ? sums[i] : *total + sums[i];
+/// Sums of dz and dz xhat.
+struct GradientSums {
+  Accumulator dz;
+  Accumulator product;
+};
+
+/// Adds the sums of neighboring parts, lane by lane.
+struct JoinSums {
+  template <int W>
+  KOKKOS_INLINE_FUNCTION static void join(const LaneParts& parts, float* out, std::int64_t second) {
+    Accumulator sum[W] = {};
+    Accumulator product[W] = {};
+    for (std::int64_t p = 0; p < parts.count; ++p) {
+      MILLRACE_SIMD
+      for (int j = 0; j < W; ++j) {
+        sum[j] += static_cast<Accumulator>(parts.at(p, j));
+        product[j] += static_cast<Accumulator>(parts.second_at(p, j));
+      }
+    }
+    round_lanes(out, sum);
+    round_lanes(out + second, product);
   }
 };
 
-template <class T, Activation kFn>
-struct BackwardApply {
+/// Partial sums with the tiling of their chunks.
+struct ChunkSums {
   Tiling t;
-  T* dx;
-  const T* dz;
-  const T* x;
-  const float* coefficients;
-  const float* statistics;
-  const float* gamma;
-  const float* beta;
+  const float* partial;
 
-  template <int W>
-  KOKKOS_INLINE_FUNCTION void run(const Strip& s, std::int64_t lane) const {
-    const std::int64_t all = t.instances * t.channels;
-    const float* own = coefficients + s.instance * t.channels;
-    const Affine<W> f(t, s, lane, statistics, gamma, beta);
-    float slope_dz[W];
-    float slope_x[W];
-    float constant[W];
-    for_channels<W>(t, s, lane, [&](int j, std::int64_t c) {
-      slope_dz[j] = own[c];
-      slope_x[j] = own[all + c];
-      constant[j] = own[2 * all + c];
-    });
-    for (std::int64_t r = 0; r < s.rows; ++r) {
-      const std::int64_t row = s.offset + lane + r * t.width;
-      const LanesIn<W, T> x_row(x + row);
-      const LanesIn<W, T> dz_row(dz + row);
-      LanesOut<W, T> dx_row(dx + row);
-      MILLRACE_SIMD
-      for (int j = 0; j < W; ++j) {
-        const float value = to_float(x_row[j]);
-        float g = to_float(dz_row[j]);
-        if constexpr (kFn != Activation::None) {
-          const float z = rounded_as<T>(f.a[j] * value + f.b[j]);
-          g = rounded_fn_gradient<T, kFn>(g, z);
-        }
-        dx_row.set(j, store_as<T>(slope_dz[j] * g + (slope_x[j] * value + constant[j])));
+  /// Sums over chunks of one (instance, channel).
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION GradientSums of(std::int64_t i) const {
+    const std::int64_t instance = i / t.channels;
+    const std::int64_t c = i % t.channels;
+    GradientSums all{};
+    for (std::int64_t chunk = 0; chunk < t.chunks; ++chunk) {
+      const float* sums = partial + ((instance * t.chunks + chunk) * 2) * t.width;
+      for (std::int64_t place = 0; place < t.tile; ++place) {
+        all.dz += static_cast<Accumulator>(sums[place * t.channels + c]);
+        all.product += static_cast<Accumulator>(sums[t.width + place * t.channels + c]);
       }
     }
+    return all;
   }
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, t, strip_at(t, i)); }
+};
+
+/// Converts the sums of one group to A, B and C of dx = A dz + B x + C for each of its channels.
+struct Coefficients {
+  NormShape shape;
+  std::int64_t parts;  // number of parts of the batch, each of this shape
+  const float* statistics;
+  const float* gamma;
+  const float* sums;    // of dz, of dz xhat
+  float* coefficients;  // A, B, C; may be `sums`
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const std::int64_t instance = i / shape.groups;
+    const std::int64_t group = i % shape.groups;
+    const std::int64_t members = shape.channels / shape.groups;
+    const std::int64_t step = shape.strided_groups ? shape.groups : 1;
+    const std::int64_t first = shape.strided_groups ? group : group * members;
+    const std::int64_t all = shape.instances() * shape.channels;
+    const std::int64_t base = instance * shape.channels;
+    float sum = 0.0f;
+    float product = 0.0f;
+    for (std::int64_t c = first; c < first + members * step; c += step) {
+      sum += gamma[c] * sums[base + c];
+      product += gamma[c] * sums[all + base + c];
+    }
+    const float count = static_cast<float>(shape.rows * members * parts);
+    sum /= count;
+    product /= count;
+    for (std::int64_t c = first; c < first + members * step; c += step) {
+      const float mean = statistics[base + c];
+      const float inverse = statistics[all + base + c];
+      coefficients[base + c] = gamma[c] * inverse;
+      const float slope = -inverse * inverse * product;
+      coefficients[all + base + c] = slope;
+      coefficients[2 * all + base + c] = -inverse * sum - slope * mean;
+    }
+  }
+};
+
+/// Stores the sums of one (instance, channel).
+struct StoreSums {
+  ChunkSums chunks;
+  std::int64_t all;  ///< instances x channels
+  float* sums;       ///< of dz, of dz xhat
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const GradientSums own = chunks.of(i);
+    sums[i] = static_cast<float>(own.dz);
+    sums[all + i] = static_cast<float>(own.product);
+  }
+};
+
+struct ParameterGradient {
+  float gamma;
+  float beta;
+};
+
+/// Where the gradients of the parameters go.
+struct ParameterSums {
+  float* dgamma;
+  float* dbeta;
+  float* total_dgamma;
+  float* total_dbeta;
+  bool first;
+  KOKKOS_INLINE_FUNCTION void store(std::int64_t c, const ParameterGradient& sum) const {
+    dbeta[c] = sum.beta;
+    dgamma[c] = sum.gamma;
+    if (total_dgamma == nullptr) return;
+    total_dbeta[c] = first ? sum.beta : total_dbeta[c] + sum.beta;
+    total_dgamma[c] = first ? sum.gamma : total_dgamma[c] + sum.gamma;
+  }
+};
+
+/// The gradients of a channel's parameters for the micro-batch: sums over instances in ascending
+/// order.
+struct ParameterGradients {
+  std::int64_t instances;
+  std::int64_t channels;
+  const float* sums;  ///< as StoreSums leaves them
+  ParameterSums out;
+
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION ParameterGradient over(std::int64_t c, std::int64_t first,
+                                                              std::int64_t last) const {
+    const float* const of_gamma = sums + instances * channels;
+    ParameterGradient sum{0.0f, 0.0f};
+    for (std::int64_t i = first * channels + c; i < last * channels; i += channels) {
+      sum.beta += sums[i];
+      sum.gamma += of_gamma[i];
+    }
+    return sum;
+  }
+  KOKKOS_FUNCTION void operator()(std::int64_t c) const { out.store(c, over(c, 0, instances)); }
+};
+
+/// All of these for a channel of batch norm, which is a set of its own.
+struct OfChannel {
+  StoreSums sums;
+  ParameterGradients gradients;
+  Coefficients coefficients;
+  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
+    sums(c);
+    gradients(c);
+    coefficients(c);
+  }
+};
+
+/// The results for a channel of one part of a batch. The sums are also this part's parameter
+/// gradients.
+struct OfPart {
+  ChunkSums chunks;
+  std::int64_t channels;
+  Accumulator* sums;
+  ParameterSums out;
+  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
+    const GradientSums own = chunks.of(c);
+    sums[c] = own.dz;
+    sums[channels + c] = own.product;
+    out.store(c, {static_cast<float>(own.product), static_cast<float>(own.dz)});
+  }
+};
+
+/// What the last teams compute: the results of a part if it has sums, else those of a batch.
+struct WriteGradients {
+  [[maybe_unused]] static constexpr bool kJoinsInstances = true;
+  OfChannel channel;
+  OfPart part;
+  float* group_sums;  ///< [instance group][2][channels] of group norm
+
+  KOKKOS_INLINE_FUNCTION void operator()(const device::Team& team, const NormSets& sets) const {
+    const NormShape& shape = channel.coefficients.shape;
+    if (!shape.by_channel()) return by_group(team, sets);
+    for (std::int64_t c = sets.first + team.rank(); c < sets.last; c += team.size()) {
+      if (part.sums != nullptr)
+        part(c);
+      else
+        channel(c);
+    }
+  }
+
+  /// The results of an instance of group norm, but for the gradients of the parameters.
+  KOKKOS_INLINE_FUNCTION void by_group(const device::Team& team, const NormSets& sets) const {
+    const NormShape& shape = channel.coefficients.shape;
+    for (std::int64_t c = team.rank(); c < shape.channels; c += team.size())
+      channel.sums(sets.instance * shape.channels + c);
+    team.wait();
+    for (std::int64_t group = sets.first + team.rank(); group < sets.last; group += team.size())
+      channel.coefficients(sets.instance * shape.groups + group);
+  }
+
+  // These gradients, in two steps:
+  KOKKOS_INLINE_FUNCTION void join_group(const device::Team& team, std::int64_t group,
+                                         std::int64_t first, std::int64_t last) const {
+    if (channel.coefficients.shape.by_channel()) return;
+    const ParameterGradients& all = channel.gradients;
+    float* const out = group_sums + 2 * group * all.channels;
+    for (std::int64_t c = team.rank(); c < all.channels; c += team.size()) {
+      const ParameterGradient sum = all.over(c, first, last);
+      out[c] = sum.beta;
+      out[all.channels + c] = sum.gamma;
+    }
+  }
+  KOKKOS_INLINE_FUNCTION void join_instances(const device::Team& team, std::int64_t groups) const {
+    if (channel.coefficients.shape.by_channel()) return;
+    const std::int64_t channels = channel.gradients.channels;
+    for (std::int64_t c = team.rank(); c < channels; c += team.size()) {
+      ParameterGradient sum{0.0f, 0.0f};
+      for (std::int64_t group = 0; group < groups; ++group) {
+        sum.beta += group_sums[2 * group * channels + c];
+        sum.gamma += group_sums[(2 * group + 1) * channels + c];
+      }
+      channel.gradients.out.store(c, sum);
+    }
+  }
 };
 
 /// Calls run(body) with the body of the first pass.
@@ -146,27 +301,27 @@ void dispatch_reduce(const NormShape& shape, const NormBackwardReduce<T>& args, 
   });
 }
 
-/// On cores: the sums of all chunks; also writes dz if requested.
+/// The first pass: on accelerators all of it, on cores the sums of all chunks. Also writes dz if
+/// requested.
 template <class T>
-ChunkSums sums_of_chunks(const ExecutionSpace& space, const NormShape& shape,
-                         const NormBackwardReduce<T>& args) {
-  const Tiling& t = shape.tiling;
+void reduce(const ExecutionSpace& space, const NormShape& shape, const NormBackwardReduce<T>& args,
+            [[maybe_unused]] const WriteGradients& finish) {
   dispatch_reduce(shape, args, [&]<class Body>(const Body& body) {
-    parallel("norm reduce", space, t.work_items(), ChunksTo<Body>{t, body, args.scratch.sums});
+    if constexpr (device::kOnCores) {
+      const Tiling& t = shape.tiling;
+      parallel("norm reduce", space, t.work_items(), ChunksTo<Body>{t, body, args.scratch.sums});
+    } else {
+      const NormTeamShape teams = shape.teams();
+      device::parallel_teams(
+          "norm reduce", space, teams.teams(),
+          NormTeams<Body, JoinSums, WriteGradients>{teams, body, finish, args.scratch});
+    }
   });
-  return {t, args.scratch.sums};
 }
 
-/// On accelerators: the whole first pass.
-template <class T>
-void reduce_by_teams(const ExecutionSpace& space, const NormShape& shape,
-                     const NormBackwardReduce<T>& args, const WriteGradients& finish) {
-  const NormTeamShape teams = shape.teams();
-  dispatch_reduce(shape, args, [&]<class Body>(const Body& body) {
-    device::parallel_teams(
-        "norm reduce", space, teams.teams(),
-        NormTeams<Body, JoinSums, WriteGradients>{teams, body, finish, args.scratch});
-  });
+/// What that pass leaves.
+ChunkSums sums_in(const NormScratch& scratch, const NormShape& shape) {
+  return {device::kOnCores ? shape.tiling : shape.teams().whole(), scratch.sums};
 }
 
 template <class T>
@@ -190,21 +345,17 @@ OfChannel results_of(const NormShape& shape, const ChunkSums& chunks, float* sum
 template <class T>
 void norm_backward_reduce(const ExecutionSpace& space, const NormShape& shape,
                           const NormBackwardReduce<T>& args) {
+  const ChunkSums chunks = sums_in(args.scratch, shape);
   if constexpr (!device::kOnCores) {
-    const NormTeamShape teams = shape.teams();
     // Of group norm, the sums are needed after the coefficients.
-    float* const apart = args.scratch.sums + teams.scratch_floats();
+    float* const apart = args.scratch.sums + shape.teams().scratch_floats();
     float* const sums = shape.by_channel() ? args.coefficients : apart;
-    const OfChannel results = results_of(shape, {teams.whole(), args.scratch.sums}, sums, args);
     float* const group_sums = apart + 2 * shape.instances() * shape.channels;
-    reduce_by_teams(space, shape, args, {results, {}, group_sums});
+    reduce(space, shape, args, {results_of(shape, chunks, sums, args), {}, group_sums});
   } else {
-    const ChunkSums chunks = sums_of_chunks(space, shape, args);
     const OfChannel results = results_of(shape, chunks, args.coefficients, args);
-    if (shape.by_channel()) {
-      parallel("norm coeff", space, shape.channels, results);
-      return;
-    }
+    reduce(space, shape, args, {});
+    if (shape.by_channel()) return parallel("norm coeff", space, shape.channels, results);
     parallel("norm sums", space, shape.instances() * shape.channels, results.sums);
     parallel("norm dparam", space, shape.channels, results.gradients);
     parallel("norm coeff", space, shape.instances() * shape.groups, results.coefficients);
@@ -215,16 +366,10 @@ template <class T>
 void norm_backward_sums(const ExecutionSpace& space, const NormShape& shape, Accumulator* sums,
                         const NormBackwardReduce<T>& args) {
   MILLRACE_ASSERT(shape.by_channel());
-  const ParameterSums out = parameter_sums(args);
-  if constexpr (device::kOnCores) {
-    const ChunkSums chunks = sums_of_chunks(space, shape, args);
-    parallel("norm part", space, shape.channels, OfPart{chunks, shape.channels, sums, out});
-  } else {
-    const ChunkSums totals{shape.teams().whole(), args.scratch.sums};
-    const WriteGradients finish{
-        results_of(shape, totals, nullptr, args), {totals, shape.channels, sums, out}, nullptr};
-    reduce_by_teams(space, shape, args, finish);
-  }
+  const ChunkSums chunks = sums_in(args.scratch, shape);
+  const OfPart part{chunks, shape.channels, sums, parameter_sums(args)};
+  reduce(space, shape, args, {results_of(shape, chunks, nullptr, args), part, nullptr});
+  if constexpr (device::kOnCores) parallel("norm part", space, shape.channels, part);
 }
 
 void norm_join_sums(const ExecutionSpace& space, const NormShape& shape, std::int64_t parts,
@@ -241,26 +386,7 @@ void norm_join_sums(const ExecutionSpace& space, const NormShape& shape, std::in
            Coefficients{shape, parts, statistics, gamma, coefficients, coefficients});
 }
 
-template <class T>
-void norm_backward_apply(const ExecutionSpace& space, const NormShape& shape, T* dx,
-                         const T* dz_or_dy, const T* x, const float* coefficients,
-                         const float* statistics, const float* gamma, const float* beta,
-                         Activation fn) {
-  dispatch_fn(fn, [&]<Activation kFn>() {
-    parallel("norm dx", space, shape.tiling.work_items(),
-             BackwardApply<T, kFn>{shape.tiling, dx, dz_or_dy, x, coefficients, statistics, gamma,
-                                   beta});
-  });
-}
-
-void add_parameter_gradients(const ExecutionSpace& space, std::int64_t channels, float* dgamma,
-                             float* dbeta, const float* sums, bool first) {
-  parallel("norm dw", space, 2 * channels,
-           AddParameterGradients{channels, dgamma, dbeta, sums, first});
-}
-
 MILLRACE_INSTANTIATE(norm_backward_reduce)
 MILLRACE_INSTANTIATE(norm_backward_sums)
-MILLRACE_INSTANTIATE(norm_backward_apply)
 
 }  // namespace millrace::ops

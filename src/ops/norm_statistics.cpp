@@ -2,16 +2,49 @@
 #include <cmath>
 #include <type_traits>
 
-#include "ops/instantiate.hpp"
 #include "ops/lanes.hpp"
-#include "ops/norm_moments.hpp"
 #include "ops/norm_teams.hpp"
+#include "ops/tiling.hpp"
 
 namespace millrace::ops {
 namespace {
 
 using device::ExecutionSpace;
 using device::parallel;
+
+/// Mean of some elements and the sum of their squared deviations.
+struct Moments {
+  Accumulator mean;
+  Accumulator squares;
+};
+
+/// Writes the statistics of a channel from the moments of its `count` elements.
+struct StatisticsOf {
+  RunningSums running;
+  float epsilon;
+
+  KOKKOS_INLINE_FUNCTION float inverse_deviation(const Moments& m, Accumulator count) const {
+    using std::sqrt;
+    const auto one = static_cast<Accumulator>(1.0f);
+    return static_cast<float>(one / sqrt(m.squares / count + static_cast<Accumulator>(epsilon)));
+  }
+  /// Of a channel that is a set.
+  KOKKOS_INLINE_FUNCTION void write(float* statistics, std::int64_t channels, std::int64_t channel,
+                                    const Moments& m, Accumulator count) const {
+    statistics[channel] = static_cast<float>(m.mean);
+    statistics[channels + channel] = inverse_deviation(m, count);
+    add_running(channel, m, count);
+  }
+  KOKKOS_INLINE_FUNCTION void add_running(std::int64_t channel, const Moments& m,
+                                          Accumulator count) const {
+    if (running.mean == nullptr) return;
+    const auto one = static_cast<Accumulator>(1.0f);
+    const auto unbiased = static_cast<float>(m.squares / (count > one ? count - one : count));
+    const auto mean = static_cast<float>(m.mean);
+    running.mean[channel] = running.first ? mean : running.mean[channel] + mean;
+    running.variance[channel] = running.first ? unbiased : running.variance[channel] + unbiased;
+  }
+};
 
 /// Mean and sum of squared deviations of each lane over the rows of one chunk, from differences to
 /// the first row. Plain sums would lose precision if the mean is large and the deviation is small.
@@ -247,11 +280,6 @@ void with_moments([[maybe_unused]] const char (&label)[kLabelSize], const Execut
   }
 }
 
-struct ClearCounters {
-  std::uint32_t* counters;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const { counters[i] = 0; }
-};
-
 /// A work item is a span on cores and an element on accelerators, where those past a span's end do
 /// nothing.
 struct UpdateRunning {
@@ -288,7 +316,8 @@ NormShape group_norm_shape(std::int64_t samples, std::int64_t pixels, std::int64
 }
 
 void clear_counters(const ExecutionSpace& space, std::uint32_t* counters, std::int64_t count) {
-  parallel("norm counters", space, count, ClearCounters{counters});
+  const auto clear = KOKKOS_LAMBDA(std::int64_t i) { counters[i] = 0; };
+  parallel("norm counters", space, count, clear);
 }
 
 template <class T>
@@ -324,11 +353,26 @@ void norm_join_moments(const ExecutionSpace& space, const NormShape& shape, std:
       const Accumulator apart = part[c] - all.mean;
       all.squares += part[shape.channels + c] + n * apart * apart;
     }
-    statistics[c] = static_cast<float>(all.mean);
-    statistics[shape.channels + c] = result.inverse_deviation(all, count);
-    result.add_running(c, all, count);
+    result.write(statistics, shape.channels, c, all, count);
   };
   parallel("norm join", space, shape.channels, join);
+}
+
+void norm_statistics_of_sums(const ExecutionSpace& space, const NormShape& shape, float* statistics,
+                             RunningSums running, const float* sums, const float* squares,
+                             float epsilon) {
+  MILLRACE_ASSERT(shape.by_channel());
+  const StatisticsOf result{running, epsilon};
+  const auto channel = KOKKOS_LAMBDA(std::int64_t c) {
+    const auto count = static_cast<Accumulator>(shape.rows);
+    const auto sum = static_cast<Accumulator>(sums[c]);
+    const Accumulator mean = sum / count;
+    const Accumulator about_mean = static_cast<Accumulator>(squares[c]) - sum * mean;
+    // Rounding must not leave a negative square. That of a NaN remains one.
+    const Moments all{mean, Accumulator{} > about_mean ? Accumulator{} : about_mean};
+    result.write(statistics, shape.channels, c, all, count);
+  };
+  parallel("norm sums", space, shape.channels, channel);
 }
 
 void norm_statistics_from_running(const ExecutionSpace& space, std::int64_t channels,

@@ -5,42 +5,19 @@
 #include <type_traits>
 
 #include "device/compat.hpp"
-#include "ops/instantiate.hpp"
-#include "ops/sum_of_squares.hpp"
-#include "ops/team_sums.hpp"
+#include "ops/sums.hpp"
+#include "ops/tiling.hpp"
 #include "ops/update_pieces.hpp"
-#include "ops/update_rules/adam.hpp"
-#include "ops/update_rules/momentum.hpp"
-#include "ops/update_rules/rmsprop.hpp"
+#include "ops/update_rules.hpp"
 #include "ops/update_spans.hpp"
 
 namespace millrace::ops {
 namespace {
 
-/// On cores: sums of squares of a span's weights and gradients, for LARS.
+/// The weights and the gradients of a span, for LARS.
 template <class M>
-struct SquaresOfSpan {
-  float scale;
-  UpdateArrays<M> a;
-
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const ParameterSpan span = a.spans[i];
-    if (!span.adapts) return;
-    const M* weights = a.weights + span.offset;
-    const float* gradients = a.gradients + span.offset;
-    const float by = scale;
-    a.squares[2 * i] =
-        sum_of_squares(span.elements, [=](std::int64_t k) { return to_float(weights[k]); });
-    a.squares[2 * i + 1] = sum_of_squares(
-        span.elements, [=](std::int64_t k) { return rounded_as<M>(gradients[k] * by); });
-  }
-};
-
-/// On accelerators: the same by a team.
-template <class M>
-struct SquaresByTeam {
-  static constexpr int kThreads = kTeamThreads;
-  static constexpr std::size_t kSharedBytes = 2 * kTeamLanes * sizeof(Accumulator);
+struct AdaptedSpan {
+  static constexpr int kSequences = 2;
   float scale;
   UpdateArrays<M> a;
 
@@ -55,18 +32,12 @@ struct SquaresByTeam {
       return rounded_as<M>(values[k] * scale);
     }
   };
-
-  KOKKOS_FUNCTION void operator()(const device::Team& team, std::int64_t i) const {
+  template <class Sum>
+  KOKKOS_INLINE_FUNCTION void use(std::int64_t i, const Sum& sum) const {
     const ParameterSpan span = a.spans[i];
     if (!span.adapts) return;
-    auto* const lanes = reinterpret_cast<Accumulator*>(team.shared());
-    const Accumulator weights =
-        team_sum_of_squares(team, lanes, span.elements, Weights{a.weights + span.offset});
-    const Accumulator gradients = team_sum_of_squares(team, lanes + kTeamLanes, span.elements,
-                                                      Gradients{a.gradients + span.offset, scale});
-    if (team.rank() != 0) return;
-    a.squares[2 * i] = weights;
-    a.squares[2 * i + 1] = gradients;
+    sum(0, span.elements, Weights{a.weights + span.offset});
+    sum(1, span.elements, Gradients{a.gradients + span.offset, scale});
   }
 };
 
@@ -105,12 +76,7 @@ struct LarsRatio {
 
 template <class M>
 void lars_ratios(const device::ExecutionSpace& space, const Update& u, const UpdateArrays<M>& a) {
-  if constexpr (device::kOnCores) {
-    device::parallel("lars_squares", space, a.num_spans, SquaresOfSpan<M>{u.gradient_scale, a});
-  } else {
-    device::parallel_teams("lars_squares", space, a.num_spans,
-                           SquaresByTeam<M>{u.gradient_scale, a});
-  }
+  sum_squares("lars_squares", space, a.num_spans, AdaptedSpan<M>{u.gradient_scale, a}, a.squares);
   device::parallel_teams("lars_ratio", space, a.num_tensors, LarsRatio<M>{u, a});
 }
 

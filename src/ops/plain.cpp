@@ -137,31 +137,29 @@ class PlainConvolution final : public LinearOp {
 
   [[nodiscard]] LinearBytes bytes() const override { return {.reads_kernel = true}; }
   void bind(const LinearMemory& memory) override { memory_ = memory; }
-  void pack(const ExecutionSpace&, bool) override {}
   void forward(const ExecutionSpace& space, std::byte* y, const std::byte* x) override {
-    parallel("conv", space, shape_.window.out_elements(),
-             ConvForward<T>{shape_, as(y), as(x), kernel(), shape_.bias ? memory_.bias : nullptr});
+    parallel(
+        "conv", space, shape_.window.out_elements(),
+        ConvForward<T>{shape_, as<T>(y), as<T>(x), kernel(), shape_.bias ? memory_.bias : nullptr});
   }
   void backward_input(const ExecutionSpace& space, std::byte* dx, const std::byte* dy) override {
     parallel("conv dx", space, shape_.window.in_elements(),
-             ConvBackwardInput<T>{shape_, as(dx), as(dy), kernel()});
+             ConvBackwardInput<T>{shape_, as<T>(dx), as<T>(dy), kernel()});
   }
   void backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
                        bool first) override {
     parallel("conv dw", space, shape_.kernel_elements(),
-             ConvBackwardWeight<T>{shape_, memory_.dkernel, as(dy), as(x), first});
+             ConvBackwardWeight<T>{shape_, memory_.dkernel, as<T>(dy), as<T>(x), first});
     if (shape_.bias) {
       const Shape& out = shape_.window.out;
-      parallel(
-          "conv dbias", space, out.c,
-          BiasGradient<T>{shape_.window.batch * out.pixels(), out.c, memory_.dbias, as(dy), first});
+      parallel("conv dbias", space, out.c,
+               BiasGradient<T>{shape_.window.batch * out.pixels(), out.c, memory_.dbias, as<T>(dy),
+                               first});
     }
   }
 
  private:
-  static T* as(std::byte* p) { return reinterpret_cast<T*>(p); }
-  static const T* as(const std::byte* p) { return reinterpret_cast<const T*>(p); }
-  [[nodiscard]] const T* kernel() const { return as(memory_.kernel); }
+  [[nodiscard]] const T* kernel() const { return as<T>(memory_.kernel); }
 
   ConvShape shape_;
   LinearMemory memory_;

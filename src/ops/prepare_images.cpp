@@ -3,7 +3,6 @@
 
 #include <limits>
 
-#include "ops/instantiate.hpp"
 #include "ops/lanes.hpp"
 #include "ops/tiling.hpp"
 
@@ -202,14 +201,8 @@ void prepare_floats(const ExecutionSpace& space, const PrepareImagesShape& shape
 }
 
 MILLRACE_INSTANTIATE(prepare_bytes)
-
-#define MILLRACE_INSTANTIATE_FROM(Stored)                                               \
-  template decltype(prepare_floats<float, Stored>) prepare_floats<float, Stored>;       \
-  template decltype(prepare_floats<bfloat16, Stored>) prepare_floats<bfloat16, Stored>; \
-  template decltype(prepare_floats<float16, Stored>) prepare_floats<float16, Stored>;
-MILLRACE_INSTANTIATE_FROM(float)
-MILLRACE_INSTANTIATE_FROM(bfloat16)
-MILLRACE_INSTANTIATE_FROM(float16)
-#undef MILLRACE_INSTANTIATE_FROM
+MILLRACE_INSTANTIATE_WITH(prepare_floats, float)
+MILLRACE_INSTANTIATE_WITH(prepare_floats, bfloat16)
+MILLRACE_INSTANTIATE_WITH(prepare_floats, float16)
 
 }  // namespace millrace::ops

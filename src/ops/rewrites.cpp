@@ -78,8 +78,7 @@ Operands with_wider_kernel(const ConvShape& s, const WiderRows& rows, DType type
   operands.kernel_bytes = count * rows.wide * size_of(type);
   operands.kernel = [=](const ExecutionSpace& space, std::byte* wide, const std::byte* narrow) {
     device::dispatch(type, [&]<class T>() {
-      parallel("widen kernel", space, count,
-               WidenRow<T>{rows, reinterpret_cast<T*>(wide), reinterpret_cast<const T*>(narrow)});
+      parallel("widen kernel", space, count, WidenRow<T>{rows, as<T>(wide), as<T>(narrow)});
     });
   };
   operands.gradient_bytes = count * rows.wide * kFloatBytes;
@@ -149,14 +148,12 @@ std::unique_ptr<LinearOp> gather_pixels(const LinearRequest& asked, const Prepar
   operands.x.bytes = gather.out_elements() * size_of(type);
   operands.x.to_inner = [=](const ExecutionSpace& space, std::byte* to, const std::byte* from) {
     device::dispatch(type, [&]<class T>() {
-      shortcut_pad_forward<T>(space, gather, 0, reinterpret_cast<T*>(to),
-                              reinterpret_cast<const T*>(from));
+      shortcut_pad_forward<T>(space, gather, 0, as<T>(to), as<T>(from));
     });
   };
   operands.x.to_own = [=](const ExecutionSpace& space, std::byte* to, const std::byte* from) {
     device::dispatch(type, [&]<class T>() {
-      shortcut_pad_backward<T>(space, gather, 0, reinterpret_cast<T*>(to),
-                               reinterpret_cast<const T*>(from));
+      shortcut_pad_backward<T>(space, gather, 0, as<T>(to), as<T>(from));
     });
   };
   return make_rewritten(std::move(operands), prepare(with_shape(asked, dense)));
@@ -260,9 +257,7 @@ std::unique_ptr<LinearOp> turn(const LinearRequest& asked, const PrepareLinear& 
   operands.turned = true;
   operands.kernel_bytes = s.kernel_elements() * kFloatBytes;
   operands.kernel = [=](const ExecutionSpace& space, std::byte* to, const std::byte* from) {
-    parallel(
-        "turn kernel", space, in * taps,
-        Turn{out, taps, in, reinterpret_cast<float*>(to), reinterpret_cast<const float*>(from)});
+    parallel("turn kernel", space, in * taps, Turn{out, taps, in, as<float>(to), as<float>(from)});
   };
   return make_rewritten(std::move(operands), prepare(inner));
 }
@@ -284,14 +279,12 @@ bool is_widened(const ConvShape&, DType type, MeasuredLevel) {
 
 Operands::Image widened_image(std::int64_t elements, DType type) {
   const auto to_inner = [=](const ExecutionSpace& space, std::byte* to, const std::byte* from) {
-    device::dispatch(type, [&]<class T>() {
-      widen<T>(space, reinterpret_cast<float*>(to), reinterpret_cast<const T*>(from), elements);
-    });
+    device::dispatch(type,
+                     [&]<class T>() { widen<T>(space, as<float>(to), as<T>(from), elements); });
   };
   const auto to_own = [=](const ExecutionSpace& space, std::byte* to, const std::byte* from) {
-    device::dispatch(type, [&]<class T>() {
-      convert<T>(space, reinterpret_cast<T*>(to), reinterpret_cast<const float*>(from), elements);
-    });
+    device::dispatch(type,
+                     [&]<class T>() { convert<T>(space, as<T>(to), as<float>(from), elements); });
   };
   return {elements * kFloatBytes, elements * size_of(type), to_inner, to_own};
 }

@@ -48,7 +48,6 @@ class Rewritten final : public LinearOp {
     inner_->pack(space, backward && !o_.turned);
   }
   void forward(const ExecutionSpace& space, std::byte* y, const std::byte* x) override {
-    MILLRACE_ASSERT(!o_.turned);
     for (std::int64_t block = 0; block < o_.blocks; ++block) {
       const std::byte* const from = read_x(space, x, block);
       std::byte* const to = o_.y.to_own ? inner_y() : y;
@@ -68,7 +67,6 @@ class Rewritten final : public LinearOp {
   }
   void backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
                        bool first) override {
-    MILLRACE_ASSERT(!o_.turned);
     for (std::int64_t block = 0; block < o_.blocks; ++block) {
       const std::byte* const from_x = read_x(space, x, block);
       const std::byte* const from_y = read_y(space, dy, block);
@@ -98,9 +96,7 @@ class Rewritten final : public LinearOp {
   }
   [[nodiscard]] std::byte* inner_x() const { return memory_.scratch; }
   [[nodiscard]] std::byte* inner_y() const { return inner_x() + aligned(o_.x.bytes); }
-  [[nodiscard]] float* inner_gradient() const {
-    return reinterpret_cast<float*>(inner_y() + aligned(o_.y.bytes));
-  }
+  [[nodiscard]] float* inner_gradient() const { return as<float>(inner_y() + aligned(o_.y.bytes)); }
   /// If the inner op's passes read the kernel, it follows the inner op's packed data. Otherwise
   /// only packing needs it.
   [[nodiscard]] std::byte* inner_kernel() const {

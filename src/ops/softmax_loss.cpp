@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "ops/instantiate.hpp"
-#include "ops/team_sums.hpp"
+#include "ops/sums.hpp"
+#include "ops/tiling.hpp"
 
 namespace millrace::ops {
 namespace {

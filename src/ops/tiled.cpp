@@ -13,8 +13,8 @@
 // with stride 2, four products of a quarter of the pixels each, with a quarter of the taps.
 #include <algorithm>
 
-#include "ops/joined_sums.hpp"
 #include "ops/linear.hpp"
+#include "ops/sums.hpp"
 #include "ops/tile_operands.hpp"
 #include "ops/tile_product.hpp"
 
@@ -62,13 +62,12 @@ class TiledConvolution final : public LinearOp {
     return {.scratch = std::max(parts_ * s_.kernel_elements() * bytes, bias), .reads_kernel = true};
   }
   void bind(const LinearMemory& memory) override { memory_ = memory; }
-  void pack(const ExecutionSpace&, bool) override {}
 
   void forward(const ExecutionSpace& space, std::byte* y, const std::byte* x) override {
     const std::int64_t depth = taps_ * inputs_;
     const WindowRows<T> left{windows(x)};
     const KernelByOutput<T> right{{kernel()}, outputs_, depth};
-    const StoreActivation<T> store{as(y), s_.window.out.c, outputs_,
+    const StoreActivation<T> store{as<T>(y), s_.window.out.c, outputs_,
                                    s_.bias ? memory_.bias : nullptr};
     const ProductShape product{s_.groups, pixels_out(), outputs_, depth};
     run_activation("conv", space, product, left, right, store);
@@ -86,9 +85,9 @@ class TiledConvolution final : public LinearOp {
 
   void backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
                        bool first) override {
-    auto* const parts = reinterpret_cast<float*>(memory_.scratch);
+    auto* const parts = as<float>(memory_.scratch);
     const std::int64_t depth = taps_ * inputs_;
-    const GradientRows<T> left{{as(dy)}, outputs_, s_.window.out.c};
+    const GradientRows<T> left{{as<T>(dy)}, outputs_, s_.window.out.c};
     const TapColumns<T> right{windows(x)};
     const StoreParts store{parts, s_.kernel_elements(), outputs_, depth};
     const ProductShape product{s_.groups, outputs_, depth, pixels_out(), parts_};
@@ -99,7 +98,8 @@ class TiledConvolution final : public LinearOp {
     parallel("conv dw sum", space, s_.kernel_elements(),
              JoinParts{memory_.dkernel, parts, s_.kernel_elements(), parts_, first});
     if (s_.bias)
-      add_channel_sums(space, memory_.dbias, parts, as(dy), pixels_out(), s_.window.out.c, first);
+      add_channel_sums(space, memory_.dbias, parts, as<T>(dy), pixels_out(), s_.window.out.c,
+                       first);
   }
 
  private:
@@ -107,7 +107,7 @@ class TiledConvolution final : public LinearOp {
   void backward_input(const ExecutionSpace& space, std::byte* dx, const std::byte* dy,
                       const StridedAxis& h, const StridedAxis& w) const {
     const WindowShape& window = s_.window;
-    const WindowRows<T> left{{.data = as(dy),
+    const WindowRows<T> left{{.data = as<T>(dy),
                               .image = window.out,
                               .pixels = {h.pixels, w.pixels, window.in.c},
                               .per_group = outputs_,
@@ -117,15 +117,13 @@ class TiledConvolution final : public LinearOp {
                               .tap_h = h.next_output,
                               .tap_w = w.next_output}};
     const KernelByInput<T> right{{kernel()}, outputs_, window.kernel_w, taps_, inputs_, h, w};
-    const StoreStrided<T> store{{as(dx), window.in.c, inputs_, nullptr}, window.in, h, w};
+    const StoreStrided<T> store{{as<T>(dx), window.in.c, inputs_, nullptr}, window.in, h, w};
     const ProductShape product{s_.groups, window.batch * h.pixels * w.pixels, inputs_,
                                h.taps * w.taps * outputs_};
     run_activation("conv dx", space, product, left, right, store);
   }
 
-  static T* as(std::byte* p) { return reinterpret_cast<T*>(p); }
-  static const T* as(const std::byte* p) { return reinterpret_cast<const T*>(p); }
-  [[nodiscard]] const T* kernel() const { return as(memory_.kernel); }
+  [[nodiscard]] const T* kernel() const { return as<T>(memory_.kernel); }
   [[nodiscard]] std::int64_t pixels_out() const { return s_.window.batch * s_.window.out.pixels(); }
 
   template <class Sizes, std::size_t kLabelSize, class A, class B, class Store>
@@ -150,7 +148,7 @@ class TiledConvolution final : public LinearOp {
   /// The windows of x, one for each output pixel.
   [[nodiscard]] Windows<T> windows(const std::byte* x) const {
     const WindowShape& w = s_.window;
-    return {.data = as(x),
+    return {.data = as<T>(x),
             .image = w.in,
             .pixels = w.out,
             .per_group = inputs_,

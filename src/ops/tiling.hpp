@@ -24,6 +24,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/bfloat16.hpp"
+#include "core/float16.hpp"
 #include "device/tensor.hpp"
 
 // Lanes of a strip are independent even if output and input are the same buffer, which compilers
@@ -33,6 +35,18 @@
 #else
 #define MILLRACE_SIMD
 #endif
+
+/// Instantiates a function template of this namespace for all storage types.
+#define MILLRACE_INSTANTIATE(function)                      \
+  template decltype(function<float>) function<float>;       \
+  template decltype(function<bfloat16>) function<bfloat16>; \
+  template decltype(function<float16>) function<float16>;
+
+/// The same for a template with a second type.
+#define MILLRACE_INSTANTIATE_WITH(function, type)                       \
+  template decltype(function<float, type>) function<float, type>;       \
+  template decltype(function<bfloat16, type>) function<bfloat16, type>; \
+  template decltype(function<float16, type>) function<float16, type>;
 
 namespace millrace::ops {
 

@@ -13,7 +13,7 @@
 #include <type_traits>
 
 #include "ops/lanes.hpp"
-#include "ops/update_element.hpp"
+#include "ops/update_rules.hpp"
 
 namespace millrace::ops {
 

@@ -9,7 +9,7 @@
 
 #include "core/random_sequence.hpp"
 #include "ops/tiling.hpp"
-#include "ops/update_element.hpp"
+#include "ops/update_rules.hpp"
 
 namespace millrace::ops {
 

@@ -11,8 +11,8 @@
 
 #include "device/arena.hpp"
 #include "device/compat.hpp"
-#include "ops/joined_sums.hpp"
 #include "ops/linear.hpp"
+#include "ops/sums.hpp"
 #include "products.hpp"
 
 namespace millrace::ops::cublas {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/exponential.hpp"
+#include "ops/activation_function.hpp"
 
 #include "tests/support/test.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/last_one.hpp"
 
-#include "ops/team_sums.hpp"
+#include "ops/sums.hpp"
 #include "tests/ops/device_values.hpp"
 
 namespace millrace::ops {

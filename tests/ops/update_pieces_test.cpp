@@ -3,7 +3,7 @@
 // How accelerators cut an update into pieces and sums into lanes; the same on every machine.
 #include "ops/update_pieces.hpp"
 
-#include "ops/team_sums.hpp"
+#include "ops/sums.hpp"
 #include "tests/ops/device_values.hpp"
 
 namespace millrace::ops {

@@ -11,8 +11,8 @@
 
 #include "models/registry.hpp"
 #include "ops/elementwise.hpp"
-#include "ops/joined_sums.hpp"
 #include "ops/linear.hpp"
+#include "ops/sums.hpp"
 #include "pipeline/device_memory.hpp"
 #include "pipeline/executor.hpp"
 #include "pipeline/op_shapes.hpp"

@@ -8,8 +8,7 @@
 #include "device/arena.hpp"
 #include "device/compat.hpp"
 #include "device/vendor_scope.hpp"
-#include "ops/cublas/weight_product.hpp"
-#include "ops/joined_sums.hpp"
+#include "ops/sums.hpp"
 
 namespace millrace::ops::cublas {
 namespace {
@@ -69,12 +68,6 @@ class WeightOp final : public LinearOp {
     other_->bind(memory);
   }
   void pack(const ExecutionSpace& space, bool backward) override { other_->pack(space, backward); }
-  void forward(const ExecutionSpace&, std::byte*, const std::byte*) override {
-    MILLRACE_ASSERT(false);
-  }
-  void backward_input(const ExecutionSpace&, std::byte*, const std::byte*) override {
-    MILLRACE_ASSERT(false);
-  }
   void backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
                        bool first) override {
     if (!multiplied(space, dy, x, first)) {
@@ -83,8 +76,8 @@ class WeightOp final : public LinearOp {
     }
     if (!bias_) return;
     device::dispatch(shape_.type, [&]<class T>() {
-      add_channel_sums(space, memory_.dbias, reinterpret_cast<float*>(memory_.scratch),
-                       reinterpret_cast<const T*>(dy), shape_.rows, shape_.out, first);
+      add_channel_sums(space, memory_.dbias, as<float>(memory_.scratch), as<T>(dy), shape_.rows,
+                       shape_.out, first);
     });
   }
 

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "ops/cublas/library.hpp"
+#include "ops/cublas/weight_product.hpp"
 #include "ops/linear.hpp"
 
 namespace millrace::ops::cublas {

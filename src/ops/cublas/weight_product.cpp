@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/cublas/weight_product.hpp"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <span>
+#include <string_view>
 
 #include "core/error.hpp"
 
 namespace millrace::ops::cublas {
 namespace {
+
+/// Errors: Internal, with the library's own words, if `status` is one. `what`: what was asked for.
+void check(cublasStatus_t status, std::string_view what) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    fail(ErrorKind::Internal, "cublasLt refuses {}: {}", what, cublasLtGetStatusString(status));
+}
 
 /// Of all matrices, in bytes. Those of the arena have more; the kernel must not depend on how much.
 constexpr std::uint32_t kAlignment = 16;
@@ -86,6 +95,20 @@ bool keeps_all_rows(const cublasLtMatmulAlgo_t& kernel, std::int64_t rows) {
 }
 
 }  // namespace
+
+std::string library_name() {
+  const std::size_t version = cublasLtGetVersion();
+  return fmt::format("cublasLt {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+cublasLtHandle_t Library::handle() const {
+  if (!opened_) {
+    cublasLtHandle_t handle = nullptr;
+    check(cublasLtCreate(&handle), "to start");
+    opened_ = std::make_unique<Opened>(handle);
+  }
+  return opened_->get();
+}
 
 WeightProduct::WeightProduct(const ProductShape& shape, std::int64_t scratch)
     : shape_(shape),

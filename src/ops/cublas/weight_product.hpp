@@ -1,14 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// src/ops/cublas: weight gradients of 1x1 convolutions and dense ops by cublasLt, which multiplies
+// matrices and, unlike cuDNN, has float32 results for 16-bit operands.
+//
+// Such a gradient is one product. Images are NHWC, so x is a matrix of [rows][in] and dy one of
+// [rows][out], with a row for every pixel of the batch, and the kernel is [out][in]:
+//
+//     dw  =  dy^T x          first micro-batch
+//     dw  =  dy^T x + dw     all others
+//
+// The library stores matrices by columns: what is [rows][in] for us has `in` rows and a column for
+// every pixel in its words. So it computes the transposed product, of the same memory:
+//
+//     D (in x out)  =  A (in x rows) * B (out x rows)^T  +  beta * C,    C = D = dw, beta 0 or 1
+//
+// Products and sums are float32 and go straight into the sums over micro-batches: nothing is
+// rounded to 16 bits, and no kernel of ours has to add.
+//
+// weight_product  the product; needs no Kokkos, so that a stand-in for the library can test it
+// weight_op       what the vendor asks: which shapes, and the op
+//
+// The same bits in every run (law 1) follow from three things. The kernel is the library's first
+// proposal for the shape, the type and an alignment that all addresses have, so it does not depend
+// on memory. The scratch is ours. And the parts of divided sums are added in a step of their own,
+// never "in place": there the library promises that one part is added after the other, not which
+// one first.
 #pragma once
+
+#include <cublasLt.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
+#include <type_traits>
 
 #include "core/dtype.hpp"
-#include "ops/cublas/library.hpp"
 
 namespace millrace::ops::cublas {
+
+/// "cublasLt 13.1.0": that which runs, not that of the headers. Needs no GPU.
+[[nodiscard]] std::string library_name();
+
+/// An object of the library, destroyed by `destroy`.
+template <class Handle, auto destroy>
+class Owned {
+ public:
+  explicit Owned(Handle handle) : handle_(handle) {}
+  [[nodiscard]] Handle get() const { return handle_.get(); }
+
+ private:
+  struct Destroy {
+    void operator()(Handle handle) const noexcept { destroy(handle); }
+  };
+  std::unique_ptr<std::remove_pointer_t<Handle>, Destroy> handle_;
+};
+
+using Operation = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+/// The library on the device of this thread. It opens the device when it is first needed, because
+/// stages are also planned where there is none.
+class Library {
+ public:
+  [[nodiscard]] cublasLtHandle_t handle() const;
+
+ private:
+  using Opened = Owned<cublasLtHandle_t, cublasLtDestroy>;
+  mutable std::unique_ptr<Opened> opened_;
+};
 
 /// The matrices of a weight gradient: x is [rows][in], dy is [rows][out], the gradient [out][in].
 struct ProductShape {

@@ -12,7 +12,7 @@
 #include "device/compat.hpp"
 #include "device/vendor_scope.hpp"
 #include "ops/elementwise.hpp"
-#include "ops/joined_sums.hpp"
+#include "ops/sums.hpp"
 
 namespace millrace::ops::cudnn {
 namespace {
@@ -105,12 +105,12 @@ void CudnnOp::backward_weight(const ExecutionSpace& space, const std::byte* dy, 
   const std::array<void*, 3> tensors = {address(x), part, address(dy)};
   context_->run(space, *plans_.backward_weight, numbers, tensors, part + gradient_bytes());
   device::dispatch(type_, [&]<class T>() {
-    accumulate(space, memory_.dkernel, reinterpret_cast<const T*>(part), shape_.kernel_elements(),
-               first);
+    accumulate(space, memory_.dkernel, as<T>(static_cast<const std::byte*>(part)),
+               shape_.kernel_elements(), first);
     if (shape_.bias)
-      add_channel_sums(
-          space, memory_.dbias, reinterpret_cast<float*>(part), reinterpret_cast<const T*>(dy),
-          shape_.window.batch * shape_.window.out.pixels(), shape_.window.out.c, first);
+      add_channel_sums(space, memory_.dbias, as<float>(part), as<T>(dy),
+                       shape_.window.batch * shape_.window.out.pixels(), shape_.window.out.c,
+                       first);
   });
 }
 

@@ -51,7 +51,6 @@ class CudnnOp final : public LinearOp {
 
   [[nodiscard]] LinearBytes bytes() const override;
   void bind(const LinearMemory& memory) override { memory_ = memory; }
-  void pack(const device::ExecutionSpace&, bool) override {}
   void forward(const device::ExecutionSpace& space, std::byte* y, const std::byte* x) override;
   void backward_input(const device::ExecutionSpace& space, std::byte* dx,
                       const std::byte* dy) override;

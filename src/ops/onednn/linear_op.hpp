@@ -9,47 +9,25 @@
 
 namespace millrace::ops::onednn {
 
-/// The memory descriptors of an op's primitives. Unused ones are empty.
-struct Layouts {
+/// A primitive that oneDNN has for a pass, with the layouts of its own; empty, if it has none.
+struct PassPrimitive {
+  std::optional<dnnl::primitive> primitive;
+  memory::desc weights;  ///< packed, or the gradient
+  memory::desc scratch;
+};
+
+/// The primitives that oneDNN has for the passes of an op, and the layouts that they share.
+struct Primitives {
+  PassPrimitive forward, backward_input, backward_weight;
   memory::desc kernel;     ///< canonical, in the storage type
   memory::desc canonical;  ///< canonical gradient, float32
   memory::desc src, dst, bias;
-  memory::desc packed_forward, packed_backward, gradient;
-  memory::desc scratch_forward, scratch_input, scratch_weight;
+  bool has_bias = false;
   bool blind_taps = false;  ///< some taps of the kernel see padding only
-};
-
-/// The primitives that oneDNN has for the passes of an op.
-struct Primitives {
-  Layouts layouts;
-  std::optional<dnnl::primitive> forward, backward_input, backward_weight;
-  bool bias = false;
 
   [[nodiscard]] Passes passes() const {
-    return {backward_input.has_value(), backward_weight.has_value(), forward.has_value()};
-  }
-
-  /// Each of these takes the primitive of a descriptor, unless the descriptor is empty.
-  template <class Primitive>
-  void take_forward(const typename Primitive::primitive_desc& d) {
-    if (!d) return;
-    layouts.packed_forward = d.weights_desc();
-    layouts.scratch_forward = d.scratchpad_desc();
-    forward = Primitive(d);
-  }
-  template <class Primitive>
-  void take_backward_input(const typename Primitive::primitive_desc& d) {
-    if (!d) return;
-    layouts.packed_backward = d.weights_desc();
-    layouts.scratch_input = d.scratchpad_desc();
-    backward_input = Primitive(d);
-  }
-  template <class Primitive>
-  void take_backward_weight(const typename Primitive::primitive_desc& d) {
-    if (!d) return;
-    layouts.gradient = d.diff_weights_desc();
-    layouts.scratch_weight = d.scratchpad_desc();
-    backward_weight = Primitive(d);
+    return {backward_input.primitive.has_value(), backward_weight.primitive.has_value(),
+            forward.primitive.has_value()};
   }
 };
 
@@ -64,7 +42,7 @@ struct Context {
 /// adds it to the canonical float32 gradient.
 class OneDnnOp final : public LinearOp {
  public:
-  OneDnnOp(std::shared_ptr<Context> context, const Primitives& primitives);
+  OneDnnOp(std::shared_ptr<Context> context, Primitives primitives);
 
   [[nodiscard]] LinearBytes bytes() const override { return bytes_; }
   void bind(const LinearMemory& memory) override;
@@ -76,19 +54,19 @@ class OneDnnOp final : public LinearOp {
                        bool first) override;
 
  private:
-  void add_forward(const dnnl::primitive& primitive);
-  void add_backward_input(const dnnl::primitive& primitive);
-  void add_backward_weight(const dnnl::primitive& primitive);
-  [[nodiscard]] Call reorder(const memory::desc& from, const memory::desc& to, bool add) const;
-  [[nodiscard]] memory::desc reorder_scratch(const memory::desc& from, const memory::desc& to,
-                                             bool add) const;
-  [[nodiscard]] dnnl::reorder::primitive_desc reorder_descriptor(const memory::desc& from,
-                                                                 const memory::desc& to,
-                                                                 bool add) const;
+  void add_forward();
+  void add_backward_input();
+  void add_backward_weight();
+  /// What converts a kernel or a gradient from one layout to another, or adds it. Also makes the
+  /// scratch large enough for it behind `held` bytes.
+  [[nodiscard]] Call reorder(const memory::desc& from, const memory::desc& to, bool add,
+                             std::int64_t held);
+  [[nodiscard]] memory unbound(const memory::desc& desc) const {
+    return {desc, context_->engine, DNNL_MEMORY_NONE};
+  }
 
   std::shared_ptr<Context> context_;
-  Layouts layouts_;
-  bool bias_;
+  Primitives p_;
   LinearBytes bytes_;
   Call forward_, backward_input_, backward_weight_;
   Call pack_forward_, pack_backward_, store_gradient_, add_gradient_;

@@ -131,9 +131,4 @@ struct Call {
   }
 };
 
-/// A memory object without a buffer.
-[[nodiscard]] inline memory unbound(const memory::desc& desc, const dnnl::engine& engine) {
-  return memory(desc, engine, DNNL_MEMORY_NONE);
-}
-
 }  // namespace millrace::ops::onednn

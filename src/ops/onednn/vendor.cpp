@@ -70,7 +70,6 @@ Primitives find(Primitives found, const Wanted& wanted, const Dims& kernel_dims,
   using Forward = typename Family::Forward;
   using Data = typename Family::Data;
   using Weights = typename Family::Weights;
-  const Layouts& l = found.layouts;
   const DType type = wanted.type;
   const memory::desc kernel(kernel_dims, data_type(type), memory::format_tag::any);
   const memory::desc gradient(kernel_dims, memory::data_type::f32, memory::format_tag::any);
@@ -78,22 +77,24 @@ Primitives find(Primitives found, const Wanted& wanted, const Dims& kernel_dims,
     return forward_descriptor<Forward>(wanted.engine, wanted.cap, type,
                                        dnnl::prop_kind::forward_training, all...);
   };
-  const auto forward = found.bias ? with(forward_of, l.src, kernel, l.bias, l.dst)
-                                  : with(forward_of, l.src, kernel, l.dst);
+  const auto forward = found.has_bias ? with(forward_of, found.src, kernel, found.bias, found.dst)
+                                      : with(forward_of, found.src, kernel, found.dst);
   if (!forward) return {};  // the other descriptors need this one
-  if (wanted.passes.forward) found.take_forward<Forward>(forward);
+  if (wanted.passes.forward)
+    found.forward = {Forward(forward), forward.weights_desc(), forward.scratchpad_desc()};
   const auto data_of = [&](const auto&... all) {
     return backward_descriptor<Data>(wanted.engine, wanted.cap, type, forward, all...);
   };
   if (wanted.passes.backward_input)
-    found.take_backward_input<Data>(with(data_of, l.src, kernel, l.dst));
+    if (const auto d = with(data_of, found.src, kernel, found.dst))
+      found.backward_input = {Data(d), d.weights_desc(), d.scratchpad_desc()};
   const auto weights_of = [&](const auto&... all) {
     return backward_descriptor<Weights>(wanted.engine, wanted.cap, type, forward, all...);
   };
   if (wanted.passes.backward_weight)
-    found.take_backward_weight<Weights>(found.bias
-                                            ? with(weights_of, l.src, gradient, l.bias, l.dst)
-                                            : with(weights_of, l.src, gradient, l.dst));
+    if (const auto d = found.has_bias ? with(weights_of, found.src, gradient, found.bias, found.dst)
+                                      : with(weights_of, found.src, gradient, found.dst))
+      found.backward_weight = {Weights(d), d.diff_weights_desc(), d.scratchpad_desc()};
   return found;
 }
 
@@ -102,12 +103,12 @@ Primitives start(const Dims& src, const Dims& dst, memory::format_tag images, co
                  memory::format_tag canonical, bool bias, DType type) {
   const auto f32 = memory::data_type::f32;
   Primitives found;
-  found.bias = bias;
-  found.layouts.src = memory::desc(src, data_type(type), images);
-  found.layouts.dst = memory::desc(dst, data_type(type), images);
-  found.layouts.bias = memory::desc({dst[1]}, f32, memory::format_tag::x);
-  found.layouts.kernel = memory::desc(kernel, data_type(type), canonical);
-  found.layouts.canonical = memory::desc(kernel, f32, canonical);
+  found.has_bias = bias;
+  found.src = memory::desc(src, data_type(type), images);
+  found.dst = memory::desc(dst, data_type(type), images);
+  found.bias = memory::desc({dst[1]}, f32, memory::format_tag::x);
+  found.kernel = memory::desc(kernel, data_type(type), canonical);
+  found.canonical = memory::desc(kernel, f32, canonical);
   return found;
 }
 
@@ -116,7 +117,7 @@ Primitives find_primitives(const ConvShape& s, const Wanted& wanted) {
   const KernelDims k = kernel_dims(s);
   Primitives found = start({w.batch, w.in.c, w.in.h, w.in.w}, {w.batch, w.out.c, w.out.h, w.out.w},
                            memory::format_tag::nhwc, k.dims, k.canonical, s.bias, wanted.type);
-  found.layouts.blind_taps =
+  found.blind_taps =
       has_blind_taps(w.kernel_h, s.dilation_h, w.stride_h, w.pad_top, w.in.h, w.out.h) ||
       has_blind_taps(w.kernel_w, s.dilation_w, w.stride_w, w.pad_left, w.in.w, w.out.w);
   const Dims strides = {w.stride_h, w.stride_w};
@@ -192,7 +193,8 @@ class OneDnnVendor final : public Vendor {
     const Primitives found = onednn::multiplies(type)
                                  ? find_primitives(shape, {context_->engine, type, passes, cap})
                                  : Primitives{};
-    return {found.passes(), std::make_unique<OneDnnOp>(context_, found)};
+    const Passes claimed = found.passes();
+    return {claimed, std::make_unique<OneDnnOp>(context_, std::move(found))};
   }
 
   mutable std::shared_ptr<Context> context_;

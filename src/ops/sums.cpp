@@ -1,19 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Passes over gradients before the update: sums of parts, norms, and the check for values that are
-// not finite.
+// Sums of channels, and passes over gradients before the update: sums of parts, norms, and the
+// check for values that are not finite.
+#include "ops/sums.hpp"
+
 #include <bit>
 
 #include "device/compat.hpp"
-#include "ops/instantiate.hpp"
 #include "ops/optimiser.hpp"
-#include "ops/sum_of_squares.hpp"
-#include "ops/team_sums.hpp"
 #include "ops/tiling.hpp"
 #include "ops/update_pieces.hpp"
 
 namespace millrace::ops {
 namespace {
+
+constexpr std::int64_t kParts = device::kOnCores ? 8 : 256;
+
+/// Sums of the channels over a part of the rows.
+template <class T>
+struct ChannelSums {
+  float* parts;  // [part][channel]
+  const T* x;
+  std::int64_t rows, channels, count;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const Quotient place = divide(i, channels);
+    const std::int64_t last = rows * (place.quotient + 1) / count;
+    float sum = 0.0f;
+    for (std::int64_t r = rows * place.quotient / count; r < last; ++r)
+      sum += to_float(x[r * channels + place.remainder]);
+    parts[i] = sum;
+  }
+};
 
 /// Adds the parts of one block of elements, in order.
 struct AddParts {
@@ -73,36 +90,18 @@ KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bits_of(bfloat16 x) {
 }
 KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bits_of(float16 x) { return bits_of(to_float(x)); }
 
-/// On cores: the sum of squares of the gradients of a span.
-struct GradientSquares {
+struct GradientsOfSpan {
+  static constexpr int kSequences = 1;
   const ParameterSpan* spans;
   const float* gradients;
-  Accumulator* squares;
-
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const float* const from = gradients + spans[i].offset;
-    squares[i] = sum_of_squares(spans[i].elements, [=](std::int64_t k) { return from[k]; });
-  }
-};
-
-/// On accelerators: the same by a team.
-struct GradientSquaresByTeam {
-  [[maybe_unused]] static constexpr int kThreads = kTeamThreads;
-  [[maybe_unused]] static constexpr std::size_t kSharedBytes = kTeamLanes * sizeof(Accumulator);
-  const ParameterSpan* spans;
-  const float* gradients;
-  Accumulator* squares;
 
   struct Values {
     const float* values;
     KOKKOS_INLINE_FUNCTION float operator()(std::int64_t k) const { return values[k]; }
   };
-
-  KOKKOS_FUNCTION void operator()(const device::Team& team, std::int64_t i) const {
-    const ParameterSpan span = spans[i];
-    const Accumulator sum = team_sum_of_squares(team, reinterpret_cast<Accumulator*>(team.shared()),
-                                                span.elements, Values{gradients + span.offset});
-    if (team.rank() == 0) squares[i] = sum;
+  template <class Sum>
+  KOKKOS_INLINE_FUNCTION void use(std::int64_t i, const Sum& sum) const {
+    sum(0, spans[i].elements, Values{gradients + spans[i].offset});
   }
 };
 
@@ -136,14 +135,22 @@ struct FlagNonFinite {
 
 }  // namespace
 
+std::int64_t channel_sums_bytes(std::int64_t channels) {
+  return kParts * channels * static_cast<std::int64_t>(sizeof(float));
+}
+
+template <class T>
+void add_channel_sums(const device::ExecutionSpace& space, float* totals, float* scratch,
+                      const T* x, std::int64_t rows, std::int64_t channels, bool first) {
+  device::parallel("channel sums", space, kParts * channels,
+                   ChannelSums<T>{scratch, x, rows, channels, kParts});
+  device::parallel("joined sums", space, channels,
+                   JoinParts{totals, scratch, channels, kParts, first});
+}
+
 void square_gradients(const device::ExecutionSpace& space, const ParameterSpan* spans,
                       std::int64_t num_spans, const float* gradients, Accumulator* squares) {
-  if constexpr (device::kOnCores) {
-    device::parallel("grad_squares", space, num_spans, GradientSquares{spans, gradients, squares});
-  } else {
-    device::parallel_teams("grad_squares", space, num_spans,
-                           GradientSquaresByTeam{spans, gradients, squares});
-  }
+  sum_squares("grad_squares", space, num_spans, GradientsOfSpan{spans, gradients}, squares);
 }
 
 void add_parts(const device::ExecutionSpace& space, std::int64_t n, float* out, const float* others,
@@ -161,6 +168,7 @@ void flag_non_finite(const device::ExecutionSpace& space, std::int64_t n, const 
                    Flag{n, x, flag, are_aligned(x)});
 }
 
+MILLRACE_INSTANTIATE(add_channel_sums)
 MILLRACE_INSTANTIATE(flag_non_finite)
 
 }  // namespace millrace::ops
