@@ -5,18 +5,11 @@
 
 #include <array>
 #include <span>
-#include <string_view>
 
 #include "core/error.hpp"
 
 namespace millrace::ops::cublas {
 namespace {
-
-/// Errors: Internal, with the library's own words, if `status` is one. `what`: what was asked for.
-void check(cublasStatus_t status, std::string_view what) {
-  if (status != CUBLAS_STATUS_SUCCESS)
-    fail(ErrorKind::Internal, "cublasLt refuses {}: {}", what, cublasLtGetStatusString(status));
-}
 
 /// Of all matrices, in bytes. Those of the arena have more; the kernel must not depend on how much.
 constexpr std::uint32_t kAlignment = 16;
@@ -95,6 +88,11 @@ bool keeps_all_rows(const cublasLtMatmulAlgo_t& kernel, std::int64_t rows) {
 }
 
 }  // namespace
+
+void check(cublasStatus_t status, std::string_view what) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    fail(ErrorKind::Internal, "cublasLt refuses {}: {}", what, cublasLtGetStatusString(status));
+}
 
 std::string library_name() {
   const std::size_t version = cublasLtGetVersion();

@@ -34,11 +34,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "core/dtype.hpp"
 
 namespace millrace::ops::cublas {
+
+/// Errors: Internal, with the library's own words, if `status` is one. `what`: what was asked for.
+void check(cublasStatus_t status, std::string_view what);
 
 /// "cublasLt 13.1.0": that which runs, not that of the headers. Needs no GPU.
 [[nodiscard]] std::string library_name();
