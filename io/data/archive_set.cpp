@@ -3,31 +3,301 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <map>
+#include <numeric>
+#include <string_view>
 #include <utility>
 
-#include "core/crc32c.hpp"
 #include "core/error.hpp"
 #include "core/image_format.hpp"
+#include "core/json.hpp"
+#include "core/text.hpp"
 #include "io/data/bad_images.hpp"
+#include "io/data/files.hpp"
 #include "io/data/little_endian.hpp"
+#include "io/data/record_frame.hpp"
+#include "io/data/tar_reader.hpp"
 
 namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr IndexKind kKind = {.magic = "MLRTARIX", .version = 2, .extension = ".archives"};
+constexpr std::uint64_t kMostClassBytes = 1024;
+constexpr std::uint64_t kMostJsonBytes = std::uint64_t{1} << 20;
+constexpr std::size_t kMostBadOfFile = 1000;
+constexpr std::size_t kSmallestText = 4 + 4;
+constexpr auto kLabelKeys =
+    std::to_array<std::string_view>({"label", "cls", "class", "class_id", "target"});
+
+/// The members of one sample.
+struct Sample {
+  std::string key;
+  std::optional<TarMember> image;
+  std::optional<TarMember> label;  ///< .cls
+  std::optional<TarMember> json;
+  std::size_t images = 0;
+};
+
+std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// Whether what follows the key is this extension: "cls", or "left.cls".
+bool is_a(std::string_view extensions, std::string_view wanted) {
+  return extensions == wanted ||
+         (extensions.size() > wanted.size() && extensions.ends_with(wanted) &&
+          extensions[extensions.size() - wanted.size() - 1] == '.');
+}
+
+void put(const TarMember& member, std::string_view extensions, Sample& sample) {
+  const std::string kind = to_lower(extensions);
+  if (has_image_name(member.name)) {
+    if (!sample.image) sample.image = member;
+    ++sample.images;
+  } else if (is_a(kind, "cls")) {
+    sample.label = member;
+  } else if (is_a(kind, "json")) {
+    sample.json = member;
+  }
+}
+
+/// Consecutive members with equal keys.
+std::vector<Sample> samples_in(const std::vector<TarMember>& members) {
+  std::vector<Sample> samples;
+  for (const TarMember& member : members) {
+    if (member.name.starts_with('.')) continue;
+    const std::size_t dot = std::min(member.name.find('.'), member.name.size());
+    std::string key = member.folder + member.name.substr(0, dot);
+    if (samples.empty() || samples.back().key != key) samples.emplace_back().key = std::move(key);
+    if (dot < member.name.size())
+      put(member, std::string_view(member.name).substr(dot + 1), samples.back());
+  }
+  return samples;
+}
+
+/// The class in a JSON file; empty, with the problem, if there is none.
+std::string label_of_json(std::string_view text, std::string& problem) {
+  const std::optional<Json> json = Json::try_parse(text);
+  if (!json || !json->is_object()) {
+    problem = "its .json is not a JSON object";
+    return {};
+  }
+  for (const std::string_view key : kLabelKeys) {
+    const Json* const value = json->find(key);
+    if (value == nullptr) continue;
+    if (value->is_text()) return value->text();
+    if (value->is_integer()) return value->dump(-1);
+  }
+  problem = fmt::format("its .json has no class: expected a number or a name under {}",
+                        join(kLabelKeys, ", "));
+  return {};
+}
+
+/// The class of a sample as written; empty, with the problem, if there is none.
+std::string label_of(const Sample& sample, ByteWindow& file, std::string& problem) {
+  const TarMember* const member = sample.label  ? &*sample.label
+                                  : sample.json ? &*sample.json
+                                                : nullptr;
+  if (member == nullptr) {
+    problem = "no .cls and no .json beside the image";
+    return {};
+  }
+  const std::uint64_t most = sample.label ? kMostClassBytes : kMostJsonBytes;
+  if (member->bytes > most) {
+    problem = fmt::format("{} has {} bytes; the limit is {}", member->name, member->bytes, most);
+    return {};
+  }
+  const std::string_view text =
+      as_text(file.at(member->offset, static_cast<std::size_t>(member->bytes)));
+  if (!sample.label) return label_of_json(text, problem);
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const std::size_t begin = std::min(text.find_first_not_of(kBlanks), text.size());
+  std::string label(text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin));
+  if (label.empty()) problem = "its .cls is empty";
+  return label;
+}
+
+class ArchiveScan {
+ public:
+  explicit ArchiveScan(ByteWindow& file) : file_(file) {}
+
+  ArchiveSamples run() && {
+    std::uint64_t end = 0;  // of the previous image
+    const TarListing listing = list_tar(file_);
+    for (const Sample& sample : samples_in(listing.members)) {
+      if (!sample.image && !sample.label) continue;  // notes
+      if (found_.samples.bad.size() == kMostBadOfFile) break;
+      add(sample, end);
+      ++number_;
+    }
+    return std::move(found_);
+  }
+
+ private:
+  void add(const Sample& sample, std::uint64_t& end) {
+    std::string problem;
+    std::string label;
+    if (!sample.image)
+      problem = fmt::format("no image ({}) beside its .cls", image_endings());
+    else if (sample.images > 1)
+      problem = fmt::format("{} images with the same name", sample.images);
+    else if (sample.image->offset < end)
+      problem = "its image is a link to an earlier one";
+    else if (sample.image->bytes == 0 || sample.image->bytes > kMaxRecordBytes)
+      problem = fmt::format("an image of {} bytes; the limit is {}", sample.image->bytes,
+                            kMaxRecordBytes);
+    else
+      label = label_of(sample, file_, problem);
+    if (!problem.empty()) {
+      found_.samples.bad.push_back(
+          {.file = 0,
+           .record = number_,
+           .offset = sample.image ? sample.image->offset : sample.label->offset,
+           .problem = fmt::format("'{}': {}", printable(sample.key), problem)});
+      return;
+    }
+    end = sample.image->offset + sample.image->bytes;
+    found_.samples.entries.push_back({.offset = sample.image->offset,
+                                      .bytes = static_cast<std::uint32_t>(sample.image->bytes),
+                                      .label = number_of(label, sample.key)});
+  }
+
+  std::int32_t number_of(const std::string& label, const std::string& key) {
+    const auto [place, is_new] =
+        numbers_.emplace(label, static_cast<std::int32_t>(found_.texts.size()));
+    if (is_new) {
+      found_.texts.push_back(label);
+      found_.keys.push_back(key);
+    }
+    return place->second;
+  }
+
+  ByteWindow& file_;
+  ArchiveSamples found_;
+  std::map<std::string, std::int32_t> numbers_;
+  std::uint64_t number_ = 0;
+};
+
+/// Adds the samples of archive `file` to the index of all.
+void append(ArchiveIndex& index, std::map<std::string, std::int32_t>& numbers, std::size_t file,
+            ArchiveSamples&& part) {
+  std::vector<std::int32_t> number_of(part.texts.size());
+  for (std::size_t i = 0; i < part.texts.size(); ++i) {
+    const auto [place, is_new] =
+        numbers.emplace(part.texts[i], static_cast<std::int32_t>(index.texts.size()));
+    number_of[i] = place->second;
+    if (!is_new) continue;
+    index.texts.push_back(std::move(part.texts[i]));
+    index.places.push_back(
+        fmt::format("{}, sample '{}'", index.records.files[file].name, printable(part.keys[i])));
+  }
+  index.records.files[file].first = index.records.entries.size();
+  for (RecordEntry entry : part.samples.entries) {
+    entry.label = number_of[static_cast<std::size_t>(entry.label)];
+    index.records.entries.push_back(entry);
+  }
+  for (BadRecord& bad : part.samples.bad) {
+    bad.file = static_cast<std::uint32_t>(file);
+    index.records.bad.push_back(std::move(bad));
+  }
+}
+
+ArchiveIndex make_index(const RecordFileSet& set, std::span<const IndexedFile> files,
+                        const IndexOptions& options) {
+  std::vector<ArchiveSamples> parts(files.size());
+  ProgressMeter meter(
+      options.progress,
+      std::accumulate(files.begin(), files.end(), std::uint64_t{0},
+                      [](std::uint64_t sum, const IndexedFile& file) { return sum + file.bytes; }));
+  parallel_for(files.size(), options.threads, [&](std::size_t i) {
+    ByteWindow file(set.folder / files[i].name);
+    parts[i] = scan_archive(file);
+    meter.add(files[i].bytes);
+  });
+  ArchiveIndex index;
+  index.records.files.assign(files.begin(), files.end());
+  std::map<std::string, std::int32_t> numbers;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    append(index, numbers, i, std::exchange(parts[i], {}));
+  if (std::ssize(index.texts) > kMostClasses)
+    fail(ErrorKind::Data, "{}: {} different classes exceed the limit of {}", set.folder.string(),
+         index.texts.size(), kMostClasses);
+  return index;
+}
+
+}  // namespace
+
+ArchiveSamples scan_archive(ByteWindow& file) { return ArchiveScan(file).run(); }
+
+std::vector<std::byte> write_archive_index(const ArchiveIndex& index) {
+  const std::vector<std::byte> records = write_index(index.records);
+  ByteWriter out;
+  out.bytes().reserve(records.size() + 64 * (index.texts.size() + 1));
+  out(index.texts.size(), records.size());
+  out.put_bytes(records);
+  for (std::size_t i = 0; i < index.texts.size(); ++i) out(index.texts[i], index.places[i]);
+  return std::move(out.bytes());
+}
+
+std::optional<ArchiveIndex> parse_archive_index(std::span<const std::byte> content) {
+  ByteReader in(content);
+  std::uint64_t texts = 0;
+  std::uint64_t bytes = 0;
+  in(texts, bytes);
+  auto records = parse_index(in.get_bytes(bytes));
+  if (!records || !in.ok() || texts > in.left() / kSmallestText) return {};
+  ArchiveIndex index{.records = std::move(*records), .texts = {}, .places = {}};
+  index.texts.resize(texts);
+  index.places.resize(texts);
+  for (std::size_t i = 0; i < texts; ++i) in(index.texts[i], index.places[i]);
+  const bool numbered = std::ranges::all_of(index.records.entries, [&](const RecordEntry& entry) {
+    return entry.label >= 0 && static_cast<std::uint64_t>(entry.label) < texts;
+  });
+  if (!in.ok() || in.left() != 0 || !numbered) return {};
+  return index;
+}
+
+namespace {
+
+/// The index: from a cache if it matches the archives, otherwise made and cached.
+ArchiveIndex open_archive_index(const RecordFileSet& set, Split split, const IndexOptions& options,
+                                std::vector<std::string>& notices) {
+  const std::vector<IndexedFile> files = look_at_all(set);
+  ArchiveIndex index;
+  const auto accept = [&](std::span<const std::byte> content) {
+    auto cached = parse_archive_index(content);
+    if (!cached || !same_files(cached->records.files, files)) return false;
+    index = std::move(*cached);
+    return true;
+  };
+  const auto make = [&] {
+    index = make_index(set, files, options);
+    return write_archive_index(index);
+  };
+  const IndexSource source = open_index(kKind, set.folder, split, options, accept, make);
+  if (!source.problem.empty()) notices.push_back(source.problem);
+  return index;
+}
+
+}  // namespace
 
 ArchiveSet::ArchiveSet(const RecordFileSet& set, Split split, const KnownClasses& known,
-                       const OpenOptions& options, const std::filesystem::path& words)
-    : folder_(set.folder), files_(set) {
+                       const OpenOptions& options, const fs::path& words)
+    : ShardSet(set) {
   refuse_gaps(set, options.missing);
-  index_ = open_archive_index(set, split, options.index, notices_);
+  ArchiveIndex index = open_archive_index(set, split, options.index, notices_);
+  index_ = std::move(index.records);
   judge_bad(options.max_bad_fraction);
-  number(known);
+  const auto place_of = [&](std::size_t i) { return (folder_ / index.places[i]).string(); };
+  NumberedClasses numbered = number_classes({.texts = index.texts, .place_of = place_of}, known);
+  numbers_ = std::move(numbered.numbers);
+  known_ = std::move(numbered.known);
   titles_ = with_words(known_.names, words);
-  for (std::int64_t i = 0; i < size(); ++i) {
-    std::array<std::byte, 8> bytes{};
-    store_little(entry(i).bytes, bytes.data());
-    store_little(static_cast<std::uint32_t>(label(i)), bytes.data() + 4);
-    fingerprint_ = crc32c(bytes, fingerprint_);
-  }
+  fingerprint_ = checksum([this](std::int64_t i) { return label(i); });
 }
 
 void ArchiveSet::refuse_gaps(const RecordFileSet& set, MissingShards missing) {
@@ -41,57 +311,23 @@ void ArchiveSet::refuse_gaps(const RecordFileSet& set, MissingShards missing) {
 }
 
 void ArchiveSet::judge_bad(double max_bad_fraction) {
-  const std::int64_t bad = std::ssize(index_.records.bad);
+  const std::int64_t bad = std::ssize(index_.bad);
   const std::int64_t all = bad + size();
   if (all == 0)
     fail(ErrorKind::Data,
-         "{}: the archives hold no images: expected files like 0001.jpg and "
-         "0001.cls",
+         "{}: the archives hold no images: expected files like 0001.jpg and 0001.cls",
          folder_.string());
-  if (bad == 0) return;
   const std::string count =
       fmt::format("{}: {} of {} samples are bad (`millrace data check` lists them)",
                   folder_.string(), bad, all);
-  if (size() == 0 || too_many_bad(bad, all, max_bad_fraction))
-    fail(ErrorKind::Data, "{}, the first: {}; {}", count, describe(index_.records.bad.front()),
-         describe_limit(all, max_bad_fraction));
-  add_left_out(notices_, count + ", and are left out", index_.records.bad.size(),
-               [this](std::size_t i) { return describe(index_.records.bad[i]); });
-}
-
-void ArchiveSet::number(KnownClasses known) {
-  const auto place_of = [this](std::size_t i) { return (folder_ / index_.places[i]).string(); };
-  NumberedClasses numbered =
-      number_classes({.texts = index_.texts, .place_of = place_of}, std::move(known));
-  numbers_ = std::move(numbered.numbers);
-  known_ = std::move(numbered.known);
-}
-
-std::string ArchiveSet::describe(const BadRecord& bad) const {
-  return fmt::format("{}: {}", describe_place(path_of(bad), bad.record, bad.offset), bad.problem);
-}
-
-const RecordEntry& ArchiveSet::entry(std::int64_t index) const {
-  MILLRACE_ASSERT(index >= 0 && index < size());
-  return index_.records.entries[static_cast<std::size_t>(index)];
-}
-
-std::int32_t ArchiveSet::label(std::int64_t index) const {
-  return numbers_[static_cast<std::size_t>(entry(index).label)];
-}
-
-std::uint64_t ArchiveSet::stored_bytes(std::int64_t index) const { return entry(index).bytes; }
-
-std::string ArchiveSet::where(std::int64_t index) const {
-  const auto i = static_cast<std::size_t>(index);
-  return describe_place(files_.path(index_.records.file_of(i)), index_.records.record_of(i),
-                        entry(index).offset);
+  leave_out_bad({.bad = bad, .all = all, .max_fraction = max_bad_fraction}, count,
+                count + ", and are left out", notices_,
+                [this](std::size_t i) { return describe(index_.bad[i]); });
 }
 
 StoredImage ArchiveSet::stored(std::int64_t index, ReadBuffer& buffer) const {
-  const RecordEntry& at = entry(index);
-  buffer.bytes.resize(at.bytes);
-  files_.read(index_.records.file_of(static_cast<std::size_t>(index)), at.offset, buffer.bytes);
+  buffer.bytes.resize(entry(index).bytes);
+  read_from(index, buffer.bytes);
   if (format_of(buffer.bytes) == ImageFormat::Other)
     fail(ErrorKind::Data, "{}: neither a JPEG nor a PNG: damaged, or changed since it was indexed",
          where(index));

@@ -61,14 +61,20 @@ void BadImages::refuse() const {
        describe_limit(images_, max_fraction_));
 }
 
-void add_left_out(std::vector<std::string>& notices, const std::string& head, std::size_t count,
-                  const std::function<std::string(std::size_t)>& describe) {
-  constexpr std::size_t kNamed = 5;
+void leave_out_bad(const BadShare& share, const std::string& count, const std::string& head,
+                   std::vector<std::string>& notices,
+                   const std::function<std::string(std::size_t)>& describe) {
+  constexpr std::int64_t kNamed = 5;
+  if (share.bad == 0) return;
+  if (share.bad == share.all || too_many_bad(share.bad, share.all, share.max_fraction))
+    fail(ErrorKind::Data, "{}, the first: {}; {}", count, describe(0),
+         describe_limit(share.all, share.max_fraction));
   notices.push_back(printable(head));
-  const std::size_t named = std::min(count, kNamed);
-  for (std::size_t i = 0; i < named; ++i)
-    notices.push_back(printable(fmt::format("left out: {}", describe(i))));
-  if (named < count) notices.push_back(fmt::format("and {} more", count - named));
+  const std::int64_t named = std::min(share.bad, kNamed);
+  for (std::int64_t i = 0; i < named; ++i)
+    notices.push_back(
+        printable(fmt::format("left out: {}", describe(static_cast<std::size_t>(i)))));
+  if (named < share.bad) notices.push_back(fmt::format("and {} more", share.bad - named));
 }
 
 }  // namespace millrace::io

@@ -56,9 +56,17 @@ class BadImages {
   std::string first_;
 };
 
-/// Adds notices about `count` things that a source leaves out: `head`, "left out: ..." for the
-/// first few, and the number of the rest.
-void add_left_out(std::vector<std::string>& notices, const std::string& head, std::size_t count,
-                  const std::function<std::string(std::size_t)>& describe);
+/// How many things of a source are bad, and which share may be.
+struct BadShare {
+  std::int64_t bad = 0;
+  std::int64_t all = 0;
+  double max_fraction = 0.0;
+};
+/// Adds notices about the bad things that a source leaves out: `head`, "left out: ..." for the
+/// first few, and the number of the rest. Errors: Data, with `count` and the first one, if there
+/// are too many or all are bad.
+void leave_out_bad(const BadShare& share, const std::string& count, const std::string& head,
+                   std::vector<std::string>& notices,
+                   const std::function<std::string(std::size_t)>& describe);
 
 }  // namespace millrace::io

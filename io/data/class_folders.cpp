@@ -5,12 +5,17 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <iterator>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "io/data/files.hpp"
+#include "io/data/little_endian.hpp"
+#include "io/data/parallel.hpp"
+#include "io/data/record_frame.hpp"
 
 namespace millrace::io {
 namespace {
@@ -23,6 +28,13 @@ constexpr auto kValidationFolders =
     std::to_array<std::string_view>({"val", "validation", "img_val"});
 /// Levels of folders in which a file is searched for: "n01440764/images/a.JPEG".
 constexpr int kLevelsLookedAt = 2;
+
+constexpr IndexKind kKind = {
+    .magic = "MLRFOLDR", .version = 4, .extension = ".folders", .place = IndexPlace::Cache};
+constexpr std::size_t kSmallestClass = 4;  // bytes in an index, with an empty name
+constexpr std::size_t kSmallestFolder = 4 + 8;
+constexpr std::size_t kSmallestFile = 4 + 8 + 8 + 4;
+constexpr std::size_t kFilesATime = 4096;  // inspected by one thread at a time
 
 Names folders_of(Split split) {
   return split == Split::Train ? Names(kTrainFolders) : Names(kValidationFolders);
@@ -65,6 +77,127 @@ bool holds_classes(const fs::path& directory, std::string_view name) {
   });
 }
 
+/// Lists one class and the folders within it.
+class ClassListing {
+ public:
+  ClassListing(const fs::path& root, const std::string& name, std::int32_t label)
+      : root_(root), class_(name), label_(label) {}
+
+  FolderIndex run() && {
+    look_into({}, 0);
+    return std::move(found_);
+  }
+
+ private:
+  /// Adds the files of a folder, then those of the folders in it. `inner` ends with a slash unless
+  /// it is the class folder itself.
+  void look_into(const std::string& inner, int level) {
+    const fs::path folder = root_ / class_ / inner;
+    if (level > kMostFolderLevels)
+      fail(ErrorKind::Data,
+           "{}: more than {} folders within a class: does a link lead to a folder above it?",
+           folder.string(), kMostFolderLevels);
+    found_.folders.push_back({.name = class_ + "/" + inner, .modified_ns = modified_ns(folder)});
+    FolderListing listing = list_folder(folder);
+    for (const std::string& name : listing.others) {
+      if (!has_image_name(name)) continue;
+      const std::int64_t modified = stamp_of(folder / name).value_or(kNoFile).modified_ns;
+      add(found_.bad, {.bytes = 0, .modified_ns = modified}, inner + name);
+    }
+    for (const std::string& name : listing.files) {
+      const auto [stamp, format] = look_at_file(folder / name);
+      const bool unusable = stamp.bytes == 0 || stamp.bytes > kMaxRecordBytes;
+      const bool is_image = format != ImageFormat::Other;
+      const bool is_bad = unusable || (!is_image && has_image_name(name));
+      add(is_bad ? found_.bad : is_image ? found_.images : found_.others, stamp, inner + name);
+    }
+    for (const std::string& name : listing.folders) look_into(inner + name + "/", level + 1);
+  }
+
+  void add(std::vector<ImageFile>& files, const FileStamp& stamp, std::string name) const {
+    files.push_back({.label = label_, .stamp = stamp, .name = std::move(name)});
+  }
+
+  const fs::path& root_;
+  const std::string& class_;
+  std::int32_t label_;
+  FolderIndex found_;
+};
+
+FolderIndex list_classes(const ClassFolders& folders, const IndexOptions& options) {
+  std::vector<FolderIndex> parts(folders.classes.size());
+  ProgressMeter meter(options.progress, parts.size());
+  parallel_for(parts.size(), options.threads, [&](std::size_t i) {
+    parts[i] = ClassListing(folders.folder, folders.classes[i], static_cast<std::int32_t>(i)).run();
+    meter.add(1);
+  });
+  FolderIndex index;
+  index.classes = folders.classes;
+  for (FolderIndex& part : parts) {
+    std::ranges::move(part.folders, std::back_inserter(index.folders));
+    std::ranges::move(part.images, std::back_inserter(index.images));
+    std::ranges::move(part.bad, std::back_inserter(index.bad));
+    std::ranges::move(part.others, std::back_inserter(index.others));
+  }
+  return index;
+}
+
+/// Overwriting a file does not change its folder's time, so every file is inspected: with cached
+/// metadata, 1.28 million files take one thread 2 to 4 s.
+bool are_unchanged(std::span<const ImageFile> files, const ClassFolders& folders,
+                   unsigned threads) {
+  std::atomic<bool> changed = false;
+  parallel_for((files.size() + kFilesATime - 1) / kFilesATime, threads, [&](std::size_t part) {
+    const std::size_t end = std::min((part + 1) * kFilesATime, files.size());
+    for (std::size_t i = part * kFilesATime; i < end && !changed; ++i) {
+      const ImageFile& file = files[i];
+      const std::string& name = folders.classes[static_cast<std::size_t>(file.label)];
+      if (stamp_of(folders.folder / name / file.name).value_or(kNoFile) != file.stamp)
+        changed = true;
+    }
+  });
+  return !changed;
+}
+
+bool is_current(const FolderIndex& index, const ClassFolders& folders, unsigned threads) {
+  const auto has_time = [&](const IndexedFolder& folder) {
+    return modified_ns(folders.folder / folder.name) == folder.modified_ns;
+  };
+  return index.classes == folders.classes && std::ranges::all_of(index.folders, has_time) &&
+         are_unchanged(index.images, folders, threads) &&
+         are_unchanged(index.bad, folders, threads) &&
+         are_unchanged(index.others, folders, threads);
+}
+
+/// Writes or reads the fields of an index.
+template <class Io, class Index>
+void transfer(Io& io, Index& index) {
+  for (auto& name : index.classes) io(name);
+  for (auto& folder : index.folders) io(folder.name, folder.modified_ns);
+  for (auto* files : {&index.images, &index.bad, &index.others})
+    for (auto& file : *files) io(file.label, file.stamp.bytes, file.stamp.modified_ns, file.name);
+}
+
+/// Whether a path leads out of its folder.
+bool leads_out(std::string_view name) {
+  return name.starts_with('/') || name.starts_with("../") ||
+         name.find("/../") != std::string_view::npos || name.ends_with("/..") || name == "..";
+}
+
+/// Neither a class without a number, nor a name that leads out of its folder.
+bool is_sound(const FolderIndex& index) {
+  const auto is_file = [&](const ImageFile& file) {
+    return file.label >= 0 && static_cast<std::size_t>(file.label) < index.classes.size() &&
+           !file.name.empty() && !leads_out(file.name);
+  };
+  return std::ranges::all_of(index.images, is_file) && std::ranges::all_of(index.bad, is_file) &&
+         std::ranges::all_of(index.others, is_file) &&
+         std::ranges::none_of(index.folders, leads_out, &IndexedFolder::name) &&
+         std::ranges::none_of(index.images, [](const ImageFile& image) {
+           return image.stamp.bytes > kMaxRecordBytes;
+         });
+}
+
 }  // namespace
 
 ClassFolders find_class_folders(const fs::path& directory, Split split, const KnownClasses& known) {
@@ -75,9 +208,9 @@ ClassFolders find_class_folders(const fs::path& directory, Split split, const Kn
     for (const std::string& own : found.classes)
       if (std::ranges::find(known.names, own) == known.names.end())
         fail(ErrorKind::Data,
-             "{}: class {} has {} images, but is not one of the {} {}, so it has no number",
-             found.folder.string(), printable(own), split_name(split), known.names.size(),
-             known.source);
+             "{}: class {} has {} images, but is not one of the {} classes of the training images, "
+             "so it has no number",
+             found.folder.string(), printable(own), split_name(split), known.names.size());
     found.classes = known.names;
     found.number_them = false;
     return found;
@@ -90,12 +223,6 @@ bool has_class_folders(const fs::path& directory, Split split) {
                              [&](std::string_view name) { return holds_classes(directory, name); });
 }
 
-bool has_class_folders_of(const fs::path& directory, Split split) {
-  return std::ranges::any_of(folders_of(split), [&](std::string_view name) {
-    return !name.empty() && holds_classes(directory, name);
-  });
-}
-
 std::string describe_class_places(const fs::path& directory, Split split) {
   std::vector<std::string> places;
   for (const std::string_view name : folders_of(split))
@@ -104,6 +231,62 @@ std::string describe_class_places(const fs::path& directory, Split split) {
                      split == Split::Train
                          ? fmt::format(" ({} are not classes there)", split_folder_names())
                          : "");
+}
+
+std::vector<std::byte> write_folder_index(const FolderIndex& index) {
+  ByteWriter out;
+  out.bytes().reserve((index.images.size() + 1) * 2 * kSmallestFile);
+  out(index.classes.size(), index.folders.size(), index.images.size(), index.bad.size(),
+      index.others.size());
+  transfer(out, index);
+  return std::move(out.bytes());
+}
+
+std::optional<FolderIndex> parse_folder_index(std::span<const std::byte> content) {
+  ByteReader in(content);
+  std::uint64_t classes = 0;
+  std::uint64_t folders = 0;
+  std::array<std::uint64_t, 3> counts{};
+  in(classes, folders, counts[0], counts[1], counts[2]);
+  // No count may allocate more memory than the remaining bytes justify.
+  if (classes > in.left() / kSmallestClass || folders > in.left() / kSmallestFolder ||
+      std::ranges::max(counts) > in.left() / kSmallestFile)
+    return {};
+  FolderIndex index;
+  index.classes.resize(classes);
+  index.folders.resize(folders);
+  index.images.resize(counts[0]);
+  index.bad.resize(counts[1]);
+  index.others.resize(counts[2]);
+  transfer(in, index);
+  if (!in.ok() || in.left() != 0 || !is_sound(index)) return {};
+  return index;
+}
+
+std::string problem_of(const ImageFile& file) {
+  if (file.stamp == kNoFile) return "does not exist, or is a broken link";
+  if (file.stamp.bytes == 0) return "is empty or not a regular file";
+  if (file.stamp.bytes > kMaxRecordBytes)
+    return fmt::format("{} bytes exceed the limit of {}", file.stamp.bytes, kMaxRecordBytes);
+  return "is neither JPEG nor PNG";
+}
+
+FolderIndex index_class_folders(const ClassFolders& folders, Split split,
+                                const IndexOptions& options, std::vector<std::string>& notices) {
+  FolderIndex index;
+  const auto accept = [&](std::span<const std::byte> content) {
+    auto cached = parse_folder_index(content);
+    if (!cached || !is_current(*cached, folders, options.threads)) return false;
+    index = std::move(*cached);
+    return true;
+  };
+  const auto make = [&] {
+    index = list_classes(folders, options);
+    return write_folder_index(index);
+  };
+  const IndexSource source = open_index(kKind, folders.folder, split, options, accept, make);
+  if (!source.problem.empty()) notices.push_back(source.problem);
+  return index;
 }
 
 }  // namespace millrace::io

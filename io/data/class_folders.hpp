@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Images in one folder per class: the folders, sorted by name, are classes 0, 1, 2, ...
+// Images in one folder per class, and their index. The folders, sorted by name, are classes 0, 1,
+// 2,
+// ...
 //
 //   DIR/train/n01440764/*   DIR/val/n01440764/*       also img_train; validation, img_val
 //   DIR/n01440764/*                                   training only
@@ -8,14 +10,22 @@
 // Every folder there is a class, whatever it contains; images may lie in folders within it
 // (n01440764/images/*). In DIR itself, folders named like splits ("val") and folders of whole data
 // sets are not classes.
+//
+// The index is kept in the user's cache until a folder or an image changes, never among the images.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "io/data/class_numbers.hpp"
+#include "io/data/class_names.hpp"
 #include "io/data/dataset.hpp"
+#include "io/data/files.hpp"
+#include "io/data/index_cache.hpp"
 
 namespace millrace::io {
 
@@ -36,11 +46,52 @@ struct ClassFolders {
 
 /// Whether there is a place with class folders for a split.
 [[nodiscard]] bool has_class_folders(const std::filesystem::path& directory, Split split);
-/// Whether a folder of the split (not DIR itself) has class folders.
-[[nodiscard]] bool has_class_folders_of(const std::filesystem::path& directory, Split split);
 
 /// "DIR/train, DIR/img_train, DIR" for messages.
 [[nodiscard]] std::string describe_class_places(const std::filesystem::path& directory,
                                                 Split split);
+
+/// One image file: its class, its size and modification time, its name in the folder of its class.
+struct ImageFile {
+  std::int32_t label = 0;  ///< position among the classes of the index
+  FileStamp stamp;
+  std::string name;
+  friend bool operator==(const ImageFile&, const ImageFile&) = default;
+};
+
+/// The stamp of a missing file in an index.
+inline constexpr FileStamp kNoFile = {.bytes = 0, .modified_ns = -1};
+
+/// A folder that was indexed, with its modification time (-1: missing).
+struct IndexedFolder {
+  std::string name;
+  std::int64_t modified_ns = 0;
+  friend bool operator==(const IndexedFolder&, const IndexedFolder&) = default;
+};
+
+/// Images; bad files, which should be images but are missing, empty, not regular files, too large,
+/// or neither JPEG nor PNG despite an image's name; and other files. They are sorted by class,
+/// folder and name.
+struct FolderIndex {
+  std::vector<std::string> classes;
+  std::vector<IndexedFolder> folders;
+  std::vector<ImageFile> images;
+  std::vector<ImageFile> bad;
+  std::vector<ImageFile> others;
+  friend bool operator==(const FolderIndex&, const FolderIndex&) = default;
+};
+
+/// Converts an index to the content of a cached file and back; empty if the bytes are not an index.
+[[nodiscard]] std::vector<std::byte> write_folder_index(const FolderIndex& index);
+[[nodiscard]] std::optional<FolderIndex> parse_folder_index(std::span<const std::byte> content);
+
+/// The problem of a file that should be an image.
+[[nodiscard]] std::string problem_of(const ImageFile& file);
+
+/// The index of class folders: the cached one if it is current, otherwise a new one. Errors: Data
+/// for folders within a class that are too deep; Io.
+[[nodiscard]] FolderIndex index_class_folders(const ClassFolders& folders, Split split,
+                                              const IndexOptions& options,
+                                              std::vector<std::string>& notices);
 
 }  // namespace millrace::io

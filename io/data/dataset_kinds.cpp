@@ -60,8 +60,7 @@ void check_shard_options(const DatasetRequest& request, Storage storage) {
 std::shared_ptr<const Dataset> open_images(const DatasetRequest& request, Split split,
                                            std::int64_t& cached_bytes,
                                            std::vector<std::string>& notices) {
-  const Storage storage =
-      storage_in(request.directory, split, PackedFile::Counts, request.open.given);
+  const Storage storage = storage_in(request.directory, split, PackedFile::Counts);
   check_shard_options(request, storage);
   OpenOptions options = request.open;
   if (request.indexing) options.index.progress = request.indexing(split);

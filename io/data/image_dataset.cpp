@@ -8,7 +8,6 @@
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
-#include "io/data/class_names.hpp"
 
 namespace millrace::io {
 namespace {
@@ -74,12 +73,6 @@ ImageDataset::~ImageDataset() = default;
 void ImageDataset::prepare_for(ImageOptions options) {
   options_ = std::move(options);
   scaling_ = scaling_of(options_.preset.statistics(), options_.side);
-}
-
-void ImageDataset::name_classes(const std::filesystem::path& list) {
-  ClassNames found = read_class_names(list, classes());
-  titles_ = std::move(found.names);
-  if (!found.notice.empty()) notices_.push_back(std::move(found.notice));
 }
 
 void ImageDataset::keep_in_memory(std::int64_t bytes) {

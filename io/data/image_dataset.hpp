@@ -9,7 +9,6 @@
 //   RecordSet        TFRecord files           record_set.hpp
 //   ArchiveSet       WebDataset archives      archive_set.hpp
 //   ImageFolder      one folder per class     image_folder.hpp
-//   AnnotatedImages  files listed in a file   image_folder.hpp
 //   PackedImages     one file of pixels       packed_images.hpp
 //
 // A bad image is replaced by the next good image of its class, because other ranks take its label
@@ -23,7 +22,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -80,10 +78,6 @@ class ImageDataset : public Dataset {
   [[nodiscard]] std::span<const std::string> notices() const { return notices_; }
 
   [[nodiscard]] std::vector<std::string> class_names() const override { return titles_; }
-  /// Names the classes of images that are stored with numbers alone, by a list in a file. Errors:
-  /// Io; Data if it has names of another number of classes.
-  void name_classes(const std::filesystem::path& list);
-
   /// Chooses how read() prepares images.
   void prepare_for(ImageOptions options);
   /// Keeps up to `bytes` of stored images in memory after their first read, for file systems

@@ -13,15 +13,14 @@
 
 namespace millrace::io {
 
-enum class Storage : std::uint8_t { None, Packed, Records, Archives, Annotated, Folders };
+enum class Storage : std::uint8_t { None, Packed, Records, Archives, Folders };
 
 /// Whether files of packed images count. They are preferred to the files that they were made from.
 enum class PackedFile : std::uint8_t { CountsNot, Counts };
 
-/// The form in which `directory` holds the images of a split. An annotation file that is given
-/// comes first. Errors: as find_record_files.
+/// The form in which `directory` holds the images of a split. Errors: as find_record_files.
 [[nodiscard]] Storage storage_in(const std::filesystem::path& directory, Split split,
-                                 PackedFile packed, const GivenFiles& given = {});
+                                 PackedFile packed);
 /// "class folders", for messages.
 [[nodiscard]] std::string describe(Storage storage);
 

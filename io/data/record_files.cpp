@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <span>
@@ -40,6 +39,12 @@ constexpr auto kValidationFolders =
 constexpr auto kValidationPrefixes =
     std::to_array<std::string_view>({"validation-", "val-", "img_val-", "imagenet_val_subset"});
 
+constexpr auto kArchiveTrainFolders = std::to_array<std::string_view>({"", "train", "img_train"});
+constexpr auto kArchiveValidationFolders =
+    std::to_array<std::string_view>({"", "val", "validation", "img_val"});
+constexpr std::string_view kTar = ".tar";
+constexpr std::string_view kOf = "-of-";
+constexpr std::uint32_t kMostMissing = 1 << 20;
 constexpr std::size_t kListed = 5;  // names in a message
 
 Naming naming_of(Split split) {
@@ -49,16 +54,12 @@ Naming naming_of(Split split) {
 
 std::optional<std::uint32_t> parse_digits(std::string_view text) {
   constexpr std::size_t kMaxDigits = 6;
-  std::uint32_t value = 0;
-  if (text.empty() || text.size() > kMaxDigits) return {};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return {};
-  return value;
+  return text.size() > kMaxDigits ? std::nullopt : parse_number<std::uint32_t>(text);
 }
 
 /// Files beside shards, and archives, which have a reader of their own.
 bool is_helper_file(std::string_view name) {
-  return name.ends_with(".idx") || name.ends_with(".index") || name.ends_with(".tar") ||
+  return name.ends_with(".idx") || name.ends_with(".index") || name.ends_with(kTar) ||
          name.find(".tmp.") != std::string_view::npos;
 }
 
@@ -70,7 +71,7 @@ std::vector<std::string> files_in(const fs::path& folder) {
 
 std::string shard_name(std::string_view like, const ShardNumber& shard, std::uint32_t number) {
   const std::string_view head = like.substr(0, shard.number_at);
-  const std::string_view tail = like.substr(like.rfind("-of-"));
+  const std::string_view tail = like.substr(like.rfind(kOf));
   const std::size_t digits = like.size() - head.size() - tail.size();
   return fmt::format("{}{:0{}}{}", head, number, digits, tail);
 }
@@ -185,10 +186,101 @@ bool holds_shards(const fs::path& folder, const std::vector<std::string>& names,
              names, [&](const std::string& name) { return begins_with_record(folder / name); });
 }
 
+Names archive_folders(Split split) {
+  return split == Split::Train ? Names(kArchiveTrainFolders) : Names(kArchiveValidationFolders);
+}
+
+std::string_view archive_word(Split split) { return split == Split::Train ? "train" : "val"; }
+
+/// The folder `inner` of a directory, or the directory itself.
+fs::path inside(const fs::path& directory, std::string_view inner) {
+  return inner.empty() ? directory : directory / inner;
+}
+
+std::vector<std::string> inside_all(const fs::path& directory, Names folders) {
+  std::vector<std::string> paths;
+  for (const std::string_view inner : folders) paths.push_back(inside(directory, inner).string());
+  return paths;
+}
+
+/// "imagenet-train-000017.tar" or "train-00017-of-01024.tar"
+struct ArchiveName {
+  std::string_view prefix;  ///< "imagenet-train-"
+  std::uint32_t number = 0;
+  std::size_t digits = 0;
+  std::string_view suffix;  ///< ".tar" or "-of-01024.tar"
+};
+
+/// Empty for other names, such as "n01440764.tar": the number must begin the name or follow a
+/// separator.
+std::optional<ArchiveName> parse_name(std::string_view name) {
+  constexpr std::string_view kDigits = "0123456789";
+  if (!name.ends_with(kTar)) return {};
+  std::size_t end = name.size() - kTar.size();
+  if (const std::size_t of = name.rfind(kOf); of != std::string_view::npos) end = of;
+  const std::string_view head = name.substr(0, end);
+  const std::size_t last = head.find_last_not_of(kDigits);
+  const std::size_t begin = last == std::string_view::npos ? 0 : last + 1;
+  const std::string_view digits = head.substr(begin);
+  const auto number = parse_number<std::uint32_t>(digits);
+  if (!number || digits.size() > 9) return {};
+  if (begin > 0 && head[begin - 1] != '-' && head[begin - 1] != '_' && head[begin - 1] != '.')
+    return {};
+  return ArchiveName{.prefix = name.substr(0, begin),
+                     .number = *number,
+                     .digits = digits.size(),
+                     .suffix = name.substr(end)};
+}
+
+/// Sorts archives by number and lists missing ones: between the first and the last, and up to
+/// "-of-N" if the names say it.
+void complete_archives(RecordFileSet& set) {
+  std::map<std::uint32_t, std::string> by_number;
+  const std::string first_name = set.files.front();
+  const ArchiveName first = *parse_name(first_name);
+  for (const std::string& name : set.files) {
+    const ArchiveName parsed = *parse_name(name);
+    if (parsed.prefix != first.prefix || parsed.suffix != first.suffix)
+      fail(ErrorKind::Data,
+           "{}: {} and {} belong to different sets of archives: keep one set per "
+           "folder",
+           set.folder.string(), first_name, name);
+    if (const auto [place, is_new] = by_number.emplace(parsed.number, name); !is_new)
+      fail(ErrorKind::Data, "{}: {} and {} are the same archive", set.folder.string(),
+           place->second, name);
+  }
+  std::uint32_t from = by_number.begin()->first;
+  std::uint32_t until = by_number.rbegin()->first + 1;
+  if (first.suffix.starts_with(kOf)) {
+    const std::size_t digits = first.suffix.size() - kOf.size() - kTar.size();
+    const auto total = parse_number<std::uint32_t>(first.suffix.substr(kOf.size(), digits));
+    from = std::min(from, 1u);  // some count from 1
+    if (total) until = std::max(until, *total + from);
+  }
+  if (until - from > kMostMissing)
+    fail(ErrorKind::Data, "{}: the numbers of {} and {} are too far apart for a set of archives",
+         set.folder.string(), by_number.begin()->second, by_number.rbegin()->second);
+  set.files.clear();
+  for (std::uint32_t number = from; number < until; ++number)
+    if (const auto found = by_number.find(number); found != by_number.end())
+      set.files.push_back(found->second);
+    else
+      set.missing.push_back(
+          fmt::format("{}{:0{}}{}", first.prefix, number, first.digits, first.suffix));
+}
+
+/// Whether the name of an archive in a folder says that it belongs to a split. In a folder of the
+/// split, every numbered archive does.
+bool belongs(std::string_view name, Split split, bool in_its_folder) {
+  const std::optional<ArchiveName> parsed = parse_name(name);
+  if (!parsed) return false;
+  const std::string prefix = to_lower(parsed->prefix);
+  return in_its_folder || prefix.find(archive_word(split)) != std::string::npos;
+}
+
 }  // namespace
 
 std::optional<ShardNumber> parse_shard_number(std::string_view name) {
-  constexpr std::string_view kOf = "-of-";
   const std::size_t of = name.rfind(kOf);
   if (of == std::string_view::npos || of == 0) return {};
   const std::size_t dash = name.rfind('-', of - 1);
@@ -206,7 +298,7 @@ std::optional<ShardNumber> parse_shard_number(std::string_view name) {
 RecordFileSet find_record_files(const fs::path& directory, Split split) {
   const Naming naming = naming_of(split);
   for (const std::string_view inner : naming.folders) {
-    const fs::path folder = inner.empty() ? directory : directory / inner;
+    const fs::path folder = inside(directory, inner);
     const std::vector<std::string> names = files_in(folder);
     for (const std::string_view prefix : naming.prefixes) {
       RecordFileSet set{.folder = folder, .files = {}, .missing = {}, .empty = {}, .left_out = {}};
@@ -225,10 +317,30 @@ std::string describe_record_places(const fs::path& directory, Split split) {
   const Naming naming = naming_of(split);
   std::vector<std::string> names;
   for (const std::string_view prefix : naming.prefixes) names.push_back(fmt::format("{}*", prefix));
-  std::vector<std::string> folders = {directory.string()};
-  for (const std::string_view inner : naming.folders)
-    if (!inner.empty()) folders.push_back((directory / inner).string());
-  return fmt::format("{} in {}", join(names, ", "), join(folders, ", "));
+  return fmt::format("{} in {}", join(names, ", "),
+                     join(inside_all(directory, naming.folders), ", "));
+}
+
+RecordFileSet find_archives(const fs::path& directory, Split split) {
+  for (const std::string_view inner : archive_folders(split)) {
+    RecordFileSet set{.folder = inside(directory, inner),
+                      .files = {},
+                      .missing = {},
+                      .empty = {},
+                      .left_out = {}};
+    for (std::string& name : list_folder(set.folder).files)
+      if (belongs(name, split, !inner.empty())) set.files.push_back(std::move(name));
+    if (set.files.empty()) continue;
+    complete_archives(set);
+    find_empty(set);
+    return set;
+  }
+  return {};
+}
+
+std::string describe_archive_places(const fs::path& directory, Split split) {
+  return fmt::format("{}-*.tar in {}", archive_word(split),
+                     join(inside_all(directory, archive_folders(split)), ", "));
 }
 
 std::string describe_missing(const RecordFileSet& set) {

@@ -30,17 +30,6 @@ std::int64_t descriptors_to_keep() {
   return static_cast<std::int64_t>(std::min(limit.rlim_cur, kAtMost) / 2);
 }
 
-std::uint32_t fingerprint_of(const RecordIndex& index) {
-  std::uint32_t crc = 0;
-  for (const RecordEntry& entry : index.entries) {
-    std::array<std::byte, 8> bytes{};
-    store_little(entry.bytes, bytes.data());
-    store_little(static_cast<std::uint32_t>(entry.label), bytes.data() + 4);
-    crc = crc32c(bytes, crc);
-  }
-  return crc;
-}
-
 }  // namespace
 
 std::string describe_place(const std::filesystem::path& file, std::uint64_t record,
@@ -78,11 +67,37 @@ void OpenShards::read(std::size_t file, std::uint64_t offset, std::span<std::byt
   if (kept >= 0 && !keep(file, kept)) ::close(kept);
 }
 
+const RecordEntry& ShardSet::entry(std::int64_t index) const {
+  MILLRACE_ASSERT(index >= 0 && index < size());
+  return index_.entries[static_cast<std::size_t>(index)];
+}
+
+std::string ShardSet::where(std::int64_t index) const {
+  const auto i = static_cast<std::size_t>(index);
+  return describe_place(files_.path(index_.file_of(i)), index_.record_of(i), entry(index).offset);
+}
+
+std::string ShardSet::describe(const BadRecord& bad) const {
+  return fmt::format("{}: {}", describe_place(path_of(bad), bad.record, bad.offset), bad.problem);
+}
+
+void ShardSet::read_from(std::int64_t index, std::span<std::byte> out) const {
+  files_.read(index_.file_of(static_cast<std::size_t>(index)), entry(index).offset, out);
+}
+
+std::uint32_t ShardSet::checksum(const std::function<std::int32_t(std::int64_t)>& number) const {
+  std::uint32_t crc = 0;
+  for (std::int64_t i = 0; i < size(); ++i) {
+    std::array<std::byte, 8> bytes{};
+    store_little(entry(i).bytes, bytes.data());
+    store_little(static_cast<std::uint32_t>(number(i)), bytes.data() + 4);
+    crc = crc32c(bytes, crc);
+  }
+  return crc;
+}
+
 RecordSet::RecordSet(const RecordFileSet& set, Split split, const OpenOptions& options)
-    : folder_(set.folder),
-      label_offset_(options.label_offset),
-      classes_(options.classes),
-      files_(set) {
+    : ShardSet(set), label_offset_(options.label_offset), classes_(options.classes) {
   for (std::string gap : {describe_missing(set), describe_empty(set)}) {
     if (gap.empty()) continue;
     if (options.missing == MissingShards::Refused)
@@ -96,9 +111,8 @@ RecordSet::RecordSet(const RecordFileSet& set, Split split, const OpenOptions& o
   index_ = std::move(opened.index);
   std::ranges::move(opened.notices, std::back_inserter(notices_));
   drop_foreign_labels();
-  refuse_too_bad(options.max_bad_fraction);
-  note_bad();
-  fingerprint_ = fingerprint_of(index_);
+  judge_bad(options.max_bad_fraction);
+  fingerprint_ = checksum([this](std::int64_t i) { return entry(i).label; });
 }
 
 // Labels are checked here and not in the index, because the valid range depends on the training's
@@ -135,21 +149,15 @@ void RecordSet::drop_foreign_labels() {
                     [](const BadRecord& bad) { return std::pair(bad.file, bad.offset); });
 }
 
-void RecordSet::refuse_too_bad(double max_bad_fraction) const {
-  const std::int64_t all = std::ssize(index_.bad) + std::ssize(index_.entries);
-  if (all == 0)
+void RecordSet::judge_bad(double max_bad_fraction) {
+  const std::int64_t bad = std::ssize(index_.bad);
+  if (bad + size() == 0)
     fail(ErrorKind::Data, "{}: the files contain no records: fetch or convert them again",
          folder_.string());
-  if (index_.bad.empty()) return;
-  if (index_.entries.empty() || too_many_bad(std::ssize(index_.bad), all, max_bad_fraction))
-    fail(ErrorKind::Data, "{}, the first: {}; {}", describe_bad(), describe(index_.bad.front()),
-         describe_limit(all, max_bad_fraction));
-}
-
-void RecordSet::note_bad() {
-  if (index_.bad.empty()) return;
-  add_left_out(notices_, fmt::format("{}: {}, and left out", folder_.string(), describe_bad()),
-               index_.bad.size(), [this](std::size_t i) { return describe(index_.bad[i]); });
+  const std::string count = describe_bad();
+  leave_out_bad({.bad = bad, .all = bad + size(), .max_fraction = max_bad_fraction}, count,
+                fmt::format("{}: {}, and left out", folder_.string(), count), notices_,
+                [this](std::size_t i) { return describe(index_.bad[i]); });
 }
 
 // "2 of 20 records are bad (`millrace data check` lists them)", with a hint about labels.
@@ -166,34 +174,11 @@ std::string RecordSet::describe_bad() const {
               : "");
 }
 
-std::string RecordSet::describe(const BadRecord& bad) const {
-  return fmt::format("{}: {}", describe_place(files_.path(bad.file), bad.record, bad.offset),
-                     bad.problem);
-}
-
-const RecordEntry& RecordSet::entry(std::int64_t index) const {
-  MILLRACE_ASSERT(index >= 0 && index < size());
-  return index_.entries[static_cast<std::size_t>(index)];
-}
-
-std::int32_t RecordSet::label(std::int64_t index) const {
-  return entry(index).label - label_offset_;
-}
-
-std::uint64_t RecordSet::stored_bytes(std::int64_t index) const {
-  return entry(index).bytes + kFrameBytes;
-}
-
-std::string RecordSet::where(std::int64_t index) const {
-  const auto i = static_cast<std::size_t>(index);
-  return describe_place(files_.path(index_.file_of(i)), index_.record_of(i), entry(index).offset);
-}
-
 StoredImage RecordSet::stored(std::int64_t index, ReadBuffer& buffer) const {
   const RecordEntry& at = entry(index);
   buffer.bytes.resize(at.bytes + kFrameBytes);
   const std::span<std::byte> frame(buffer.bytes);
-  files_.read(index_.file_of(static_cast<std::size_t>(index)), at.offset, frame);
+  read_from(index, frame);
   const auto length = parse_frame_head(frame.first<kFrameHeadBytes>());
   if (!length || *length != at.bytes)
     fail(ErrorKind::Data,

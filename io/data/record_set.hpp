@@ -5,27 +5,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "io/data/image_dataset.hpp"
+#include "io/data/record_frame.hpp"
 #include "io/data/record_index.hpp"
 
 namespace millrace::io {
 
 enum class MissingShards : std::uint8_t { Refused, Accepted };
-
-/// Files beside the images that the user names; empty ones are searched for.
-struct GivenFiles {
-  std::filesystem::path train_annotations;
-  std::filesystem::path validation_annotations;
-  std::filesystem::path class_list;  ///< names of the classes by number
-  [[nodiscard]] const std::filesystem::path& annotations(Split split) const {
-    return split == Split::Train ? train_annotations : validation_annotations;
-  }
-};
 
 /// How stored images are opened.
 struct OpenOptions {
@@ -34,7 +26,6 @@ struct OpenOptions {
   std::int64_t classes = 1000;
   /// Whether the user gave the number of classes. Otherwise sets whose labels tell it are asked.
   bool classes_are_told = false;
-  GivenFiles given = {};
   /// Maximum share of bad records (by frame, Example or label), or of bad files in class folders; a
   /// set with more is rejected.
   double max_bad_fraction = 0.001;
@@ -63,42 +54,65 @@ class OpenShards {
   mutable std::atomic<std::int64_t> may_open_;
 };
 
-/// The good records of one split of TFRecord files, in file order. Notices give the number of bad
-/// records left out and the first few.
-class RecordSet final : public ImageDataset {
+/// The good images of one split in shards, in the order of the shards and then of their places.
+/// Notices give the number of bad ones left out and the first few.
+class ShardSet : public ImageDataset {
+ public:
+  [[nodiscard]] std::int64_t size() const override {
+    return static_cast<std::int64_t>(index_.entries.size());
+  }
+  [[nodiscard]] std::uint32_t fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::string where(std::int64_t index) const override;
+
+  /// Entries are in sample order, with labels as stored.
+  [[nodiscard]] const RecordIndex& index() const noexcept { return index_; }
+  [[nodiscard]] const std::filesystem::path& path_of(const BadRecord& bad) const {
+    return files_.path(bad.file);
+  }
+
+ protected:
+  explicit ShardSet(const RecordFileSet& set) : folder_(set.folder), files_(set) {}
+
+  [[nodiscard]] const RecordEntry& entry(std::int64_t index) const;
+  [[nodiscard]] std::string describe(const BadRecord& bad) const;
+  /// Fills `out` with the bytes from where entry `index` begins. Errors: as OpenShards::read.
+  void read_from(std::int64_t index, std::span<std::byte> out) const;
+  /// The checksum of the sizes of all entries, each with a number of its own.
+  [[nodiscard]] std::uint32_t checksum(
+      const std::function<std::int32_t(std::int64_t)>& number) const;
+
+  std::filesystem::path folder_;
+  RecordIndex index_;
+  std::uint32_t fingerprint_ = 0;
+
+ private:
+  OpenShards files_;
+};
+
+/// The good records of one split of TFRecord files.
+class RecordSet final : public ShardSet {
  public:
   /// Errors: Data if shards are missing or empty, too many records are bad (naming the first), or
   /// none is good; Io.
   RecordSet(const RecordFileSet& set, Split split, const OpenOptions& options);
 
   [[nodiscard]] std::string name() const override { return "imagenet records"; }
-  [[nodiscard]] std::int64_t size() const override {
-    return static_cast<std::int64_t>(index_.entries.size());
-  }
   [[nodiscard]] std::int64_t classes() const override { return classes_; }
-  [[nodiscard]] std::int32_t label(std::int64_t index) const override;
-  [[nodiscard]] std::uint64_t stored_bytes(std::int64_t index) const override;
-  [[nodiscard]] std::uint32_t fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const override {
+    return entry(index).label - label_offset_;
+  }
+  [[nodiscard]] std::uint64_t stored_bytes(std::int64_t index) const override {
+    return entry(index).bytes + kFrameBytes;
+  }
   StoredImage stored(std::int64_t index, ReadBuffer& buffer) const override;
-  [[nodiscard]] std::string where(std::int64_t index) const override;
-
-  /// Entries are in sample order, with labels as stored.
-  [[nodiscard]] const RecordIndex& index() const noexcept { return index_; }
 
  private:
   void drop_foreign_labels();
-  void refuse_too_bad(double max_bad_fraction) const;
-  void note_bad();
+  void judge_bad(double max_bad_fraction);
   [[nodiscard]] std::string describe_bad() const;
-  [[nodiscard]] std::string describe(const BadRecord& bad) const;
-  [[nodiscard]] const RecordEntry& entry(std::int64_t index) const;
 
-  std::filesystem::path folder_;
   std::int32_t label_offset_;
   std::int64_t classes_;
-  RecordIndex index_;
-  std::uint32_t fingerprint_ = 0;
-  OpenShards files_;
 };
 
 /// "train-00000-of-01024, record 12 at offset 345"

@@ -287,20 +287,9 @@ CheckReport check_class_folders(const ClassFolders& folders, const CheckOptions&
   return report;
 }
 
-CheckReport check_files(const ImageFiles& files, const CheckOptions& options) {
-  CheckReport report;
-  for (const ImageFile& bad : files.index().bad) {
-    ++report.records;
-    report.findings.push_back({.file = files.path_of(bad).string(), .problem = problem_of(bad)});
-  }
-  check_all(files, options, report);
-  report.files = report.records;
-  return report;
-}
-
 CheckReport check_archives(const ArchiveSet& archives, const CheckOptions& options) {
   CheckReport report;
-  for (const BadRecord& bad : archives.bad()) {
+  for (const BadRecord& bad : archives.index().bad) {
     ++report.records;
     report.findings.push_back({.file = archives.path_of(bad).string(),
                                .record = bad.record,
@@ -308,7 +297,7 @@ CheckReport check_archives(const ArchiveSet& archives, const CheckOptions& optio
                                .problem = bad.problem});
   }
   check_all(archives, options, report);
-  report.files = archives.files();
+  report.files = archives.index().files.size();
   for (const std::string& notice : archives.notices()) report.notices.push_back(printable(notice));
   return report;
 }
@@ -316,7 +305,7 @@ CheckReport check_archives(const ArchiveSet& archives, const CheckOptions& optio
 CheckReport check_images(const fs::path& directory, Split split, const CheckOptions& options,
                          OpenOptions open) {
   open.max_bad_fraction = 1.0;  // all of them are findings
-  switch (storage_in(directory, split, PackedFile::CountsNot, open.given)) {
+  switch (storage_in(directory, split, PackedFile::CountsNot)) {
     case Storage::Records:
       return check_records(find_record_files(directory, split), options);
     case Storage::Folders:
@@ -324,10 +313,6 @@ CheckReport check_images(const fs::path& directory, Split split, const CheckOpti
     case Storage::Archives: {
       const auto set = open_image_dataset(directory, split, open);
       return check_archives(dynamic_cast<const ArchiveSet&>(*set), options);
-    }
-    case Storage::Annotated: {
-      const auto set = open_image_dataset(directory, split, open);
-      return check_files(dynamic_cast<const ImageFiles&>(*set), options);
     }
     case Storage::Packed:
     case Storage::None:

@@ -61,13 +61,10 @@ struct CheckReport {
 [[nodiscard]] CheckReport check_class_folders(const ClassFolders& folders,
                                               const CheckOptions& options);
 
-/// Reads every image that an annotation file lists.
-[[nodiscard]] CheckReport check_files(const ImageFiles& files, const CheckOptions& options);
-
 /// Reads every image of WebDataset archives. Bad samples are findings.
 [[nodiscard]] CheckReport check_archives(const ArchiveSet& archives, const CheckOptions& options);
 
-/// Checks the shards, listed images or class folders in `directory`, opened as `open` says. Errors:
+/// Checks the shards or class folders in `directory`, opened as `open` says. Errors:
 /// Data if there are none; those of what describes the images.
 [[nodiscard]] CheckReport check_images(const std::filesystem::path& directory, Split split,
                                        const CheckOptions& options, OpenOptions open = {});

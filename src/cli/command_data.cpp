@@ -31,17 +31,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-io::Storage storage_in(const fs::path& directory, io::Split split, const Options& options) {
-  return io::storage_in(directory, split, io::PackedFile::Counts, given_files(options));
-}
-
 /// The requested splits; if both were requested, those that exist. Errors: Data if there is none.
 std::vector<io::Split> present_splits(const fs::path& directory, const Options& options) {
   const std::vector<io::Split> asked = asked_splits(options);
   std::vector<io::Split> splits = asked;
   const auto is_in = [&](io::Storage storage) {
-    return [&directory, &options, storage](io::Split split) {
-      return storage_in(directory, split, options) == storage;
+    return [&directory, storage](io::Split split) {
+      return io::storage_in(directory, split, io::PackedFile::Counts) == storage;
     };
   };
   std::erase_if(splits, is_in(io::Storage::None));
@@ -55,8 +51,7 @@ std::vector<io::Split> present_splits(const fs::path& directory, const Options& 
   const bool has_shards = has_records || has(io::Storage::Archives);
   if (!has_records) idle("label-offset", "TFRecord files");
   if (!has_shards) idle("allow-missing-shards", "TFRecord files or WebDataset archives");
-  if (!has_shards && !has(io::Storage::Annotated))
-    idle("data-classes", "TFRecord files, WebDataset archives or an annotation file");
+  if (!has_shards) idle("data-classes", "TFRecord files or WebDataset archives");
   if (std::ranges::all_of(splits, is_in(io::Storage::Packed)))
     refuse_idle(options, {"max-bad-fraction"},
                 "a file of packed images is read only if all are valid");
@@ -128,7 +123,7 @@ io::CheckReport check_split(const fs::path& directory, io::Split split,
   check.classes = source.classes;
   check.progress = progress_line(fmt::format("checking {} images", split_name(split)),
                                  is_quiet(invocation.options));
-  if (storage_in(directory, split, invocation.options) == io::Storage::Packed)
+  if (io::storage_in(directory, split, io::PackedFile::Counts) == io::Storage::Packed)
     return io::check_packed(io::packed_path(directory, split), check.threads, check.progress);
   return io::check_images(directory, split, check, source);
 }
@@ -182,7 +177,7 @@ int command_data_index(const Invocation& invocation) {
     const std::string what =
         fmt::format("{}: {} of {}, {}", split_name(split), counted(source->size(), "image"),
                     counted(source->classes(), "class", "classes"), printable(describe(*source)));
-    if (storage_in(directory, split, invocation.options) == io::Storage::Packed)
+    if (io::storage_in(directory, split, io::PackedFile::Counts) == io::Storage::Packed)
       fmt::print("{}: has its own table and needs no index\n", what);
     else
       fmt::print("{}, opened in {:.2f} s\n", what, seconds.count());

@@ -144,8 +144,7 @@ void pack(const fs::path& data_directory, const fs::path& out, const Invocation&
   std::vector<io::Split> splits = asked_splits(invocation.options);
   if (splits.size() > 1)
     std::erase_if(splits, [&](io::Split split) {
-      return io::storage_in(data_directory, split, io::PackedFile::CountsNot,
-                            given_files(invocation.options)) == io::Storage::None;
+      return io::storage_in(data_directory, split, io::PackedFile::CountsNot) == io::Storage::None;
     });
   if (splits.empty())
     io::fail_no_images(data_directory, io::Split::Train, io::PackedFile::CountsNot);
@@ -172,10 +171,10 @@ int command_data_convert(const Invocation& invocation) {
       fail(ErrorKind::Usage,
            "data convert needs --raw-dir DIR (original image files), or --packed and --data-dir "
            "DIR");
-    refuse_idle(options,
-                {"shorter-side", "label-offset", "data-classes", "allow-missing-shards", "data-dir",
-                 "train-annotations", "validation-annotations", "class-list"},
-                "it needs --packed");
+    refuse_idle(
+        options,
+        {"shorter-side", "label-offset", "data-classes", "allow-missing-shards", "data-dir"},
+        "it needs --packed");
     convert_raw(*raw, out, options);
     return 0;
   }

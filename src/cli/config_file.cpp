@@ -24,7 +24,8 @@ struct Entry {
 };
 
 /// Keys of features that are gone, which older versions recorded with their runs.
-constexpr auto kDropped = std::to_array<std::string_view>({"kernel-table"});
+constexpr auto kDropped = std::to_array<std::string_view>(
+    {"kernel-table", "train-annotations", "validation-annotations", "class-list"});
 
 std::string place(const std::string& file, const Entry& entry) {
   return fmt::format("{}:{}: [{}] {}", file, entry.line, entry.section, entry.key);

@@ -18,19 +18,12 @@ unsigned threads_of(const Options& options) {
   return static_cast<unsigned>(options.integer("threads").value_or(0));
 }
 
-io::GivenFiles given_files(const Options& options) {
-  return {.train_annotations = options.text("train-annotations").value_or(""),
-          .validation_annotations = options.text("validation-annotations").value_or(""),
-          .class_list = options.text("class-list").value_or("")};
-}
-
 io::OpenOptions open_options(const Invocation& invocation, io::Split split) {
   const Options& options = invocation.options;
   io::OpenOptions source;
   source.label_offset = static_cast<std::int32_t>(options.value<std::int64_t>("label-offset"));
   source.classes = options.value<std::int64_t>("data-classes");
   source.classes_are_told = options.typed("data-classes") != nullptr;
-  source.given = given_files(options);
   source.max_bad_fraction = options.value<double>("max-bad-fraction");
   if (options.flag("allow-missing-shards")) source.missing = io::MissingShards::Accepted;
   source.index.threads = threads_of(options);

@@ -18,9 +18,6 @@ namespace millrace::cli {
 /// --threads; 0: one for each core.
 [[nodiscard]] unsigned threads_of(const Options& options);
 
-/// Files beside the images that the user names.
-[[nodiscard]] io::GivenFiles given_files(const Options& options);
-
 [[nodiscard]] io::OpenOptions open_options(const Invocation& invocation, io::Split split);
 
 /// --split.

@@ -194,8 +194,7 @@ void add_data_tools(OptionTable& table) {
   row("split", choice("train|validation|both"), "millrace",
       "images to read; both: whichever of the two exist", by_default("both"));
   row("data-classes", integer(between(1, 1'000'000)), "millrace",
-      "number of classes that the labels of TFRecord files, archives or annotation files may name",
-      by_default(1000));
+      "number of classes that the labels of TFRecord files or archives may name", by_default(1000));
   row("threads", integer(between(1, 1024)), "millrace", "threads that read, check or convert",
       default_text("one per core"));
 }

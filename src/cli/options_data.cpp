@@ -118,16 +118,6 @@ Trait three_colours(bool positive) {
       [](const std::vector<double>& numbers) { return unless_empty(join(numbers, ",")); });
 }
 
-/// A file beside the images, by its full path: a run may be restored from another folder.
-template <std::string ImageFileRequest::*file>
-Trait file_by_full_path() {
-  return written<file>(
-      [](const Setting& given) {
-        return std::filesystem::absolute(text_of(given)).lexically_normal().string();
-      },
-      [](const std::string& path) { return unless_empty(path); });
-}
-
 void set_crop_area(const Setting& given, TrainConfig& c) {
   c.data.images.crop_area = std::get<std::vector<double>>(given.value);
   if (const std::size_t numbers = c.data.images.crop_area.size(); numbers != 2)
@@ -294,21 +284,6 @@ void add_image_files(OptionTable& table) {
         return Value(c.data.images.crop_area);
       }),
       changes(set_crop_area));
-  const Trait from_files = needs("--dataset imagenet from files");
-  const Trait tools_too = commands(kRunsAndValidate | kDataTools);
-  row("train-annotations", path("FILE"), "millrace",
-      "file with the path and the class of each training image, separated by a comma or a tab",
-      default_text(
-          "train.csv, train.tsv or train.txt in --data-dir, if there are no class folders"),
-      from_files, may_change(), tools_too,
-      file_by_full_path<&ImageFileRequest::train_annotations>());
-  row("validation-annotations", path("FILE"), "millrace", "the same for the validation images",
-      default_text("val/val_annotations.txt, or val.csv and the like in --data-dir"), from_files,
-      may_change(), tools_too, file_by_full_path<&ImageFileRequest::validation_annotations>());
-  row("class-list", path("FILE"), "millrace",
-      "names of the classes by number, one per line; the name for people may follow behind a tab",
-      default_text("the sorted names of class folders, or of the classes that files name"),
-      from_files, may_change(), tools_too, file_by_full_path<&ImageFileRequest::class_list>());
   row("label-offset", integer(between(0, 1000)), "millrace",
       "label of the first class in TFRecord files", by_default(1),
       commands(kRunsAndValidate | kDataTools), for_other_data(),

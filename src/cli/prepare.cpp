@@ -125,8 +125,7 @@ struct FoundData {
 /// Whether `request` wants validation images of a folder that holds images for training alone.
 bool holds_only_training(const DataRequest& request) {
   const auto storage = [&](io::Split split) {
-    return io::storage_in(request.files.directory, split, io::PackedFile::Counts,
-                          request.files.open.given);
+    return io::storage_in(request.files.directory, split, io::PackedFile::Counts);
   };
   return request.source == train::ImageSource::Files && request.files.validation &&
          request.dataset == kImageNet && storage(io::Split::Train) != io::Storage::None &&

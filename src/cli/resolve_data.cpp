@@ -70,9 +70,6 @@ void request_images(const Options& given, const train::DataConfig& data,
   files.images.preset = preset_of(given, data);
   files.open.label_offset = static_cast<std::int32_t>(asked.label_offset);
   files.open.max_bad_fraction = data.max_bad_fraction;
-  files.open.given = {.train_annotations = asked.train_annotations,
-                      .validation_annotations = asked.validation_annotations,
-                      .class_list = asked.class_list};
   if (asked.allow_missing_shards) files.open.missing = io::MissingShards::Accepted;
   if (const Setting* const typed = given.typed("label-offset"))
     files.record_options.push_back(typed->where);

@@ -226,9 +226,6 @@ struct ImageFileRequest {
   std::vector<double> deviation;                        ///< likewise
   std::vector<double> crop_area;  ///< smallest and largest share; empty: those of the preset
   std::int64_t label_offset = 1;
-  std::string train_annotations;
-  std::string validation_annotations;
-  std::string class_list;
   bool allow_missing_shards = false;
   std::string cache;  ///< "8GiB", "all"; empty: nothing stays in memory
   friend bool operator==(const ImageFileRequest&, const ImageFileRequest&) = default;

@@ -202,9 +202,7 @@ class Documents:
         tiny = here / "tiny-imagenet-200"
         for number, name in enumerate(("n01", "n02") * 3):
             write_png(tiny / f"train/{name}/images/{name}_{number}.JPEG", 64, 64, 1 + number)
-            write_png(tiny / f"val/images/val_{number}.JPEG", 64, 64, 9 + number)
-        (tiny / "val/val_annotations.txt").write_text(
-            "".join(f"val_{i}.JPEG\tn0{1 + i % 2}\t0\t0\t9\t9\n" for i in range(6)))
+            write_png(tiny / f"val/{name}/val_{number}.JPEG", 64, 64, 9 + number)
         (tiny / "wnids.txt").write_text("n01\nn02\n")
         for name, images in (("train", 320), ("test", 20)):
             file = here / f"path-to/cifar-100-binary/{name}.bin"

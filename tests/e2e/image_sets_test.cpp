@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Training on images of any size from class folders, annotation files, WebDataset archives,
-// TFRecord files and packed files made from the same images. The weights do not depend on the
+// Training on images of any size from class folders, WebDataset archives, TFRecord
+// files and packed files made from the same images. The weights do not depend on the
 // source or on where a run was stopped.
 #include <regex>
 
@@ -44,23 +44,15 @@ std::vector<Listed> listed(const std::filesystem::path& split) {
   return images;
 }
 
-/// The same images as a flat folder with annotation files, and as archives.
-void write_lists_and_archives(const std::filesystem::path& folders,
-                              const std::filesystem::path& flat,
-                              const std::filesystem::path& archives) {
-  std::filesystem::create_directories(flat / "pictures");
+/// The same images as archives.
+void write_archives(const std::filesystem::path& folders, const std::filesystem::path& archives) {
   std::filesystem::create_directories(archives);
   for (const char* split : {"train", "validation"}) {
-    std::ofstream lines(flat / (std::string(split) + ".csv"));
-    lines << "path,label\n";
     const std::vector<Listed> images = listed(folders / split);
     for (std::size_t begin = 0; begin < images.size(); begin += 10) {
       io::Tar tar;
       for (std::size_t i = begin; i < std::min(begin + 10, images.size()); ++i) {
         const Listed& one = images[i];
-        const std::string name = one.label + "-" + one.name;
-        lines << "pictures/" << name << ',' << one.label << '\n';
-        std::filesystem::copy_file(one.path, flat / "pictures" / name);
         const std::string key = std::to_string(i);
         tar.add(key + ".jpeg", file_bytes(one.path));
         tar.add(key + ".cls", std::as_bytes(std::span(one.label)));
@@ -131,11 +123,11 @@ std::vector<std::string> names_below(const std::filesystem::path& folder) {
   return names;
 }
 
-// The same files in the same order give the same weights, whatever lists them.
-TEST_F(ImagesTest, ListsAndArchivesGiveTheWeightsOfClassFolders) {
+// The same files in the same order give the same weights, whatever holds them.
+TEST_F(ImagesTest, ArchivesGiveTheWeightsOfClassFolders) {
   const TemporaryDirectory directory;
-  write_lists_and_archives(place() / "folders", directory / "flat", directory / "archives");
-  const std::vector<std::string> before = names_below(directory / "flat");
+  write_archives(place() / "folders", directory / "archives");
+  const std::vector<std::string> before = names_below(place() / "folders");
   const auto digest = [&](const std::filesystem::path& data, const char* run) {
     const ProcessResult result =
         train_on("folders", directory / run, {"--data-dir", data, "--classes 3"});
@@ -144,14 +136,11 @@ TEST_F(ImagesTest, ListsAndArchivesGiveTheWeightsOfClassFolders) {
     return digest_of(directory / run);
   };
   const std::string folders = digest(place() / "folders", "run-1");
-  EXPECT_EQ(digest(directory / "flat", "run-2"), folders);
   EXPECT_EQ(digest(directory / "archives", "run-3"), folders);
-  EXPECT_EQ(names_below(directory / "flat"), before) << "nothing is left among images";
-  for (const char* data : {"flat", "archives"}) {
-    expect_end(millrace({"data check", directory / data}), 0,
-               {"training: ", " 24 images", "0 bad"});
-    expect_end(millrace({"data stats --split validation", directory / data}), 0,
-               {"3 of 3 have images"});
+  EXPECT_EQ(names_below(place() / "folders"), before) << "nothing is left among images";
+  for (const std::filesystem::path& data : {place() / "folders", directory / "archives"}) {
+    expect_end(millrace({"data check", data}), 0, {"training: ", " 24 images", "0 bad"});
+    expect_end(millrace({"data stats --split validation", data}), 0, {"3 of 3 have images"});
   }
   // The classes are known from the data: 3, not ImageNet's 1000.
   expect_end(train_on("folders", directory / "run-4",
@@ -168,14 +157,11 @@ TEST_F(ImagesTest, ListsAndArchivesGiveTheWeightsOfClassFolders) {
 
 TEST_F(ImagesTest, ACommandThatFailsLeavesNothing) {
   const TemporaryDirectory directory;
-  write_lists_and_archives(place() / "folders", directory / "flat", directory / "archives");
-  std::ofstream(directory / "flat/train.csv")
-      << "pictures/n01-0.JPEG,n01\npictures/lost.JPEG,n02\n";
+  write_archives(place() / "folders", directory / "archives");
   std::filesystem::resize_file(directory / "archives/train-001.tar", 900);
   const std::vector<std::string> before = names_below(directory.path());
-  for (const char* data : {"flat", "archives"})
-    expect_end(train_on("folders", directory / "run", {"--data-dir", directory / data}), 3,
-               {directory.path().string()});
+  expect_end(train_on("folders", directory / "run", {"--data-dir", directory / "archives"}), 3,
+             {directory.path().string()});
   EXPECT_EQ(names_below(directory.path()), before);
   expect_end(millrace({"data convert", directory / "packed", "--packed --data-dir",
                        directory / "archives"}),

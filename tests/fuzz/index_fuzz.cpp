@@ -2,16 +2,15 @@
 //
 // Indices and other files beside the data. The first byte of an input selects the reader of the
 // rest: an index's content, an index's file, a folder's index, lines of a DALI .idx file, a tar
-// archive, its samples, the index of archives, an annotation file, a file of class names.
+// archive, its samples, the index of archives, a file of class names.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
 
 #include "core/error.hpp"
-#include "io/data/annotations.hpp"
-#include "io/data/archive_index.hpp"
-#include "io/data/class_numbers.hpp"
+#include "io/data/archive_set.hpp"
+#include "io/data/class_names.hpp"
 #include "io/data/image_folder.hpp"
 #include "io/data/record_index.hpp"
 #include "io/data/tar_reader.hpp"
@@ -23,7 +22,7 @@ namespace {
 
 using namespace io;
 
-/// First bytes from here on select the last four readers.
+/// First bytes from here on select the last readers.
 constexpr int kNewer = 0xf0;
 
 constexpr IndexKind kKind = {.magic = "MLRFUZZ1", .version = 1};
@@ -69,17 +68,13 @@ void read_archive_index(std::span<const std::byte> content) {
             "an index reads back as written");
 }
 
-void read_annotations(std::string_view text) {
-  for (const Annotation& annotation : parse_annotations(text, "input"))
-    require(!annotation.path.empty() && !annotation.label.empty() && annotation.line > 0,
-            "every line has a path and a class");
-}
-
 void read_class_names(std::string_view text) {
-  const ClassFile file = parse_class_file(text, "input");
-  require(!file.names.empty() && file.names.size() == file.words.size(), "names have words");
+  const ClassWords words = parse_class_words(text, "input");
+  require(!words.empty(), "there are names");
+  std::vector<std::string> names;
+  for (const auto& [name, word] : words) names.push_back(name);
   const auto place_of = [](std::size_t) { return std::string("input"); };
-  const NumberedClasses numbered = number_classes({.texts = file.names, .place_of = place_of}, {});
+  const NumberedClasses numbered = number_classes({.texts = names, .place_of = place_of}, {});
   for (const std::int32_t number : numbered.numbers)
     require(number >= 0 && number < numbered.known.count, "numbers are classes");
 }
@@ -94,7 +89,7 @@ void run_one(std::span<const std::byte> input) {
   if (input.empty()) return;
   const auto rest = input.subspan(1);
   try {
-    // The known inputs that are older than the last four readers keep theirs.
+    // The known inputs that are older than the last readers keep theirs.
     const int tag = std::to_integer<int>(input[0]);
     switch (tag < kNewer ? tag % 5 : 5 + tag % 4) {
       case 0:
@@ -111,8 +106,6 @@ void run_one(std::span<const std::byte> input) {
         return read_samples(rest);
       case 6:
         return read_archive_index(rest);
-      case 7:
-        return read_annotations(text_of(rest));
       default:
         return read_class_names(text_of(rest));
     }
@@ -126,8 +119,8 @@ std::vector<Bytes> seeds() {
                           .entries = {{0, 20, 3}, {50, 9, 4}, {0, 84, 5}},
                           .bad = {{0, 1, 36, "bad"}},
                           .notices = {"said before"}};
-  const FolderIndex folder{.classes = {{"a", 0}, {"b", 9}},
-                           .sources = {{"a/", 5}, {"b/", -1}},
+  const FolderIndex folder{.classes = {"a", "b"},
+                           .folders = {{"a/", 5}, {"b/", -1}},
                            .images = {{0, {10, 3}, "x.JPEG"}, {1, {11, 4}, "y"}},
                            .bad = {{1, {0, 5}, "z.JPEG"}},
                            .others = {{0, {4, 6}, "text"}}};
@@ -150,8 +143,6 @@ std::vector<Bytes> seeds() {
           tagged(4, tar.bytes()),
           tagged(kNewer, tar.bytes()),
           tagged(kNewer + 1, write_archive_index(archives)),
-          tagged(kNewer + 2, bytes_of("path,label\n\"a, b.jpg\",cat\nc.jpg,dog\n")),
-          tagged(kNewer + 2, bytes_of("a.jpg\tn01\t0\nb.jpg\tn02\t1\n")),
           tagged(kNewer + 3, bytes_of("n01\tgoldfish\nn02\n"))};
 }
 

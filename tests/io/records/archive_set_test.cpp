@@ -88,10 +88,6 @@ TEST_F(ArchiveSetTest, ClassesByNameAndInJson) {
   refused(
       {"val/00.tar, sample '0000': class 'ewe' is not one of the 2 classes of the training images"},
       Split::Validation);
-  store(root / "names", std::string_view("emu\ncat\n"));
-  options.given.class_list = root / "names";
-  EXPECT_EQ(opened()->label(0), 0);
-  options.given.class_list.clear();
   // Numbers in JSON.
   Tar numbers;
   numbers.add("a.jpg", fake_image(1));
@@ -135,12 +131,12 @@ TEST_F(ArchiveSetTest, BadSamplesAreNamed) {
   const auto set = opened();
   EXPECT_EQ(set->size(), 1);
   const auto& archives = dynamic_cast<const ArchiveSet&>(*set);
-  ASSERT_EQ(archives.bad().size(), 10u);
-  EXPECT_EQ(archives.bad()[6].problem,
+  ASSERT_EQ(archives.index().bad.size(), 10u);
+  EXPECT_EQ(archives.index().bad[6].problem,
             "'6': no image (.jpg, .jpeg, .jpe, .jfif, .png) beside its .cls");
-  EXPECT_EQ(archives.bad()[7].problem, "'7': its .cls is empty");
-  EXPECT_NE(archives.bad()[8].problem.find("its .json has no class"), std::string::npos);
-  EXPECT_EQ(archives.bad()[9].problem, "'9': 2 images with the same name");
+  EXPECT_EQ(archives.index().bad[7].problem, "'7': its .cls is empty");
+  EXPECT_NE(archives.index().bad[8].problem.find("its .json has no class"), std::string::npos);
+  EXPECT_EQ(archives.index().bad[9].problem, "'9': 2 images with the same name");
 }
 
 TEST_F(ArchiveSetTest, MissingDamagedAndForeignArchives) {

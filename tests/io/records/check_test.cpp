@@ -191,7 +191,8 @@ TEST_F(CheckTest, AFindingNamesItsPlaceOnceAndInOneLine) {
   EXPECT_EQ(to_string(Finding{.file = "a\n", .problem = "cut"}), "a\\n: cut");
   EXPECT_EQ(describe_place("a\n", 1, 2), "a\\n, record 1 at offset 2");
   std::vector<std::string> notices;
-  add_left_out(notices, "in a\n", 1, [](std::size_t) { return "b\x1b"; });
+  leave_out_bad({.bad = 1, .all = 9, .max_fraction = 0.2}, "", "in a\n", notices,
+                [](std::size_t) { return "b\x1b"; });
   EXPECT_EQ(notices, (std::vector<std::string>{"in a\\n", "left out: b\\x1b"}));
 }
 

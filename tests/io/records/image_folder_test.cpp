@@ -260,54 +260,34 @@ TEST_F(ImageFolderTest, ImagesMayLieInFoldersOfTheirClass) {
   expect_error(ErrorKind::Data, {"more than 8 folders within a class"}, [&] { (void)opened(); });
 }
 
-TEST_F(ImageFolderTest, AFileOfClassNamesNumbersTheFolders) {
-  write_folders(root.path());
-  store(root / "names", std::string_view("n03\tmoss\nn01\nn02\tfern\nn00\n"));
-  OpenOptions options;
-  options.given.class_list = root / "names";
-  const auto source = opened(options);
-  EXPECT_EQ(source->classes(), 4);
-  EXPECT_EQ(source->label(0), 0) << source->where(0);
-  EXPECT_EQ(source->where(0), (root / "train/n03/c").string());
-  EXPECT_EQ(source->class_names(),
-            (std::vector<std::string>{"n03 (moss)", "n01", "n02 (fern)", "n00"}));
-  EXPECT_EQ(open_image_dataset(root.path(), Split::Validation, options)->label(0), 0);
-  store(root / "names", std::string_view("n03\nn01\n"));
-  expect_error(ErrorKind::Data, {"class n02", "one of the 2 classes of `class-list`"},
-               [&] { (void)opened(options); });
-  store(root / "names", std::string_view("n01\nn02\n"));
-  expect_error(ErrorKind::Data, {"class n03", "one of the 2 classes of `class-list`"},
-               [&] { (void)open_image_dataset(root.path(), Split::Validation, options); });
-}
-
-// As tiny-imagenet is shipped: https://cs231n.stanford.edu/tiny-imagenet-200.zip
-TEST_F(ImageFolderTest, TinyImageNetAsShipped) {
+// As tiny-imagenet is shipped (https://cs231n.stanford.edu/tiny-imagenet-200.zip), with its
+// validation images in class folders.
+TEST_F(ImageFolderTest, TinyImageNet) {
   for (const char* name : {"n02", "n01"})
     for (std::size_t i = 0; i < 2; ++i)
       store(root / fmt::format("train/{0}/images/{0}_{1}.JPEG", name, i), fake_image(i));
   store(root / "train/n01/n01_boxes.txt", std::string_view("n01_0.JPEG\t0\t32\t44\t62\n"));
   store(root / "val/images/val_0.JPEG", fake_image(5));
-  store(root / "val/images/val_1.JPEG", fake_image(6));
   store(root / "test/images/test_0.JPEG", fake_image(7));
-  store(root / "val/val_annotations.txt",
-        std::string_view("val_0.JPEG\tn02\t0\t32\t44\t62\nval_1.JPEG\tn01\t52\t55\t57\t59\n"));
   store(root / "wnids.txt", std::string_view("n02\nn01\n"));
   store(root / "words.txt", std::string_view("n00\tentity\nn01\tgoldfish, Carassius\n"));
   const auto train = opened();
   EXPECT_EQ(train->size(), 4);
   EXPECT_EQ(train->class_names(), (std::vector<std::string>{"n01 (goldfish, Carassius)", "n02"}));
+  expect_error(ErrorKind::Data,
+               {"class images has validation images, but is not one of the 2 classes of the "
+                "training images, so it has no number"},
+               [&] { (void)open_image_dataset(root.path(), Split::Validation, {}); });
+  std::filesystem::rename(root / "val/images", root / "val/n02");
   const auto validation = open_image_dataset(root.path(), Split::Validation, {});
-  ASSERT_EQ(validation->size(), 2);
+  ASSERT_EQ(validation->size(), 1);
   EXPECT_EQ(validation->label(0), 1);
-  EXPECT_EQ(validation->label(1), 0);
   EXPECT_EQ(validation->classes(), 2);
-  EXPECT_EQ(validation->where(0), (root / "val/images/val_0.JPEG").string());
-  EXPECT_TRUE(validation->notices().empty());
 }
 
 TEST_F(ImageFolderTest, IndexRoundTripAndHostileBytes) {
-  const FolderIndex index{.classes = {{"a", 0}, {"b", 7}},
-                          .sources = {{"a/", 5}, {"b/", -1}},
+  const FolderIndex index{.classes = {"a", "b"},
+                          .folders = {{"a/", 5}, {"b/", -1}},
                           .images = {{0, {10, 7}, "x.JPEG"}, {0, {11, 8}, "y"}},
                           .bad = {{1, {0, 9}, "z.JPEG"}},
                           .others = {{0, {4, 1}, "text"}}};
@@ -323,6 +303,12 @@ TEST_F(ImageFolderTest, IndexRoundTripAndHostileBytes) {
   EXPECT_FALSE(parse_folder_index(write_folder_index(wrong)));
   wrong = index;
   wrong.images[1].name = "x/../../y";
+  EXPECT_FALSE(parse_folder_index(write_folder_index(wrong)));
+  wrong = index;
+  wrong.others[0].name = "/etc/passwd";
+  EXPECT_FALSE(parse_folder_index(write_folder_index(wrong)));
+  wrong = index;
+  wrong.folders[0].name = "../";
   EXPECT_FALSE(parse_folder_index(write_folder_index(wrong)));
   wrong = index;
   wrong.bad[0].label = 2;

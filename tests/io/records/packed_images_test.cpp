@@ -77,17 +77,6 @@ TEST_F(PackedImagesTest, HoldsWhatTheSourceHad) {
   }
 }
 
-TEST_F(PackedImagesTest, AListNamesTheClasses) {
-  (void)write_packed_images(*source_of(root.path(), 12), root / "train.packed", options_for(1));
-  OpenOptions options;
-  options.given.class_list = root / "names";
-  store(root / "names", "a\nb\nc\nd\ne\n");
-  EXPECT_EQ(open_image_dataset(root.path(), Split::Train, options, PackedFile::Counts)
-                ->class_names()
-                .at(4),
-            "e");
-}
-
 TEST_F(PackedImagesTest, BytesDoNotDependOnThreads) {
   const auto source = source_of(root.path(), 12);
   (void)write_packed_images(*source, root / "one", options_for(1));

@@ -361,38 +361,6 @@ TEST_F(RecordSetTest, OneFlippedByteIsNamedByFileRecordAndOffset) {
                [&] { (void)source->stored(4, buffer); });
 }
 
-// Records have numbers alone.
-TEST_F(RecordSetTest, AListNamesTheClasses) {
-  write_shard(root / "train-00000-of-00001", 0, 20);
-  EXPECT_TRUE(opened()->class_names().empty());
-  OpenOptions options = options_for(10);
-  options.classes_are_told = true;
-  options.given.class_list = root / "names";
-  std::string list;
-  for (int i = 0; i < 10; ++i) list += fmt::format("n{}\tword {}\n", i, i);
-  store(root / "names", list);
-  const auto source = opened(options);
-  EXPECT_EQ(source->classes(), 10);
-  ASSERT_EQ(source->class_names().size(), 10u);
-  EXPECT_EQ(source->class_names()[3], "n3 (word 3)");
-  store(root / "names", "one\ntwo\n");
-  expect_error(ErrorKind::Data, {"names: 2 names of classes, but there are 10 classes"},
-               [&] { (void)opened(options); });
-  options.classes_are_told = false;
-  expect_error(ErrorKind::Data, {"there are 10 classes: give `classes` 2"},
-               [&] { (void)opened(options); });
-  list = "tench";
-  for (int i = 1; i < 1000; ++i) list += fmt::format("\nname {}", i);
-  store(root / "names", list);
-  options.classes = 1001;
-  options.classes_are_told = true;
-  options.label_offset = 0;
-  const auto background = opened(options);
-  EXPECT_EQ(background->classes(), 1001);
-  EXPECT_EQ(background->class_names().at(1), "tench");
-  EXPECT_NE(background->notices().back().find("class 0 is called background"), std::string::npos);
-}
-
 // A valid record of equal size whose label differs from the index.
 TEST_F(RecordSetTest, ALabelThatHasChangedSinceItWasIndexedIsNamed) {
   const fs::path path = root / "train-00000-of-00001";

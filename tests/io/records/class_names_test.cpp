@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/data/class_numbers.hpp"
+#include "io/data/class_names.hpp"
 
 #include "shards.hpp"
 
@@ -48,7 +48,9 @@ TEST(ClassNumbersTest, KnownNamesComeFirst) {
   EXPECT_EQ(number({"a", "2"}, known).numbers, (Numbers{1, 2}));
   EXPECT_EQ(number({"1", "0"}, known).numbers, (Numbers{1, 0})) << "numbers of known names";
   expect_error(ErrorKind::Data,
-               {"line 2: class 'bb' is not one of the 3 known classes", "did you mean 'b'?"}, [&] {
+               {"line 2: class 'bb' is not one of the 3 classes of the training images",
+                "did you mean 'b'?"},
+               [&] {
                  (void)number({"a", "bb"}, known);
                });
   expect_error(ErrorKind::Data, {"class 3 is not one of 0 to 2"},
@@ -58,18 +60,17 @@ TEST(ClassNumbersTest, KnownNamesComeFirst) {
   EXPECT_EQ(number({"10", "1"}, folders).numbers, (Numbers{2, 1}));
 }
 
-TEST(ClassFileTest, NamesWithWordsBehindATab) {
-  const ClassFile file = parse_class_file("n01\tgoldfish, Carassius\r\nn02 \nn03\t\n\n", "names");
-  EXPECT_EQ(file.names, (Names{"n01", "n02", "n03"}));
-  EXPECT_EQ(file.words, (Names{"goldfish, Carassius", "", ""}));
+TEST(ClassWordsTest, StandBehindATab) {
+  EXPECT_EQ(parse_class_words("n01\tgoldfish, Carassius\r\nn02 \nn03\t\n\n", "names"),
+            (ClassWords{{"n01", "goldfish, Carassius"}, {"n02", ""}, {"n03", ""}}));
   expect_error(ErrorKind::Data, {"names: line 2 has no name"},
-               [] { (void)parse_class_file("a\n\nb\n", "names"); });
+               [] { (void)parse_class_words("a\n\nb\n", "names"); });
   expect_error(ErrorKind::Data, {"names: lines 1 and 3 have the same name 'a'"},
-               [] { (void)parse_class_file("a\nb\na", "names"); });
+               [] { (void)parse_class_words("a\nb\na", "names"); });
   expect_error(ErrorKind::Data, {"names: holds no class names"},
-               [] { (void)parse_class_file("\n\n", "names"); });
+               [] { (void)parse_class_words("\n\n", "names"); });
   expect_error(ErrorKind::Data, {"line 1 has a name of 1025 bytes"},
-               [] { (void)parse_class_file(std::string(1025, 'x'), "names"); });
+               [] { (void)parse_class_words(std::string(1025, 'x'), "names"); });
 }
 
 }  // namespace
