@@ -7,8 +7,9 @@
 //   image/object/bbox/...  float  xmin, ymin, xmax, ymax of every object, or nothing
 //   image/height, width, colorspace, channels, class/synset, class/text, format, filename: not read
 //
-// Examples are read from protobuf's coded stream field by field, not into messages: images are not
-// copied, nothing is allocated, and a small record cannot expand into a large message.
+// Examples are read field by field (wire.hpp), not into messages: images are not copied (an index
+// does not even read them), nothing is allocated, and a small record cannot expand into a large
+// message.
 #pragma once
 
 #include <cstddef>

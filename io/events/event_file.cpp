@@ -55,59 +55,15 @@ fs::path next_name(const fs::path& folder) {
   return folder / fmt::format("{}{:010}.{}.{}", kPrefix, seconds, machine.data(), ::getpid());
 }
 
-/// Reads the fields of an event up to its step.
-class EventReader {
- public:
-  explicit EventReader(std::span<const std::byte> bytes) : rest_(bytes) {}
-
-  /// 0 if there is none, as for every integer in protobuf; nothing if the bytes are no message.
-  [[nodiscard]] std::optional<std::int64_t> step() {
-    while (!rest_.empty()) {
-      const std::uint64_t tag = varint();
-      const std::uint64_t type = tag & 7;
-      if (tag >> 3 == kStep && type == 0) {
-        const auto value = static_cast<std::int64_t>(varint());
-        return ok_ ? std::optional(value) : std::nullopt;
-      }
-      if (!skip(type)) return std::nullopt;
-    }
-    return ok_ ? std::optional<std::int64_t>(0) : std::nullopt;
-  }
-
- private:
-  [[nodiscard]] bool skip(std::uint64_t type) {
-    constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
-    std::uint64_t bytes = kUnknown;
-    if (type == static_cast<std::uint64_t>(WireType::Varint)) {
-      (void)varint();
-      bytes = 0;
-    } else if (type == static_cast<std::uint64_t>(WireType::Fixed64)) {
-      bytes = sizeof(std::uint64_t);
-    } else if (type == static_cast<std::uint64_t>(WireType::Fixed32)) {
-      bytes = sizeof(std::uint32_t);
-    } else if (type == static_cast<std::uint64_t>(WireType::Bytes)) {
-      bytes = varint();
-    }
-    if (!ok_ || bytes > rest_.size()) return false;
-    rest_ = rest_.subspan(static_cast<std::size_t>(bytes));
-    return true;
-  }
-
-  std::uint64_t varint() {
-    std::uint64_t value = 0;
-    for (unsigned shift = 0; shift < 64 && !rest_.empty(); shift += 7) {
-      const auto byte = std::to_integer<std::uint64_t>(rest_.front());
-      rest_ = rest_.subspan(1);
-      value |= (byte & 0x7f) << shift;
-      if (byte < 0x80) return value;
-    }
-    ok_ = false;
-    return 0;
-  }
-
-  std::span<const std::byte> rest_;
-  bool ok_ = true;
-};
+/// The step of an event: 0 if there is none, as for every integer in protobuf; nothing if the bytes
+/// are no message.
+std::optional<std::int64_t> step_of(std::span<const std::byte> payload) {
+  ByteWindow bytes(payload, "event");
+  WireReader event(bytes, 0, payload.size());
+  for (WireField field; event.next(field);)
+    if (field.is(kStep, WireType::Varint)) return static_cast<std::int64_t>(field.value);
+  return event.ok() ? std::optional<std::int64_t>(0) : std::nullopt;
+}
 
 /// How much of an event file a run keeps.
 std::uint64_t kept_bytes(const fs::path& path, std::int64_t last) {
@@ -120,7 +76,7 @@ std::uint64_t kept_bytes(const fs::path& path, std::int64_t last) {
                 static_cast<std::size_t>(frame.payload_bytes() + sizeof(std::uint32_t)));
     if (!payload_is_whole(whole)) break;
     const auto payload = whole.first(static_cast<std::size_t>(frame.payload_bytes()));
-    const std::optional<std::int64_t> step = EventReader(payload).step();
+    const std::optional<std::int64_t> step = step_of(payload);
     if (!step || *step > last) break;
     kept = frame.end;
   }

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "io/atomic_file.hpp"
-#include "io/events/wire.hpp"
+#include "io/data/wire.hpp"
 
 namespace millrace::io {
 

@@ -1,63 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/tools/write_records.hpp"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <bit>
+#include <cstring>
+#include <string_view>
 
 #include "core/error.hpp"
-#include "example.pb.h"
 #include "io/data/record_frame.hpp"
+#include "io/data/wire.hpp"
 
 namespace millrace::io {
 namespace {
 
 constexpr std::size_t kWritePiece = std::size_t{1} << 20;
 
+/// The kinds of lists that a feature may have.
+constexpr int kBytes = 1;
+constexpr int kFloats = 2;
+constexpr int kIntegers = 3;
+
+/// The map of a tf.Example, whose features are added in the order of their names.
 class Features {
  public:
-  void set(const std::string& name, std::int64_t value) {
-    (*map_)[name].mutable_int64_list()->add_value(value);
+  void add(std::string_view name, int kind, std::string_view value) {
+    const std::size_t list = WireMessage::size_of_bytes(value.size());
+    const std::size_t feature = WireMessage::size_of_bytes(list);
+    message_.begin(1, WireMessage::size_of_bytes(name.size()) + WireMessage::size_of_bytes(feature))
+        .bytes(1, name)
+        .begin(2, feature)
+        .begin(kind, list)
+        .bytes(1, value);
   }
-  void set(const std::string& name, std::string value) {
-    (*map_)[name].mutable_bytes_list()->add_value(std::move(value));
+  void add(std::string_view name, std::int64_t value) {
+    add(name, kIntegers, WireMessage().varint(static_cast<std::uint64_t>(value)).str());
   }
-  void add(const std::string& name, float value) {
-    (*map_)[name].mutable_float_list()->add_value(value);
+  void add(std::string_view name, std::span<const ObjectBox> boxes, float ObjectBox::*side) {
+    WireMessage values;
+    for (const ObjectBox& box : boxes) values.fixed(std::bit_cast<std::uint32_t>(box.*side));
+    if (!boxes.empty()) add(name, kFloats, values.str());
   }
   void write(std::vector<std::byte>& payload) const {
-    payload.resize(example_.ByteSizeLong());
-    google::protobuf::io::ArrayOutputStream array(payload.data(), static_cast<int>(payload.size()));
-    google::protobuf::io::CodedOutputStream out(&array);
-    out.SetSerializationDeterministic(true);  // sorts the map by name
-    MILLRACE_ASSERT(example_.SerializeToCodedStream(&out));
+    const std::string& map = message_.str();
+    const std::string head = WireMessage().begin(1, map.size()).str();
+    payload.resize(head.size() + map.size());
+    std::memcpy(payload.data(), head.data(), head.size());
+    std::memcpy(payload.data() + head.size(), map.data(), map.size());
   }
 
  private:
-  wire::Example example_;
-  google::protobuf::Map<std::string, wire::Feature>* map_ =
-      example_.mutable_features()->mutable_feature();
+  WireMessage message_;
 };
 
 }  // namespace
 
 void write_example(const ExampleContent& content, std::vector<std::byte>& payload) {
   Features features;
-  features.set("image/height", content.height);
-  features.set("image/width", content.width);
-  features.set("image/colorspace", "RGB");
-  features.set("image/channels", std::int64_t{3});
-  features.set("image/class/label", content.label);
-  features.set("image/class/synset", content.synset);
-  features.set("image/format", "JPEG");
-  features.set("image/filename", content.filename);
-  features.set("image/encoded", std::string(reinterpret_cast<const char*>(content.encoded.data()),
-                                            content.encoded.size()));
-  for (const ObjectBox& box : content.boxes) {
-    features.add("image/object/bbox/ymin", box.top);
-    features.add("image/object/bbox/xmin", box.left);
-    features.add("image/object/bbox/ymax", box.bottom);
-    features.add("image/object/bbox/xmax", box.right);
-  }
+  features.add("image/channels", std::int64_t{3});
+  features.add("image/class/label", content.label);
+  features.add("image/class/synset", kBytes, content.synset);
+  features.add("image/colorspace", kBytes, "RGB");
+  features.add("image/encoded", kBytes,
+               {reinterpret_cast<const char*>(content.encoded.data()), content.encoded.size()});
+  features.add("image/filename", kBytes, content.filename);
+  features.add("image/format", kBytes, "JPEG");
+  features.add("image/height", content.height);
+  features.add("image/object/bbox/xmax", content.boxes, &ObjectBox::right);
+  features.add("image/object/bbox/xmin", content.boxes, &ObjectBox::left);
+  features.add("image/object/bbox/ymax", content.boxes, &ObjectBox::bottom);
+  features.add("image/object/bbox/ymin", content.boxes, &ObjectBox::top);
+  features.add("image/width", content.width);
   features.write(payload);
 }
 

@@ -90,7 +90,7 @@ only_in() {
 only_in 'src/comm/|src/device/' '<mpi\.h>|\bMPI_([A-Z][a-z]|COMM|REQUEST|SUCCESS|BYTE|INT|SUM|MAX)'
 only_in 'io/hdf5\.|io/hdf5_driver\.|io/hdf5_handles\.|io/weights/keras_file\.' '<hdf5(_hl)?\.h>|\bH5[A-Z]{1,2}[a-z_]+ *\(|\bh(id|size)_t\b|\bherr_t\b'
 only_in 'io/images/(jpeg|png)\.cpp|io/tools/encoder\.cpp' '<(jpeglib|jerror|turbojpeg|png)\.h>|\b(jpeg|png)_[a-z_]+ *\('
-only_in 'io/data/example\.|io/tools/write_records\.|io/onnx/' '<google/|\bgoogle::protobuf|\.pb\.h"'
+only_in 'io/onnx/' '<google/|\bgoogle::protobuf|\.pb\.h"'
 only_in 'src/core/sha256\.cpp' '<openssl/|\bEVP_[A-Z]'
 only_in 'src/core/crc32c\.cpp' '<isa-l'
 only_in 'io/weights/archive\.cpp' '<zip\.h>|\bzip_[a-z_]+ *\('

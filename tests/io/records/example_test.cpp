@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/example.hpp"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
 #include "example.pb.h"
 #include "shards.hpp"
 
@@ -91,6 +94,23 @@ TEST(ExampleTest, WritesTheConvertersKeys) {
   EXPECT_EQ(features.at("image/class/synset").bytes_list().value(0), "n00000001");
   EXPECT_EQ(features.at("image/filename").bytes_list().value(0), "n00000007.JPEG");
   EXPECT_EQ(features.at("image/encoded").bytes_list().value(0), text_of(fake_image(7)));
+}
+
+// Shards that are converted again are the same files.
+TEST(ExampleTest, WritesTheBytesOfProtobuf) {
+  for (const std::vector<ObjectBox>& boxes : {kBoxes, {}}) {
+    const Bytes payload = payload_of(300, -1, boxes);
+    wire::Example message;
+    ASSERT_TRUE(message.ParseFromArray(payload.data(), static_cast<int>(payload.size())));
+    std::string written;
+    {
+      google::protobuf::io::StringOutputStream stream(&written);
+      google::protobuf::io::CodedOutputStream out(&stream);
+      out.SetSerializationDeterministic(true);  // sorts the map by name
+      ASSERT_TRUE(message.SerializeToCodedStream(&out));
+    }
+    EXPECT_EQ(text_of(payload), written);
+  }
 }
 
 TEST(ExampleTest, NumbersMayBePackedOrNot) {
