@@ -13,7 +13,7 @@
 
 #include <csetjmp>
 
-#include "io/images/codecs.hpp"
+#include "io/images/decoder.hpp"
 
 namespace millrace::io {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/images/pixel_ops.hpp"
+#include "io/images/augmentation.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "io/images/codecs.hpp"
+#include "io/images/decoder.hpp"
 
 namespace millrace::io {
 namespace {
