@@ -4,22 +4,16 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
-#include <chrono>
 #include <fstream>
 #include <limits>
 #include <system_error>
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
-#include "core/text.hpp"
-#include "io/staged_name.hpp"
 
 namespace millrace::io {
 namespace {
@@ -50,28 +44,6 @@ std::string_view remedy(int error_number) noexcept {
     default:
       return "";
   }
-}
-
-// A file without a visible lock is abandoned after this time without a write. Writers write every
-// few seconds.
-constexpr std::chrono::hours kGivenUp{1};
-
-// Whether a temporary file has no writer any more. Its writer holds a lock, which all containers of
-// a machine see, but other machines only on some file systems.
-bool is_left_over(const std::filesystem::path& path, const Mark& mark) {
-  constexpr int kFlags = O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-  const UniqueFd file(resumed([&] { return ::open(path.c_str(), kFlags); }));
-  struct stat status {};
-  if (!file.valid() || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
-  const bool locked = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
-  if (!locked && errno == EWOULDBLOCK) return false;
-  if (locked && this_boot() == mark.machine) return true;
-  const auto written = std::chrono::system_clock::from_time_t(status.st_mtime);
-  return std::chrono::system_clock::now() - written > kGivenUp;
-}
-
-std::filesystem::path directory_of(const std::filesystem::path& path) {
-  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
 }  // namespace
@@ -132,11 +104,8 @@ void read_exactly(int fd, std::uint64_t offset, std::span<std::byte> out,
        path.string(), offset + static_cast<std::uint64_t>(done), std::ssize(out) - done);
 }
 
-namespace {
-
-/// Errors name `shown`.
-UniqueFd open_named(const std::filesystem::path& path, int flags,
-                    const std::filesystem::path& shown) {
+UniqueFd open_file(const std::filesystem::path& path, int flags,
+                   const std::filesystem::path& shown) {
   constexpr mode_t kMode = 0666;  // minus the umask
   // Without O_NONBLOCK, opening a pipe would block until it has a writer.
   const bool to_read = (flags & O_ACCMODE) != O_WRONLY && (flags & O_DIRECTORY) == 0;
@@ -147,10 +116,8 @@ UniqueFd open_named(const std::filesystem::path& path, int flags,
   return file;
 }
 
-}  // namespace
-
 UniqueFd open_file(const std::filesystem::path& path, int flags) {
-  return open_named(path, flags, path);
+  return open_file(path, flags, path);
 }
 
 int write_at(int fd, std::span<const std::byte> bytes, std::uint64_t offset) noexcept {
@@ -176,49 +143,6 @@ void sync_directory(const std::filesystem::path& directory) {
   if (error != 0 && error != EINVAL) fail_io("sync", directory, error);
 }
 
-namespace {
-
-/// The file that a link leads to, which is replaced instead of the link. Errors: Io for anything
-/// but a regular file: replacing a device would destroy it.
-std::filesystem::path target_of(std::filesystem::path path) {
-  std::error_code none;
-  if (std::filesystem::is_symlink(path, none)) {
-    std::filesystem::path target = std::filesystem::canonical(path, none);
-    if (!none) path = std::move(target);
-  }
-  const std::filesystem::file_status status = std::filesystem::status(path, none);
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
-    fail(ErrorKind::Io, "cannot write {}: not a regular file", path.string());
-  return path;
-}
-
-}  // namespace
-
-StagedFile::StagedFile(std::filesystem::path path)
-    : path_(target_of(std::move(path))),
-      temporary_(temporary_for(path_)),
-      file_(open_named(temporary_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, path_)) {
-  // If files cannot be locked, remove_leftovers() uses their age.
-  static_cast<void>(::flock(file_.get(), LOCK_EX | LOCK_NB));
-}
-
-StagedFile::~StagedFile() {
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
-}
-
-void StagedFile::write(std::span<const std::byte> bytes, std::uint64_t offset) const {
-  if (const int error = write_at(file_.get(), bytes, offset); error != 0)
-    fail_io("write", path_, error);
-}
-
-void StagedFile::commit() {
-  if (const int error = sync_descriptor(file_.get()); error != 0) fail_io("sync", path_, error);
-  if (const int error = file_.close(); error != 0) fail_io("close", path_, error);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_io("replace", path_, errno);
-  temporary_.clear();
-  sync_directory(directory_of(path_));
-}
-
 FileIdentity file_identity(const std::filesystem::path& path) noexcept {
   struct stat status = {};
   if (::stat(path.c_str(), &status) != 0) return {};
@@ -233,42 +157,6 @@ bool process_lives(std::int64_t process) {
   std::getline(file, status);
   const std::size_t name_end = status.rfind(')');
   return name_end == std::string::npos || !status.substr(name_end).starts_with(") Z");
-}
-
-void remove_leftovers(const std::filesystem::path& folder,
-                      const std::function<bool(std::string_view)>& is_target) {
-  std::vector<std::filesystem::path> left;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    const std::optional<StagedName> staged = parse_staged(name);
-    if (staged && is_target(staged->target) && is_left_over(entry->path(), staged->mark))
-      left.push_back(entry->path());
-  }
-  for (const std::filesystem::path& leftover : left) std::filesystem::remove(leftover, error);
-}
-
-void remove_leftovers(const std::filesystem::path& path) {
-  remove_leftovers(directory_of(path), [name = path.filename().string()](std::string_view target) {
-    return target == name;
-  });
-}
-
-void write_file_atomically(const std::filesystem::path& path,
-                           std::span<const std::span<const std::byte>> pieces) {
-  StagedFile file(path);
-  std::uint64_t offset = 0;
-  for (const auto piece : pieces) {
-    file.write(piece, offset);
-    offset += piece.size();
-  }
-  file.commit();
-}
-
-void write_file_atomically(const std::filesystem::path& path, std::string_view text) {
-  const std::array<std::span<const std::byte>, 1> pieces = {std::as_bytes(std::span(text))};
-  write_file_atomically(path, pieces);
 }
 
 namespace {

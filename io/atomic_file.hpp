@@ -43,6 +43,10 @@ class UniqueFd {
 /// regular file (or a directory, if the flags ask for one), so a pipe never blocks. Errors: Io.
 [[nodiscard]] UniqueFd open_file(const std::filesystem::path& path, int flags);
 
+/// The same; errors name `shown`.
+[[nodiscard]] UniqueFd open_file(const std::filesystem::path& path, int flags,
+                                 const std::filesystem::path& shown);
+
 /// Reads until `out` is full or the file ends; returns the number of bytes read. Errors: Io, naming
 /// `path`.
 [[nodiscard]] std::size_t read_some(int fd, std::span<std::byte> out,
@@ -68,6 +72,9 @@ void read_exactly(int fd, std::uint64_t offset, std::span<std::byte> out,
 
 /// Makes the entries of a directory (renames, new files) durable. Errors: Io.
 void sync_directory(const std::filesystem::path& directory);
+
+/// "<path>.tmp.<process>-<machine>-<random>": a name for what becomes `path` when it is complete.
+[[nodiscard]] std::filesystem::path temporary_for(const std::filesystem::path& path);
 
 /// A locked temporary file "<path>.tmp.<process>-<machine>-<random>" that commit() renames to
 /// `path`. After a kill, `path` is the old file or the new one. An uncommitted file is removed.

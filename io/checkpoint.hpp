@@ -19,8 +19,8 @@
 //
 // One run at a time writes to a directory (run_lock.hpp); others may read it meanwhile.
 //
-// checkpoint_write, checkpoint_read, checkpoint_verify, checkpoint_text (for people) and
-// checkpoint_list (newest, retention) implement this header; manifest is the format.
+// checkpoint_write, checkpoint_read, checkpoint_inspect and checkpoint_list (newest, retention)
+// implement this header; manifest is the format.
 #pragma once
 
 #include <cstddef>

@@ -7,9 +7,7 @@
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "io/atomic_file.hpp"
-#include "io/checkpoint_names.hpp"
 #include "io/manifest.hpp"
-#include "io/staged_name.hpp"
 
 namespace millrace::io {
 namespace {

@@ -10,7 +10,6 @@
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
-#include "io/checkpoint_names.hpp"
 #include "io/manifest.hpp"
 #include "io/recorded_path.hpp"
 

@@ -7,7 +7,6 @@
 #include "core/error.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
-#include "io/checkpoint_names.hpp"
 #include "io/manifest.hpp"
 #include "io/tensor_checks.hpp"
 

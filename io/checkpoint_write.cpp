@@ -11,7 +11,6 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "io/checkpoint_attributes.hpp"
-#include "io/checkpoint_names.hpp"
 #include "io/manifest.hpp"
 #include "io/tensor_checks.hpp"
 

@@ -13,7 +13,6 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "io/hdf5_driver.hpp"
 #include "io/hdf5_handles.hpp"
 #include "io/tensor_checks.hpp"
 

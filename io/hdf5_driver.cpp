@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/hdf5_driver.hpp"
+#include "io/hdf5_handles.hpp"
 
 #include <hdf5.h>
 #if H5_VERSION_GE(1, 13, 2)

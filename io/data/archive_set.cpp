@@ -14,7 +14,6 @@
 #include "core/image_format.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
-#include "io/data/bad_images.hpp"
 #include "io/data/files.hpp"
 #include "io/data/little_endian.hpp"
 #include "io/data/record_frame.hpp"

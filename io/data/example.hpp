@@ -17,7 +17,7 @@
 #include <span>
 #include <string>
 
-#include "io/data/byte_window.hpp"
+#include "io/data/files.hpp"
 #include "io/data/image_dataset.hpp"
 
 namespace millrace::io {

@@ -15,7 +15,6 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
-#include "io/data/bad_images.hpp"
 #include "io/data/little_endian.hpp"
 
 namespace millrace::io {

@@ -7,10 +7,10 @@
 
 #include "core/error.hpp"
 #include "io/atomic_file.hpp"
-#include "io/data/bad_images.hpp"
+#include "io/data/cifar.hpp"
 #include "io/data/files.hpp"
+#include "io/data/image_dataset.hpp"
 #include "io/data/record_frame.hpp"
-#include "io/data/small_images.hpp"
 #include "io/images/reader.hpp"
 
 namespace millrace::io {

@@ -14,7 +14,6 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "io/data/byte_window.hpp"
 #include "io/data/files.hpp"
 #include "io/data/record_frame.hpp"
 

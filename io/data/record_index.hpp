@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/data/byte_window.hpp"
+#include "io/data/files.hpp"
 #include "io/data/index_cache.hpp"
 #include "io/data/record_files.hpp"
 

@@ -14,7 +14,6 @@
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "io/data/bad_images.hpp"
 #include "io/data/example.hpp"
 #include "io/data/little_endian.hpp"
 #include "io/data/record_frame.hpp"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "io/data/byte_window.hpp"
+#include "io/data/files.hpp"
 
 namespace millrace::io {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "io/data/byte_window.hpp"
+#include "io/data/files.hpp"
 #include "io/data/little_endian.hpp"
 
 namespace millrace::io {

@@ -13,7 +13,6 @@
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "io/data/archive_set.hpp"
-#include "io/data/bad_images.hpp"
 #include "io/data/example.hpp"
 #include "io/data/files.hpp"
 #include "io/data/image_folder.hpp"

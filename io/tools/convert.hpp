@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "io/data/bad_images.hpp"
 #include "io/data/dataset.hpp"
+#include "io/data/image_dataset.hpp"
 #include "io/data/parallel.hpp"
 #include "io/tools/image_codec.hpp"
 #include "io/tools/raw_images.hpp"

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "core/error.hpp"
-#include "io/data/bad_images.hpp"
 
 namespace millrace::io {
 namespace {

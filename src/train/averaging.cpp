@@ -12,7 +12,7 @@
 #include "core/text.hpp"
 #include "device/tensor.hpp"
 #include "io/atomic_file.hpp"
-#include "io/checkpoint_names.hpp"
+#include "io/manifest.hpp"
 #include "io/run_lock.hpp"
 #include "train/cadence.hpp"
 #include "train/memory.hpp"

@@ -9,7 +9,7 @@
 #include "core/counted.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "io/data/bad_images.hpp"
+#include "io/data/image_dataset.hpp"
 
 namespace millrace::train {
 

@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "io/checkpoint_attributes.hpp"
-#include "io/checkpoint_names.hpp"
 #include "io/manifest.hpp"
 #include "io/weights/tensor_file.hpp"
 #include "tests/io/checkpoint_fixtures.hpp"

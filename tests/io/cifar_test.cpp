@@ -2,7 +2,6 @@
 #include "io/data/cifar.hpp"
 
 #include "core/random.hpp"
-#include "io/data/small_images.hpp"
 #include "io/images/presets.hpp"
 #include "io/tools/generate.hpp"
 #include "tests/io/fixtures.hpp"

@@ -3,9 +3,9 @@
 // Image files without a data set, prepared as a validation prepares its images.
 #include "io/data/named_images.hpp"
 
+#include "io/data/cifar.hpp"
 #include "io/data/class_names.hpp"
 #include "io/data/imagenet.hpp"
-#include "io/data/small_images.hpp"
 #include "tests/io/fixtures.hpp"
 #include "tests/io/images/test_images.hpp"
 #include "tests/io/samples.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/data/small_images.hpp"
+#include "io/data/cifar.hpp"
 
 #include "core/random.hpp"
 #include "tests/support/test.hpp"

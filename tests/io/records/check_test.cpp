@@ -3,7 +3,6 @@
 
 #include <sys/stat.h>
 
-#include "io/data/bad_images.hpp"
 #include "io/data/record_set.hpp"
 #include "shards.hpp"
 

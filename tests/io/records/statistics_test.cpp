@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/tools/statistics.hpp"
 
-#include "io/data/bad_images.hpp"
 #include "io/data/imagenet.hpp"
 #include "shards.hpp"
 
