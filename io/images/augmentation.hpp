@@ -16,7 +16,7 @@
 #include <string_view>
 
 #include "core/image_records.hpp"
-#include "io/images/crop_rule.hpp"
+#include "io/images/header.hpp"
 
 namespace millrace::io {
 

@@ -10,7 +10,7 @@
 //
 // A *window* describes a crop: which box of the image is scaled to which size, which part of the
 // result is cropped, and whether it is mirrored. Training draws it with a rule
-// (crop_rule.hpp), a pure function of (seed, epoch, index); validation computes it from the size. A
+// (presets.hpp), a pure function of (seed, epoch, index); validation computes it from the size. A
 // *preset* (presets.hpp) is one row of a table: rule, filter, evaluation, normalization.
 //
 // Only the *box* of the image that the window needs is decoded: rows above are skipped, rows below
@@ -108,5 +108,12 @@ enum class ImageState : std::uint8_t { Whole, Damaged };
 
 /// Maximum pixel bytes of usual photos: 8 Mi pixels. Buffers of larger images are not kept.
 inline constexpr std::size_t kUsualImageBytes = std::size_t{24} << 20;
+
+/// Sample and epoch. A draw depends on nothing else.
+struct DrawKey {
+  std::uint64_t seed = 0;
+  std::uint64_t epoch = 0;
+  std::uint64_t index = 0;
+};
 
 }  // namespace millrace::io

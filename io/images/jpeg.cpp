@@ -13,7 +13,7 @@
 
 #include <csetjmp>
 
-#include "io/images/decoder.hpp"
+#include "io/images/reader.hpp"
 
 namespace millrace::io {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "io/images/decoder.hpp"
+#include "io/images/reader.hpp"
 
 namespace millrace::io {
 namespace {

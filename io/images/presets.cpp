@@ -1,14 +1,175 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/images/presets.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "core/error.hpp"
+#include "core/random.hpp"
 
 namespace millrace::io {
 namespace {
+
+/// Sides of an image or a box.
+struct Extent {
+  std::int32_t width = 0;
+  std::int32_t height = 0;
+  [[nodiscard]] double area() const noexcept {
+    return static_cast<double>(width) * static_cast<double>(height);
+  }
+  [[nodiscard]] bool fits(const Extent& outer) const noexcept {
+    return width > 0 && height > 0 && width <= outer.width && height <= outer.height;
+  }
+};
+
+/// To the nearest whole number, ties to even.
+std::int32_t rounded(double x) { return static_cast<std::int32_t>(std::lrint(x)); }
+
+double uniform(std::uint32_t word, double from, double to) {
+  return from + static_cast<double>(uniform01(word)) * (to - from);
+}
+
+/// Uniform in 0 .. n-1, or 0 if n is at most 1.
+std::int32_t below(std::uint32_t word, std::int32_t n) {
+  return n > 0 ? static_cast<std::int32_t>(uniform_below(word, static_cast<std::uint32_t>(n))) : 0;
+}
+
+/// The box of this height, with the width of this aspect ratio.
+Extent of_height(std::int32_t height, double aspect) {
+  return {.width = rounded(height * aspect), .height = height};
+}
+
+/// The largest height, at most `height`, that fits in the image at this aspect ratio.
+std::int32_t limit_height(std::int32_t height, double aspect, const Extent& image) {
+  if (rounded(height * aspect) > image.width) {
+    height = static_cast<std::int32_t>((image.width + 0.5) / aspect);
+    if (rounded(height * aspect) > image.width) --height;
+  }
+  return std::min(height, image.height);
+}
+
+/// TensorFlow's sample_distorted_bounding_box: the height is uniform between those of the smallest
+/// and the largest area. Rounding may miss a bound by one row, which is corrected.
+std::optional<Extent> draw_by_height(const CropRule& rule, const Extent& image,
+                                     const RandomBlock& words) {
+  const double aspect = uniform(words[0], rule.min_aspect, rule.max_aspect);
+  const double min_area = rule.min_area * image.area();
+  const double max_area = rule.max_area * image.area();
+  const std::int32_t max_height =
+      limit_height(rounded(std::sqrt(max_area / aspect)), aspect, image);
+  const std::int32_t min_height = std::min(rounded(std::sqrt(min_area / aspect)), max_height);
+  Extent box = of_height(min_height + below(words[1], max_height - min_height + 1), aspect);
+  if (box.area() < min_area) box = of_height(box.height + 1, aspect);
+  if (box.area() > max_area) box = of_height(box.height - 1, aspect);
+  if (box.area() < min_area || box.area() > max_area || !box.fits(image)) return std::nullopt;
+  return box;
+}
+
+/// torchvision's RandomResizedCrop: area and logarithm of the aspect ratio are uniform.
+std::optional<Extent> draw_by_area(const CropRule& rule, const Extent& image,
+                                   const RandomBlock& words) {
+  const double area = uniform(words[1], rule.min_area, rule.max_area) * image.area();
+  const double aspect =
+      std::exp(uniform(words[0], std::log(rule.min_aspect), std::log(rule.max_aspect)));
+  const Extent box{.width = rounded(std::sqrt(area * aspect)),
+                   .height = rounded(std::sqrt(area / aspect))};
+  if (!box.fits(image)) return std::nullopt;
+  return box;
+}
+
+/// Position of a box. TensorFlow excludes the last position, torchvision includes it.
+PixelBox place(const Extent& box, const Extent& image, CropDraw draw, const RandomBlock& words) {
+  const std::int32_t last = draw == CropDraw::Area ? 1 : 0;
+  const std::int32_t top = below(words[2], image.height - box.height + last);
+  const std::int32_t left = below(words[3], image.width - box.width + last);
+  return {.top = top, .left = left, .bottom = top + box.height, .right = left + box.width};
+}
+
+/// In whole pixels, truncated as in TensorFlow.
+PixelBox pixels_of(const ObjectBox& object, const Extent& image) {
+  const auto cut = [](float share, std::int32_t side) {
+    const auto pixel = static_cast<std::int32_t>(share * static_cast<float>(side));
+    return std::clamp(pixel, 0, side);
+  };
+  return {.top = cut(object.top, image.height),
+          .left = cut(object.left, image.width),
+          .bottom = cut(object.bottom, image.height),
+          .right = cut(object.right, image.width)};
+}
+
+std::int64_t common_pixels(const PixelBox& a, const PixelBox& b) {
+  const PixelBox common{.top = std::max(a.top, b.top),
+                        .left = std::max(a.left, b.left),
+                        .bottom = std::min(a.bottom, b.bottom),
+                        .right = std::min(a.right, b.right)};
+  return common.top < common.bottom && common.left < common.right ? common.pixels() : 0;
+}
+
+bool covers(const PixelBox& box, const PixelBox& object, double share) {
+  if (object.bottom <= object.top || object.right <= object.left) return false;
+  const auto common = static_cast<double>(common_pixels(box, object));
+  return common >= share * static_cast<double>(object.pixels());
+}
+
+bool covers_an_object(const PixelBox& box, const Extent& image, std::span<const ObjectBox> objects,
+                      double share) {
+  if (objects.empty()) return covers(box, {.bottom = image.height, .right = image.width}, share);
+  return std::any_of(objects.begin(), objects.end(), [&](const ObjectBox& object) {
+    return covers(box, pixels_of(object, image), share);
+  });
+}
+
+std::int32_t centred(std::int32_t difference, CentreOffset offset) {
+  switch (offset) {
+    case CentreOffset::Down:
+      break;
+    case CentreOffset::Up:
+      return (difference + 1) / 2;
+    case CentreOffset::Even:
+      return rounded(difference / 2.0);
+  }
+  return difference / 2;
+}
+
+/// The largest centered box whose aspect ratio is in range.
+PixelBox centre_box(const CropRule& rule, const Extent& image) {
+  const double aspect = static_cast<double>(image.width) / image.height;
+  Extent box = image;
+  if (aspect < rule.min_aspect) box.height = rounded(image.width / rule.min_aspect);
+  if (aspect > rule.max_aspect) box.width = rounded(image.height * rule.max_aspect);
+  const std::int32_t top = (image.height - box.height) / 2;
+  const std::int32_t left = (image.width - box.width) / 2;
+  return {.top = top, .left = left, .bottom = top + box.height, .right = left + box.width};
+}
+
+/// The whole image scaled to this shorter side, and the center of side x side pixels.
+ImageWindow centre_of_scaled(const Extent& image, std::int32_t shorter, CentreOffset offset,
+                             std::int32_t side) {
+  const std::int32_t least = std::min(image.width, image.height);
+  const auto scaled = [shorter, least](std::int32_t length) {
+    return static_cast<std::int32_t>(std::int64_t{length} * shorter / least);
+  };
+  ImageWindow window{.box = {.bottom = image.height, .right = image.width},
+                     .scaled_width = scaled(image.width),
+                     .scaled_height = scaled(image.height)};
+  window.left = centred(window.scaled_width - side, offset);
+  window.top = centred(window.scaled_height - side, offset);
+  return window;
+}
+
+ImageWindow fall_back(const CropRule& rule, const Extent& image, std::int32_t side) {
+  if (rule.fallback == CropFallback::CentreOfScaled)
+    return centre_of_scaled(image, side, rule.centre, side);
+  ImageWindow window{.box = {.bottom = image.height, .right = image.width},
+                     .scaled_width = side,
+                     .scaled_height = side};
+  if (rule.fallback == CropFallback::CentreBox) window.box = centre_box(rule, image);
+  return window;
+}
 
 constexpr std::array kPresets = {
     ImagePreset{.name = "tf",
@@ -58,6 +219,41 @@ constexpr std::array kPresets = {
 };
 
 }  // namespace
+
+ImageWindow draw_window(const CropRule& rule, const DrawKey& key, const ImageHeader& image,
+                        std::span<const ObjectBox> objects, std::int32_t side) {
+  MILLRACE_ASSERT(image.width > 0 && image.height > 0 && side > 0);
+  const Extent extent{.width = image.width, .height = image.height};
+  const RandomStream stream(key.seed, RandomPurpose::Augment, key.epoch);
+  // Block 0 mirrors, block n is the n-th attempt.
+  const Mirror mirror =
+      uniform_below(stream.block(0, key.index)[0], 2) == 1 ? Mirror::Yes : Mirror::No;
+  for (std::int32_t attempt = 1; attempt <= rule.attempts; ++attempt) {
+    const RandomBlock words = stream.block(static_cast<std::uint64_t>(attempt), key.index);
+    const bool by_height = rule.draw == CropDraw::Height;
+    const std::optional<Extent> drawn =
+        by_height ? draw_by_height(rule, extent, words) : draw_by_area(rule, extent, words);
+    if (!drawn) continue;
+    const PixelBox box = place(*drawn, extent, rule.draw, words);
+    if (by_height && !covers_an_object(box, extent, objects, rule.min_object_covered)) continue;
+    return {.box = box, .scaled_width = side, .scaled_height = side, .mirror = mirror};
+  }
+  ImageWindow window = fall_back(rule, extent, side);
+  window.mirror = mirror;
+  return window;
+}
+
+std::int32_t scaled_side(const EvaluationRule& rule, std::int32_t side) {
+  MILLRACE_ASSERT(side > 0 && rule.window > 0 && rule.scaled >= rule.window);
+  return static_cast<std::int32_t>(std::int64_t{side} * rule.scaled / rule.window);
+}
+
+ImageWindow evaluation_window(const EvaluationRule& rule, const ImageHeader& image,
+                              std::int32_t side) {
+  MILLRACE_ASSERT(image.width > 0 && image.height > 0);
+  return centre_of_scaled({.width = image.width, .height = image.height}, scaled_side(rule, side),
+                          rule.centre, side);
+}
 
 ColourStatistics statistics_of(ImageNormalisation normalisation) {
   switch (normalisation) {

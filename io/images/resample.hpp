@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "core/image_records.hpp"
-#include "io/images/decoder.hpp"
+#include "io/images/header.hpp"
 
 namespace millrace::io {
 

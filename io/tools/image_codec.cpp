@@ -5,7 +5,7 @@
 
 #include "core/error.hpp"
 #include "io/data/packed_images.hpp"
-#include "io/images/decoder.hpp"
+#include "io/images/reader.hpp"
 #include "io/images/resample.hpp"
 
 namespace millrace::io {

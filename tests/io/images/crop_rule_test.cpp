@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/images/crop_rule.hpp"
+#include "io/images/presets.hpp"
 
 #include <random>
 
-#include "io/images/presets.hpp"
 #include "tests/support/test.hpp"
 
 namespace millrace::io {

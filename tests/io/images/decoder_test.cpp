@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/images/decoder.hpp"
+#include "io/images/reader.hpp"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/images/header.hpp"
 
-#include "io/images/decoder.hpp"
+#include "io/images/reader.hpp"
 #include "tests/io/fixtures.hpp"
 #include "tests/io/images/test_images.hpp"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/image_records.hpp"
-#include "io/images/decoder.hpp"
+#include "io/images/reader.hpp"
 
 namespace millrace::io {
 
