@@ -83,12 +83,6 @@ inline ProcessResult restore(const std::filesystem::path& run, const Words& more
   return millrace(Words{"restore --restore-path", run} + more);
 }
 
-/// Expects that the text contains all parts.
-inline void expect_in(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts)
-    EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in\n" << text;
-}
-
 /// Expects that the command ends with this code and prints all parts.
 inline void expect_end(const ProcessResult& result, int code,
                        const std::vector<std::string>& parts = {}) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/error.hpp"
+#include "tests/support/file_bytes.hpp"
 #include "tests/support/temporary_directory.hpp"
 #include "tests/support/test.hpp"
 
@@ -10,11 +11,7 @@ namespace millrace::io {
 using test::TemporaryDirectory;
 
 inline void write_bytes(const std::filesystem::path& path, std::span<const std::uint8_t> bytes) {
-  std::filesystem::create_directories(path.parent_path());
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(bytes.data()),
-             static_cast<std::streamsize>(bytes.size()));
-  ASSERT_TRUE(file.good()) << path;
+  test::write_file(path, std::as_bytes(bytes));
 }
 
 inline std::vector<std::uint8_t> read_bytes(const std::filesystem::path& path) {

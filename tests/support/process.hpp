@@ -3,6 +3,7 @@
 // Runs the program under test and captures its output, for tests of whole commands.
 #pragma once
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,7 +26,7 @@ inline ProcessResult run_process(const std::string& program, const std::vector<s
                                  Capture capture = Capture::Both) {
   static const TemporaryDirectory cache;  // indices of images that live no longer than the tests
   int ends[2];
-  if (pipe(ends) != 0) return {};
+  if (pipe2(ends, O_CLOEXEC) != 0) return {};  // other processes may start meanwhile
   std::vector<char*> argv = {const_cast<char*>(program.c_str())};
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -35,8 +36,6 @@ inline ProcessResult run_process(const std::string& program, const std::vector<s
     setenv("XDG_CACHE_HOME", cache.path().c_str(), 1);
     dup2(ends[1], STDOUT_FILENO);
     if (capture == Capture::Both) dup2(ends[1], STDERR_FILENO);
-    close(ends[0]);
-    close(ends[1]);
     execv(program.c_str(), argv.data());
     _exit(127);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every test begins with: GoogleTest and the headers of the standard library that most tests
-// need. Fixtures include it, and so do tests without a fixture of a header; neither lists these
-// headers again.
+// What every test begins with: GoogleTest, the headers of the standard library that most tests
+// need, and what is expected of texts. Fixtures include it, and so do tests without a fixture in a
+// header; neither lists these headers again.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -42,3 +42,23 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
+namespace millrace {
+namespace fs = std::filesystem;
+}  // namespace millrace
+
+namespace millrace::test {
+
+/// Expects that the text contains all parts.
+inline void expect_in(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in\n" << text;
+}
+
+/// Expects that the text contains none of the parts.
+inline void expect_not_in(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts)
+    EXPECT_EQ(text.find(part), std::string::npos) << "'" << part << "' is in\n" << text;
+}
+
+}  // namespace millrace::test

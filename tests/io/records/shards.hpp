@@ -64,15 +64,10 @@ inline std::vector<std::uint64_t> write_shard(const std::filesystem::path& path,
 inline Bytes load(const std::filesystem::path& path) { return read_file(path, 1 << 28); }
 
 inline void store(const std::filesystem::path& path, std::span<const std::byte> bytes) {
-  std::filesystem::create_directories(path.parent_path());
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file.write(reinterpret_cast<const char*>(bytes.data()),
-             static_cast<std::streamsize>(bytes.size()));
-  ASSERT_TRUE(file.good()) << path;
+  test::write_file(path, bytes);
 }
-
 inline void store(const std::filesystem::path& path, std::string_view text) {
-  store(path, std::as_bytes(std::span(text)));
+  test::write_file(path, text);
 }
 
 inline void flip_byte(const std::filesystem::path& path, std::uint64_t offset) {
