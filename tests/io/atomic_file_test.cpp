@@ -12,8 +12,6 @@
 namespace millrace::io {
 namespace {
 
-namespace fs = std::filesystem;
-
 std::string text_in(const fs::path& path) {
   const auto bytes = read_bytes(path);
   return {bytes.begin(), bytes.end()};
@@ -28,21 +26,18 @@ struct AtomicFileTest : testing::Test {
   const TemporaryDirectory directory;
 };
 
-TEST_F(AtomicFileTest, ReplacesTheContentAndLeavesNothingElse) {
+TEST_F(AtomicFileTest, ReplacesTheContentByPiecesInOrderAndLeavesNothingElse) {
   const fs::path path = directory / "config.toml";
   write_file_atomically(path, "first, and longer");
   write_file_atomically(path, "second");
   EXPECT_EQ(text_in(path), "second");
-  EXPECT_EQ(entries_in(directory.path()), 1u);
-}
-
-TEST_F(AtomicFileTest, WritesPiecesInOrder) {
   const std::string a = "head";
   const std::string b = "body";
   const std::vector<std::span<const std::byte>> pieces = {
       std::as_bytes(std::span(a)), {}, std::as_bytes(std::span(b))};
-  write_file_atomically(directory / "x", pieces);
-  EXPECT_EQ(text_in(directory / "x"), "headbody");
+  write_file_atomically(path, pieces);
+  EXPECT_EQ(text_in(path), "headbody");
+  EXPECT_EQ(entries_in(directory.path()), 1u);
 }
 
 TEST_F(AtomicFileTest, FailureNamesPathAndReasonAndKeepsTheOldFile) {
@@ -66,14 +61,6 @@ TEST_F(AtomicFileTest, ReadFileHasALimit) {
                [&] { static_cast<void>(read_file(directory.path(), 9)); });
 }
 
-// A pipe without a writer.
-TEST_F(AtomicFileTest, APipeIsRefusedWithoutWaiting) {
-  const std::filesystem::path pipe = directory / "pipe";
-  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  expect_error(ErrorKind::Io, {"pipe", "not a regular file"}, [&] { (void)read_file(pipe, 10); });
-  expect_error(ErrorKind::Io, {"pipe", "not a regular file"}, [&] { (void)checksum_file(pipe); });
-}
-
 // A rename would replace the device or the link, not what it stands for.
 TEST_F(AtomicFileTest, LinksAreFollowedAndDevicesRefused) {
   const fs::path file = directory / "inner" / "file";
@@ -95,17 +82,17 @@ TEST_F(AtomicFileTest, LinksAreFollowedAndDevicesRefused) {
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
 }
 
-// All readers open files with this function, also devices.
+// All readers open files with this function, also devices; a pipe without a writer is not waited
+// for.
 TEST(OpenFileLimitTest, OnlyRegularFilesAreRead) {
   const TemporaryDirectory directory;
-  const std::filesystem::path pipe = directory / "pipe";
+  const fs::path pipe = directory / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  for (const std::filesystem::path& path : {pipe, fs::path("/dev/zero"), directory.path()}) {
-    expect_error(ErrorKind::Io, {path.string(), "not a regular file"},
-                 [&] { (void)open_file(path, O_RDONLY); });
-    expect_error(ErrorKind::Io, {path.string(), "not a regular file"},
-                 [&] { const LineReader reader(path); });
-  }
+  for (const fs::path& path : {pipe, fs::path("/dev/zero"), directory.path()})
+    for (const std::function<void()>& use : std::initializer_list<std::function<void()>>{
+             [&] { (void)open_file(path, O_RDONLY); }, [&] { (void)read_file(path, 10); },
+             [&] { (void)checksum_file(path); }, [&] { const LineReader reader(path); }})
+      expect_error(ErrorKind::Io, {path.string(), "not a regular file"}, use);
 }
 
 TEST(LineReaderTest, GivesWholeLinesAndWhereTheyBegin) {
@@ -123,33 +110,29 @@ TEST(LineReaderTest, GivesWholeLinesAndWhereTheyBegin) {
   EXPECT_EQ(lines.lines(), 3);
 }
 
-// Lines across the borders of the pieces read, and a line that is too long.
+// Lines across the borders of the pieces read, a line as long as lines may be, and an endless one.
 TEST(LineReaderTest, ManyLinesTakeOneLinesMemory) {
   const TemporaryDirectory directory;
   const fs::path path = directory / "x";
   std::string text;
   for (int i = 0; i < 200'000; ++i) text += std::to_string(i) + ",0.5\n";
-  write_file_atomically(path, text + std::string(LineReader::kMaxLineBytes, 'x') + "\nlast\n");
+  const std::string longest(LineReader::kMaxLineBytes, 'x');
+  write_file_atomically(path, text + longest + "\nlast\n");
+  write_file_atomically(directory / "endless", "a\n" + std::string(8 << 20, 'x') + "\n");
+  text.clear();
+  text.shrink_to_fit();
   const AllocationPeak peak;
   LineReader lines(path);
   for (int i = 0; i < 200'000; ++i) ASSERT_EQ(lines.next(), std::to_string(i) + ",0.5");
-  EXPECT_EQ(lines.next(), std::string(LineReader::kMaxLineBytes, 'x'));
+  EXPECT_EQ(lines.next(), longest);
   EXPECT_EQ(lines.next(), "last");
   EXPECT_FALSE(lines.next());
   EXPECT_EQ(lines.rest(), "");
-  EXPECT_LT(peak.bytes(), 1 << 20);
-}
-
-TEST(LineReaderTest, EndlessLinesAreNotReadToTheirEnd) {
-  const TemporaryDirectory directory;
-  const fs::path path = directory / "x";
-  write_file_atomically(path, "a\n" + std::string(8 << 20, 'x') + "\n");
-  const AllocationPeak peak;
-  LineReader lines(path);
-  EXPECT_EQ(lines.next(), "a");
-  EXPECT_FALSE(lines.next());
-  EXPECT_EQ(lines.offset(), 2u);
-  EXPECT_GT(lines.rest().size(), LineReader::kMaxLineBytes);
+  LineReader endless(directory / "endless");
+  EXPECT_EQ(endless.next(), "a");
+  EXPECT_FALSE(endless.next());
+  EXPECT_EQ(endless.offset(), 2u);
+  EXPECT_GT(endless.rest().size(), LineReader::kMaxLineBytes);
   EXPECT_LT(peak.bytes(), 1 << 20);
 }
 

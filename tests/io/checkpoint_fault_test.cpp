@@ -15,8 +15,6 @@
 namespace millrace::io {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr unsigned kOldSeed = 1;
 constexpr unsigned kNewSeed = 2;
 constexpr std::int64_t kOldIteration = 5;

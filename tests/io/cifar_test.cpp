@@ -10,8 +10,6 @@
 namespace millrace::io {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::size_t kRecord10 = 3073;
 constexpr std::size_t kRecord100 = 3074;
 
@@ -37,53 +35,56 @@ void write_small_set(const fs::path& directory) {
   write_bytes(directory / "test_batch.bin", records10(4, 5, 3));
 }
 
+/// Expects an error that names these parts.
+void refused(const fs::path& folder, const std::vector<std::string>& told,
+             const CifarOptions& options = {}) {
+  expect_error(ErrorKind::Data, told, [&] { (void)open_cifar(folder, options); });
+}
+
+constexpr CifarOptions kTest = {.split = Split::Validation};
+
 // A file alone does not show that it was truncated between two records; the files around it do.
 TEST(CifarLimitTest, FilesCutBetweenRecordsAreRefused) {
   const TemporaryDirectory folder;
   write_bytes(folder / "data_batch_1.bin", records10(4, 0, 1));
   write_bytes(folder / "data_batch_2.bin", records10(2, 7, 2));
-  expect_error(ErrorKind::Data, {"data_batch_2.bin: 2 records, but 4 are in data_batch_1.bin"},
-               [&] { (void)open_cifar(folder.path(), {}); });
-  const auto write = [&](const std::string& name, const std::string& text) {
-    write_bytes(folder / name, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
-  };
-  write(std::string(kRecordCountsName), "data_batch_1.bin 4\ndata_batch_2.bin 2\n");
+  refused(folder.path(), {"data_batch_2.bin: 2 records, but 4 are in data_batch_1.bin"});
+  const fs::path counts = folder.path() / kRecordCountsName;
+  test::write_file(counts, "data_batch_1.bin 4\ndata_batch_2.bin 2\n");
   EXPECT_EQ(open_cifar(folder.path(), {})->size(), 6);
-  write(std::string(kRecordCountsName), "data_batch_1.bin 4\ndata_batch_2.bin 3\n");
-  expect_error(ErrorKind::Data, {"data_batch_2.bin: 2 records, but 3 were generated"},
-               [&] { (void)open_cifar(folder.path(), {}); });
+  test::write_file(counts, "data_batch_1.bin 4\ndata_batch_2.bin 3\n");
+  refused(folder.path(), {"data_batch_2.bin: 2 records, but 3 were generated"});
   for (const char* const text : {"\n", "data_batch_1.bin\n", "data_batch_1.bin x\n"}) {
-    write(std::string(kRecordCountsName), text);
-    expect_error(ErrorKind::Data, {"line 1 is not"}, [&] { (void)open_cifar(folder.path(), {}); });
+    test::write_file(counts, text);
+    refused(folder.path(), {"line 1 is not"});
   }
-  std::filesystem::remove(folder.path() / kRecordCountsName);
-  write("batches.meta.txt", "airplane\nautomobile\n");
+  fs::remove(counts);
+  test::write_file(folder / "batches.meta.txt", "airplane\nautomobile\n");
   write_bytes(folder / "test_batch.bin", records10(4, 0, 1));
-  expect_error(ErrorKind::Data, {"test_batch.bin: 4 records, but 10000 are in the published file"},
-               [&] { (void)open_cifar(folder.path(), {.split = Split::Validation}); });
+  refused(folder.path(), {"test_batch.bin: 4 records, but 10000 are in the published file"}, kTest);
 }
 
 TEST(CifarLimitTest, GeneratedSetsKnowTheirLength) {
   const TemporaryDirectory folder;
   generate_cifar10_like(folder / "10", {.train_records = 20, .test_records = 8});
   generate_cifar100_like(folder / "100", {.train_records = 9, .test_records = 8});
-  for (const CifarKind kind : {CifarKind::Cifar10, CifarKind::Cifar100}) {
-    const bool ten = kind == CifarKind::Cifar10;
-    const std::filesystem::path set = folder / (ten ? "10" : "100");
-    const std::size_t record = ten ? 3073 : 3074;
-    for (const Split split : {Split::Train, Split::Validation}) {
-      EXPECT_EQ(open_cifar(set, {.kind = kind, .split = split})->size(), split == Split::Validation
-                                                                             ? 8
-                                                                         : ten ? 20
-                                                                               : 9);
-      const char* const test = ten ? "test_batch.bin" : "test.bin";
-      const std::filesystem::path file = set / (split == Split::Validation ? test
-                                                : ten                      ? "data_batch_1.bin"
-                                                                           : "train.bin");
-      std::filesystem::resize_file(file, std::filesystem::file_size(file) - record);
-      expect_error(ErrorKind::Data, {file.string(), "were generated"},
-                   [&] { (void)open_cifar(set, {.kind = kind, .split = split}); });
-    }
+  struct Case {
+    CifarKind kind;
+    const char* folder;
+    Split split;
+    const char* file;
+    std::int64_t size;
+  };
+  for (const Case& one : {Case{CifarKind::Cifar10, "10", Split::Train, "data_batch_1.bin", 20},
+                          Case{CifarKind::Cifar10, "10", Split::Validation, "test_batch.bin", 8},
+                          Case{CifarKind::Cifar100, "100", Split::Train, "train.bin", 9},
+                          Case{CifarKind::Cifar100, "100", Split::Validation, "test.bin", 8}}) {
+    const fs::path set = folder / one.folder;
+    const CifarOptions options{.kind = one.kind, .split = one.split};
+    EXPECT_EQ(open_cifar(set, options)->size(), one.size);
+    const std::size_t record = one.kind == CifarKind::Cifar10 ? kRecord10 : kRecord100;
+    fs::resize_file(set / one.file, fs::file_size(set / one.file) - record);
+    refused(set, {(set / one.file).string(), "were generated"}, options);
   }
 }
 
@@ -215,10 +216,9 @@ TEST_F(CifarTest, SaysHowImagesArePrepared) {
 TEST_F(CifarTest, NamesOfClassesComeFromTheirFile) {
   write_small_set(folder.path());
   EXPECT_EQ(open_cifar(folder.path(), {})->class_names(), std::vector<std::string>{});
-  const auto name = [&](const std::string& text) {
-    write_bytes(folder / "batches.meta.txt",
-                {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
-    write_bytes(folder.path() / kRecordCountsName, {});
+  const auto name = [&](const char* text) {
+    test::write_file(folder / "batches.meta.txt", text);
+    test::write_file(folder.path() / kRecordCountsName, "");
     return open_cifar(folder.path(), {})->class_names();
   };
   EXPECT_EQ(name("a\nb\nc\nd\ne\nf\ng\nh\ni\ntwo words\n\n"),
@@ -263,11 +263,10 @@ TEST_F(CifarTest, Cifar100UsesTheFineLabel) {
   const std::vector<float> image = image_of(*test, 1);
   EXPECT_GT(image[0], image[1]);
   EXPECT_EQ(image[1], image[3071]);
-  expect_error(ErrorKind::Data, {"train.bin", "missing"},
-               [&] { (void)open_cifar(folder.path(), {.kind = CifarKind::Cifar100}); });
+  refused(folder.path(), {"train.bin", "missing"}, {.kind = CifarKind::Cifar100});
 }
 
-TEST_F(CifarTest, WalksSubFolders) {
+TEST_F(CifarTest, WalksSubFoldersAndLinks) {
   const fs::path inside = folder / "b/sets/cifar-10-batches-bin";
   write_small_set(inside);
   fs::create_directories(folder / "a/cifar-10-batches-bin");  // empty: not the set
@@ -275,48 +274,32 @@ TEST_F(CifarTest, WalksSubFolders) {
   EXPECT_EQ(open_cifar(folder.path(), {})->size(), 5);
   fs::create_directory_symlink(folder.path(), folder / "b/loop");
   EXPECT_EQ(find_cifar(folder / "b", CifarKind::Cifar10), inside);
-}
-
-TEST_F(CifarTest, TheFolderItselfMayBeALink) {
-  const TemporaryDirectory real;
-  write_small_set(real.path());
-  fs::create_directory_symlink(real.path(), folder / "cifar-10-batches-bin");
-  EXPECT_EQ(open_cifar(folder.path(), {})->size(), 5);
-}
-
-TEST_F(CifarTest, AMissingSetListsTheFilesSearched) {
-  expect_error(ErrorKind::Data,
-               {folder.path().string(), "cifar-10-batches-bin", "data_batch_1.bin",
-                "test_batch.bin", "30,730,000", "`data-dir`", "millrace data generate"},
-               [&] { (void)open_cifar(folder.path(), {}); });
-  expect_error(ErrorKind::Data, {"nowhere", "does not exist", "cifar-100-binary", "train.bin"},
-               [&] { (void)open_cifar(folder / "nowhere", {.kind = CifarKind::Cifar100}); });
+  const TemporaryDirectory links;  // the folder itself may be one
+  fs::create_directory_symlink(inside, links / "cifar-10-batches-bin");
+  EXPECT_EQ(open_cifar(links.path(), {})->size(), 5);
 }
 
 TEST_F(CifarTest, MissingFilesAreNamed) {
+  refused(folder.path(), {folder.path().string(), "cifar-10-batches-bin", "data_batch_1.bin",
+                          "test_batch.bin", "30,730,000", "`data-dir`", "millrace data generate"});
+  refused(folder / "nowhere", {"nowhere", "does not exist", "cifar-100-binary", "train.bin"},
+          {.kind = CifarKind::Cifar100});
   write_bytes(folder / "data_batch_1.bin", records10(1, 0, 1));
   write_bytes(folder / "data_batch_3.bin", records10(1, 0, 1));
-  expect_error(ErrorKind::Data, {"data_batch_2.bin", "missing", "1 to 3"},
-               [&] { (void)open_cifar(folder.path(), {}); });
-  expect_error(ErrorKind::Data, {"test_batch.bin", "missing"},
-               [&] { (void)open_cifar(folder.path(), {.split = Split::Validation}); });
+  refused(folder.path(), {"data_batch_2.bin", "missing", "1 to 3"});
+  refused(folder.path(), {"test_batch.bin", "missing"}, kTest);
 }
 
 TEST(CifarLimitTest, SetsWithoutTheirLastFilesAreRefused) {
   const TemporaryDirectory folder;
   write_small_set(folder.path());
-  const auto write = [](const fs::path& file, const std::string& text) {
-    write_bytes(file, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
-  };
-  write(folder.path() / kRecordCountsName,
-        "data_batch_1.bin 3\ndata_batch_2.bin 2\ndata_batch_3.bin 5\n");
-  expect_error(ErrorKind::Data, {"data_batch_3.bin: is missing", "5 records were generated for it"},
-               [&] { (void)open_cifar(folder.path(), {}); });
+  test::write_file(folder.path() / kRecordCountsName,
+                   "data_batch_1.bin 3\ndata_batch_2.bin 2\ndata_batch_3.bin 5\n");
+  refused(folder.path(), {"data_batch_3.bin: is missing", "5 records were generated for it"});
   const TemporaryDirectory published;
   write_bytes(published / "data_batch_1.bin", records10(1, 0, 1));
-  write(published / "batches.meta.txt", "airplane\n");
-  expect_error(ErrorKind::Data, {": 1 training files, but 5 are in the published set"},
-               [&] { (void)open_cifar(published.path(), {}); });
+  test::write_file(published / "batches.meta.txt", "airplane\n");
+  refused(published.path(), {": 1 training files, but 5 are in the published set"});
 }
 
 TEST_F(CifarTest, AllProblemsOfASetAreListed) {
@@ -334,9 +317,9 @@ TEST_F(CifarTest, AllProblemsOfASetAreListed) {
   EXPECT_EQ(report.files, 2);
   EXPECT_EQ(report.records, 4);
   ASSERT_EQ(report.problems.size(), 3u);
-  EXPECT_NE(report.problems[0].find("record 0 has label 10"), std::string::npos);
-  EXPECT_NE(report.problems[1].find("record 2 has label 200"), std::string::npos);
-  EXPECT_NE(report.problems[2].find("data_batch_2.bin: 3074 bytes"), std::string::npos);
+  test::expect_in(report.problems[0], {"record 0 has label 10"});
+  test::expect_in(report.problems[1], {"record 2 has label 200"});
+  test::expect_in(report.problems[2], {"data_batch_2.bin: 3074 bytes"});
 }
 
 // Readers stop at the first of them.
@@ -348,9 +331,7 @@ TEST_F(CifarTest, EveryCutOrMissingFileIsListed) {
     for (std::size_t i = 0; i < sizes.size(); ++i)
       if (sizes[i] > 0)
         write_bytes(file_of(folder.path(), static_cast<int>(i) + 1), records10(sizes[i], 0, 1));
-    if (!beside.empty())
-      write_bytes(folder / beside,
-                  {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+    if (!beside.empty()) test::write_file(folder / beside, text);
     return check_cifar(folder.path(), CifarKind::Cifar10, Split::Train).problems;
   };
   const auto begins = [&](const std::vector<std::string>& lines,
@@ -374,26 +355,20 @@ TEST_F(CifarTest, EveryCutOrMissingFileIsListed) {
           "/data_batch_2.bin: 3 records", "/data_batch_3.bin: 2 records"});
 }
 
-TEST_F(CifarTest, CutFilesAreRefused) {
+TEST_F(CifarTest, FilesOfOtherLengthsAreRefused) {
   const fs::path file = folder / "test_batch.bin";
   std::vector<std::uint8_t> bytes = records10(2, 0, 1);
   bytes.pop_back();
   write_bytes(file, bytes);
-  expect_error(ErrorKind::Data, {file.string(), "6145 bytes", "3073 bytes", "3072 left over"},
-               [&] { (void)open_cifar(folder.path(), {.split = Split::Validation}); });
+  refused(folder.path(), {file.string(), "6145 bytes", "3073 bytes", "3072 left over"}, kTest);
   write_bytes(file, {});
-  expect_error(ErrorKind::Data, {file.string(), "empty", "3073 bytes"},
-               [&] { (void)open_cifar(folder.path(), {.split = Split::Validation}); });
-}
-
-TEST_F(CifarTest, HugeFilesAreRefusedBeforeMemoryIsAllocated) {
-  const fs::path file = folder / "test_batch.bin";
+  refused(folder.path(), {file.string(), "empty", "3073 bytes"}, kTest);
+  // Before memory is allocated.
   write_bytes(file, records10(1, 0, 1));
   std::error_code error;
   fs::resize_file(file, std::uintmax_t{1} << 40, error);  // sparse
   if (error) GTEST_SKIP() << "no sparse files of 1 TiB in the temporary directory";
-  expect_error(ErrorKind::Data, {file.string(), "1099511627776 bytes"},
-               [&] { (void)open_cifar(folder.path(), {.split = Split::Validation}); });
+  refused(folder.path(), {file.string(), "1099511627776 bytes"}, kTest);
 }
 
 TEST_F(CifarTest, LabelsOutOfRangeAreRefused) {
@@ -402,18 +377,17 @@ TEST_F(CifarTest, LabelsOutOfRangeAreRefused) {
   std::vector<std::uint8_t> bytes = records10(2, 0, 1);
   bytes[kRecord10] = 10;
   write_bytes(file, bytes);
-  expect_error(ErrorKind::Data, {file.string(), "record 1", "label 10", "end at 9"},
-               [&] { (void)open_cifar(folder.path(), {}); });
+  refused(folder.path(), {file.string(), "record 1", "label 10", "end at 9"});
   std::vector<std::uint8_t> fine(kRecord100, 0);
-  fine[0] = 20;
+  const auto check = [&](std::uint8_t coarse, std::uint8_t label) {
+    fine[0] = coarse;
+    fine[1] = label;
+    check_cifar_records(fine, CifarKind::Cifar100, "x.bin");
+  };
   expect_error(ErrorKind::Data, {"x.bin", "record 0", "label 20", "end at 19"},
-               [&] { check_cifar_records(fine, CifarKind::Cifar100, "x.bin"); });
-  fine[0] = 19;
-  fine[1] = 100;
-  expect_error(ErrorKind::Data, {"label 100", "end at 99"},
-               [&] { check_cifar_records(fine, CifarKind::Cifar100, "x.bin"); });
-  fine[1] = 99;
-  check_cifar_records(fine, CifarKind::Cifar100, "x.bin");
+               [&] { check(20, 0); });
+  expect_error(ErrorKind::Data, {"label 100", "end at 99"}, [&] { check(19, 100); });
+  check(19, 99);
 }
 
 TEST_F(CifarTest, ReadsThePublishedSet) {

@@ -9,8 +9,6 @@
 namespace millrace::io {
 namespace {
 
-namespace fs = std::filesystem;
-
 std::string digest_of(const fs::path& file) {
   const std::vector<std::uint8_t> bytes = read_bytes(file);
   Sha256 digest;

@@ -12,8 +12,6 @@
 namespace millrace::io {
 namespace {
 
-namespace fs = std::filesystem;
-
 std::vector<std::byte> pattern(std::size_t size, unsigned seed = 1) {
   std::vector<std::byte> bytes(size);
   std::uint32_t x = seed;

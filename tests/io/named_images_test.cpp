@@ -13,8 +13,6 @@
 namespace millrace::io {
 namespace {
 
-namespace fs = std::filesystem;
-
 void write_image(const fs::path& path, const Bytes& bytes) {
   write_bytes(path, {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
 }
@@ -86,8 +84,7 @@ TEST(NamedImagesTest, BadFilesAreNamedAndBlack) {
   }
   EXPECT_EQ(files.problem(0),
             (folder / "empty.png").string() + ": neither a JPEG nor a PNG: it is empty");
-  EXPECT_NE(files.problem(1).find("none.jpg"), std::string::npos);
-  EXPECT_NE(files.problem(1).find("No such file"), std::string::npos);
+  test::expect_in(files.problem(1), {"none.jpg", "No such file"});
 }
 
 TEST(NamedImagesTest, FoldersStandForTheirImages) {
@@ -135,7 +132,7 @@ TEST(ClassNamesTest, ImageNetsListLeavesOutTheBackground) {
   ASSERT_EQ(behind.names.size(), 1001u);
   EXPECT_EQ(behind.names[0], "background");
   EXPECT_EQ(behind.names[1], "n0 (word 0)");
-  EXPECT_NE(behind.notice.find("class 0 is called background"), std::string::npos);
+  test::expect_in(behind.notice, {"class 0 is called background"});
   for (const std::int64_t classes : {999, 1002})
     expect_error(ErrorKind::Data, {"names.txt: 1000 names of classes, but there are "},
                  [&] { (void)read_class_names(folder / "names.txt", classes); });

@@ -37,6 +37,10 @@ void expect_refused(ErrorKind kind, const std::string& part, const Action& actio
   expect_error(kind, std::initializer_list<std::string>{part}, action);
 }
 
+inline void expect_refused(const OnnxBytes& file, const std::string& part) {
+  expect_refused(ErrorKind::Config, part, [&] { (void)read(file); });
+}
+
 /// A network of one image op and a dense op behind it.
 inline OnnxBytes around(const std::function<std::string(OnnxBytes&)>& add, std::int64_t features) {
   OnnxBytes o({-1, 3, 8, 8});
@@ -45,6 +49,25 @@ inline OnnxBytes around(const std::function<std::string(OnnxBytes&)>& add, std::
       o.node("Gemm", "fc", {x, o.weight("fc.weight", {10, features}, 1.0)}, "y");
   OnnxBytes::set(fc, "transB", std::int64_t{1});
   return o;
+}
+
+/// A node that makes a vector.
+inline std::string constant(OnnxBytes& o, const std::string& name,
+                            const std::vector<float>& values) {
+  io::onnx::NodeProto& made = o.node("Constant", name, {}, name);
+  io::onnx::TensorProto& tensor =
+      *OnnxBytes::attribute(made, "value", io::onnx::AttributeProto::TENSOR).mutable_t();
+  tensor.set_data_type(io::onnx::TensorProto::FLOAT);
+  tensor.add_dims(std::ssize(values));
+  for (const float value : values) tensor.add_float_data(value);
+  return name;
+}
+
+inline std::vector<float> values_of(const OnnxFile& file, const std::string& name) {
+  for (std::size_t i = 0; i < file.graph().parameters.size(); ++i)
+    if (file.graph().parameters[i].name == name) return file.values({static_cast<std::int32_t>(i)});
+  ADD_FAILURE() << name;
+  return {};
 }
 
 inline std::string number_of(OnnxBytes& o, const std::string& name, std::int64_t value) {

@@ -162,13 +162,6 @@ OnnxFile folded(const char* layer, const std::function<std::string(OnnxBytes&)>&
       256));
 }
 
-std::vector<float> values_of(const OnnxFile& file, const std::string& name) {
-  for (std::size_t i = 0; i < file.graph().parameters.size(); ++i)
-    if (file.graph().parameters[i].name == name) return file.values({static_cast<std::int32_t>(i)});
-  ADD_FAILURE() << name;
-  return {};
-}
-
 /// Whether `actual` is factor(c) x + addend(c), where x is what the file without nodes has.
 void expect_affine(const std::vector<float>& actual, const std::vector<float>& before,
                    const std::function<double(std::size_t)>& factor,
@@ -349,15 +342,8 @@ TEST(OnnxFoldingTest, WhatLearnsInTheFileLearns) {
   for (const bool tensor : {true, false}) {
     const OnnxFile file = read(around(
         [&](OnnxBytes& o) {
-          for (const char* name : {"ones", "zeros"}) {
-            io::onnx::TensorProto& made =
-                *OnnxBytes::attribute(o.node("Constant", name, {}, name), "value",
-                                      io::onnx::AttributeProto::TENSOR)
-                     .mutable_t();
-            made.set_data_type(io::onnx::TensorProto::FLOAT);
-            made.add_dims(3);
-            for (int i = 0; i < 3; ++i) made.add_float_data(name[0] == 'o' ? 1.0f : 0.0f);
-          }
+          constant(o, "ones", std::vector<float>(3, 1.0f));
+          constant(o, "zeros", std::vector<float>(3));
           o.norm("norm", "x", 3);
           io::onnx::NodeProto& norm = *o.graph().mutable_node(o.graph().node_size() - 1);
           norm.set_input(1, "ones");

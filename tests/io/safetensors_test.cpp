@@ -47,12 +47,9 @@ TEST(SafeTensorsTest, ReadsTensors) {
   EXPECT_EQ(content.at("b").shape, (std::vector<std::int64_t>{2, 1}));
   EXPECT_EQ(content.at("none").elements(), 0);
   EXPECT_EQ(content.at("scalar").elements(), 1);
-}
-
-TEST(SafeTensorsTest, TakesNullForNoMetadata) {
-  const auto bytes = file_of(R"({"__metadata__":null,)" + tensor("a", "[1]", "[0,4]") + "}", 4);
-  EXPECT_EQ(parse_safetensors(bytes, "x").size(), 1u);
-  EXPECT_TRUE(parse_safetensors_metadata(bytes, "x").empty());
+  const auto none = file_of(R"({"__metadata__":null,)" + tensor("a", "[1]", "[0,4]") + "}", 4);
+  EXPECT_EQ(parse_safetensors(none, "x").size(), 1u);
+  EXPECT_TRUE(parse_safetensors_metadata(none, "x").empty());
 }
 
 std::string repeated(const std::string& text, std::size_t times) {
@@ -198,10 +195,10 @@ TEST(SafeTensorsLimitTest, HeadersTakeLittleMemory) {
 // The header is checked against the file size before anything else is read.
 TEST(SafeTensorsLimitTest, FilesThatDoNotFitTheirHeaderAreNotRead) {
   const TemporaryDirectory directory;
-  const std::filesystem::path path = directory / "sparse.safetensors";
+  const fs::path path = directory / "sparse.safetensors";
   std::ofstream(path) << "";
   std::error_code error;
-  std::filesystem::resize_file(path, std::uintmax_t{1} << 40, error);
+  fs::resize_file(path, std::uintmax_t{1} << 40, error);
   if (error) GTEST_SKIP() << "no sparse files of 1 TiB in the temporary directory";
   const auto failure = [&]() -> std::string {
     try {
@@ -211,52 +208,46 @@ TEST(SafeTensorsLimitTest, FilesThatDoNotFitTheirHeaderAreNotRead) {
       return found.what();
     }
   };
-  EXPECT_NE(failure().find("the header is not valid JSON"), std::string::npos) << failure();
+  test::expect_in(failure(), {"the header is not valid JSON"});
   const std::string header = R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})";
   const std::uint64_t length = header.size();
   std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
   file.write(reinterpret_cast<const char*>(&length), sizeof length);
   file << header << std::flush;
-  EXPECT_NE(failure().find("belong to no tensor"), std::string::npos) << failure();
+  test::expect_in(failure(), {"belong to no tensor"});
 }
 
 TEST(SafeTensorsTest, ConvertsEveryTypeToFloat) {
-  EXPECT_EQ(as_floats<float>("F32", {1.5f, -0.0f}), (std::vector<float>{1.5f, -0.0f}));
-  EXPECT_EQ(as_floats<double>("F64", {1.0 / 3.0}), (std::vector<float>{1.0f / 3.0f}));
-  EXPECT_EQ(as_floats<std::uint16_t>("BF16", {0x3fc0}), (std::vector<float>{1.5f}));
-  EXPECT_EQ(as_floats<std::int64_t>("I64", {-3}), (std::vector<float>{-3.0f}));
-  EXPECT_EQ(as_floats<std::int32_t>("I32", {-3}), (std::vector<float>{-3.0f}));
-  EXPECT_EQ(as_floats<std::int16_t>("I16", {-3}), (std::vector<float>{-3.0f}));
-  EXPECT_EQ(as_floats<std::int8_t>("I8", {-3}), (std::vector<float>{-3.0f}));
-  EXPECT_EQ(as_floats<std::uint64_t>("U64", {1u << 30}), (std::vector<float>{0x1p30f}));
-  EXPECT_EQ(as_floats<std::uint32_t>("U32", {1u << 31}), (std::vector<float>{0x1p31f}));
-  EXPECT_EQ(as_floats<std::uint16_t>("U16", {65535}), (std::vector<float>{65535.0f}));
-  EXPECT_EQ(as_floats<std::uint8_t>("U8", {255}), (std::vector<float>{255.0f}));
-  EXPECT_EQ(as_floats<std::uint8_t>("BOOL", {0, 1}), (std::vector<float>{0.0f, 1.0f}));
+  using Floats = std::vector<float>;
+  EXPECT_EQ(as_floats<float>("F32", {1.5f, -0.0f}), (Floats{1.5f, -0.0f}));
+  EXPECT_EQ(as_floats<double>("F64", {1.0 / 3.0}), Floats{1.0f / 3.0f});
+  EXPECT_EQ(as_floats<std::uint16_t>("BF16", {0x3fc0}), Floats{1.5f});
+  EXPECT_EQ(as_floats<std::int64_t>("I64", {-3}), Floats{-3.0f});
+  EXPECT_EQ(as_floats<std::int32_t>("I32", {-3}), Floats{-3.0f});
+  EXPECT_EQ(as_floats<std::int16_t>("I16", {-3}), Floats{-3.0f});
+  EXPECT_EQ(as_floats<std::int8_t>("I8", {-3}), Floats{-3.0f});
+  EXPECT_EQ(as_floats<std::uint64_t>("U64", {1u << 30}), Floats{0x1p30f});
+  EXPECT_EQ(as_floats<std::uint32_t>("U32", {1u << 31}), Floats{0x1p31f});
+  EXPECT_EQ(as_floats<std::uint16_t>("U16", {65535}), Floats{65535.0f});
+  EXPECT_EQ(as_floats<std::uint8_t>("U8", {255}), Floats{255.0f});
+  EXPECT_EQ(as_floats<std::uint8_t>("BOOL", {0, 1}), (Floats{0.0f, 1.0f}));
   expect_error(ErrorKind::Data, {"F8_E4M3"},
                [] { static_cast<void>(as_floats<std::uint8_t>("F8_E4M3", {1})); });
-}
-
-// Values of IEEE 754 binary16 from its definition: one, the largest, the smallest normal, the
-// smallest subnormal, and the special ones.
-TEST(SafeTensorsTest, HalfPrecisionIsExact) {
-  const auto values = as_floats<std::uint16_t>(
-      "F16", {0x3c00, 0xc000, 0x7bff, 0x0400, 0x0001, 0x8000, 0x7c00, 0xfc00, 0x7e00});
-  EXPECT_EQ(values[0], 1.0f);
-  EXPECT_EQ(values[1], -2.0f);
-  EXPECT_EQ(values[2], 65504.0f);
-  EXPECT_EQ(values[3], 0x1p-14f);
-  EXPECT_EQ(values[4], 0x1p-24f);
-  EXPECT_TRUE(values[5] == 0.0f && std::signbit(values[5]));
-  EXPECT_EQ(values[6], std::numeric_limits<float>::infinity());
-  EXPECT_EQ(values[7], -std::numeric_limits<float>::infinity());
-  EXPECT_TRUE(std::isnan(values[8]));
+  // IEEE 754 binary16 from its definition: one, the largest, the smallest normal, the smallest
+  // subnormal, and the special ones.
+  const auto halves = as_floats<std::uint16_t>(
+      "F16", {0x3c00, 0xc000, 0x7bff, 0x0400, 0x0001, 0x7c00, 0xfc00, 0x8000, 0x7e00});
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(Floats(halves.begin(), halves.begin() + 8),
+            (Floats{1.0f, -2.0f, 65504.0f, 0x1p-14f, 0x1p-24f, kInfinity, -kInfinity, -0.0f}));
+  EXPECT_TRUE(std::signbit(halves[7]));
+  EXPECT_TRUE(std::isnan(halves[8]));
 }
 
 TEST(SafeTensorsTest, FilesAreReadAndMoved) {
   const TemporaryDirectory directory;
   const std::vector<float> floats = {1, 2, 3, 4};
-  const std::filesystem::path path = directory / "x.safetensors";
+  const fs::path path = directory / "x.safetensors";
   write_safetensors(path, {{"z.floats", {"F32", {2, 2}, std::as_bytes(std::span(floats))}},
                            {"empty", {"F32", {0}, {}}}});
   SafeTensorsFile first(path);

@@ -12,8 +12,8 @@
 namespace millrace::io {
 namespace {
 
-std::filesystem::path fixture(const char* name) {
-  return std::filesystem::path(MILLRACE_SOURCE_DIR) / "tests/io/fixtures" / name;
+fs::path fixture(const char* name) {
+  return fs::path(MILLRACE_SOURCE_DIR) / "tests/io/fixtures" / name;
 }
 
 using Floats = std::vector<float>;
@@ -66,10 +66,9 @@ TEST(TensorFileTest, SaysWhichOfTwoStateDictionariesItTook) {
   const TensorFile file = read_tensor_file(fixture("averaged.pth"));
   EXPECT_EQ(file.tensors().at("a.weight").to_floats(), (Floats{1, 2}));
   ASSERT_EQ(file.notices().size(), 1u);
-  EXPECT_NE(file.notices()[0].find("averaged.pth: the tensors of state_dict are taken, not those "
-                                   "of state_dict_ema: "),
-            std::string::npos)
-      << file.notices()[0];
+  test::expect_in(file.notices()[0],
+                  {"averaged.pth: the tensors of state_dict are taken, not those "
+                   "of state_dict_ema: "});
   EXPECT_TRUE(read_tensor_file(fixture("checkpoint.pth")).notices().empty());
 }
 
@@ -110,7 +109,7 @@ TEST(TensorFileTest, ReadsWeightsOfKeras3) {
 }
 
 /// Writes what save_weights of Keras 3.6 and later writes: numbers, and the names of the layers.
-void write_numbered_weights(const std::filesystem::path& path) {
+void write_numbered_weights(const fs::path& path) {
   Hdf5Writer writer(path);
   const Floats values = {1, 2, 3, 4};
   const auto add = [&](const std::string& group, const std::string& number, const Extents& shape) {
@@ -210,7 +209,7 @@ TEST(TensorFileLimitTest, WhatHdf5DoesNotSurviveIsRefused) {
 
 TEST(TensorFileTest, SaysWhatAFileIsNot) {
   const TemporaryDirectory directory;
-  const std::filesystem::path path = directory / "net.pth";
+  const fs::path path = directory / "net.pth";
   const auto refused = [&](const std::string& bytes, const std::string& part) {
     std::ofstream(path, std::ios::binary) << bytes;
     expect_error(ErrorKind::Data, {"net.pth: " + part}, [&] { (void)read_tensor_file(path); });
@@ -239,7 +238,7 @@ TEST(TensorFileTest, SaysWhatAFileIsNot) {
 }
 
 /// Writes an archive with one file.
-void write_archive(const std::filesystem::path& path, const char* entry, std::string_view bytes) {
+void write_archive(const fs::path& path, const char* entry, std::string_view bytes) {
   zip_t* const archive = zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, nullptr);
   zip_source_t* const source = zip_source_buffer(archive, bytes.data(), bytes.size(), 0);
   const zip_int64_t at = zip_file_add(archive, entry, source, ZIP_FL_OVERWRITE);
@@ -302,7 +301,7 @@ TEST(TensorFileTest, RefusesATensorThatIsMuchLargerThanItsFile) {
   EXPECT_EQ(read_tensor_file(write(2, 3, 0)).tensors().at("w").to_floats(),
             (Floats{0, 1, 2, 0, 1, 2}));
   constexpr std::int32_t kMany = 100'000'000;
-  const std::filesystem::path large = write(kMany, 6, 0);
+  const fs::path large = write(kMany, 6, 0);
   expect_error(ErrorKind::Data, {"w: with it, the tensors are over 64 MB larger than the file"},
                [&] { (void)read_tensor_file(large); });
 }

@@ -121,7 +121,7 @@ TEST(WeightsTest, OnlyKerasHasVersion2) {
   options.residual.version = models::ResNetVersion::V2;
   const Graph graph = build_model(options);
   for (const WeightStyle style : {WeightStyle::Torchvision, WeightStyle::Timm})
-    EXPECT_NE(foreign_parameters(graph, style).misfit.find("it has version 2"), std::string::npos);
+    test::expect_in(foreign_parameters(graph, style).misfit, {"it has version 2"});
   EXPECT_EQ(foreign_parameters(graph, WeightStyle::Keras).misfit, "");
 }
 
@@ -440,7 +440,7 @@ TEST(WeightsTest, TheNearestNetworkIsComparedTensorByTensor) {
              "an efficientnet-B0 of keras with 1000 classes, but the file lacks top_bn/gamma:0, "
              "top_bn/beta:0, top_bn/moving_mean:0, top_bn/moving_variance:0; if"}}) {
     const std::string text = refusal(one.graph, one.style, one.removed, one.added);
-    EXPECT_NE(text.find(one.told), std::string::npos) << text;
+    test::expect_in(text, {one.told});
   }
 }
 

@@ -8,7 +8,6 @@
 namespace millrace::io {
 namespace {
 
-namespace fs = std::filesystem;
 using test::Point;
 
 void add(EventFile& file, std::int64_t step, const std::string& tag, double value) {

@@ -95,7 +95,7 @@ TEST(AugmentationTest, TorchvisionHereAgrees) {
   if (test::run_process(python, {"-c", "import torchvision, PIL"}).code != 0)
     GTEST_SKIP() << python << " has no torchvision";
   const test::TemporaryDirectory directory;
-  const std::filesystem::path here = directory / "augment.json";
+  const fs::path here = directory / "augment.json";
   const test::ProcessResult result = test::run_process(
       python, {MILLRACE_SOURCE_DIR "/tests/golden/record_torchvision.py", "--check", here});
   ASSERT_EQ(result.code, 0) << result.output;

@@ -81,7 +81,7 @@ TEST(ImageDecoderTest, BoxesOfPhotosEqualThoseOfTheWholeImage) {
   const auto folder = real_data("image_folder");
   if (!folder) GTEST_SKIP() << "no real data: image_folder";
   std::size_t photos = 0;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(*folder)) {
+  for (const auto& entry : fs::recursive_directory_iterator(*folder)) {
     if (!entry.is_regular_file()) continue;
     expect_boxes_agree(test::file_bytes(entry.path()), entry.path().filename().string());
     if (++photos == 4) return;
@@ -387,7 +387,7 @@ struct OddJpeg {
   std::string file, size, colours, frame, outcome, digest;
 };
 
-std::vector<OddJpeg> read_manifest(const std::filesystem::path& folder) {
+std::vector<OddJpeg> read_manifest(const fs::path& folder) {
   std::ifstream manifest(folder / "MANIFEST.tsv");
   std::vector<OddJpeg> files;
   std::string line;

@@ -12,8 +12,6 @@
 namespace millrace::io {
 namespace {
 
-namespace fs = std::filesystem;
-
 /// A fake: converts a "PNG" to a "JPEG", and rejects files that contain "broken".
 PreparedImage prepare(std::span<const std::byte> bytes) {
   const std::string text = text_of(bytes);

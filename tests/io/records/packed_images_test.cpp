@@ -9,8 +9,6 @@
 namespace millrace::io {
 namespace {
 
-namespace fs = std::filesystem;
-
 /// A fake: the height is `shorter_side`, the width is the file's length, and the pixels are the
 /// file's bytes.
 void shrink(std::span<const std::byte> file, std::int32_t shorter_side, PixelBuffer& out) {
@@ -91,7 +89,7 @@ TEST_F(PackedImagesTest, ABadImageIsNamedAndNothingIsLeft) {
   expect_error(ErrorKind::Data, {"train-00000-of-00001, record 13 at offset", "unlucky"},
                [&] { (void)write_packed_images(*source, root / "packed", options); });
   for (const auto& entry : fs::directory_iterator(root.path()))
-    EXPECT_EQ(entry.path().filename().string().find("packed"), std::string::npos);
+    test::expect_not_in(entry.path().filename().string(), {"packed"});
 }
 
 TEST_F(PackedImagesTest, BadImagesAreLeftOutInOrder) {
@@ -110,8 +108,8 @@ TEST_F(PackedImagesTest, BadImagesAreLeftOutInOrder) {
     EXPECT_EQ(report.images, 18);
     EXPECT_EQ(report.bad, 2);
     ASSERT_EQ(named.size(), 2u);
-    EXPECT_NE(named[0].find("record 13 at offset"), std::string::npos) << named[0];
-    EXPECT_NE(named[1].find("4 x 16385 pixels"), std::string::npos) << named[1];
+    test::expect_in(named[0], {"record 13 at offset"});
+    test::expect_in(named[1], {"4 x 16385 pixels"});
     files.push_back(load(root / "packed"));
   }
   EXPECT_EQ(files[0], files[1]);

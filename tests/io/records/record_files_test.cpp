@@ -6,7 +6,6 @@
 namespace millrace::io {
 namespace {
 
-namespace fs = std::filesystem;
 using Names = std::vector<std::string>;
 
 void touch(const fs::path& path) { store(path, std::string_view("x")); }
@@ -138,7 +137,7 @@ TEST_F(RecordFilesTest, SaysWhereItLooked) {
   const std::string text = describe_record_places("/data", Split::Validation);
   for (const char* part : {"validation-*", "img_val-*", "imagenet_val_subset*", "/data,",
                            "/data/validation", "/data/img_val"})
-    EXPECT_NE(text.find(part), std::string::npos) << text;
+    test::expect_in(text, {part});
 }
 
 }  // namespace

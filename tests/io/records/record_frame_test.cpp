@@ -7,8 +7,6 @@
 namespace millrace::io {
 namespace {
 
-namespace fs = std::filesystem;
-
 std::vector<Frame> frames_of(const fs::path& path, std::span<const std::uint64_t> known = {}) {
   ByteWindow file(path);
   std::vector<Frame> frames;
@@ -148,31 +146,29 @@ TEST_F(RecordFrameTest, EveryCutIsFound) {
   }
 }
 
-TEST_F(RecordFrameTest, LengthIsCheckedBeforeItIsUsed) {
-  for (const std::uint64_t length :
-       {kMaxRecordBytes + 1, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
-    Bytes head(kFrameHeadBytes + 40);
-    store_little(length, head.data());
-    store_little(masked_crc32c(std::span(head).first(8)), head.data() + 8);
-    const fs::path path = root / "a";
-    store(path, head);
-    const auto frames = frames_of(path);
-    ASSERT_EQ(frames.size(), 1u);
-    EXPECT_NE(frames[0].problem.find(std::to_string(length)), std::string::npos);
-  }
+/// The head of a record of so many bytes, in front of these.
+Bytes with_head(std::uint64_t length, const Bytes& behind) {
+  Bytes bytes(kFrameHeadBytes);
+  store_little(length, bytes.data());
+  store_little(masked_crc32c(std::span(bytes).first(8)), bytes.data() + 8);
+  bytes.insert(bytes.end(), behind.begin(), behind.end());
+  return bytes;
 }
 
-// The file is long enough for the record, but the record exceeds the limit.
-TEST_F(RecordFrameTest, LargestRecordIsAFixedNumberOfBytes) {
+TEST_F(RecordFrameTest, LengthIsCheckedBeforeItIsUsed) {
   const fs::path path = root / "a";
+  for (const std::uint64_t length :
+       {kMaxRecordBytes + 1, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
+    store(path, with_head(length, Bytes(40)));
+    const auto frames = frames_of(path);
+    ASSERT_EQ(frames.size(), 1u);
+    test::expect_in(frames[0].problem, {std::to_string(length)});
+  }
+  // The file is long enough for the record, but the record exceeds the limit.
+  write_three(path);
+  const Bytes three = load(path);
   for (const std::uint64_t length : {kMaxRecordBytes, kMaxRecordBytes + 1}) {
-    write_three(path);
-    Bytes bytes(kFrameHeadBytes);
-    store_little(length, bytes.data());
-    store_little(masked_crc32c(std::span(bytes).first(8)), bytes.data() + 8);
-    const Bytes three = load(path);
-    bytes.insert(bytes.end(), three.begin(), three.end());
-    store(path, bytes);
+    store(path, with_head(length, three));
     fs::resize_file(path, kMaxRecordBytes + 1000);  // sparse
     ByteWindow file(path);
     const Frame frame = FrameWalk(file).next();

@@ -28,7 +28,7 @@ TEST(StatisticsTest, CountsClassesAndBytes) {
       });
   EXPECT_EQ(all.bad, std::vector<std::string>{source->where(2) + ": its size cannot be read"});
   EXPECT_EQ(all.images, 25);
-  EXPECT_EQ(all.bytes, std::filesystem::file_size(path));
+  EXPECT_EQ(all.bytes, fs::file_size(path));
   EXPECT_EQ(all.per_class, (std::vector<std::int64_t>{3, 3, 3, 3, 3, 2, 2, 2, 2, 2, 0}));
   EXPECT_EQ(all.measured, 24);
   EXPECT_EQ(all.height.smallest, static_cast<std::int64_t>(fake_image(0).size()));
