@@ -10,8 +10,6 @@
 namespace millrace::train {
 namespace {
 
-namespace fs = std::filesystem;
-
 class AveragingTest : public testing::Test {
  protected:
   /// A checkpoint with a kernel of two weights, its slot, a 16-bit statistic and a counter.
@@ -150,17 +148,17 @@ TEST_F(AveragingTest, TakesWhatLiesInTheLastEpochs) {
   config.averaging = {.last_epochs = {2, 1}, .decays = {0.9}};
   const std::vector<PlannedAverage> planned = planned_averages(config);
   ASSERT_EQ(planned.size(), 3u);
-  EXPECT_EQ(planned[0].rule.name, "mean-2-epochs");
-  EXPECT_EQ(planned[0].rule.mode, AverageMode::Mean);
-  EXPECT_EQ(planned[0].iterations, (std::vector<std::int64_t>{35, 40, 45, 50}));
-  EXPECT_EQ(planned[1].rule.name, "mean-1-epochs");
-  EXPECT_EQ(planned[1].iterations, (std::vector<std::int64_t>{45, 50}));
-  EXPECT_EQ(planned[2].rule.name, "exponential-0.9");
-  EXPECT_EQ(planned[2].rule.mode, AverageMode::Exponential);
+  const auto expect = [&](std::size_t i, const char* name, AverageMode mode,
+                          const std::vector<std::int64_t>& iterations) {
+    EXPECT_EQ(planned[i].rule.name, name);
+    EXPECT_EQ(planned[i].rule.mode, mode) << name;
+    EXPECT_EQ(planned[i].iterations, iterations) << name;
+  };
+  expect(0, "mean-2-epochs", AverageMode::Mean, {35, 40, 45, 50});
+  expect(1, "mean-1-epochs", AverageMode::Mean, {45, 50});
+  expect(2, "exponential-0.9", AverageMode::Exponential,
+         {5, 10, 15, 20, 25, 30, 35, 40, 45, 50});  // ckpt-0 is untrained
   EXPECT_EQ(planned[2].rule.decay, 0.9);
-  EXPECT_EQ(planned[2].iterations,
-            (std::vector<std::int64_t>{5, 10, 15, 20, 25, 30, 35, 40, 45, 50}))
-      << "ckpt-0 is untrained";
   EXPECT_TRUE(planned_averages(five_epochs(run_)).empty());
 }
 

@@ -27,25 +27,20 @@ std::vector<std::int64_t> when(const TrainConfig& config, bool Due::*member) {
 using Points = std::vector<std::int64_t>;
 
 TEST(CadenceTest, EveryMultipleAndTheLastIterationAreDue) {
-  const TrainConfig config = config_of(23);
+  TrainConfig config = config_of(23);
   EXPECT_EQ(when(config, &Due::log), (Points{4, 8, 12, 16, 20, 23}));
   EXPECT_EQ(when(config, &Due::checkpoint), (Points{0, 5, 10, 15, 20, 23}));
   EXPECT_EQ(when(config, &Due::validate), (Points{10, 20, 23}));
-}
-
-TEST(CadenceTest, WithoutPeriodicCheckpointsTheFinalOneStays) {
-  TrainConfig config = config_of(23);
+  // Without periodic checkpoints the final one stays, by the clock also the first.
   config.checkpoint_every = 0;
   EXPECT_EQ(when(config, &Due::checkpoint), (Points{23}));
-}
-
-TEST(CadenceTest, ByTheClockTheFirstAndTheFinalOneAreCertain) {
-  TrainConfig config = config_of(23);
-  config.checkpoint_every = 0;
   config.checkpoint_minutes = 5.0;
   EXPECT_EQ(when(config, &Due::checkpoint), (Points{0, 23}));
   config.validation = ValidationMode::End;
   EXPECT_EQ(when(config, &Due::checkpoint), (Points{0, 10, 20, 23}));
+  config.validation = ValidationMode::None;
+  EXPECT_EQ(when(config, &Due::validate), Points{});
+  EXPECT_FALSE(is_validation_point(config, 20));
 }
 
 TEST(CadenceTest, ValidationAtTheEndNeedsCheckpointsAtItsPoints) {
@@ -54,26 +49,18 @@ TEST(CadenceTest, ValidationAtTheEndNeedsCheckpointsAtItsPoints) {
   config.checkpoint_every = 7;
   EXPECT_EQ(when(config, &Due::validate), Points{});
   EXPECT_EQ(when(config, &Due::checkpoint), (Points{0, 7, 10, 14, 20, 21, 25}));
-  EXPECT_FALSE(is_validation_point(config, 0));
-  EXPECT_TRUE(is_validation_point(config, 10));
-  EXPECT_FALSE(is_validation_point(config, 14));
-  EXPECT_TRUE(is_validation_point(config, 25));
-}
-
-TEST(CadenceTest, AtTheEndEverySavedCheckpointIsValidated) {
-  TrainConfig config = config_of(25);
-  config.validation = ValidationMode::End;
-  config.checkpoint_every = 7;
-  const auto validated = [&] {
+  const auto where = [&](bool (*is)(const TrainConfig&, std::int64_t)) {
     Points found;
     for (std::int64_t done = 0; done <= 25; ++done)
-      if (is_validated_saved(config, done)) found.push_back(done);
+      if (is(config, done)) found.push_back(done);
     return found;
   };
-  // All that are due but the untrained weights; others are those of an interruption.
-  EXPECT_EQ(validated(), (Points{7, 10, 14, 20, 21, 25}));
+  EXPECT_EQ(where(is_validation_point), (Points{10, 20, 25}));
+  // Every saved one is validated: all that are due but the untrained weights; others are those of
+  // an interruption.
+  EXPECT_EQ(where(is_validated_saved), (Points{7, 10, 14, 20, 21, 25}));
   config.validation = ValidationMode::All;
-  EXPECT_EQ(validated(), Points{});
+  EXPECT_EQ(where(is_validated_saved), Points{});
 }
 
 TEST(CadenceTest, CheckpointsAreCountedAsTheyAreDue) {
@@ -110,37 +97,35 @@ TEST(CadenceTest, CheckpointsOfLongIntervalsAreCounted) {
             5);  // iteration 0, one more saved, two validated, the last one
 }
 
-TEST(CadenceTest, NoValidationIsNeverDue) {
-  TrainConfig config = config_of(20);
-  config.validation = ValidationMode::None;
-  EXPECT_EQ(when(config, &Due::validate), Points{});
-  EXPECT_FALSE(is_validation_point(config, 20));
-}
-
-TEST(StopTest, AnAccuracyEndsTheRun) {
-  TrainConfig config;
-  EXPECT_EQ(reason_to_stop(config, {{10, 99.0}}), "");
-  config.stop_threshold = 0.75;
-  EXPECT_EQ(reason_to_stop(config, {}), "");
-  EXPECT_EQ(reason_to_stop(config, {{10, 74.99}}), "");
-  EXPECT_EQ(reason_to_stop(config, {{10, 50.0}, {20, 75.0}}),
-            "the validation accuracy 75.00 % reaches `stop-threshold` 0.75");
-}
-
-TEST(StopTest, ValidationsWithoutABetterOneEndTheRun) {
-  TrainConfig config;
-  config.early_stop = 2;
-  std::map<std::int64_t, double> seen = {{10, 50.0}};
-  EXPECT_EQ(reason_to_stop(config, seen), "");
-  seen[20] = 60.0;
-  EXPECT_EQ(reason_to_stop(config, seen), "");
-  seen[30] = 60.0;  // no better
-  EXPECT_EQ(reason_to_stop(config, seen), "");
-  seen[40] = 59.0;
-  EXPECT_EQ(reason_to_stop(config, seen),
-            "the last 2 validations were no better than 60.00 % after 20 updates (`early-stop` 2)");
-  seen[40] = 60.5;
-  EXPECT_EQ(reason_to_stop(config, seen), "");
+TEST(StopTest, AnAccuracyOrValidationsWithoutABetterOneEndTheRun) {
+  struct Case {
+    double threshold;
+    int early;
+    std::map<std::int64_t, double> seen;
+    const char* reason;
+  };
+  for (const Case& one : std::vector<Case>{
+           {0.0, 0, {{10, 99.0}}, ""},
+           {0.75, 0, {}, ""},
+           {0.75, 0, {{10, 74.99}}, ""},
+           {0.75,
+            0,
+            {{10, 50.0}, {20, 75.0}},
+            "the validation accuracy 75.00 % reaches `stop-threshold` 0.75"},
+           {0.0, 2, {{10, 50.0}}, ""},
+           {0.0, 2, {{10, 50.0}, {20, 60.0}}, ""},
+           {0.0, 2, {{10, 50.0}, {20, 60.0}, {30, 60.0}}, ""},  // no better
+           {0.0,
+            2,
+            {{10, 50.0}, {20, 60.0}, {30, 60.0}, {40, 59.0}},
+            "the last 2 validations were no better than 60.00 % after 20 updates (`early-stop` "
+            "2)"},
+           {0.0, 2, {{10, 50.0}, {20, 60.0}, {30, 60.0}, {40, 60.5}}, ""}}) {
+    TrainConfig config;
+    config.stop_threshold = one.threshold;
+    config.early_stop = one.early;
+    EXPECT_EQ(reason_to_stop(config, one.seen), one.reason);
+  }
 }
 
 }  // namespace

@@ -12,8 +12,6 @@
 namespace millrace::train {
 namespace {
 
-namespace fs = std::filesystem;
-
 /// A small training with its own checkpoint directory. A writing thread can be made to wait or to
 /// fail.
 class CheckpointWriterTest : public testing::Test {

@@ -17,8 +17,6 @@
 namespace millrace::train {
 namespace {
 
-namespace fs = std::filesystem;
-
 /// Four updates on 8 of 16 images each, that is, two epochs.
 TrainConfig config_of(const fs::path& run) {
   TrainConfig config;
@@ -114,18 +112,15 @@ class FinetuneTest : public testing::Test {
 };
 
 TEST_F(FinetuneTest, AveragesAreValidatedUnderTheirNames) {
-  std::vector<std::string> rows;
-  std::ifstream file(source() / "validation.csv");
-  for (std::string line; std::getline(file, line);) rows.push_back(line);
+  const std::vector<std::string> rows =
+      test::lines_of(test::read_text(source() / "validation.csv"));
   ASSERT_EQ(rows.size(), 5u);
-  const auto expect_row = [&](std::size_t row, std::string_view begin, const std::string& name) {
-    EXPECT_TRUE(rows[row].starts_with(begin)) << rows[row];
-    EXPECT_NE(rows[row].find("," + name + ","), std::string::npos) << rows[row];
-  };
-  expect_row(1, "2,1,", "");
-  expect_row(2, "4,2,", "");
-  expect_row(3, "4,2,", "mean-1-epochs");
-  expect_row(4, "4,2,", "exponential-0.75");
+  const std::pair<const char*, const char*> expected[] = {
+      {"2,1,", ",,"}, {"4,2,", ",,"}, {"4,2,", ",mean-1-epochs,"}, {"4,2,", ",exponential-0.75,"}};
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(rows[i + 1].starts_with(expected[i].first)) << rows[i + 1];
+    test::expect_in(rows[i + 1], {expected[i].second});
+  }
   EXPECT_EQ(io::list_checkpoints(source()).size(), 5u) << "the run's own are those of its cadence";
 }
 
@@ -140,9 +135,7 @@ TEST_F(FinetuneTest, WeightsThatNothingCanBeComputedWithAreBlamed) {
   TrainConfig config = warm("blamed");
   config.init_path = io::write_checkpoint(root() / "not_finite", good.header(), changed);
   const std::string error = train_in_child(config);
-  EXPECT_NE(error.find("ckpt-4: fc1/kernel[0, 1] is nan: no network can compute with it"),
-            std::string::npos)
-      << error;
+  test::expect_in(error, {"ckpt-4: fc1/kernel[0, 1] is nan: no network can compute with it"});
 }
 
 TEST_F(FinetuneTest, ARunBeginsWithWeightsAndStatisticsButNotWithSlots) {
@@ -200,7 +193,7 @@ TEST(DivergedRunTest, SavesNoWeightsThatAreNoNumbers) {
   config.learning_rate.base_rate = static_cast<double>(std::numeric_limits<float>::max());
   config.optimiser.weight_decay = 1e6;
   const std::string error = train_in_child(config);
-  EXPECT_NE(error.find(" is no longer finite"), std::string::npos) << error;
+  test::expect_in(error, {" is no longer finite"});
   EXPECT_TRUE(fs::exists(checkpoint_of(config.run_directory, 0)));
   EXPECT_FALSE(fs::exists(checkpoint_of(config.run_directory, 1)));
 }

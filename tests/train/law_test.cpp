@@ -41,6 +41,25 @@ void expect_same(const Layout& layout, std::int64_t steps = kSteps) {
   expect_same(train(layout, steps), reference(layout, steps), name_of(layout));
 }
 
+/// Stages, their order, and whether they recompute.
+struct Cut {
+  std::int32_t stages;
+  std::string_view schedule;
+  std::int32_t chunks = 1;
+  bool recompute = false;
+};
+Layout in_stages(Layout layout, const Cut& cut) {
+  layout.stages = cut.stages;
+  layout.schedule = cut.schedule;
+  layout.chunks = cut.chunks;
+  layout.recompute = cut.recompute;
+  return layout;
+}
+Layout sharded(Layout layout) {
+  layout.sharded = true;
+  return layout;
+}
+
 bool possible(const Layout& layout) {
   const StagePlacement placement = pipeline::schedule_rule(layout.schedule).placement;
   if (placement == StagePlacement::V && layout.chunks != 2) return false;
@@ -85,7 +104,6 @@ TEST(LawTest, EveryPairOfChoicesGivesTheBitsOfOneStage) {
 
 // The lists of PyTorch's schedule classes, as schedule_test.cpp reads them.
 TEST(LawTest, SchedulesOfPyTorchGiveTheBitsOfOneStage) {
-  namespace fs = std::filesystem;
   const fs::path folder = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/pytorch/schedules";
   int lists = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -111,21 +129,10 @@ class FamilyLawTest : public testing::TestWithParam<Family> {};
 
 // Grouped and depthwise convolutions, squeeze-and-excite, concatenations, dropout, drop-connect.
 TEST_P(FamilyLawTest, LayoutsGiveTheBitsOfOneStage) {
-  Layout layout;
-  layout.family = GetParam();
-  for (const DType type : {DType::F32, DType::BF16}) {
-    layout.type = type;
-    for (const auto& [stages, schedule, chunks, recompute] : {std::tuple{3, "1F1B", 1, true},
-                                                              {8, "Looped", 2, false},
-                                                              {4, "ZB-V", 2, true},
-                                                              {5, "Grouped", 1, false}}) {
-      layout.stages = stages;
-      layout.schedule = schedule;
-      layout.chunks = chunks;
-      layout.recompute = recompute;
-      expect_same(layout);
-    }
-  }
+  for (const DType type : {DType::F32, DType::BF16})
+    for (const Cut& cut :
+         {Cut{3, "1F1B", 1, true}, Cut{8, "Looped", 2}, Cut{4, "ZB-V", 2, true}, Cut{5, "Grouped"}})
+      expect_same(in_stages({.type = type, .family = GetParam()}, cut));
 }
 
 // Masks depend on positions in the global batch. Replicas therefore draw the same masks as one
@@ -161,15 +168,14 @@ TEST(LawTest, EveryUpdateRuleGivesTheBitsOfOneStage) {
 TEST(LawTest, SharingOutTheUpdateChangesNoBit) {
   for (const bool narrow : {false, true}) {
     for (const OptimiserRow& row : kOptimisers) {
-      Layout layout{.stages = 2,
-                    .schedule = "1F1B",
-                    .type = DType::BF16,
-                    .replicas = 4,
-                    .rule = row.rule,
-                    .narrow = narrow};
+      const Layout layout{.stages = 2,
+                          .schedule = "1F1B",
+                          .type = DType::BF16,
+                          .replicas = 4,
+                          .rule = row.rule,
+                          .narrow = narrow};
       const Outcome whole = train(layout, 2);
-      layout.sharded = true;
-      const Outcome shared = train(layout, 2);
+      const Outcome shared = train(sharded(layout), 2);
       EXPECT_EQ(shared.digest, whole.digest) << name_of(layout);
       EXPECT_EQ(shared.losses, whole.losses) << name_of(layout);
       if (row.slots.empty()) continue;
@@ -282,18 +288,10 @@ TEST(LawTest, ClippingGivesTheBitsOfOneStage) {
   const Layout one{.rule = UpdateRule::AdamW, .clip_norm = 0.5};
   const Outcome expected = train(one);
   EXPECT_NE(expected.digest, train({.rule = UpdateRule::AdamW}).digest) << "0.5 is too large";
-  Layout cut = one;
-  cut.stages = 4;
-  cut.schedule = "V-Half";
-  cut.chunks = 2;
-  EXPECT_EQ(train(cut).digest, expected.digest);
+  EXPECT_EQ(train(in_stages(one, {4, "V-Half", 2})).digest, expected.digest);
   Layout replicas = one;
   replicas.replicas = 4;
-  const Outcome whole = train(replicas);
-  replicas.sharded = true;
-  replicas.stages = 3;
-  replicas.schedule = "1F1B";
-  EXPECT_EQ(train(replicas).digest, whole.digest);
+  EXPECT_EQ(train(in_stages(sharded(replicas), {3, "1F1B"})).digest, train(replicas).digest);
 }
 
 class AveragesLawTest : public testing::TestWithParam<bool> {};
@@ -301,24 +299,12 @@ INSTANTIATE_TEST_SUITE_P(Masters, AveragesLawTest, testing::Values(false, true),
                          [](const auto& with) { return with.param ? "Narrow" : "Float32"; });
 
 TEST_P(AveragesLawTest, MovingAveragesGiveTheBitsOfOneStage) {
-  const Layout one{.type = DType::BF16, .narrow = GetParam(), .ema_decay = 0.9};
-  const std::string expected = train(one).digest;
-  for (const auto& [stages, schedule, chunks, recompute] :
-       {std::tuple{4, "1F1B", 1, true}, {8, "Looped", 2, false}, {3, "ZB-H1", 1, false}}) {
-    Layout cut = one;
-    cut.stages = stages;
-    cut.schedule = schedule;
-    cut.chunks = chunks;
-    cut.recompute = recompute;
-    EXPECT_EQ(train(cut).digest, expected) << name_of(cut);
-  }
-  Layout replicas = one;
-  replicas.replicas = 4;
-  const std::string whole = train(replicas).digest;
-  replicas.sharded = true;
-  replicas.stages = 3;
-  replicas.schedule = "1F1B";
-  EXPECT_EQ(train(replicas).digest, whole) << name_of(replicas);
+  Layout layout{.type = DType::BF16, .narrow = GetParam(), .ema_decay = 0.9};
+  const std::string expected = train(layout).digest;
+  for (const Cut& cut : {Cut{4, "1F1B", 1, true}, Cut{8, "Looped", 2}, Cut{3, "ZB-H1"}})
+    EXPECT_EQ(train(in_stages(layout, cut)).digest, expected) << cut.schedule;
+  layout.replicas = 4;
+  EXPECT_EQ(train(in_stages(sharded(layout), {3, "1F1B"})).digest, train(layout).digest);
 }
 
 // After update n: average -= (average - value) x (1 - d), d = min(D, (1 + n) / (10 + n)), and at
@@ -476,17 +462,9 @@ TEST(SpanLawTest, LayoutsGiveTheBitsOfOneStage) {
   for (const auto& [type, span] : {std::pair{DType::F32, 2}, {DType::BF16, 4}}) {
     const Layout one{.type = type, .replicas = 4, .span = span};
     const Outcome expected = train(one);
-    for (const auto& [stages, schedule, chunks, recompute] : {std::tuple{3, "1F1B", 1, true},
-                                                              {8, "Looped", 2, false},
-                                                              {4, "ZB-V", 2, true},
-                                                              {2, "ZB-H1", 1, false},
-                                                              {5, "Grouped", 1, true},
-                                                              {4, "GPipe", 1, false}}) {
-      Layout layout = one;
-      layout.stages = stages;
-      layout.schedule = schedule;
-      layout.chunks = chunks;
-      layout.recompute = recompute;
+    for (const Cut& cut : {Cut{3, "1F1B", 1, true}, Cut{8, "Looped", 2}, Cut{4, "ZB-V", 2, true},
+                           Cut{2, "ZB-H1"}, Cut{5, "Grouped", 1, true}, Cut{4, "GPipe"}}) {
+      const Layout layout = in_stages(one, cut);
       expect_same(train(layout), expected, name_of(layout));
     }
   }
@@ -496,10 +474,7 @@ TEST(SpanLawTest, LayoutsGiveTheBitsOfOneStage) {
 TEST(SpanLawTest, FrozenParametersGiveTheBitsOfOneStage) {
   for (const std::vector<std::string>& trained : filters()) {
     const Layout one{.replicas = 2, .trained = trained, .span = 2};
-    Layout cut = one;
-    cut.stages = 4;
-    cut.schedule = "1F1B";
-    EXPECT_EQ(train(cut).digest, train(one).digest) << name_of(cut);
+    EXPECT_EQ(train(in_stages(one, {4, "1F1B"})).digest, train(one).digest) << name_of(one);
   }
 }
 
@@ -576,25 +551,20 @@ INSTANTIATE_TEST_SUITE_P(Families, TwoThreadsFamilyTest,
                          [](const auto& test) { return std::string(name_of(test.param.first)); });
 
 TEST(TwoThreadsTest, SharesOfARoundedUpdateGiveTheBitsOfTheWhole) {
-  Layout layout{.stages = 2,
-                .schedule = "1F1B",
-                .type = DType::BF16,
-                .replicas = 2,
-                .rule = UpdateRule::Lars,
-                .narrow = true,
-                .batch = kLargeBatch};
-  const std::string whole = train(layout, kFewSteps).digest;
-  layout.sharded = true;
-  EXPECT_EQ(train(layout, kFewSteps).digest, whole);
+  const Layout layout{.stages = 2,
+                      .schedule = "1F1B",
+                      .type = DType::BF16,
+                      .replicas = 2,
+                      .rule = UpdateRule::Lars,
+                      .narrow = true,
+                      .batch = kLargeBatch};
+  EXPECT_EQ(train(sharded(layout), kFewSteps).digest, train(layout, kFewSteps).digest);
 }
 
 TEST(TwoThreadsTest, StatisticsOfReplicasGiveTheBitsOfOneStage) {
   const Layout one{.type = DType::BF16, .replicas = 2, .span = 2, .batch = kLargeBatch};
-  Layout cut = one;
-  cut.stages = 5;
-  cut.schedule = "Grouped";
-  cut.recompute = true;
-  EXPECT_EQ(train(cut, kFewSteps).digest, train(one, kFewSteps).digest) << name_of(cut);
+  EXPECT_EQ(train(in_stages(one, {5, "Grouped", 1, true}), kFewSteps).digest,
+            train(one, kFewSteps).digest);
 }
 
 // The digest changes with another step or other images.

@@ -13,8 +13,6 @@
 namespace millrace::train {
 namespace {
 
-namespace fs = std::filesystem;
-
 class MetricsLogTest : public testing::Test {
  protected:
   /// 8 images per iteration, 4 iterations per epoch, and a row every 3 iterations, so that rows and
@@ -100,7 +98,7 @@ TEST_F(MetricsLogTest, IterationsWithoutALossCountNowhere) {
     const TrainRow none = log.report(3);
     EXPECT_TRUE(std::isnan(none.loss));
     EXPECT_EQ(none.loss_average, 1.0);
-    EXPECT_EQ(format_line(none).find("-nan"), std::string::npos) << format_line(none);
+    test::expect_not_in(format_line(none), {"-nan"});
     EXPECT_EQ(test::read_text(config.run_directory / "training.csv").find("-nan"),
               std::string::npos);
     log.add({.loss = kNone});
@@ -159,7 +157,7 @@ TEST_F(MetricsLogTest, NumbersReadBackAsTheSameDoubles) {
   log.add({.loss = 0.1 + 0.2, .correct = 1, .learning_rate = 0.0005, .seconds = 1.0});
   (void)log.report(1);
   const std::string text = test::read_text(config.run_directory / "training.csv");
-  EXPECT_NE(text.find(",0.0005,0.30000000000000004,"), std::string::npos) << text;
+  test::expect_in(text, {",0.0005,0.30000000000000004,"});
 }
 
 TEST_F(MetricsLogTest, InterruptedRunLeavesTheSameRowsAsAnUninterruptedOne) {
@@ -411,7 +409,7 @@ TEST_F(MetricsLogTest, DamagedRowsAreLeftOutAndSaid) {
     const bool said = *damage.notice != '\0';
     ASSERT_EQ(notices.size(), said ? 1u : 0u) << damage.notice;
     if (said) {
-      EXPECT_NE(notices[0].find(damage.notice), std::string::npos) << notices[0];
+      test::expect_in(notices[0], {damage.notice});
       EXPECT_LT(notices[0].size(), 400u);
     }
     // Only an incomplete last line is dropped without a copy.
@@ -440,7 +438,7 @@ TEST_F(MetricsLogTest, FilesThatAreRemovedUnderARunBeginAnew) {
   advance(log, 4, 6);
   const std::vector<std::string> notices = log.take_notices();
   ASSERT_EQ(notices.size(), 2u);
-  EXPECT_NE(notices[0].find("training.csv: was removed or replaced"), std::string::npos);
+  test::expect_in(notices[0], {"training.csv: was removed or replaced"});
   EXPECT_EQ(log.take_notices(), std::vector<std::string>{});
   EXPECT_TRUE(
       test::read_text(config.run_directory / "training.csv").starts_with("step,iteration,"));

@@ -321,7 +321,7 @@ TEST(SharedUpdate, CheckpointsKnowNothingOfTheShares) {
 TEST(Slots, OfAnotherRuleAreRefused) {
   const comm::World world;
   const test::TemporaryDirectory folder;
-  std::map<UpdateRule, std::filesystem::path> saved;
+  std::map<UpdateRule, fs::path> saved;
   for (const UpdateRule rule : {UpdateRule::Sgd, UpdateRule::Momentum, UpdateRule::RmsProp}) {
     Training training(planned({.rule = rule}), world);
     saved[rule] = training.save(folder.path() / millrace::name_of(rule));

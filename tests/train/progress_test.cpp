@@ -143,9 +143,8 @@ TEST(ProgressTest, TheFirstUpdateIsTold) {
 TEST(ProgressTest, PathsCannotEndALine) {
   TrainConfig config = small_config();
   config.run_directory = "a\nb\033[2J";
-  EXPECT_NE(format_start(config, "", models::build_model(config.model))
-                .find("\n Saving to a\\nb\\x1b[2J\n"),
-            std::string::npos);
+  test::expect_in(format_start(config, "", models::build_model(config.model)),
+                  {"\n Saving to a\\nb\\x1b[2J\n"});
   const std::string summary = format_summary(
       {.iteration = 1, .iterations = 1, .seconds = 1.0, .run_directory = config.run_directory});
   EXPECT_TRUE(summary.ends_with("\nSaved in a\\nb\\x1b[2J")) << summary;
@@ -159,16 +158,14 @@ TEST(ProgressTest, StartTellsWhatToolsReadFromIt) {
   const std::string text =
       format_start(config, "millrace train --epochs 10", models::build_model(config.model));
   EXPECT_TRUE(text.starts_with("Command line: millrace train --epochs 10\n"));
-  EXPECT_NE(text.find("\n Batch Size: 32\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("Image Size: 32x32\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("\n Saving to logs/RN20_x\n"), std::string::npos) << text;
-  EXPECT_EQ(text.find("Trainable Variables"), std::string::npos) << text;
+  test::expect_in(text,
+                  {"\n Batch Size: 32\n", "Image Size: 32x32\n", "\n Saving to logs/RN20_x\n"});
+  test::expect_not_in(text, {"Trainable Variables"});
   EXPECT_TRUE(text.ends_with("\nTotal Parameters: 269722")) << text;
   config.verbosity = Verbosity::Verbose;
   const std::string more = format_start(config, "", models::build_model(config.model));
-  EXPECT_NE(more.find("\nTrainable Variables:\n  b0/conv/kernel (16x3x3x3)\n"), std::string::npos)
-      << more;
-  EXPECT_EQ(more.find("moving_mean"), std::string::npos) << more;
+  test::expect_in(more, {"\nTrainable Variables:\n  b0/conv/kernel (16x3x3x3)\n"});
+  test::expect_not_in(more, {"moving_mean"});
   EXPECT_TRUE(more.ends_with("\nTotal Parameters: 269722")) << more;
 }
 
@@ -252,7 +249,7 @@ TEST(ConsoleTest, ColorsTakeNoColumns) {
 
 TEST(ConsoleTest, QuietPrintsOnlyWhatIsImportant) {
   const test::TemporaryDirectory directory;
-  const std::filesystem::path log = directory / "log.txt";
+  const fs::path log = directory / "log.txt";
   const File out(std::tmpfile());
   const File status(std::tmpfile());
   {
@@ -297,7 +294,7 @@ TEST(ConsoleTest, WithoutATerminalOnlyLinesAppear) {
 
 TEST(ConsoleTest, LinesClearTheStatusAndGoToTheLog) {
   const test::TemporaryDirectory directory;
-  const std::filesystem::path log = directory / "console.txt";
+  const fs::path log = directory / "console.txt";
   const File out(std::tmpfile());
   const File status(std::tmpfile());
   {
@@ -331,7 +328,7 @@ TEST(ConsoleTest, AReaderThatStopsReadingBlocksNothing) {
   Console console(pipe.out.get(), nullptr, {}, directory / "log.txt");
   const std::string line(200, 'x');
   for (int i = 0; i < 100; ++i) console.line(line);
-  EXPECT_EQ(std::filesystem::file_size(directory / "log.txt"), 100u * (line.size() + 1));
+  EXPECT_EQ(fs::file_size(directory / "log.txt"), 100u * (line.size() + 1));
 }
 
 TEST(ConsoleTest, AReaderThatGoesAwayEndsNothing) {
@@ -341,7 +338,7 @@ TEST(ConsoleTest, AReaderThatGoesAwayEndsNothing) {
   ::close(std::exchange(pipe.ends[0], ::open("/dev/null", O_RDONLY)));
   Console console(pipe.out.get(), nullptr, {}, directory / "log.txt");
   for (int i = 0; i < 3; ++i) console.line("a line");
-  EXPECT_EQ(std::filesystem::file_size(directory / "log.txt"), 3u * 7);
+  EXPECT_EQ(fs::file_size(directory / "log.txt"), 3u * 7);
   EXPECT_EQ(std::fflush(pipe.out.get()), 0);
   EXPECT_EQ(std::ferror(pipe.out.get()), 0);
 }

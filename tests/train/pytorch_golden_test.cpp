@@ -8,6 +8,7 @@
 
 #include "device/compat.hpp"
 #include "models/registry.hpp"
+#include "tests/support/named_uniform.hpp"
 #include "tests/support/stage_chain.hpp"
 #include "tests/support/test.hpp"
 
@@ -26,28 +27,6 @@ constexpr double kFloatStep = 1.2e-7;
 
 // ---- numbers that both sides compute
 
-std::uint64_t key_of(const std::string& name) {  // FNV-1a
-  std::uint64_t key = 0xCBF29CE484222325u;
-  for (const char c : name) key = (key ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
-  return key;
-}
-
-/// Multiples of 2^-23 in [-1, 1): SplitMix64 of the name's key and the index.
-class Uniform {
- public:
-  explicit Uniform(const std::string& name) : key_(key_of(name)) {}
-  double operator()(std::size_t index) const {
-    std::uint64_t z = key_ + (index + 1) * 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    z = z ^ (z >> 31);
-    return static_cast<double>(z >> 40) / 8388608.0 - 1.0;
-  }
-
- private:
-  std::uint64_t key_;
-};
-
 /// Small logits make the loss fall slowly, so that its gradient does not depend on their last
 /// digits.
 bool is_of_last_layer(const std::string& name) {
@@ -55,7 +34,7 @@ bool is_of_last_layer(const std::string& name) {
 }
 
 std::vector<float> initial(const Parameter& parameter, int salt) {
-  const Uniform u(fmt::format("{}@{}", parameter.name, salt));
+  const test::NamedUniform u(fmt::format("{}@{}", parameter.name, salt));
   const std::int64_t fan_in = parameter.elements() / parameter.shape.front();
   const double scale =
       std::sqrt((is_of_last_layer(parameter.name) ? 0.06 : 6.0) / static_cast<double>(fan_in));
@@ -94,7 +73,7 @@ void expect_alike(const std::vector<double>& actual, const std::vector<double>& 
   const double allowed = kTolerance * expected.at(0) + slack;
   EXPECT_NEAR(norm_of(actual), expected.at(0), allowed) << name << ": norm";
   for (std::size_t k = 0; k < 2; ++k) {
-    const Uniform u(fmt::format("{}#{}", name, k));
+    const test::NamedUniform u(fmt::format("{}#{}", name, k));
     double product = 0.0;
     for (std::size_t i = 0; i < actual.size(); ++i) product += actual[i] * u(i);
     EXPECT_NEAR(product, expected.at(1 + k), allowed) << name << ": product " << k;
@@ -139,7 +118,7 @@ class Net {
                              reinterpret_cast<const std::byte*>(values.data()),
                              std::ssize(values) * static_cast<std::int64_t>(sizeof(float)));
     }
-    const Uniform u(fmt::format("images@{}", golden.at("salt").get<int>()));
+    const test::NamedUniform u(fmt::format("images@{}", golden.at("salt").get<int>()));
     images_.resize(static_cast<std::size_t>(batch_ * graph_.input_shape.elements()));
     for (std::size_t i = 0; i < images_.size(); ++i) images_[i] = static_cast<float>(u(i));
     for (std::int64_t n = 0; n < batch_; ++n)

@@ -32,23 +32,15 @@ TEST(RehearsalTest, MeasuresEveryStageOfEveryRank) {
   for (const Layout& layout :
        {Layout{.stages = 3, .schedule = "1F1B"},
         Layout{.stages = 4, .schedule = "Looped", .chunks = 2},
-        Layout{.stages = 2, .schedule = "GPipe", .replicas = 2, .sharded = true, .span = 2}}) {
+        Layout{.stages = 2, .schedule = "GPipe", .replicas = 2, .sharded = true, .span = 2},
+        Layout{.stages = 4, .schedule = "ZB-V", .chunks = 2}}) {
     SCOPED_TRACE(name_of(layout));
     for (const StageCost& cost : costs_of(layout)) {
       EXPECT_GT(cost.forward, 0.0);
       EXPECT_GT(cost.backward_input, 0.0);
-      EXPECT_EQ(cost.backward_weight, 0.0) << "both in one";
+      EXPECT_EQ(cost.backward_weight > 0.0, layout.schedule == "ZB-V") << "otherwise both in one";
       EXPECT_GT(cost.update, 0.0);
     }
-  }
-}
-
-TEST(RehearsalTest, MeasuresTheHalvesOfASplitBackward) {
-  for (const StageCost& cost : costs_of({.stages = 4, .schedule = "ZB-V", .chunks = 2})) {
-    EXPECT_GT(cost.forward, 0.0);
-    EXPECT_GT(cost.backward_input, 0.0);
-    EXPECT_GT(cost.backward_weight, 0.0);
-    EXPECT_GT(cost.update, 0.0);
   }
 }
 

@@ -123,7 +123,7 @@ TEST(TrainingTest, LoadedCheckpointContinuesBitForBit) {
   const TrainingOptions options = {.batch_size = 8};
   Training straight(RuntimeOfTests::runtime(), network(), images(96, 1), options);
   for (int i = 0; i < 5; ++i) (void)straight.step(0.1);
-  const std::filesystem::path saved = straight.save(directory.path());
+  const fs::path saved = straight.save(directory.path());
   EXPECT_EQ(saved.filename(), "ckpt-5");
   Training continued(RuntimeOfTests::runtime(), network(), images(96, 1), options);
   continued.load(saved);

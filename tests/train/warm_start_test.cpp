@@ -84,9 +84,7 @@ TEST(WarmStart, WhatAsksForAnotherNetworkIsToBeLeftOut) {
 TEST(WarmStart, ATextMustBeInAName) {
   const models::Graph graph = resnet8(10);
   const std::string error = refusal(graph, tensors_of(graph), {"logits"}, ErrorKind::Config);
-  EXPECT_NE(error.find("`init-fresh`: no parameter name of resnet-8 contains 'logits'"),
-            std::string::npos)
-      << error;
+  test::expect_in(error, {"`init-fresh`: no parameter name of resnet-8 contains 'logits'"});
 }
 
 }  // namespace
