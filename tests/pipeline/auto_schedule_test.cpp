@@ -283,7 +283,7 @@ TEST(AutoScheduleTest, ImpossibleRequestsSayWhatIsWrong) {
     return std::string("accepted");
   };
   const auto expect = [&](auto&& change, const std::string& part) {
-    EXPECT_NE(message(change).find(part), std::string::npos) << message(change);
+    test::expect_in(message(change), {part});
   };
   expect([](AutoRequest& r) { r.costs.stages.clear(); }, "at least 1 stage");
   expect([](AutoRequest& r) { r.micro_batches = 0; }, "0 micro-batches");

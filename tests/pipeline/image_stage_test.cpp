@@ -60,13 +60,26 @@ MicroBatch draw_batch() {
   return batch;
 }
 
-TEST(ImageStageTest, TheNetworkReadsMixedImages) {
+models::Graph small_network() {
   models::ModelOptions model;
   model.size = "8";
   model.norm = models::NormKind::Group;
   model.groups = 4;
   model.image = kImage;
-  const models::Graph graph = models::build_model(model);
+  return models::build_model(model);
+}
+
+/// Expects nearly the same loss and gradient of the first kernel.
+void expect_alike(const test::StepState& got, const test::StepState& expected) {
+  EXPECT_NEAR(got.losses[0], expected.losses[0], 1e-5);
+  const std::vector<float>& wanted = expected.gradients.at("b0/conv/kernel");
+  const std::vector<float>& kernel = got.gradients.at("b0/conv/kernel");
+  ASSERT_EQ(kernel.size(), wanted.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(kernel[i], wanted[i], 1e-6) << i;
+}
+
+TEST(ImageStageTest, TheNetworkReadsMixedImages) {
+  const models::Graph graph = small_network();
   const auto backend = ops::make_default_backend();
   StageOptions options;
   options.batch = kBatch;
@@ -81,12 +94,8 @@ TEST(ImageStageTest, TheNetworkReadsMixedImages) {
   MicroBatch by_host = batch;
   by_host.images = batch.mixed();
   const test::StepState expected = step_of(by_host, false);
-  const test::StepState mixed = step_of(batch, true);
   EXPECT_GT(std::abs(step_of(batch, false).losses[0] - expected.losses[0]), 1e-3);
-  EXPECT_NEAR(mixed.losses[0], expected.losses[0], 1e-5);
-  const std::vector<float>& wanted = expected.gradients.at("b0/conv/kernel");
-  const std::vector<float>& got = mixed.gradients.at("b0/conv/kernel");
-  for (std::size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(got[i], wanted[i], 1e-6) << i;
+  expect_alike(step_of(batch, true), expected);
 }
 
 /// Wants images of eight channels, and computes with plain loops, in which the zeros change no bit.
@@ -112,15 +121,6 @@ class Eight final : public ops::Vendor {
 
   mutable std::set<std::int64_t> input_channels;
 };
-
-models::Graph small_network() {
-  models::ModelOptions model;
-  model.size = "8";
-  model.norm = models::NormKind::Group;
-  model.groups = 4;
-  model.image = kImage;
-  return models::build_model(model);
-}
 
 /// The states after two steps of two micro-batches each, with images as they are or as the vendor
 /// wants them.
@@ -207,13 +207,7 @@ TEST(PaddedImagesTest, AgreeToRoundingOnOurTiles) {
     chain.use(images.view());
     return chain.plain_step(1);
   };
-  const test::StepState expected = step_of(graph);
-  const test::StepState got = step_of(padded);
-  EXPECT_NEAR(got.losses[0], expected.losses[0], 1e-5);
-  const std::vector<float>& wanted = expected.gradients.at("b0/conv/kernel");
-  const std::vector<float>& kernel = got.gradients.at("b0/conv/kernel");
-  ASSERT_EQ(kernel.size(), wanted.size());
-  for (std::size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(kernel[i], wanted[i], 1e-6) << i;
+  expect_alike(step_of(padded), step_of(graph));
 }
 
 TEST(PaddedImagesTest, OnlyAConvolutionThatAloneReadsThemGetsThem) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "core/error.hpp"
+#include "tests/support/file_bytes.hpp"
 #include "tests/support/test.hpp"
 #include "tests/support/xml.hpp"
 
@@ -31,17 +32,7 @@ TimeLine full_line(const Schedule& compute) {
   return simulate(with_communication(compute, links), links, costs);
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines(1);
-  for (const char c : text) {
-    if (c == '\n')
-      lines.emplace_back();
-    else
-      lines.back() += c;
-  }
-  lines.pop_back();  // the empty text after the last line
-  return lines;
-}
+using test::lines_of;
 
 std::size_t count(std::string_view text, std::string_view part) {
   std::size_t n = 0;
@@ -53,23 +44,15 @@ std::size_t count(std::string_view text, std::string_view part) {
 
 // ---- text
 
-TEST(StaircaseTest, OneFOneB) {
+TEST(StaircaseTest, ShowsPassesHalvesAndSeveralStagesADevice) {
   EXPECT_EQ(staircase(make("1F1B", 3, 4)),
             "device 0  F0 F1 F2             B0--- F3 B1---    B2---    B3---\n"
             "device 1     F0 F1       B0--- F2 B1--- F3 B2---    B3---\n"
             "device 2        F0 B0--- F1 B1--- F2 B2--- F3 B3---\n");
-}
-
-TEST(StaircaseTest, BackwardInHalves) {
   EXPECT_EQ(staircase(make("ZB-H1", 2, 3)),
             "device 0  F0 F1    I0 W0 F2 I1 W1 I2 W2\n"
             "device 1     F0 I0 F1 I1 W0 F2 I2 W1 W2\n");
-}
-
-TEST(StaircaseTest, SeveralStagesADeviceAreTold) {
-  const std::string chart = staircase(make("Looped", 2, 2, 2));
-  EXPECT_NE(chart.find("2F0"), std::string::npos) << chart;
-  EXPECT_NE(chart.find("3B1"), std::string::npos) << chart;
+  test::expect_in(staircase(make("Looped", 2, 2, 2)), {"2F0", "3B1"});
 }
 
 TEST(StaircaseTest, StaysWithinItsColumns) {
@@ -125,8 +108,7 @@ TEST(SvgTest, HasABoxForEveryActionAndARowForEveryDevice) {
     EXPECT_EQ(boxes(svg, "U"), 3u);
     EXPECT_EQ(count(svg, "<rect class="), split ? 48u : 33u) << "nothing else is drawn";
     EXPECT_EQ(count(svg, "class=\"arrows\""), 0u);
-    EXPECT_NE(svg.find(">milliseconds</text>"), std::string::npos);
-    EXPECT_NE(svg.find("0F0: 1 ms, from 0 ms to 1 ms"), std::string::npos) << svg;
+    test::expect_in(svg, {">milliseconds</text>", "0F0: 1 ms, from 0 ms to 1 ms"});
   }
 }
 
@@ -166,7 +148,7 @@ TEST(SvgTest, TwoTimeLinesShareOneAxis) {
   EXPECT_EQ(count(svg, "<g class=\"device\">"), 6u);
   EXPECT_EQ(count(svg, "<g class=\"axis\""), 1u);
   EXPECT_EQ(boxes(svg, "F"), 24u);
-  EXPECT_NE(svg.find(">measured, &lt;b&gt; &amp; co.</text>"), std::string::npos);
+  test::expect_in(svg, {">measured, &lt;b&gt; &amp; co.</text>"});
   EXPECT_LT(svg.find("measured"), svg.find(">simulated</text>"));
   // The first forward is equally wide in both.
   const auto first_box = [](std::string_view text) {
