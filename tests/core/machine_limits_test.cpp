@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/machine_limits.hpp"
 
+#include "tests/support/file_bytes.hpp"
 #include "tests/support/temporary_directory.hpp"
 #include "tests/support/test.hpp"
 
@@ -161,15 +162,10 @@ class LimitsTest : public testing::TestWithParam<Tree> {};
 
 TEST_P(LimitsTest, AreTheTightestOfTheMachineAndAllGroups) {
   const test::TemporaryDirectory root;
-  std::vector<File> files = GetParam().files;
-  files.push_back({"proc/meminfo",
+  for (const File& file : GetParam().files) test::write_file(root / file.path, file.text);
+  test::write_file(root / "proc/meminfo",
                    "MemTotal:       25165824 kB\nMemFree:         1048576 kB\n"
-                   "MemAvailable:   20971520 kB\n"});
-  for (const File& file : files) {
-    const std::filesystem::path path = root / file.path;
-    std::filesystem::create_directories(path.parent_path());
-    std::ofstream(path) << file.text;
-  }
+                   "MemAvailable:   20971520 kB\n");
   const MachineLimits limits = read_limits(root.path());
   const Expected& expected = GetParam().expected;
   EXPECT_EQ(limits.machine_memory, 24 * kGiB);

@@ -12,15 +12,12 @@ std::vector<std::byte> contents(const Arena& arena) {
   return host;
 }
 
-TEST(Arena, RoundsUpToTheAlignment) {
+TEST(Arena, IsAligned) {
   EXPECT_EQ(aligned(0), 0);
   EXPECT_EQ(aligned(1), kAlignment);
   EXPECT_EQ(aligned(kAlignment), kAlignment);
   EXPECT_EQ(aligned(kAlignment + 1), 2 * kAlignment);
   EXPECT_EQ(Arena(100).bytes(), 128);
-}
-
-TEST(Arena, BeginsAligned) {
   for (const std::int64_t bytes : {0, 1, 64, 1000, 100000}) {
     const Arena arena(bytes);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arena.at(0)) % kAlignment, 0u);

@@ -39,33 +39,31 @@ std::int64_t read(const Arena& arena) {
   return value;
 }
 
-TEST_F(ClosedMemory, EndsAProcessWhoseHostReadsItsMemory) {
+/// Expects that a process which does this with memory of the device is killed.
+template <class Use>
+void expect_killed(const Use& use) {
   EXPECT_EXIT(
       {
         const Arena arena(64);
-        std::_Exit(*reinterpret_cast<const volatile char*>(arena.at(0)));
-      },
-      testing::KilledBySignal(SIGSEGV), "");
-}
-
-TEST_F(ClosedMemory, EndsAProcessWhoseHostWritesItsMemory) {
-  EXPECT_EXIT(
-      {
-        const Arena arena(64);
-        *reinterpret_cast<volatile char*>(arena.at(0)) = 1;
+        use(arena);
         std::_Exit(0);
       },
       testing::KilledBySignal(SIGSEGV), "");
 }
 
+void look(const Arena& arena) { (void)*reinterpret_cast<const volatile char*>(arena.at(0)); }
+
+TEST_F(ClosedMemory, EndsAProcessWhoseHostReadsItsMemory) { expect_killed(look); }
+
+TEST_F(ClosedMemory, EndsAProcessWhoseHostWritesItsMemory) {
+  expect_killed([](const Arena& arena) { *reinterpret_cast<volatile char*>(arena.at(0)) = 1; });
+}
+
 TEST_F(ClosedMemory, ClosesItsMemoryAgainAfterACopy) {
-  EXPECT_EXIT(
-      {
-        const Arena arena(64);
-        static_cast<void>(read(arena));
-        std::_Exit(*reinterpret_cast<const volatile char*>(arena.at(0)));
-      },
-      testing::KilledBySignal(SIGSEGV), "");
+  expect_killed([](const Arena& arena) {
+    static_cast<void>(read(arena));
+    look(arena);
+  });
 }
 
 // As on processors without protection keys.
@@ -75,7 +73,8 @@ TEST_F(ClosedMemory, IsClosedWithoutProtectionKeys) {
         while (pkey_alloc(0, 0) >= 0) continue;
         const Arena arena(64);
         static_cast<void>(read(arena));
-        std::_Exit(*reinterpret_cast<const volatile char*>(arena.at(0)));
+        look(arena);
+        std::_Exit(0);
       },
       testing::KilledBySignal(SIGSEGV), "");
 }

@@ -33,7 +33,7 @@ constexpr const char* kKernels =
 
 /// What those tests print in a process with `threads` threads.
 std::string in_a_process_with(int threads) {
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string self = fs::read_symlink("/proc/self/exe").string();
   const test::ProcessResult result = test::run_process(
       "/usr/bin/env", {"MILLRACE_TEST_DIGEST=1", "MILLRACE_TEST_THREADS=" + std::to_string(threads),
                        self, std::string("--gtest_filter=") + kKernels});
