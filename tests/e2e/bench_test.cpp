@@ -11,7 +11,6 @@
 namespace millrace::test {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 
 const Words kSmall = "--dataset cifar-10 --model-size 8 --threads-per-device 1";

@@ -11,9 +11,9 @@ namespace {
 
 TEST(Cifar100Test, TrainsAndValidatesOnFineLabels) {
   const TemporaryDirectory directory;
-  const std::filesystem::path data = directory / "cifar-100-binary";
+  const fs::path data = directory / "cifar-100-binary";
   io::generate_cifar100_like(data, {.train_records = 2000, .test_records = 300, .seed = 1});
-  const std::filesystem::path run = directory / "run";
+  const fs::path run = directory / "run";
   const ProcessResult result =
       millrace({"train --dataset cifar-100 --data-dir", data,
                 "--model-size 8 --batch-size 20 --warmup-epochs 0 --optimiser momentum "
@@ -37,9 +37,9 @@ TEST(Cifar100Test, TrainsAndValidatesOnFineLabels) {
 
 TEST(Cifar100Test, DamagedFilesAreNamed) {
   const TemporaryDirectory directory;
-  const std::filesystem::path data = directory / "cifar-100-binary";
+  const fs::path data = directory / "cifar-100-binary";
   io::generate_cifar100_like(data, {.train_records = 20, .test_records = 20});
-  std::filesystem::resize_file(data / "train.bin", 20 * 3074 - 1);
+  fs::resize_file(data / "train.bin", 20 * 3074 - 1);
   expect_end(millrace({"train --dataset cifar-100 --data-dir", data, "--no-logs"}), 3,
              {"train.bin", "3074"});
 }

@@ -26,7 +26,7 @@ void expect_error(const ProcessResult& result, int code, const std::vector<std::
 
 TEST(TrainTest, LeavesTheFilesOfARun) {
   const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "run";
+  const fs::path run = directory / "run";
   const ProcessResult result = train(run, "--epochs 2 --validation-mode all --max-ckpts-to-keep 0");
   ASSERT_EQ(result.code, 0) << result.output;
   expect_in(result.output,
@@ -34,13 +34,13 @@ TEST(TrainTest, LeavesTheFilesOfARun) {
   for (const char* name :
        {"config.toml", "log.txt", "training.csv", "validation.csv", "metrics.jsonl",
         "checkpoints/ckpt-0", "checkpoints/ckpt-10", "checkpoints/ckpt-20"}) {
-    EXPECT_TRUE(std::filesystem::exists(run / name)) << name;
+    EXPECT_TRUE(fs::exists(run / name)) << name;
   }
   const std::string training = read_text(run / "training.csv");
   EXPECT_EQ(training.find("step,iteration,epoch,lr,loss_batch,loss_avg,train_acc_batch,"
                           "train_acc_avg,it_time,img_per_sec,total_time\n"),
             0u);
-  EXPECT_NE(training.find(",20,2,"), std::string::npos) << training;
+  expect_in(training, {",20,2,"});
   for (const std::string& line : lines_of(read_text(run / "metrics.jsonl")))
     EXPECT_TRUE(nlohmann::json::accept(line)) << line;
 }
@@ -89,7 +89,7 @@ TEST(TrainTest, MemoryStaysFlatOverAThousandSteps) {
 
 TEST(ValidateTest, SeesEveryImageOnce) {
   const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "run";
+  const fs::path run = directory / "run";
   ASSERT_EQ(train(run, kShort + "--max-ckpts-to-keep 0").code, 0);
   const ProcessResult all = millrace({"validate --restore-path", run, "--json"});
   ASSERT_EQ(all.code, 0) << all.output;
@@ -120,7 +120,7 @@ TEST(ValidateTest, ModesDecideWhatIsValidatedAndKept) {
   };
   ASSERT_EQ(train(directory / "end", "--epochs 3 --validation-mode end").code, 0);
   EXPECT_EQ(rows("end"), 3);
-  EXPECT_TRUE(std::filesystem::exists(directory / "end/checkpoints/ckpt-10"));
+  EXPECT_TRUE(fs::exists(directory / "end/checkpoints/ckpt-10"));
   ASSERT_EQ(
       train(directory / "often", "--epochs 1 --validation-mode end --checkpoint-every 4").code, 0);
   EXPECT_EQ(rows("often"), 3) << "of ckpt-4, ckpt-8 and ckpt-10";
@@ -129,20 +129,19 @@ TEST(ValidateTest, ModesDecideWhatIsValidatedAndKept) {
       0);
   EXPECT_EQ(rows("two"), 2);
   const std::string log = read_text(directory / "two/log.txt");
-  EXPECT_NE(log.find("accuracy [update 20] ("), std::string::npos) << log;
-  EXPECT_NE(log.find("accuracy [ckpt-40] ("), std::string::npos) << log;
-  EXPECT_FALSE(std::filesystem::exists(directory / "two/checkpoints/ckpt-20"));
-  EXPECT_TRUE(std::filesystem::exists(directory / "two/checkpoints/ckpt-40"));
+  expect_in(log, {"accuracy [update 20] (", "accuracy [ckpt-40] ("});
+  EXPECT_FALSE(fs::exists(directory / "two/checkpoints/ckpt-20"));
+  EXPECT_TRUE(fs::exists(directory / "two/checkpoints/ckpt-40"));
 }
 
 TEST(ValidateTest, APartOfTheSetIsNamed) {
   const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "run";
+  const fs::path run = directory / "run";
   const std::string part = "of 64 of 200 images";
   const ProcessResult trained = train(run, "--iterations 2 --max-eval-steps 2");
   expect_end(trained, 0,
              {", " + part + ")\n", "\nTop-1 accuracy " + part + ": ", "\nUpdate 1 of 2: loss "});
-  EXPECT_EQ(trained.output.find("Trainable Variables"), std::string::npos) << trained.output;
+  expect_not_in(trained.output, {"Trainable Variables"});
   const Words validate = {"validate --restore-path", run, "--max-eval-steps 2"};
   expect_end(millrace(validate), 0, {", " + part + ")\n"});
   const auto json = nlohmann::json::parse(millrace(validate + "--json", Capture::Output).output);
@@ -155,7 +154,7 @@ TEST(ValidateTest, APartOfTheSetIsNamed) {
 
 TEST(ValidateTest, PartsOfOtherSizesAreNotCompared) {
   const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "run";
+  const fs::path run = directory / "run";
   const Words often = "--iterations-between-evals 1 --checkpoint-every 1 --keep-best";
   expect_end(train(run, often + "--iterations 4 --stop-after 2 --max-eval-steps 1"), 75);
   const ProcessResult restored = restore(run, often + "--max-eval-steps 4 --stop-threshold 1");
@@ -163,14 +162,14 @@ TEST(ValidateTest, PartsOfOtherSizesAreNotCompared) {
   const std::string line =
       "\nThe validations before this one were of 32 images, this one is of 128: they are not "
       "compared, and the best starts anew\n";
-  EXPECT_NE(restored.output.find(line), std::string::npos) << restored.output;
+  expect_in(restored.output, {line});
   EXPECT_EQ(restored.output.find(line), restored.output.rfind(line)) << "once";
   const std::regex accuracies(
       "\nTop-1 accuracy of 128 of 200 images: [0-9.]+ % after 4 updates \\(last\\)"
       "(, [0-9.]+ % after 3 \\(best\\))?\nSaved in");
   EXPECT_TRUE(std::regex_search(restored.output, accuracies)) << restored.output;
   for (const char* earlier : {"ckpt-1", "ckpt-2"})
-    EXPECT_FALSE(std::filesystem::exists(run / "checkpoints" / earlier)) << earlier;
+    EXPECT_FALSE(fs::exists(run / "checkpoints" / earlier)) << earlier;
 }
 
 /// A training that runs until it gets a signal.
@@ -181,7 +180,7 @@ class Endless {
     EXPECT_TRUE(job_.wait_for("ckpt-0")) << "it does not train\n" << job_.output();
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
   }
-  [[nodiscard]] std::filesystem::path run() const { return directory_ / "run"; }
+  [[nodiscard]] fs::path run() const { return directory_ / "run"; }
   void send(int signal) const { job_.send(signal); }
   ProcessResult join() { return job_.wait(); }
 
@@ -240,24 +239,23 @@ TEST(SignalTest, ASuspendedRunGoesOn) {
 
 TEST(SignalTest, ARunWhoseDirectoryIsGoneSaysSo) {
   Endless training;
-  std::filesystem::rename(training.run(), training.run().parent_path() / "elsewhere");
-  std::filesystem::create_directory(training.run());
+  fs::rename(training.run(), training.run().parent_path() / "elsewhere");
+  fs::create_directory(training.run());
   training.send(SIGTERM);
   expect_end(training.join(), 5, {"nothing more is written to it"});
-  EXPECT_TRUE(std::filesystem::is_empty(training.run()));
+  EXPECT_TRUE(fs::is_empty(training.run()));
 }
 
 TEST(SignalTest, FilesThatAreRemovedUnderARunComeBack) {
   Endless training("--log-freq 1");
-  for (const char* file : {"config.toml", "training.csv"})
-    std::filesystem::remove(training.run() / file);
+  for (const char* file : {"config.toml", "training.csv"}) fs::remove(training.run() / file);
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   training.send(SIGTERM);
   expect_end(training.join(), 75, {"config.toml: was removed", "training.csv: was removed"});
   // A checkpoint contains its configuration.
-  std::filesystem::remove(training.run() / "config.toml");
+  fs::remove(training.run() / "config.toml");
   EXPECT_EQ(restore(training.run(), "--stop-after 1").code, 75);
-  EXPECT_TRUE(std::filesystem::exists(training.run() / "config.toml"));
+  EXPECT_TRUE(fs::exists(training.run() / "config.toml"));
 }
 
 // ---- errors -------------------------------------------------------------------------------------
@@ -293,13 +291,13 @@ TEST(ThreadWaitsTest, AreBriefUnlessTheUserSaysOtherwise) {
   for (const ProcessResult& left :
        {millrace_with("OMP_WAIT_POLICY=active", bench + "2"), millrace(bench + "1")}) {
     expect_end(left, 0);
-    EXPECT_EQ(left.output.find(set), std::string::npos) << left.output;
+    expect_not_in(left.output, {set});
   }
 }
 
 TEST(MistakeTest, DivergenceEndsWith4) {
   const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "run";
+  const fs::path run = directory / "run";
   expect_error(train(run, "--iterations 200 --no-validation --base-learning-rate 20"), 4,
                {"not finite for 20 iterations in a row", "iteration", "--base-learning-rate",
                 "checkpoints"});
@@ -308,27 +306,27 @@ TEST(MistakeTest, DivergenceEndsWith4) {
 
 TEST(MistakeTest, DamagedNewestCheckpointFallsBackToTheOneBefore) {
   const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "run";
+  const fs::path run = directory / "run";
   ASSERT_EQ(train(run, "--epochs 2 --no-validation --max-ckpts-to-keep 2 --stop-after 13").code,
             75);
-  const std::filesystem::path part = run / "checkpoints/ckpt-13/part-000.h5";
-  std::filesystem::resize_file(part, std::filesystem::file_size(part) - 100);
+  const fs::path part = run / "checkpoints/ckpt-13/part-000.h5";
+  fs::resize_file(part, fs::file_size(part) - 100);
   expect_end(restore(run), 0, {"ckpt-10"});
-  for (const auto& checkpoint : std::filesystem::directory_iterator(run / "checkpoints"))
-    std::filesystem::resize_file(checkpoint.path() / "part-000.h5", 1000);
+  for (const auto& checkpoint : fs::directory_iterator(run / "checkpoints"))
+    fs::resize_file(checkpoint.path() / "part-000.h5", 1000);
   expect_error(restore(run), 6, {"part-000.h5"});
 }
 
 TEST(MistakeTest, DamagedOlderCheckpointsAreLeftOutAndSaid) {
   const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "run";
+  const fs::path run = directory / "run";
   ASSERT_EQ(train(run,
                   "--epochs 3 --validation-mode end --max-ckpts-to-keep 0 --weight-avg-N 3 "
                   "--stop-after 25")
                 .code,
             75);
-  const std::filesystem::path part = run / "checkpoints/ckpt-20/part-000.h5";
-  std::filesystem::resize_file(part, std::filesystem::file_size(part) - 100);
+  const fs::path part = run / "checkpoints/ckpt-20/part-000.h5";
+  fs::resize_file(part, fs::file_size(part) - 100);
   expect_end(restore(run), 0,
              {"it is not validated", "it is left out of the average",
               "Saved the average of 2 checkpoints"});
@@ -347,7 +345,7 @@ TEST(MistakeTest, MissingWeightsToStartFromAreNamedBeforeTheRunBegins) {
   for (const char* name : {"nope", "nope.onnx"})
     expect_error(train(directory / "run", kShort + Words{"--init-path", directory / name}),
                  std::string(name) == "nope" ? 2 : 5, {(directory / name).string()});
-  EXPECT_FALSE(std::filesystem::exists(directory / "run"));
+  EXPECT_FALSE(fs::exists(directory / "run"));
 }
 
 /// What a command ends with, without numbers: processes differ by some bytes.
@@ -359,9 +357,9 @@ std::string last_error(const ProcessResult& result) {
 
 TEST(MistakeTest, CompileOnlyFindsWhatAStartWouldFind) {
   const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "run";
+  const fs::path run = directory / "run";
   ASSERT_EQ(train(run, kShort).code, 0);
-  const std::filesystem::path fresh = directory / "new" / "fresh";
+  const fs::path fresh = directory / "new" / "fresh";
   std::ofstream(directory / "file") << "x";
   const std::vector<std::pair<Words, int>> cases = {
       {{"--init-path", directory / "nowhere"}, 2},
@@ -378,7 +376,7 @@ TEST(MistakeTest, CompileOnlyFindsWhatAStartWouldFind) {
     SCOPED_TRACE(testing::PrintToString(words));
     const ProcessResult checked = train(fresh, kShort + words + "--compile-only");
     EXPECT_EQ(checked.code, code) << checked.output;
-    EXPECT_FALSE(std::filesystem::exists(directory / "new"));
+    EXPECT_FALSE(fs::exists(directory / "new"));
     const ProcessResult started = train(directory / "other", kShort + words);
     EXPECT_EQ(started.code, code) << started.output;
     EXPECT_EQ(last_error(checked), last_error(started));
@@ -407,7 +405,7 @@ TEST(MistakeTest, UnknownKeyOfAFileNamesFileAndLine) {
 // A path may hold anything; a line end in it must not begin a line of its own.
 TEST(TrainTest, ThePathOfARunCannotBeginALine) {
   const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "a\nmillrace: error: b\033[2J";
+  const fs::path run = directory / "a\nmillrace: error: b\033[2J";
   const std::string shown = (directory / "a\\nmillrace: error: b\\x1b[2J").string();
   const ProcessResult trained = train(run, "--iterations 1");
   EXPECT_EQ(trained.code, 0) << trained.output;
@@ -420,7 +418,7 @@ TEST(TrainTest, ThePathOfARunCannotBeginALine) {
         millrace({"inspect", run, "--verify"}),
         millrace({"import", run / "resnet-8.safetensors", directory / "again"})}) {
     EXPECT_EQ(result.output.find('\033'), std::string::npos) << result.output;
-    EXPECT_EQ(result.output.find("\nmillrace: error: b"), std::string::npos) << result.output;
+    expect_not_in(result.output, {"\nmillrace: error: b"});
   }
 }
 

@@ -21,7 +21,7 @@ std::string refusal(const Words& options) {
     EXPECT_TRUE(std::regex_search(result.output, match, std::regex("millrace: error: [^\n]*")))
         << result.output;
     line = match[0];
-    EXPECT_NE(line.find("but --device-memory is"), std::string::npos) << line;
+    expect_in(line, {"but --device-memory is"});
   }
   return line;
 }
@@ -60,8 +60,9 @@ TEST_F(DeviceMemoryTest, AutomaticSchedulesAreNeverWorseThanNamedOnes) {
   for (const char* limiting : names) {
     const ProcessResult unlimited = plan(limiting, {});
     ASSERT_EQ(unlimited.code, 0) << unlimited.output;
+    const json planned = json::parse(unlimited.output);
     std::int64_t need = 0;
-    for (const json& process : json::parse(unlimited.output).at("processes"))
+    for (const json& process : planned.at("processes"))
       need = std::max(need, process.at("peak").get<std::int64_t>());
     const std::int64_t limit = need + 2 * kVaries;
     const ProcessResult automatic = plan_within(limit, "auto");
@@ -93,9 +94,8 @@ TEST_F(DeviceMemoryTest, IsKeptByAutomaticSchedules) {
       << run.output;
   const bool listed = chosen[1].str().find(' ') != std::string::npos;
   const std::string recorded = read_text(directory / "run" / "config.toml");
-  EXPECT_NE(recorded.find("pipeline-schedule = \"" + (listed ? "auto" : chosen[1].str())),
-            std::string::npos);
-  EXPECT_NE(recorded.find("pipeline-splits = \"" + chosen[2].str()), std::string::npos);
+  expect_in(recorded, {"pipeline-schedule = \"" + (listed ? "auto" : chosen[1].str()),
+                       "pipeline-splits = \"" + chosen[2].str()});
 }
 
 // What a search finds for devices of this machine trains within the same limit. It counts what
@@ -206,8 +206,8 @@ TEST_P(ProposalTest, FitsAsItIsPrinted) {
        match != end; ++match)
     most = std::max(most, std::stod((*match)[1]));
   EXPECT_NEAR(std::stod(proposal.bytes), most, 0.04 * most) << refused << run.output;
-  for (const auto& [rank, peak] : peaks_in(run.output))
-    if (one.limit > 0) EXPECT_LE(peak, one.limit) << rank;
+  if (one.limit == 0) return;
+  for (const auto& [rank, peak] : peaks_in(run.output)) EXPECT_LE(peak, one.limit) << rank;
 }
 
 INSTANTIATE_TEST_SUITE_P(

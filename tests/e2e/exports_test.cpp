@@ -12,15 +12,15 @@ namespace millrace::test {
 namespace {
 
 /// What a checkpoint says of its network: classes, names, and how images are prepared.
-std::string facts_of(const std::filesystem::path& run) {
-  const std::filesystem::path manifest = io::list_checkpoints(run).back() / "manifest.json";
+std::string facts_of(const fs::path& run) {
+  const fs::path manifest = io::list_checkpoints(run).back() / "manifest.json";
   return Json::parse(read_text(manifest)).at("network").text();
 }
 
 /// Eight images of two classes for training and four for validation.
-const std::filesystem::path& small_photos() {
+const fs::path& small_photos() {
   static const TemporaryDirectory directory;
-  if (!std::filesystem::exists(directory / "train"))
+  if (!fs::exists(directory / "train"))
     for (const auto& [split, count] : {std::pair("train", 4), std::pair("val", 2)})
       for (const char* name : {"n01", "n02"})
         for (int i = 0; i < count; ++i)
@@ -43,7 +43,7 @@ class RoundTripTest : public testing::TestWithParam<RoundTrip> {};
 TEST_P(RoundTripTest, AFileIsEnoughForTheSameRun) {
   const RoundTrip& trip = GetParam();
   const TemporaryDirectory directory;
-  const std::filesystem::path first = directory / "first";
+  const fs::path first = directory / "first";
   const bool photos = std::string_view(trip.dataset) == "imagenet";
   const Words data = {"--data-dir", photos ? small_photos() : small_data()};
   expect_end(millrace(Words{"train --iterations 2 --batch-size 8 --no-validation --precision 32.32 "
@@ -51,16 +51,16 @@ TEST_P(RoundTripTest, AFileIsEnoughForTheSameRun) {
                             std::string(trip.dataset), "--run-dir", first} +
                       (photos ? Words{"--image-size 32"} : Words{}) + trip.network + data),
              0);
-  const std::filesystem::path file =
+  const fs::path file =
       directory / (std::string(trip.written).find(" with the names") == std::string::npos
                        ? "net.onnx"
                        : "net.safetensors");
   expect_end(millrace(Words{"export", first, "--output", file} + trip.how), 0, {trip.written});
-  const std::filesystem::path second = directory / "second";
+  const fs::path second = directory / "second";
   expect_end(millrace({"import", file, second}), 0, {" as millrace exported it, with the options"});
   EXPECT_EQ(digest_of(first), digest_of(second));
   EXPECT_EQ(facts_of(first), facts_of(second));
-  const auto validated = [&](const std::filesystem::path& run) {
+  const auto validated = [&](const fs::path& run) {
     const ProcessResult result = millrace(
         Words{"validate --json --max-eval-steps 2 --restore-path", run} + data, Capture::Output);
     EXPECT_EQ(result.code, 0) << result.output;
@@ -105,14 +105,14 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& trip) { return std::string(trip.param.name); });
 
 /// The same tensors as another program would write them.
-void forget_notes(const std::filesystem::path& file) {
+void forget_notes(const fs::path& file) {
   const std::string text = io::format_safetensors(io::SafeTensorsFile(file).tensors(), {});
   io::write_file_atomically(file, text);
 }
 
 TEST(ExportTest, RefusesWhatItCannotDo) {
   const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "run";
+  const fs::path run = directory / "run";
   expect_end(train(run, "--epochs 1 --group-norm --no-validation"), 0);
   expect_end(millrace({"export", run}), 2,
              {"akamaster has no network like this resnet-8: nothing is like b0/norm, a group "
@@ -126,35 +126,35 @@ TEST(ExportTest, RefusesWhatItCannotDo) {
   expect_end(millrace({"export", directory / "none"}), 2, {"no such directory: give a run"});
   expect_end(millrace({"import", run / "config.toml", directory / "other"}), 3, {"config.toml"});
   const std::string file = (run / "resnet-8.onnx.pth").string();
-  std::filesystem::copy(run / "resnet-8.onnx", file);
+  fs::copy(run / "resnet-8.onnx", file);
   expect_end(train(directory / "other", Words{"--iterations 1 --init-path", file}), 2,
              {file + ": is a file, not a run: millrace import " + file + " RUN_DIR makes a run"});
-  EXPECT_FALSE(std::filesystem::exists(directory / "other"));
+  EXPECT_FALSE(fs::exists(directory / "other"));
 }
 
 TEST(ExportTest, AnImportThatCannotBeWrittenLeavesNothing) {
   const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "run";
+  const fs::path run = directory / "run";
   expect_end(train(run, "--iterations 1 --no-validation"), 0);
-  const std::filesystem::path file = directory / "weights.safetensors";
+  const fs::path file = directory / "weights.safetensors";
   expect_end(millrace({"export", run, "--output", file}), 0);
   expect_end(millrace({"import", file, directory / "other", "--classes 4"}), 2,
              {"--classes 4: " + file.string() + " has 10 classes: leave the option out; ",
               "--init-path " + (directory / "other").string() + " --init-fresh fc1"});
-  std::filesystem::create_directory(directory / "mine");
+  fs::create_directory(directory / "mine");
   for (const char* place : {"new/runs/x", "mine"}) {
     const std::string import = "ulimit -f 100; exec " + std::string(MILLRACE_BINARY) + " import " +
                                file.string() + " " + (directory / place).string();
     expect_end(run_process("/bin/bash", {"-c", import}), 5, {"File too large"});
-    EXPECT_FALSE(std::filesystem::exists(directory / "new"));
-    EXPECT_TRUE(std::filesystem::is_empty(directory / "mine"));
+    EXPECT_FALSE(fs::exists(directory / "new"));
+    EXPECT_TRUE(fs::is_empty(directory / "mine"));
   }
 }
 
 /// A network that is trained for a moment, and what its export says.
 std::string exported(const Words& network, const Words& how = {}) {
   const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "run";
+  const fs::path run = directory / "run";
   expect_end(
       millrace(Words{"train --synthetic-data --iterations 1 --batch-size 2 --precision 32.32 "
                      "--no-validation --threads-per-device 1 --run-dir",
@@ -168,7 +168,7 @@ std::string exported(const Words& network, const Words& how = {}) {
 
 TEST(ExportTest, FilesComeBackOnlyAsWhatTheyAre) {
   const TemporaryDirectory directory;
-  const std::filesystem::path cifar = directory / "cifar.safetensors";
+  const fs::path cifar = directory / "cifar.safetensors";
   (void)exported({"--dataset cifar-10 --model-size 8"}, {"--output", cifar});
   forget_notes(cifar);
   expect_end(millrace({"import", cifar, directory / "a", "--dataset cifar-100"}), 3,
@@ -181,7 +181,7 @@ TEST(ExportTest, FilesComeBackOnlyAsWhatTheyAre) {
   expect_end(millrace({"import", cifar, directory / "a", "--resnet-version 2"}), 2,
              {"--resnet-version 2" + held + ", whose blocks normalize after each convolution",
               ": leave it out, or give --resnet-version 1.5"});
-  const std::filesystem::path photos = directory / "photos.safetensors";
+  const fs::path photos = directory / "photos.safetensors";
   (void)exported({"--dataset imagenet --image-size 32 --model-size 18 --batch-norm"},
                  {"--output", photos});
   forget_notes(photos);
@@ -190,7 +190,7 @@ TEST(ExportTest, FilesComeBackOnlyAsWhatTheyAre) {
   expect_end(millrace({"import", photos, directory / "v1", "--resnet-version 1"}), 0);
   expect_end(millrace({"import", cifar, directory / "b", "--like torchvision"}), 0,
              {"As in torchvision: --padding torch --norm-epsilon 1e-05"});
-  const std::filesystem::path mobile = directory / "mobile.safetensors";
+  const fs::path mobile = directory / "mobile.safetensors";
   (void)exported({"--dataset imagenet --image-size 32 --batch-norm --model efficientnet"},
                  {"--like timm --output", mobile});
   forget_notes(mobile);
@@ -205,15 +205,15 @@ TEST(ExportTest, FilesComeBackOnlyAsWhatTheyAre) {
 // The advice of the refusal is followed.
 TEST(ExportTest, GroupNormalizationIsRefusedWithTheStatisticsOfBatches) {
   const TemporaryDirectory directory;
-  const std::filesystem::path file = directory / "cifar.safetensors";
+  const fs::path file = directory / "cifar.safetensors";
   (void)exported({"--dataset cifar-10 --model-size 8 --shortcut-pad both"}, {"--output", file});
-  const std::filesystem::path run = directory / "run";
+  const fs::path run = directory / "run";
   const ProcessResult refused = millrace({"import", file, run, "--group-norm"});
   expect_end(refused, 2,
              {"--group-norm contradicts " + file.string() + ", which holds a resnet-8",
               "batch normalization: leave it out",
               "train --group-norm --init-path RUN_DIR --init-fresh norm"});
-  EXPECT_FALSE(std::filesystem::exists(run));
+  EXPECT_FALSE(fs::exists(run));
   expect_end(millrace({"import", file, run}), 0);
   expect_end(train(directory / "grouped",
                    Words{"--group-norm --shortcut-pad both --iterations 1 --no-validation "
@@ -224,14 +224,14 @@ TEST(ExportTest, GroupNormalizationIsRefusedWithTheStatisticsOfBatches) {
 
 TEST(ExportTest, TrainingsExportWhenTheyAreComplete) {
   const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "run";
+  const fs::path run = directory / "run";
   const Words options = {"--epochs 1 --no-validation --export-dir RUN_DIR/export"};
   expect_end(train(run, options + Words{"--stop-after 4"}), 75);
-  EXPECT_FALSE(std::filesystem::exists(run / "export"));
+  EXPECT_FALSE(fs::exists(run / "export"));
   expect_end(restore(run), 0,
              {"Exported ckpt-10 of resnet-8: ", " in " + (run / "export/resnet-8.onnx").string(),
               " in " + (run / "export/resnet-8.h5").string()});
-  EXPECT_TRUE(std::filesystem::exists(run / "export/resnet-8.h5"));
+  EXPECT_TRUE(fs::exists(run / "export/resnet-8.h5"));
   expect_end(millrace({"export", run, "--to hdf5"}), 0,
              {"ckpt-10 of resnet-8: ", (run / "resnet-8.h5").string()});
   EXPECT_EQ(file_bytes(run / "resnet-8.h5"), file_bytes(run / "export/resnet-8.h5"));
@@ -241,16 +241,16 @@ TEST(ExportTest, TrainingsExportWhenTheyAreComplete) {
 
 TEST(ExportTest, FolderThatCannotBeWrittenIsNamedBeforeTheTraining) {
   const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "run";
+  const fs::path run = directory / "run";
   std::ofstream(directory / "file") << "x";
-  const std::filesystem::path bad = directory / "file" / "exports";
+  const fs::path bad = directory / "file" / "exports";
   const Words options = {"--iterations 1 --no-validation --export-dir"};
   expect_end(train(run, options + Words{bad}), 5, {"--export-dir: cannot create " + bad.string()});
-  EXPECT_FALSE(std::filesystem::exists(run));
+  EXPECT_FALSE(fs::exists(run));
   expect_end(train(run, Words{"--epochs 1 --no-validation --stop-after 1 --export-dir",
                               directory / "a" / "b"}),
              75);
-  EXPECT_FALSE(std::filesystem::exists(directory / "a"));
+  EXPECT_FALSE(fs::exists(directory / "a"));
   expect_end(restore(run, {"--export-dir", bad}), 5, {"--export-dir: cannot create "});
 }
 
@@ -259,14 +259,14 @@ TEST(ExportTest, H5pyAloneIsEnough) {
   const char* const python = std::getenv("MILLRACE_TEST_PYTHON");
   if (python == nullptr) GTEST_SKIP() << "set MILLRACE_TEST_PYTHON to a Python with h5py";
   const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "run";
+  const fs::path run = directory / "run";
   expect_end(train(run,
                    "--iterations 3 --no-validation --normalise dataset --padding torch "
                    "--shortcut-pad both"),
              0);
   for (const char* format : {"hdf5", "safetensors"})
     expect_end(millrace({"export", run, "--to", std::string(format)}), 0);
-  std::filesystem::copy(run / "checkpoints/ckpt-3/part-000.h5", run / "part.h5");
+  fs::copy(run / "checkpoints/ckpt-3/part-000.h5", run / "part.h5");
   const std::string source = MILLRACE_SOURCE_DIR;
   const ProcessResult result = run_process(python, {source + "/tests/support/read_hdf5.py",
                                                     source + "/docs/checkpoints.md", run.string()});

@@ -9,8 +9,6 @@
 namespace millrace::test {
 namespace {
 
-namespace fs = std::filesystem;
-
 /// Position of a tensor's bytes in a file.
 struct Extent {
   std::string tensor;

@@ -7,8 +7,6 @@
 namespace millrace::test {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int kIterations = 2;
 
 /// A call of one rank, and its fault.

@@ -6,8 +6,6 @@
 namespace millrace::test {
 namespace {
 
-namespace fs = std::filesystem;
-
 /// A run of four iterations that was stopped after the second.
 struct Golden {
   const char* name;

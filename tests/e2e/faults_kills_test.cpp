@@ -10,8 +10,6 @@
 namespace millrace::test {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int kIterations = 24;
 constexpr int kSaved = 4;
 

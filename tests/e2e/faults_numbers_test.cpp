@@ -6,8 +6,6 @@
 namespace millrace::test {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int kIterations = 4;
 constexpr int kMicroBatches = 2;
 

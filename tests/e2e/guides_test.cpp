@@ -13,8 +13,6 @@
 namespace millrace::test {
 namespace {
 
-namespace fs = std::filesystem;
-
 const Words kTiny = "--image-size 32 --model-size 10 --threads-per-device 1";
 
 void write_photo(const fs::path& path, int number) {

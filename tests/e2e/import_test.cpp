@@ -26,8 +26,8 @@ void PrintTo(const Net& net, std::ostream* out) { *out << net.size; }
 class ImportTest : public testing::TestWithParam<Net> {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(shared_data() / "models/resnet_cifar10") ||
-        !std::filesystem::exists(shared_data() / "cifar-10-batches-bin")) {
+    if (!fs::exists(shared_data() / "models/resnet_cifar10") ||
+        !fs::exists(shared_data() / "cifar-10-batches-bin")) {
       GTEST_SKIP() << "needs the trained networks and CIFAR-10 below " << shared_data();
     }
   }

@@ -40,7 +40,7 @@ struct Traced {
   }
 };
 
-Traced read_trace(const std::filesystem::path& file) {
+Traced read_trace(const fs::path& file) {
   Traced traced;
   std::map<int, double> ends;
   const nlohmann::json trace = nlohmann::json::parse(read_text(file));
@@ -177,7 +177,7 @@ TEST(PlanTest, RanksThatShareACoreTakeTurns) {
 }
 
 /// The last event in metrics.jsonl: how the run ended.
-nlohmann::json end_of(const std::filesystem::path& run) {
+nlohmann::json end_of(const fs::path& run) {
   return nlohmann::json::parse(lines_of(read_text(run / "metrics.jsonl")).back());
 }
 
@@ -185,7 +185,7 @@ constexpr double kHeld = 3.0;
 
 /// Runs a command, and holds the process of rank 0 for kHeld seconds as soon as there is one.
 /// Returns the seconds by the clock.
-double seconds_held(const std::filesystem::path& run, const Words& words, int rank, int code) {
+double seconds_held(const fs::path& run, const Words& words, int rank, int code) {
   const auto begin = std::chrono::steady_clock::now();
   Job job(words);
   pid_t process = -1;
@@ -211,7 +211,7 @@ TEST(TotalTimeTest, IsTheTimeOfAllProcessesOfARun) {
   for (const auto& [layout, rank] : layouts) {
     SCOPED_TRACE(layout.back());
     const TemporaryDirectory directory;
-    const std::filesystem::path run = directory / "run";
+    const fs::path run = directory / "run";
     const Words training = usual_training(run, Words{"--epochs 2 --stop-after 12"} + layout);
     const double first = seconds_held(run, training, rank, 75);
     const nlohmann::json stopped = end_of(run);
@@ -232,8 +232,7 @@ TEST(TotalTimeTest, IsTheTimeOfAllProcessesOfARun) {
 }
 
 /// The slices of a trace on a track, by category.
-std::map<std::string, std::vector<nlohmann::json>> slices_of(const std::filesystem::path& file,
-                                                             int track) {
+std::map<std::string, std::vector<nlohmann::json>> slices_of(const fs::path& file, int track) {
   std::map<std::string, std::vector<nlohmann::json>> slices;
   const nlohmann::json trace = nlohmann::json::parse(read_text(file));
   for (const nlohmann::json& event : trace.at("traceEvents"))
@@ -301,18 +300,18 @@ TEST(TraceTest, ProfilesShowWhatTheirNamesSay) {
                          "--batch-size 16 --iterations 3 --warmup-epochs 0 --no-validation "
                          "--disable-checkpoints --threads-per-device 1";
   const auto profile = [&](const std::string& mode, const Words& more = {}) {
-    const std::filesystem::path run = directory / ("run" + mode + std::to_string(more.size()));
+    const fs::path run = directory / ("run" + mode + std::to_string(more.size()));
     expect_end(millrace(training + more + Words{"--gc-profile", mode, "--run-dir", run}), 0);
     return run / "trace.json";
   };
-  EXPECT_FALSE(std::filesystem::exists(profile("NO_PROFILE")));
+  EXPECT_FALSE(fs::exists(profile("NO_PROFILE")));
   const auto whole = slices_of(profile("DEVICE_PROFILE"), 0);
   ASSERT_EQ(whole.size(), 1u);
   ASSERT_EQ(whole.at("step").size(), 1u);  // of the first update alone
   EXPECT_EQ(whole.at("step")[0].at("name"), "update 1");
   EXPECT_LE(whole.at("step")[0].at("args").at("work_us").get<double>(),
             whole.at("step")[0].at("dur").get<double>());
-  const std::filesystem::path actions = profile("IPU_PROFILE");
+  const fs::path actions = profile("IPU_PROFILE");
   const auto passes = slices_of(actions, 0);
   ASSERT_FALSE(passes.at("forward").empty());
   for (const nlohmann::json& pass : passes.at("forward"))
@@ -327,16 +326,14 @@ TEST(TraceTest, ProfilesShowWhatTheirNamesSay) {
 // What is there stays until the new trace is complete.
 TEST(TraceTest, ARefusedRunKeepsTheOldFile) {
   const TemporaryDirectory directory;
-  const std::filesystem::path file = directory / "trace.json";
+  const fs::path file = directory / "trace.json";
   std::ofstream(file) << "an older trace";
   expect_end(
       millrace(small_training() +
                Words{"--batch-size 16 --iterations 2 --no-logs --device-memory 1MB --trace", file}),
       2, {"but --device-memory is"});
   EXPECT_EQ(read_text(file), "an older trace");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()),
-                          std::filesystem::directory_iterator()),
-            1)
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory.path()), fs::directory_iterator()), 1)
       << "a temporary file is left";
   expect_end(
       millrace(small_training() + Words{"--batch-size 16 --iterations 2 --no-logs --trace", file}),
@@ -346,7 +343,7 @@ TEST(TraceTest, ARefusedRunKeepsTheOldFile) {
 
 TEST(SummaryTest, SaysWhatARunHasComeToAndTheNextCommand) {
   const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "my run";
+  const fs::path run = directory / "my run";
   expect_end(train(run, "--epochs 3 --stop-after 12"), 75,
              {"Process peak: ", "Stopped after 12 of 30 updates in 0:", "Top-1 accuracy: ",
               "newest ckpt-12", "Next: millrace restore --restore-path '" + run.string() + "'\n"});
@@ -355,7 +352,7 @@ TEST(SummaryTest, SaysWhatARunHasComeToAndTheNextCommand) {
               "Next: millrace validate --restore-path '" + run.string() + "'\n"});
   const ProcessResult again = restore(run);
   expect_end(again, 0, {"Finished: 30 of 30 updates in 0:"});
-  EXPECT_EQ(again.output.find("img/s while training"), std::string::npos) << again.output;
+  expect_not_in(again.output, {"img/s while training"});
 }
 
 /// What a command shows on a terminal.
@@ -367,7 +364,7 @@ ProcessResult on_terminal(const Words& words) {
 }
 
 TEST(StatusTest, PipelinesShowTheLineOfOneProcess) {
-  if (!std::filesystem::exists("/usr/bin/script")) GTEST_SKIP() << "needs script(1)";
+  if (!fs::exists("/usr/bin/script")) GTEST_SKIP() << "needs script(1)";
   for (const char* layout : {"--ranks 1", "--shards 2 --ranks 2 --pipeline-splits b2/0/relu"}) {
     SCOPED_TRACE(layout);
     const TemporaryDirectory directory;
@@ -392,7 +389,7 @@ TEST(StatusTest, PipelinesShowTheLineOfOneProcess) {
 TEST(MachineFileTest, IsMeasuredAndPlannedWith) {
   if (!whole()) GTEST_SKIP() << "set MILLRACE_LONG_TESTS=1";
   const TemporaryDirectory directory;
-  const std::filesystem::path file = directory / "machine.toml";
+  const fs::path file = directory / "machine.toml";
   expect_end(millrace(Words{"bench --machine-file", file}), 0,
              {"float32 ", "bfloat16 ", "float16 ", "link ", "Written to " + file.string()});
   const ProcessResult plan = millrace(
@@ -402,7 +399,7 @@ TEST(MachineFileTest, IsMeasuredAndPlannedWith) {
 }
 
 TEST(StatusTest, ColorsCanBeSwitchedOff) {
-  if (!std::filesystem::exists("/usr/bin/script")) GTEST_SKIP() << "needs script(1)";
+  if (!fs::exists("/usr/bin/script")) GTEST_SKIP() << "needs script(1)";
   const TemporaryDirectory directory;
   const Words run = usual_training(directory / "run",
                                    "--epochs 1 --ranks 1 --shards 2 "
@@ -412,7 +409,7 @@ TEST(StatusTest, ColorsCanBeSwitchedOff) {
     const Variable none("NO_COLOR", "1");
     const ProcessResult shown = on_terminal(run);
     expect_end(shown, 0, {"busy ["});
-    EXPECT_EQ(shown.output.find("\033[32m"), std::string::npos) << shown.output;
+    expect_not_in(shown.output, {"\033[32m"});
     expect_end(on_terminal(wrong), 2, {"millrace: error: unknown option"});
   }
   expect_end(on_terminal(wrong), 2, {"millrace: \033[1;31merror:\033[0m unknown option"});
@@ -420,7 +417,7 @@ TEST(StatusTest, ColorsCanBeSwitchedOff) {
 }
 
 TEST(VerbosityTest, QuietPrintsTheSummaryAndVerboseTheCommand) {
-  if (!std::filesystem::exists("/usr/bin/script")) GTEST_SKIP() << "needs script(1)";
+  if (!fs::exists("/usr/bin/script")) GTEST_SKIP() << "needs script(1)";
   const TemporaryDirectory directory;
   const Words layout = "--epochs 1 --shards 2 --ranks 2 --pipeline-splits b2/0/relu";
   const Variable variable("OMP_WAIT_POLICY", "passive");
@@ -434,8 +431,7 @@ TEST(VerbosityTest, QuietPrintsTheSummaryAndVerboseTheCommand) {
             {"step:", "Validation top-1", "Saved checkpoint", "Bubble"});
   const ProcessResult usual = train(directory / "usual", layout);
   expect_end(usual, 0, {"Starting 2 ranks on this machine (--no-launch prevents this)\n"});
-  EXPECT_EQ(usual.output.find("Environment: "), std::string::npos) << usual.output;
-  EXPECT_EQ(usual.output.find(" -n 2 "), std::string::npos) << usual.output;
+  expect_not_in(usual.output, {"Environment: ", " -n 2 "});
   expect_end(train(directory / "verbose", layout + "--verbose"), 0,
              {" -n 2 ", "Environment: OMP_WAIT_POLICY=passive\n"});
   expect_end(train(directory / "both", "-q -v"), 2,
@@ -450,15 +446,15 @@ TEST(VerbosityTest, QuietKeepsWarnings) {
        {Words("plan --no-validation"), Words("bench --steps 1 --warmup-steps 0")}) {
     const ProcessResult quiet = millrace(command + network);
     expect_end(quiet, 0, {threads + " threads share the "});
-    EXPECT_EQ(quiet.output.find("Kernels: "), std::string::npos) << quiet.output;
+    expect_not_in(quiet.output, {"Kernels: "});
   }
 }
 
 TEST(StatusTest, DataToolsShowHowFarTheyAre) {
-  if (!std::filesystem::exists("/usr/bin/script")) GTEST_SKIP() << "needs script(1)";
+  if (!fs::exists("/usr/bin/script")) GTEST_SKIP() << "needs script(1)";
   const TemporaryDirectory directory;
-  const std::filesystem::path images = directory / "images" / "train" / "n01";
-  std::filesystem::create_directories(images);
+  const fs::path images = directory / "images" / "train" / "n01";
+  fs::create_directories(images);
   std::ofstream(images / "a.png", std::ios::binary) << "no image";
   const Words check = {"data check", directory / "images", "--split train"};
   expect_in(on_terminal(check).output, {"\rchecking training images: 100 %", "\033[K"});

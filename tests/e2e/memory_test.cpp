@@ -63,8 +63,8 @@ class HardLimits {
   bool make(const std::vector<std::int64_t>& bytes, const char* file) {
     for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
       std::error_code error;
-      const std::filesystem::path folder = prefix_ + std::to_string(rank);
-      if (!std::filesystem::create_directory(folder, error)) return false;
+      const fs::path folder = prefix_ + std::to_string(rank);
+      if (!fs::create_directory(folder, error)) return false;
       folders_.push_back(folder);
       std::ofstream limit(folder / file);
       limit << bytes[rank] << std::flush;
@@ -74,12 +74,12 @@ class HardLimits {
   }
   void remove() {
     std::error_code ignored;
-    for (const std::filesystem::path& folder : folders_) std::filesystem::remove(folder, ignored);
+    for (const fs::path& folder : folders_) fs::remove(folder, ignored);
     folders_.clear();
   }
 
   std::string prefix_;
-  std::vector<std::filesystem::path> folders_;
+  std::vector<fs::path> folders_;
 };
 
 std::int64_t device_bytes(const json& process) {
@@ -245,12 +245,12 @@ TEST_F(MemoryTest, PlansCountTraces) {
                           Words{"--trace", directory / name} + (json_text ? "--trace-kernels" : "");
     const json plan = plan_of(options);
     ASSERT_TRUE(plan.contains("processes"));
-    EXPECT_FALSE(std::filesystem::exists(directory / name)) << "a plan traces nothing";
+    EXPECT_FALSE(fs::exists(directory / name)) << "a plan traces nothing";
     const ProcessResult run = millrace(Words{"train --iterations 4"} + options);
     ASSERT_EQ(run.code, 0) << run.output;
     expect_planned(name.c_str(), plan.at("processes"), run.output);
     if (!json_text) continue;
-    EXPECT_GT(std::filesystem::file_size(directory / name), 2'000'000);
+    EXPECT_GT(fs::file_size(directory / name), 2'000'000);
     EXPECT_FALSE(json::parse(read_text(directory / name)).at("traceEvents").empty());
   }
 }

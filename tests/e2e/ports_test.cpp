@@ -28,10 +28,10 @@ std::set<std::string> sockets_open_to_others() {
 
 bool listens(pid_t process) {
   const std::set<std::string> open = sockets_open_to_others();
-  const auto files = std::filesystem::path("/proc") / std::to_string(process) / "fd";
-  for (const auto& file : std::filesystem::directory_iterator(files)) {
+  const auto files = fs::path("/proc") / std::to_string(process) / "fd";
+  for (const auto& file : fs::directory_iterator(files)) {
     std::error_code gone;
-    const std::string target = std::filesystem::read_symlink(file, gone).string();
+    const std::string target = fs::read_symlink(file, gone).string();
     constexpr std::string_view kSocket = "socket:[";
     if (target.starts_with(kSocket) &&
         open.contains(target.substr(kSocket.size(), target.size() - kSocket.size() - 1)))

@@ -11,7 +11,6 @@
 namespace millrace::test {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 
 /// Records of a CIFAR-10 file.
@@ -96,9 +95,7 @@ TEST_F(PredictTest, LogitsAreThoseOfAValidation) {
     expect_end(millrace(predict(run()) + as + Words{"--top-k 0 --logits", set}, Capture::Output),
                0);
     const Matrix logits(set);
-    EXPECT_NE(logits.head.find("'descr': '<f4', 'fortran_order': False, 'shape': (200, 10)"),
-              std::string::npos)
-        << logits.head;
+    expect_in(logits.head, {"'descr': '<f4', 'fortran_order': False, 'shape': (200, 10)"});
     ASSERT_EQ(logits.values.size(), 2000u);
     int top1 = 0;
     int top5 = 0;
@@ -243,7 +240,7 @@ TEST_F(PredictTest, SaysOnceWhichRunItTakes) {
   const ProcessResult refused =
       millrace(predict(run().parent_path()) + Words{"--class-names", directory / "none"});
   EXPECT_NE(refused.code, 0);
-  EXPECT_EQ(refused.output.find(notice), std::string::npos) << refused.output;
+  expect_not_in(refused.output, {notice});
 }
 
 TEST_F(PredictTest, PhotosOfAnySizeAndClassFolders) {

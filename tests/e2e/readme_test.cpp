@@ -12,7 +12,7 @@ struct ShownPlan {
   std::string output;
 };
 
-ShownPlan plan_in(const std::filesystem::path& path) {
+ShownPlan plan_in(const fs::path& path) {
   std::ifstream page(path);
   const std::string call = "$ build/default/millrace plan ";
   ShownPlan shown;
@@ -31,7 +31,7 @@ TEST(ReadmeTest, ShowsWhatThePlanPrints) {
 #ifdef MILLRACE_FAKE_DEVICE
   GTEST_SKIP() << "the fake device needs other memory";
 #endif
-  const ShownPlan shown = plan_in(std::filesystem::path(MILLRACE_SOURCE_DIR) / "README.md");
+  const ShownPlan shown = plan_in(fs::path(MILLRACE_SOURCE_DIR) / "README.md");
   ASSERT_GT(shown.words.size(), 3u) << "README.md shows no plan";
   const Words call = Words{"MILLRACE_MAX_ISA=avx2", std::string(MILLRACE_BINARY)} + shown.words;
   const ProcessResult all = run_process("/usr/bin/env", call);

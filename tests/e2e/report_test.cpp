@@ -11,8 +11,6 @@
 namespace millrace::test {
 namespace {
 
-namespace fs = std::filesystem;
-
 std::string report(const Words& words) {
   const ProcessResult result = millrace(Words{"report"} + words);
   EXPECT_EQ(result.code, 0) << result.output;
@@ -21,7 +19,7 @@ std::string report(const Words& words) {
 
 std::string page_of(const fs::path& run) {
   const std::string said = report({run});
-  EXPECT_NE(said.find("Wrote " + (run / "report.html").string()), std::string::npos) << said;
+  expect_in(said, {"Wrote " + (run / "report.html").string()});
   std::string page = read_text(run / "report.html");
   expect_sound(page);
   return page;
@@ -66,7 +64,7 @@ TEST(ReportTest, OfOneProcess) {
   const TemporaryDirectory directory;
   const fs::path run = directory / "a&<b>";
   expect_end(train(run, "--epochs 2 --logs-per-epoch 5 --stop-after 12"), 75);
-  EXPECT_NE(page_of(run).find("<span class=\"state stopped\">"), std::string::npos);
+  expect_in(page_of(run), {"<span class=\"state stopped\">"});
   expect_end(restore(run), 0);
   const std::string page = page_of(run);
   expect_tables(page, run);
@@ -77,7 +75,7 @@ TEST(ReportTest, OfOneProcess) {
 
   // As early versions left it; then with damage.
   replace_in(run / "metrics.jsonl", "[^\n]*\"event\"[^\n]*\n", "");
-  EXPECT_NE(page_of(run).find("state finished"), std::string::npos);
+  expect_in(page_of(run), {"state finished"});
   replace_in(run / "metrics.jsonl", "\\{\"iteration\":2,", "{\"itera\x02");
   const std::string said = report({run});
   expect_in(said, {"metrics.jsonl: line 2 is damaged: left out"});

@@ -15,13 +15,13 @@ namespace {
 /// "days" also enables trainings that take one core longer than an afternoon.
 bool whole_days() { return whole() && std::string(std::getenv("MILLRACE_LONG_TESTS")) == "days"; }
 
-std::filesystem::path cifar10() { return shared_data() / "cifar-10-batches-bin"; }
+fs::path cifar10() { return shared_data() / "cifar-10-batches-bin"; }
 
 /// A run of `train` in its own directory.
 struct SeedRun {
   std::shared_ptr<TemporaryDirectory> place = std::make_shared<TemporaryDirectory>();
   ProcessResult result;
-  std::filesystem::path run = place->path() / "run";
+  fs::path run = place->path() / "run";
   [[nodiscard]] Table training() const { return Table(run / "training.csv"); }
   [[nodiscard]] Table validation() const { return Table(run / "validation.csv"); }
 };
@@ -93,7 +93,7 @@ void expect_results(const Line& line, const SeedRun& run) {
 class SeedTest : public testing::TestWithParam<Line> {
  protected:
   void SetUp() override {
-    if (whole() && !std::filesystem::exists(cifar10()))
+    if (whole() && !fs::exists(cifar10()))
       GTEST_SKIP() << "the whole form needs CIFAR-10 in " << cifar10();
   }
 };
@@ -264,11 +264,11 @@ TEST(CommandLineTest, PlaceAndSuffixAppearInThePath) {
   ASSERT_EQ(result.code, 0) << result.output;
   std::smatch match;
   ASSERT_TRUE(std::regex_search(result.output, match, std::regex(R"(\n Saving to (\S+))")));
-  const std::filesystem::path run = match[1].str();
+  const fs::path run = match[1].str();
   EXPECT_EQ(run.parent_path(), directory / "here");
   EXPECT_NE(run.filename().string().find("_ending_"), std::string::npos) << run;
-  EXPECT_TRUE(std::filesystem::exists(run / "training.csv"));
-  EXPECT_TRUE(std::filesystem::exists(run / "validation.csv"));
+  EXPECT_TRUE(fs::exists(run / "training.csv"));
+  EXPECT_TRUE(fs::exists(run / "validation.csv"));
 }
 
 /// Two workers of the guide correspond to one run here: 2 x 2 replicas of four stages. Every

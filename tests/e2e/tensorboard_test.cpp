@@ -17,7 +17,7 @@ std::vector<std::int64_t> steps_of(const Events& events, const std::string& tag)
 }
 
 /// The iterations in a CSV file of the run.
-std::vector<std::int64_t> rows_of(const std::filesystem::path& file) {
+std::vector<std::int64_t> rows_of(const fs::path& file) {
   std::vector<std::int64_t> rows;
   for (const double row : Table(file)["iteration"]) rows.push_back(std::llround(row));
   return rows;
@@ -25,7 +25,7 @@ std::vector<std::int64_t> rows_of(const std::filesystem::path& file) {
 
 constexpr const char* kTwoEpochs = "--epochs 2 --logs-per-epoch 3 --validation-mode all";
 
-void expect_files_of_csv(const std::filesystem::path& run) {
+void expect_files_of_csv(const fs::path& run) {
   const Events training = read_events(run);
   for (const char* tag : {"train_loss", "train_accuracy", "train_accuracy_top_5", "learning_rate",
                           "images_per_second", "steps_per_second", "loss_scale"})
@@ -46,14 +46,14 @@ TEST(TensorBoardTest, NothingIsWrittenUnlessAsked) {
   const TemporaryDirectory directory;
   expect_end(train(directory / "run", kTwoEpochs), 0);
   EXPECT_TRUE(event_files_in(directory / "run").empty());
-  EXPECT_FALSE(std::filesystem::exists(directory / "run" / "eval"));
+  EXPECT_FALSE(fs::exists(directory / "run" / "eval"));
   expect_end(millrace(small_training() + Words("--no-logs --enable-tensorboard")), 2,
              {"--enable-tensorboard has no effect here: it needs a run directory (no --no-logs)"});
 }
 
 TEST(TensorBoardTest, EventsAreThoseOfTheLogs) {
   const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "run";
+  const fs::path run = directory / "run";
   expect_end(train(run, Words{kTwoEpochs} + "--enable-tensorboard"), 0);
   expect_files_of_csv(run);
   const Events events = read_events(run);
@@ -67,7 +67,7 @@ TEST(TensorBoardTest, EventsAreThoseOfTheLogs) {
 // A pipeline, killed between two checkpoints.
 TEST(TensorBoardTest, ARunThatWasKilledHasNoGapAndNoStepTwice) {
   const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "run";
+  const fs::path run = directory / "run";
   const Words more =
       "--epochs 3 --log-freq 1 --checkpoint-every 7 --enable-tensorboard --shards 2 "
       "--ranks 2 --pipeline-splits b2/0/relu";
@@ -88,10 +88,10 @@ TEST(TensorBoardTest, ARunThatWasKilledHasNoGapAndNoStepTwice) {
 
 TEST(TensorBoardTest, TheIntervalIsThatOfTheOption) {
   const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "run";
+  const fs::path run = directory / "run";
   expect_end(train(run, "--epochs 1 --summary-every 4 --no-validation"), 0);
   EXPECT_EQ(steps_of(read_events(run), "train_accuracy"), (std::vector<std::int64_t>{4, 8}));
-  EXPECT_FALSE(std::filesystem::exists(run / "eval"));
+  EXPECT_FALSE(fs::exists(run / "eval"));
 }
 
 // Needs `pip install tensorboard`, in the environment of python3 or of MILLRACE_TEST_PYTHON.
@@ -100,13 +100,13 @@ TEST(TensorBoardTest, ItsOwnReaderFindsEveryNumber) {
   const std::string python = given != nullptr ? given : "/usr/bin/python3";
   const std::string reader =
       std::string(MILLRACE_SOURCE_DIR) + "/tests/support/read_tensorboard.py";
-  if (!std::filesystem::exists(python)) GTEST_SKIP() << "needs " << python;
+  if (!fs::exists(python)) GTEST_SKIP() << "needs " << python;
   constexpr int kNotInstalled = 77;
   if (run_process(python, {reader, "."}).code == kNotInstalled)
     GTEST_SKIP() << python
                  << " has no TensorBoard: install it from PyPI to compare with its reader";
   const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "run";
+  const fs::path run = directory / "run";
   expect_end(train(run, Words{kTwoEpochs} + "--stop-after 12 --enable-tensorboard"), 75);
   expect_end(restore(run), 0);
   std::string steps;

@@ -10,8 +10,6 @@
 namespace millrace::test {
 namespace {
 
-namespace fs = std::filesystem;
-
 std::string single_line(const ProcessResult& result) {
   EXPECT_EQ(result.code, 0) << result.output;
   EXPECT_EQ(std::ranges::count(result.output, '\n'), 1) << result.output;
