@@ -9,7 +9,6 @@
 #include "core/svg.hpp"
 #include "partition/plan.hpp"
 #include "pipeline/schedule/render.hpp"
-#include "pipeline/schedule/render_names.hpp"
 
 namespace millrace::partition {
 namespace {
@@ -47,10 +46,6 @@ std::string text_at(double x, double y, std::string_view text) {
   return svg::text_at(x, y, text, fmt::format(" fill=\"{}\"", svg::kInk));
 }
 
-double work(const StageCost& cost) {
-  return cost.forward + cost.backward_input + cost.backward_weight;
-}
-
 std::string label(const Plan& plan, std::size_t stage) {
   const std::string name = stage == 0 ? "images" : plan.splits.at(stage - 1);
   return fmt::format("{} from {}", stage, name);
@@ -76,7 +71,7 @@ std::string bar(const StageCost& cost, const std::vector<ActionKind>& parts, dou
     text += svg::box(x, y, width, kRow - 10.0, fill_of(part));
     x += width;
   }
-  return text + text_at(x + 8.0, y + 15.0, fmt::format("{:.2f} ms", 1e3 * work(cost)));
+  return text + text_at(x + 8.0, y + 15.0, fmt::format("{:.2f} ms", 1e3 * cost.work()));
 }
 
 }  // namespace
@@ -86,7 +81,7 @@ svg::Drawing draw_stages(const Plan& plan, const pipeline::TimeLine& step) {
   double longest = 0.0;
   std::size_t letters = 0;
   for (std::size_t s = 0; s < plan.stages(); ++s) {
-    longest = std::max(longest, work(plan.costs.at(s)));
+    longest = std::max(longest, plan.costs.at(s).work());
     letters = std::max(letters, label(plan, s).size());
   }
   const double left = 2.0 * kMargin + svg::kLetter * static_cast<double>(letters);

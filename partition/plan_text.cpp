@@ -18,10 +18,6 @@ using Rows = std::vector<std::vector<std::string>>;
 std::string millis(double seconds) { return fmt::format("{:.2f}", 1e3 * seconds); }
 std::string percent(double share) { return fmt::format("{:.1f} %", 100.0 * share); }
 
-double work(const pipeline::StageCost& cost) {
-  return cost.forward + cost.backward_input + cost.backward_weight;
-}
-
 /// The layer that ends with this op, otherwise the op.
 std::string end_name(const Graph& graph, OpId op) {
   const OpId next{op.value + 1};
@@ -63,7 +59,7 @@ Rows stage_table(const Plan& plan, const Graph& graph) {
   const std::vector<OpRange> stages = stages_of(graph, plan.splits);
   const std::vector<Link> links = pipeline::links(graph, stages);
   double all = 0.0;
-  for (const pipeline::StageCost& cost : plan.costs) all += work(cost);
+  for (const pipeline::StageCost& cost : plan.costs) all += cost.work();
   Rows rows = {{"stage", "device", "layers", "forward ms", "backward ms", "time", "parameters",
                 "bytes out", "memory"}};
   for (std::size_t s = 0; s < stages.size(); ++s) {
@@ -72,7 +68,7 @@ Rows stage_table(const Plan& plan, const Graph& graph) {
     rows.push_back(
         {fmt::format("{}", s), fmt::format("{}", plan.device_of.at(s)), span_text(graph, stages[s]),
          millis(cost.forward), millis(cost.backward_input + cost.backward_weight),
-         percent(all > 0.0 ? work(cost) / all : 0.0), with_commas(parameters_of(graph, stages[s])),
+         percent(all > 0.0 ? cost.work() / all : 0.0), with_commas(parameters_of(graph, stages[s])),
          out > 0 ? human_bytes(out) : "", human_bytes(plan.memory.at(s))});
   }
   return rows;

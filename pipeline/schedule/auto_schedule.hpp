@@ -1,10 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "pipeline/schedule/problem.hpp"
+#include <cstdint>
+#include <vector>
+
 #include "pipeline/schedule/schedule.hpp"
+#include "pipeline/schedule/simulate.hpp"
 
 namespace millrace::pipeline {
+
+/// Input of generate_auto: costs of the stages, which may differ, and limits of memory.
+struct AutoRequest {
+  Costs costs;  ///< of all stages
+  std::int32_t micro_batches = 1;
+  bool split_backward = false;          ///< BackwardInput and BackwardWeight in place of Backward
+  std::vector<std::int32_t> device_of;  ///< by stage; empty: stage s on device s
+  std::vector<Link> links;              ///< empty: each stage feeds the next
+  /// Maximum number of micro-batches between their forward and the end of their backward, by stage,
+  /// counted as in `stash_peaks`; empty: no limit.
+  std::vector<std::int32_t> stash_limit;
+  /// Maximum bytes of `StageCost::stash_bytes` held by a device, counted likewise, by device;
+  /// empty: no limit.
+  std::vector<double> byte_limit;
+};
 
 /// The shortest schedule found for stages of any cost, as simulated by `simulate`: compute actions
 /// only, as from `generate`, named "Auto". Tries the generators for one stage per device, and a

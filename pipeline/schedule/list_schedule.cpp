@@ -14,9 +14,9 @@ namespace {
 /// Which forwards a device has memory for. With a byte limit, a forward must leave enough memory
 /// for all earlier micro-batches to finish on the device, oldest first. A limit by stage needs no
 /// such check. So the oldest micro-batch can always continue.
-class Room {
+class MemoryBudget {
  public:
-  Room(const ScheduleProblem& problem, const Caps& caps)
+  MemoryBudget(const ScheduleProblem& problem, const Caps& caps)
       : problem_(problem),
         caps_(caps),
         held_(caps.size()),
@@ -167,14 +167,14 @@ class ListScheduler {
         paths_(paths),
         rule_(rule),
         arrivals_(problem),
-        room_(problem, caps),
+        memory_(problem, caps),
         next_(problem.costs.size()),
         free_(problem.stages_on.size()),
         did_forward_(free_.size()),
         choices_(free_.size()) {
     for (const auto& stages : problem.stages_on) {
       double sum = 0.0;
-      for (const std::int32_t s : stages) sum += problem.work(s);
+      for (const std::int32_t s : stages) sum += problem.cost(s).work();
       pace_ = std::max(pace_, sum);
     }
   }
@@ -241,7 +241,7 @@ class ListScheduler {
     const std::int32_t m = problem_.micro_batches;
     for (const std::int32_t s : problem_.stages_on[static_cast<std::size_t>(device)]) {
       const Next& next = next_[static_cast<std::size_t>(s)];
-      if (next.forward < m && room_.fits(s, next.forward))
+      if (next.forward < m && memory_.fits(s, next.forward))
         offer({ActionKind::Forward, s, next.forward});
       if (next.backward < next.forward) offer({problem_.backward(), s, next.backward});
       if (problem_.split && next.weight < next.backward)
@@ -277,7 +277,7 @@ class ListScheduler {
     if (a.kind == ActionKind::BackwardWeight) ++next.weight;
     if (a.kind != ActionKind::BackwardWeight)
       did_forward_[device] = a.kind == ActionKind::Forward ? 1 : 0;
-    room_.take(a);
+    memory_.take(a);
     const double end = taken.begin + problem_.seconds(a.kind, a.stage);
     free_[device] = end;
     std::vector<std::int32_t> reached;
@@ -289,7 +289,7 @@ class ListScheduler {
   const Paths& paths_;
   const Rule& rule_;
   Arrivals arrivals_;
-  Room room_;
+  MemoryBudget memory_;
   std::vector<Next> next_;    ///< by stage
   std::vector<double> free_;  ///< by device: when it becomes idle
   std::vector<std::uint8_t> did_forward_;

@@ -5,10 +5,71 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
 
-#include "pipeline/schedule/problem.hpp"
+#include "pipeline/schedule/auto_schedule.hpp"
 
 namespace millrace::pipeline {
+
+using Caps = std::vector<std::int32_t>;
+
+/// A checked AutoRequest with all defaults filled in. Errors: as generate_auto.
+class ScheduleProblem {
+ public:
+  explicit ScheduleProblem(const AutoRequest& request);
+
+  [[nodiscard]] std::int32_t devices() const { return static_cast<std::int32_t>(stages_on.size()); }
+  [[nodiscard]] std::int32_t device(std::int32_t stage) const {
+    return device_of[static_cast<std::size_t>(stage)];
+  }
+  [[nodiscard]] const StageCost& cost(std::int32_t stage) const {
+    return costs[static_cast<std::size_t>(stage)];
+  }
+  [[nodiscard]] double bytes_of_micro_batch(std::size_t device) const {
+    double sum = 0.0;
+    for (const std::int32_t s : stages_on[device]) sum += cost(s).stash_bytes;
+    return sum;
+  }
+  [[nodiscard]] double seconds(ActionKind kind, std::int32_t s) const {
+    return cost(s).seconds(kind);
+  }
+  [[nodiscard]] ActionKind backward() const {
+    return split ? ActionKind::BackwardInput : ActionKind::Backward;
+  }
+  [[nodiscard]] double latency(const Link& l) const {
+    return device(l.from) == device(l.to) ? 0.0 : link.latency;
+  }
+
+  std::vector<StageCost> costs;
+  std::int32_t stages;
+  std::int32_t micro_batches;
+  bool split;
+  std::vector<std::int32_t> device_of;
+  std::vector<Link> links;
+  LinkModel link;
+  std::vector<double> message_bytes;
+  Caps caps;  ///< maximum number of micro-batches held, by stage
+  std::vector<double> byte_limit;
+  std::vector<std::vector<std::int32_t>> stages_on;  ///< by device
+};
+
+/// Seconds from the beginning of an action to the end of its micro-batch on idle devices.
+class Paths {
+ public:
+  explicit Paths(const ScheduleProblem& problem);
+  [[nodiscard]] double forward(std::int32_t s) const {
+    return forward_[static_cast<std::size_t>(s)];
+  }
+  [[nodiscard]] double backward(std::int32_t s) const {
+    return backward_[static_cast<std::size_t>(s)];
+  }
+
+ private:
+  std::vector<double> forward_;
+  std::vector<double> backward_;
+};
 
 /// Which action a device takes among those that can begin.
 struct Rule {

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "core/error.hpp"
-#include "pipeline/schedule/render_names.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -99,6 +99,47 @@ TimeLine unit_time(const Schedule& schedule, std::span<const Link> links) {
 }
 
 }  // namespace
+
+Look look_of(ActionKind kind) {
+  if (kind == ActionKind::Forward) return {'F', "#56B4E9", "forward"};
+  if (kind == ActionKind::Backward) return {'B', "#E2702B", "backward"};
+  if (kind == ActionKind::BackwardInput) return {'I', "#E69F00", "backward input"};
+  if (kind == ActionKind::BackwardWeight) return {'W', "#1FB286", "backward weight"};
+  if (kind == ActionKind::Reduce) return {'R', "#B8B8B8", "reduction"};
+  return {'U', "#CC79A7", "update"};
+}
+
+bool is_shown(const Interval& i) {
+  return is_compute(i.action.kind) ||
+         (i.end > i.begin && !is_send(i.action.kind) && !is_receive(i.action.kind));
+}
+
+double end_of(const TimeLine& line) {
+  double end = line.makespan;
+  for (const std::vector<Interval>& device : line.devices)
+    for (const Interval& i : device) end = std::max(end, i.end);
+  return end;
+}
+
+Labels::Labels(const TimeLine& line) {
+  for (const std::vector<Interval>& device : line.devices) {
+    std::set<std::int32_t> stages;
+    for (const Interval& i : device)
+      if (is_shown(i)) stages.insert(i.action.stage);
+    with_stage_ = with_stage_ || stages.size() > 1;
+  }
+}
+
+std::string Labels::of(const Action& a) const {
+  std::string text = with_stage_ ? fmt::format("{}", a.stage) : "";
+  text += look_of(a.kind).letter;
+  if (a.micro_batch >= 0) text += fmt::format("{}", a.micro_batch);
+  return text;
+}
+
+std::size_t name_width(std::size_t devices) {
+  return fmt::formatted_size("device {}  ", devices == 0 ? 0 : devices - 1);
+}
 
 std::string staircase(const TimeLine& line, std::int32_t columns) {
   const std::size_t names = name_width(line.devices.size());

@@ -8,6 +8,7 @@
 //   device 2        F0 B0--- F1 B1--- F2 B2--- F3 B3---
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -49,5 +50,36 @@ struct SvgPanel {
 [[nodiscard]] std::string to_svg(std::span<const SvgPanel> panels, const SvgOptions& options = {});
 /// The same as a part of a picture.
 [[nodiscard]] svg::Drawing draw(std::span<const SvgPanel> panels, const SvgOptions& options = {});
+
+// What drawings have in common.
+
+/// How an action that is not a message is drawn. Color-blind readers can distinguish the colors
+/// (Okabe and Ito), each light enough for black letters.
+struct Look {
+  char letter;
+  std::string_view colour;
+  std::string_view meaning;
+};
+[[nodiscard]] Look look_of(ActionKind kind);
+
+/// Whether a drawing shows the interval: everything except messages.
+[[nodiscard]] bool is_shown(const Interval& i);
+
+/// End of the last interval.
+[[nodiscard]] double end_of(const TimeLine& line);
+
+/// Names of the actions in one drawing.
+class Labels {
+ public:
+  explicit Labels(const TimeLine& line);
+  /// "F3", or "2F3" where the stage is not clear from the device.
+  [[nodiscard]] std::string of(const Action& a) const;
+
+ private:
+  bool with_stage_ = false;
+};
+
+/// Width of the row names in characters, with the gap after them.
+[[nodiscard]] std::size_t name_width(std::size_t devices);
 
 }  // namespace millrace::pipeline

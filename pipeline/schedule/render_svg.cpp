@@ -12,7 +12,6 @@
 #include "core/error.hpp"
 #include "core/svg.hpp"
 #include "pipeline/schedule/render.hpp"
-#include "pipeline/schedule/render_names.hpp"
 
 namespace millrace::pipeline {
 namespace {

@@ -2,13 +2,11 @@
 #include "pipeline/schedule/simulate.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <numeric>
 #include <optional>
 
 #include "core/error.hpp"
-#include "pipeline/schedule/wires.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -342,22 +340,6 @@ double TimeLine::bubble() const {
   return all > 0.0 ? 1.0 - std::accumulate(busy.begin(), busy.end(), 0.0) / all : 0.0;
 }
 
-double all_reduce_seconds(const LinkModel& link, std::int32_t replicas, double bytes,
-                          double sum_bytes_per_second) {
-  if (replicas < 2) return 0.0;
-  const double part = bytes / replicas;
-  const double message = part / link.bytes_per_second;
-  const bool answers = part > link.eager_bytes && !link.receiver_copies;
-  const double answered = answers ? 2.0 * link.latency + message : 0.0;
-  return 2.0 * (link.latency + (replicas - 1) * message + answered) +
-         (replicas + 1) * part / sum_bytes_per_second;
-}
-
-double agreement_seconds(const LinkModel& link, std::int32_t processes) {
-  const auto depth = std::bit_width(static_cast<std::uint32_t>(std::max(processes, 1) - 1));
-  return 2.0 * static_cast<double>(depth) * link.latency;
-}
-
 TimeLine simulate(const Schedule& schedule, std::span<const Link> links, const Costs& costs) {
   return Simulation(schedule, links, costs).run();
 }
@@ -367,9 +349,8 @@ double lower_bound_seconds(std::span<const StageCost> stages, std::int32_t micro
   double bound = 0.0;
   double before = 0.0;
   for (const StageCost& stage : stages) {
-    const double work = stage.forward + stage.backward_input + stage.backward_weight;
-    bound = std::max(bound, before + micro_batches * work);
-    before += split_backward ? stage.forward : work;
+    bound = std::max(bound, before + micro_batches * stage.work());
+    before += split_backward ? stage.forward : stage.work();
   }
   return bound;
 }
@@ -378,8 +359,7 @@ double lower_bound_seconds(const Schedule& schedule, std::span<const StageCost> 
   std::vector<double> device(schedule.lists.size());
   for (std::size_t s = 0; s < stages.size(); ++s)
     device[static_cast<std::size_t>(schedule.device_of[s])] +=
-        schedule.micro_batches *
-        (stages[s].forward + stages[s].backward_input + stages[s].backward_weight);
+        schedule.micro_batches * stages[s].work();
   return std::max(lower_bound_seconds(stages, schedule.micro_batches, true),
                   *std::max_element(device.begin(), device.end()));
 }

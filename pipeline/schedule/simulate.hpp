@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct StageCost {
   double backward_weight = 0.0;
   double update = 0.0;
   double stash_bytes = 0.0;
+  [[nodiscard]] double work() const { return forward + backward_input + backward_weight; }
   [[nodiscard]] double seconds(ActionKind kind) const;  ///< of one action; 0 for messages
 };
 
@@ -58,6 +60,27 @@ struct Costs {
 
 /// Seconds until all processes know of each other: up and down a binomial tree (comm/world.hpp).
 [[nodiscard]] double agreement_seconds(const LinkModel& link, std::int32_t processes);
+
+/// What devices send, each over a link of its own, one message after the other.
+class Wires {
+ public:
+  explicit Wires(const LinkModel& link) : link_(link) {}
+  /// When a message arrives that is started at `when`, after all messages of earlier calls.
+  double arrival(std::int32_t from, std::int32_t to, double bytes, double when);
+  /// When a device has sent everything, at the earliest `when`. From then on it sends for
+  /// `seconds`; returns the end.
+  double occupy(std::int32_t from, double when, double seconds);
+
+ private:
+  struct Sent {
+    double queued;
+    double left;
+  };
+  using Queue = std::vector<Sent>;
+
+  LinkModel link_;
+  std::map<std::int32_t, Queue> queues_;  ///< by sender
+};
 
 struct Interval {
   Action action;

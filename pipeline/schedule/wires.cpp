@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pipeline/schedule/wires.hpp"
-
+//
+// How long messages take.
 #include <algorithm>
+#include <bit>
+
+#include "pipeline/schedule/simulate.hpp"
 
 namespace millrace::pipeline {
 
@@ -25,6 +28,22 @@ double Wires::arrival(std::int32_t from, std::int32_t to, double bytes, double w
     when = leaves(to, announced) + link_.latency;
   }
   return occupy(from, when, bytes / link_.bytes_per_second) + link_.latency;
+}
+
+double all_reduce_seconds(const LinkModel& link, std::int32_t replicas, double bytes,
+                          double sum_bytes_per_second) {
+  if (replicas < 2) return 0.0;
+  const double part = bytes / replicas;
+  const double message = part / link.bytes_per_second;
+  const bool answers = part > link.eager_bytes && !link.receiver_copies;
+  const double answered = answers ? 2.0 * link.latency + message : 0.0;
+  return 2.0 * (link.latency + (replicas - 1) * message + answered) +
+         (replicas + 1) * part / sum_bytes_per_second;
+}
+
+double agreement_seconds(const LinkModel& link, std::int32_t processes) {
+  const auto depth = std::bit_width(static_cast<std::uint32_t>(std::max(processes, 1) - 1));
+  return 2.0 * static_cast<double>(depth) * link.latency;
 }
 
 }  // namespace millrace::pipeline

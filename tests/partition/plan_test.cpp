@@ -5,7 +5,7 @@
 
 #include "partition/balance.hpp"
 #include "partition/cuts.hpp"
-#include "pipeline/schedule/render_names.hpp"
+#include "pipeline/schedule/render.hpp"
 #include "tests/partition/nets.hpp"
 #include "tests/support/expect_error.hpp"
 #include "tests/support/xml.hpp"

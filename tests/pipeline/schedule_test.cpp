@@ -7,7 +7,6 @@
 #include "core/text.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
 #include "pipeline/schedule/simulate.hpp"
-#include "pipeline/schedule/wires.hpp"
 #include "tests/support/expect_error.hpp"
 
 namespace millrace::pipeline {

@@ -1,5 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pipeline/schedule/generators/building_block.hpp"
+//
+// Schedules with controllable memory (Qi et al., arXiv 2405.15362) on a V of stages.
+//
+// A building block is the passes of one micro-batch on all devices. Repeated every six ticks
+// without collisions it is a schedule, and how long a block keeps a micro-batch on a device decides
+// how many are held. A tick is a pass of one stage; a device works six per micro-batch: forward,
+// input gradient and weight gradient, on the way down and up. Three devices, travel 1, no pauses:
+//
+//   device 0  F . . . . F B . . . . B
+//   device 1  . F . . F . . B . . B .
+//   device 2  . . F F . . . . B B . .
+//
+// From the repeated blocks the passes are squeezed together: a device does the next pass of its
+// order that can begin, and weight gradients where nothing else can, without ever holding more than
+// the block's limit.
 
 #include <algorithm>
 #include <array>
@@ -8,10 +22,31 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "pipeline/schedule/generators/rules.hpp"
 #include "pipeline/schedule/replay.hpp"
 
 namespace millrace::pipeline {
 namespace {
+
+/// In which order a device takes what can begin.
+enum class Squeeze {
+  InOrder,    ///< never a forward or input gradient before the one that precedes it in the blocks
+  OutOfOrder  ///< the first one that can begin and leaves room for those before it
+};
+
+struct BuildingBlock {
+  /// Ticks from one device to the next, on the way down and up; the same for backwards.
+  std::int32_t travel_down = 1;
+  std::int32_t travel_up = 1;
+  /// Ticks between the passes of one device where the V turns: of the forward, from forward to
+  /// backward, and of the backward.
+  std::int32_t pause_forward = 0;
+  std::int32_t pause_between = 0;
+  std::int32_t pause_backward = 0;
+  /// Stages' micro-batches that a device may hold: a micro-batch on both stages counts twice.
+  std::int32_t most_held = 2;
+  Squeeze squeeze = Squeeze::OutOfOrder;
+};
 
 constexpr std::int32_t kTicksPerMicroBatch = 6;
 
@@ -144,10 +179,38 @@ class Squeezer {
   std::size_t left_ = 0;
 };
 
-}  // namespace
-
+/// The lists by device. The limit must suffice for the block in order.
 std::vector<ActionList> repeat(const BuildingBlock& block, const ScheduleRequest& request) {
   return Squeezer(block, request).run();
+}
+
+}  // namespace
+
+// V-Min (arXiv 2405.15362): the least memory, a third of 1F1B's, with two thirds of its bubble.
+// Blocks travel without delay; whether they collide depends on the devices modulo 3, and so does
+// the pause that keeps them apart.
+std::vector<ActionList> v_min(const ScheduleRequest& request) {
+  constexpr std::array<std::int32_t, 3> kPause = {2, 0, 4};
+  const auto remainder = static_cast<std::size_t>(request.devices % 3);
+  return repeat({.pause_between = kPause[remainder],
+                 .most_held = 2 * ((request.devices + 4) / 3),
+                 .squeeze = remainder == 1 ? Squeeze::InOrder : Squeeze::OutOfOrder},
+                request);
+}
+
+// V-Half (arXiv 2405.15362): half of 1F1B's memory with half of its bubble.
+std::vector<ActionList> v_half(const ScheduleRequest& request) {
+  return repeat({.travel_up = 2,
+                 .pause_between = request.devices % 2 == 0 ? 3 : 0,
+                 .pause_backward = 1,
+                 .most_held = 2 * ((request.devices + 2) / 2)},
+                request);
+}
+
+// V-ZB (arXiv 2405.15362): as much memory as 1F1B and no bubble but the first micro-batch's way
+// down.
+std::vector<ActionList> v_zb(const ScheduleRequest& request) {
+  return repeat({.travel_up = 5, .most_held = 2 * request.devices}, request);
 }
 
 }  // namespace millrace::pipeline

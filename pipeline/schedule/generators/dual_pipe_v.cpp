@@ -11,8 +11,8 @@ namespace {
 /// and up (stage 2 * devices - 1 - d).
 class DeviceList {
  public:
-  DeviceList(std::int32_t device, std::int32_t devices)
-      : ends_{{device}, {2 * devices - 1 - device}} {}
+  DeviceList(Writer w, std::int32_t device, std::int32_t devices)
+      : ends_{{device}, {2 * devices - 1 - device}}, w_(w) {}
 
   enum End { Down = 0, Up = 1 };
   void forward(End end) { w_.forward(ends_[end].stage, ends_[end].forwards++); }
@@ -26,7 +26,7 @@ class DeviceList {
     w_.input(ends_[end].stage, ends_[end].backwards++);
   }
   void weight() {
-    list_.push_back(waiting_.front());
+    w_.list.push_back(waiting_.front());
     waiting_.pop_front();
   }
   void all_weights() {
@@ -37,7 +37,6 @@ class DeviceList {
     forward(forward_end);
     backward(backward_end);
   }
-  [[nodiscard]] ActionList take() { return std::move(list_); }
 
  private:
   struct Ends {
@@ -46,14 +45,13 @@ class DeviceList {
     std::int32_t backwards = 0;
   };
   Ends ends_[2];
-  ActionList list_;
-  Writer w_{list_};
+  Writer w_;
   std::deque<Action> waiting_;
 };
 
-ActionList list_of(std::int32_t d, std::int32_t devices, std::int32_t micro_batches) {
+void write(Writer w, std::int32_t d, std::int32_t devices, std::int32_t micro_batches) {
   using enum DeviceList::End;
-  DeviceList list(d, devices);
+  DeviceList list(w, d, devices);
   const std::int32_t below = devices - 1 - d;  // devices between this one and the turn
   for (std::int32_t k = 0; k < 2 * below; ++k) list.forward(Down);
   for (std::int32_t k = 0; k <= d; ++k) {
@@ -86,7 +84,6 @@ ActionList list_of(std::int32_t d, std::int32_t devices, std::int32_t micro_batc
     list.input(Down);
   }
   list.all_weights();
-  return list.take();
 }
 
 }  // namespace
@@ -95,12 +92,9 @@ ActionList list_of(std::int32_t d, std::int32_t devices, std::int32_t micro_batc
 // every backward goes with a forward of the other end. Where kernels run one after the other, as
 // here, the pair is a forward and then a backward.
 std::vector<ActionList> dual_pipe_v(const ScheduleRequest& request) {
-  std::vector<ActionList> lists;
-  lists.reserve(static_cast<std::size_t>(request.devices));
-  for (std::int32_t d = 0; d < request.devices; ++d)
-    lists.push_back(
-        list_of(d, request.devices, std::max(2 * request.devices, request.micro_batches)));
-  return lists;
+  return written(request.devices, [&](Writer w, std::int32_t d) {
+    write(w, d, request.devices, std::max(2 * request.devices, request.micro_batches));
+  });
 }
 
 }  // namespace millrace::pipeline

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The schedules that millrace generates: one file each, and one row each in rules.cpp.
+// The schedules that millrace generates: a function each, and a row each in rules.cpp.
 //
 // A row names the schedule, says which stages a device holds, and points to the function that lists
 // what is computed. Everything else follows from those lists and is the same for all schedules:
 // messages, all-reduces, the proof, the simulation, the memory (../schedule.hpp). To add one, write
-// its file, add its row and its golden numbers (tests/pipeline/schedule_test.cpp); the tests of all
-// sizes and the fuzzer take every row of the table.
+// its function, add its row and its golden numbers (tests/pipeline/schedule_test.cpp); the tests of
+// all sizes and the fuzzer take every row of the table.
+//
+//   one_f_one_b     a stage on each device: Sequential, GPipe, 1F1B, Grouped, ZB-H1
+//   looped          several chunks on each device, in rounds
+//   zb_v, dual_pipe_v, building_block (V-Min, V-Half, V-ZB)   a V of stages
 #pragma once
 
 #include <cstdint>
@@ -58,26 +62,13 @@ struct Writer {
   }
 };
 
-/// The order in which interleaved schedules take up micro-batches: rounds of `devices` of them, and
-/// in each round through the chunks (arXiv 2104.04473).
-struct LoopedOrder {
-  std::int32_t devices;
-  std::int32_t chunks;
-  /// Stage of a device's k-th forward and of its k-th backward.
-  [[nodiscard]] std::int32_t forward_stage(std::int32_t device, std::int32_t k) const {
-    return k / devices % chunks * devices + device;
-  }
-  [[nodiscard]] std::int32_t backward_stage(std::int32_t device, std::int32_t k) const {
-    return (chunks - 1 - k / devices % chunks) * devices + device;
-  }
-  [[nodiscard]] std::int32_t micro_batch(std::int32_t k) const {
-    return k / (devices * chunks) * devices + k % devices;
-  }
-  /// Entries of a device, with the last round filled up.
-  [[nodiscard]] std::int32_t total(std::int32_t micro_batches) const {
-    return (micro_batches + devices - 1) / devices * devices * chunks;
-  }
-};
+/// `count` lists, the i-th of which is what `write(writer, i)` writes.
+template <class Write>
+[[nodiscard]] std::vector<ActionList> written(std::int32_t count, const Write& write) {
+  std::vector<ActionList> lists(static_cast<std::size_t>(count));
+  for (std::int32_t i = 0; i < count; ++i) write(Writer{lists[static_cast<std::size_t>(i)]}, i);
+  return lists;
+}
 
 std::vector<ActionList> sequential(const ScheduleRequest& request);
 std::vector<ActionList> one_f_one_b(const ScheduleRequest& request);

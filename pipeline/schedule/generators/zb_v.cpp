@@ -6,11 +6,9 @@
 namespace millrace::pipeline {
 namespace {
 
-ActionList list_of(std::int32_t device, std::int32_t devices, std::int32_t micro_batches) {
+void write(Writer w, std::int32_t device, std::int32_t devices, std::int32_t micro_batches) {
   const std::int32_t down = device;
   const std::int32_t up = 2 * devices - 1 - device;
-  ActionList list;
-  Writer w{list};
   std::int32_t f0 = 0;  // next micro-batch of each kind on the way down (0) and up (1)
   std::int32_t f1 = 0;
   std::int32_t b0 = 0;
@@ -47,7 +45,6 @@ ActionList list_of(std::int32_t device, std::int32_t devices, std::int32_t micro
   }
   while (w1 < b1) w.weight(up, w1++);
   while (w0 < b0) w.weight(down, w0++);
-  return list;
 }
 
 }  // namespace
@@ -55,12 +52,9 @@ ActionList list_of(std::int32_t device, std::int32_t devices, std::int32_t micro
 // ZB-V (arXiv 2401.10241, section 6). The first device holds both ends of the V, so that backwards
 // begin as soon as a forward is back; input gradients go first wherever a neighbour waits for them.
 std::vector<ActionList> zb_v(const ScheduleRequest& request) {
-  std::vector<ActionList> lists;
-  lists.reserve(static_cast<std::size_t>(request.devices));
-  for (std::int32_t d = 0; d < request.devices; ++d)
-    lists.push_back(
-        list_of(d, request.devices, std::max(2 * request.devices - 1, request.micro_batches)));
-  return lists;
+  return written(request.devices, [&](Writer w, std::int32_t d) {
+    write(w, d, request.devices, std::max(2 * request.devices - 1, request.micro_batches));
+  });
 }
 
 }  // namespace millrace::pipeline
