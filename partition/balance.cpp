@@ -10,7 +10,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "partition/cuts.hpp"
-#include "pipeline/segments.hpp"
+#include "pipeline/memory_plan.hpp"
 
 namespace millrace::partition {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/error.hpp"
-#include "pipeline/segments.hpp"
+#include "pipeline/memory_plan.hpp"
 
 namespace millrace::partition {
 namespace {

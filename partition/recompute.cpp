@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "pipeline/segments.hpp"
+#include "pipeline/memory_plan.hpp"
 
 namespace millrace::partition {
 namespace {

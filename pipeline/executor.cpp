@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "pipeline/message_order.hpp"
+#include "pipeline/pipeline_plan.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -19,9 +19,7 @@ std::vector<LocalEntry> entries_of(const PipelinePlan& plan, std::span<const Mes
                                    std::span<const StageRun> runs, int rank) {
   std::vector<LocalEntry> entries;
   for (const Entry& entry : event_order(plan.schedule, links(messages))) {
-    const Action& action =
-        plan.schedule
-            .lists[static_cast<std::size_t>(entry.device)][static_cast<std::size_t>(entry.index)];
+    const Action& action = plan.schedule.at(entry);
     for (std::int32_t r = 0; r < plan.ranks.replicas; ++r)
       if (plan.ranks.rank_of(r, entry.device) == rank)
         entries.push_back({r, entry, action, find_run(runs, r, action.stage)});

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pipeline/grouping.hpp"
-
 #include <algorithm>
 #include <variant>
 
+#include "pipeline/compiler.hpp"
 #include "pipeline/ops/lowering.hpp"
 
 namespace millrace::pipeline {

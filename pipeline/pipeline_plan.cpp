@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "pipeline/messages.hpp"
-
 namespace millrace::pipeline {
 namespace {
 
@@ -55,6 +53,27 @@ std::vector<Slots> slots_of(const Graph& graph, const PipelinePlan& plan) {
                      .outbox = training && sends_gradients(s) ? kOutboxSlots : 0});
   }
   return slots;
+}
+
+/// A rank's entries are those of this order, and replicas take turns entry by entry.
+std::map<std::pair<int, int>, std::vector<int>> message_order(const PipelinePlan& plan,
+                                                              std::span<const Message> all) {
+  const Schedule& schedule = plan.schedule;
+  std::map<std::pair<int, int>, std::vector<int>> order;
+  for (const Entry& entry : event_order(schedule, links(all))) {
+    const Action& action = schedule.at(entry);
+    if (!is_send(action.kind)) continue;
+    const bool gradient = action.kind == ActionKind::SendGradient;
+    for (std::int32_t r = 0; r < plan.ranks.replicas; ++r) {
+      const int from = plan.ranks.rank_of(r, entry.device);
+      const int to = plan.ranks.rank_of(r, schedule.device(action.peer));
+      if (from == to) continue;
+      for (std::size_t i = 0; i < all.size(); ++i)
+        if (all[i].from == action.stage && all[i].to == action.peer && all[i].gradient == gradient)
+          order[{from, to}].push_back(message_tag(r, i, all.size()));
+    }
+  }
+  return order;
 }
 
 }  // namespace millrace::pipeline

@@ -9,7 +9,7 @@
 
 #include "device/compat.hpp"
 #include "device/queues.hpp"
-#include "pipeline/segments.hpp"
+#include "pipeline/memory_plan.hpp"
 
 namespace millrace::pipeline {
 namespace {

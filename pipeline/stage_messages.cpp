@@ -5,7 +5,7 @@
 
 #include "core/error.hpp"
 #include "device/queues.hpp"
-#include "pipeline/message_order.hpp"
+#include "pipeline/pipeline_plan.hpp"
 
 namespace millrace::pipeline {
 namespace {

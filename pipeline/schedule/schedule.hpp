@@ -49,7 +49,7 @@ enum class ActionKind : std::uint8_t {
   Update,  ///< update of the stage's weights
 };
 
-/// One entry of a device's list. Stages and micro-batches count from 0.
+/// What a device does next. Stages and micro-batches count from 0.
 struct Action {
   ActionKind kind = ActionKind::Forward;
   std::int32_t stage = 0;
@@ -86,6 +86,14 @@ struct Action {
 /// `where` and the text.
 [[nodiscard]] Action parse_action(std::string_view text, std::string_view where);
 
+/// The place of an action in a schedule.
+struct Entry {
+  std::int32_t device = 0;
+  std::int32_t index = 0;
+  friend auto operator<=>(const Entry&, const Entry&) = default;  // NOLINT(modernize-use-nullptr)
+  friend bool operator==(const Entry&, const Entry&) = default;   // nvcc does not imply it
+};
+
 struct Schedule {
   std::string name;
   std::int32_t stages = 0;
@@ -96,6 +104,9 @@ struct Schedule {
   [[nodiscard]] std::int32_t devices() const { return static_cast<std::int32_t>(lists.size()); }
   [[nodiscard]] std::int32_t device(std::int32_t stage) const {
     return device_of.at(static_cast<std::size_t>(stage));
+  }
+  [[nodiscard]] const Action& at(const Entry& entry) const {
+    return lists[static_cast<std::size_t>(entry.device)][static_cast<std::size_t>(entry.index)];
   }
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
@@ -158,13 +169,6 @@ struct Link {
 /// Config, with device, entry and action.
 void validate(const Schedule& schedule, std::span<const Link> links);
 
-/// One entry of a device's list.
-struct Entry {
-  std::int32_t device = 0;
-  std::int32_t index = 0;
-  friend auto operator<=>(const Entry&, const Entry&) = default;  // NOLINT(modernize-use-nullptr)
-  friend bool operator==(const Entry&, const Entry&) = default;   // nvcc does not imply it
-};
 /// All entries in one order that a single process can execute, with the two ends of a message
 /// adjacent. Sorted by time if forward, input gradient and weight gradient take equally long.
 /// Errors: as validate.

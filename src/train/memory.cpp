@@ -22,7 +22,7 @@
 #include "device/queues.hpp"
 #include "io/onnx/onnx_file.hpp"
 #include "ops/backend.hpp"
-#include "pipeline/segments.hpp"
+#include "pipeline/memory_plan.hpp"
 #include "pipeline/stage.hpp"
 #include "train/averaging.hpp"
 #include "train/device_claims.hpp"

@@ -3,8 +3,8 @@
 
 #include "partition/cuts.hpp"
 #include "partition/plan.hpp"
+#include "pipeline/memory_plan.hpp"
 #include "pipeline/messages.hpp"
-#include "pipeline/segments.hpp"
 #include "tests/partition/nets.hpp"
 #include "tests/support/test.hpp"
 

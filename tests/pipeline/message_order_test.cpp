@@ -4,7 +4,7 @@
 // stop at each message until the other end has come (as NCCL's do) never stop for good. Real
 // executors play one rank after the other of many plans, on a transport that notes their calls. The
 // notes are then replayed together, by the rules of comm/nccl_messages.cpp.
-#include "pipeline/message_order.hpp"
+#include "pipeline/pipeline_plan.hpp"
 
 #include "device/compat.hpp"
 #include "models/registry.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pipeline/segments.hpp"
+#include "pipeline/memory_plan.hpp"
 
 #include <fmt/format.h>
 

@@ -8,7 +8,7 @@
 
 #include "device/arena.hpp"
 #include "io/checkpoint.hpp"
-#include "pipeline/segments.hpp"
+#include "pipeline/memory_plan.hpp"
 #include "tests/support/covering.hpp"
 #include "tests/support/expect_error.hpp"
 #include "tests/train/outcome.hpp"
