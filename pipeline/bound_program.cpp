@@ -18,6 +18,32 @@ using models::ParameterRole;
 
 }  // namespace
 
+void KeptLaunches::run(const device::ExecutionSpace& space, Phase phase, std::size_t part,
+                       const RunContext& context, const std::function<void()>& queue_work) {
+  const Key key{
+      phase,          part,          context.stash_slot, context.weight_slot, context.outbox_slot,
+      context.member, context.first, context.seed};
+  const auto found =
+      std::ranges::find_if(phases_, [&](const Kept& kept) { return kept.key == key; });
+  if (found == phases_.end()) {
+    phases_.push_back({.key = key, .graph = {}});
+    return queue_work();
+  }
+  if (found->state == State::Ran)
+    found->state = found->graph.capture(space, queue_work) ? State::Kept : State::CannotBeKept;
+  if (found->state == State::Kept) return found->graph.launch(space);
+  queue_work();
+}
+
+KeptLaunches::Count KeptLaunches::count() const {
+  Count count;
+  for (const Kept& kept : phases_) {
+    count.kept += kept.state == State::Kept ? 1 : 0;
+    count.refused += kept.state == State::CannotBeKept ? 1 : 0;
+  }
+  return count;
+}
+
 BoundProgram::BoundProgram(const Graph& graph, StageProgram program, Slots slots,
                            ops::Backend& backend, const Parameters& parameters,
                            LabelSmoothing label_smoothing)
@@ -218,11 +244,6 @@ void BoundProgram::begin_step(const ExecutionSpace& space, float loss_scaling) {
   ops::clear_counters(space, counters(), counters_);
 }
 
-void BoundProgram::run(const ExecutionSpace& space, Phase phase, const RunContext& context) {
-  MILLRACE_ASSERT(parts(phase) == 1);
-  run_part(space, phase, 0, context);
-}
-
 void BoundProgram::set_values(const ExecutionSpace& space, Phase phase, const Part& part,
                               const RunContext& context) const {
   const std::span calls =
@@ -236,9 +257,13 @@ void BoundProgram::run_part(const ExecutionSpace& space, Phase phase, std::size_
   const std::vector<Kernel>& kernels = kernels_[static_cast<std::size_t>(phase)];
   const Part& calls = parts_of(phase)[part];
   set_values(space, phase, calls, context);
-  kept_.run(space, phase, part, context, [&] {
+  const auto queue_work = [&] {
     for (std::size_t i = calls.first; i < calls.last; ++i) kernels[i](space, context);
-  });
+  };
+  if constexpr (device::kHasGraphs)
+    kept_.run(space, phase, part, context, std::cref(queue_work));
+  else
+    queue_work();
   device::settle(space);
 }
 

@@ -9,15 +9,54 @@
 #include <span>
 #include <vector>
 
+#include "device/launch_graph.hpp"
 #include "ops/backend.hpp"
 #include "pipeline/claimed_runs.hpp"
-#include "pipeline/kept_launches.hpp"
 #include "pipeline/kernels.hpp"
 #include "pipeline/memory_plan.hpp"
 #include "pipeline/parameters.hpp"
 #include "pipeline/program.hpp"
 
 namespace millrace::pipeline {
+
+/// The launches of a program's phases, kept where the device can do that. What a kernel gets from
+/// its context by value is part of the key; what else changes, it reads from CallValues.
+class KeptLaunches {
+ public:
+  /// Queues the kernels of a part of a phase. The first time with a key `queue_work` does that,
+  /// while libraries load what they need; the second time its launches are kept, and they are all
+  /// that is launched from then on.
+  void run(const device::ExecutionSpace& space, Phase phase, std::size_t part,
+           const RunContext& context, const std::function<void()>& queue_work);
+  void clear() { phases_.clear(); }
+
+  struct Count {
+    int kept = 0;
+    int refused = 0;  ///< by the device
+  };
+  [[nodiscard]] Count count() const;
+
+ private:
+  struct Key {
+    Phase phase;
+    std::size_t part;
+    int stash_slot;
+    int weight_slot;
+    int outbox_slot;
+    int member;
+    bool first;
+    std::uint64_t seed;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+  enum class State { Ran, Kept, CannotBeKept };
+  struct Kept {
+    Key key;
+    State state = State::Ran;
+    device::LaunchGraph graph;
+  };
+
+  std::vector<Kept> phases_;
+};
 
 /// A compiled program with prepared kernels and placed buffers. A step only runs the lists of
 /// calls; it does not allocate.
@@ -40,12 +79,9 @@ class BoundProgram {
   /// Packs the kernels and prepares the workspace, which another program may have used meanwhile;
   /// call after every change of the weights.
   void begin_step(const device::ExecutionSpace& space, float loss_scaling);
-  /// Queues a whole phase of a program without exchanges. Where a device keeps launches, a phase
-  /// that runs again in the same slots is one launch.
-  void run(const device::ExecutionSpace& space, Phase phase, const RunContext& context);
-
   /// Most phases have one part. Before every later part the replicas of a group exchange the
-  /// content of the `exchanged` buffer.
+  /// content of the `exchanged` buffer. Where a device keeps launches, a part that runs again in
+  /// the same slots is one launch.
   [[nodiscard]] std::size_t parts(Phase phase) const { return parts_of(phase).size(); }
   [[nodiscard]] BufferId exchanged(Phase phase, std::size_t part) const;
   void run_part(const device::ExecutionSpace& space, Phase phase, std::size_t part,

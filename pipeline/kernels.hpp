@@ -106,7 +106,4 @@ struct Binding {
 [[nodiscard]] ops::RunningSums running_sums(const Graph& graph, const Call& call,
                                             const Parameters& parameters);
 
-/// The part of make_kernel for norms.
-[[nodiscard]] Kernel make_norm_kernel(const Binding& binding);
-
 }  // namespace millrace::pipeline

@@ -2,17 +2,11 @@
 #include "pipeline/parameters.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
-#include <numeric>
 
 #include "core/random.hpp"
 #include "core/text.hpp"
 #include "device/compat.hpp"
-#include "device/queues.hpp"
 #include "models/initialise.hpp"
-#include "ops/norm.hpp"
-#include "pipeline/taker.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -36,6 +30,35 @@ void fill(const StoredValues& to, std::int64_t elements, float value) {
     write_values(behind(to, at),
                  std::span(chunk).first(static_cast<std::size_t>(std::min(elements - at, kChunk))));
 }
+
+/// Hands out aligned ranges of the memory; without memory it only counts bytes.
+class BumpAllocator {
+ public:
+  explicit BumpAllocator(std::byte* memory) : memory_(memory) {}
+  std::byte* bytes_of(std::int64_t bytes) {
+    const std::int64_t here = end_;
+    end_ += aligned(bytes);
+    return memory_ == nullptr ? nullptr : memory_ + here;
+  }
+  template <class T>
+  T* array(std::int64_t elements) {
+    return reinterpret_cast<T*>(bytes_of(elements * static_cast<std::int64_t>(sizeof(T))));
+  }
+  template <class T>
+  const T* copy_of(const std::vector<T>& host) {
+    T* here = array<T>(std::ssize(host));
+    if (here != nullptr)
+      device::copy_to_device(reinterpret_cast<std::byte*>(here),
+                             reinterpret_cast<const std::byte*>(host.data()),
+                             static_cast<std::int64_t>(host.size() * sizeof(T)));
+    return here;
+  }
+  [[nodiscard]] std::int64_t bytes() const { return end_; }
+
+ private:
+  std::byte* memory_;
+  std::int64_t end_ = 0;
+};
 
 }  // namespace
 
@@ -174,37 +197,37 @@ std::int64_t Parameters::padded(std::int64_t elements) const {
 }
 
 std::int64_t Parameters::lay_out(std::byte* memory) {
-  Taker taker(memory);
+  BumpAllocator allocate(memory);
   const std::int64_t master = size_of(options_.precision.master);
   const auto share = static_cast<std::size_t>(options_.share);
   const std::int64_t own = borders_[share + 1] - borders_[share];
-  weights_ = taker.take_bytes(trainable_elements_ * master);
-  state_ = taker.take<float>(state_elements_);
+  weights_ = allocate.bytes_of(trainable_elements_ * master);
+  state_ = allocate.array<float>(state_elements_);
   if (options_.averages) {
-    average_weights_ = taker.take<float>(learning_elements_);
-    average_state_ = taker.take<float>(state_elements_);
+    average_weights_ = allocate.array<float>(learning_elements_);
+    average_state_ = allocate.array<float>(state_elements_);
   }
-  trained_bytes_ = taker.bytes();
-  for (std::size_t i = 0; i < slots().size(); ++i) slots_.at(i) = taker.take_bytes(own * master);
-  if (options_.shares == 1) trained_bytes_ = taker.bytes();
-  gradients_ = taker.take<float>(learning_elements_);
-  sums_ = taker.take<float>(state_elements_);
-  unread_gradients_ = taker.take<float>(unread_elements_);
+  trained_bytes_ = allocate.bytes();
+  for (std::size_t i = 0; i < slots().size(); ++i) slots_.at(i) = allocate.bytes_of(own * master);
+  if (options_.shares == 1) trained_bytes_ = allocate.bytes();
+  gradients_ = allocate.array<float>(learning_elements_);
+  sums_ = allocate.array<float>(state_elements_);
+  unread_gradients_ = allocate.array<float>(unread_elements_);
   if (copies())
-    copy_ = taker.take_bytes(trainable_elements_ * size_of(options_.precision.activations));
-  if (narrow()) vectors_ = taker.take<float>(vector_elements_);
+    copy_ = allocate.bytes_of(trainable_elements_ * size_of(options_.precision.activations));
+  if (narrow()) vectors_ = allocate.array<float>(vector_elements_);
   if (narrow() && options_.averages)
-    rounded_averages_ = taker.take_bytes(learning_elements_ * master);
-  flag_ = taker.take<std::uint32_t>(2);
-  device_spans_ = taker.copy(spans_);
-  device_running_spans_ = taker.copy(running_spans_);
+    rounded_averages_ = allocate.bytes_of(learning_elements_ * master);
+  flag_ = allocate.array<std::uint32_t>(2);
+  device_spans_ = allocate.copy_of(spans_);
+  device_running_spans_ = allocate.copy_of(running_spans_);
   if (options_.clips || options_.rule == UpdateRule::Lars)
-    squares_ = taker.take<ops::Accumulator>(2 * own_spans_);
+    squares_ = allocate.array<ops::Accumulator>(2 * own_spans_);
   if (options_.rule == UpdateRule::Lars) {
-    device_tensors_ = taker.copy(tensors_);
-    ratios_ = taker.take<float>(std::ssize(tensors_));
+    device_tensors_ = allocate.copy_of(tensors_);
+    ratios_ = allocate.array<float>(std::ssize(tensors_));
   }
-  return taker.bytes();
+  return allocate.bytes();
 }
 
 void Parameters::bind(std::byte* memory) { lay_out(memory); }
@@ -285,90 +308,6 @@ void Parameters::initialise(std::uint64_t seed) {
   refresh_copies(space);
   if (options_.averages) begin_averages(space);
   device::fence(space);
-}
-
-template <class M>
-ops::UpdateArrays<M> Parameters::arrays(Which which) const {
-  const bool own = which == Which::Own;
-  return {.weights = reinterpret_cast<M*>(weights_),
-          .velocity = reinterpret_cast<M*>(slots_[0]),
-          .mean_square = reinterpret_cast<M*>(slots_[1]),
-          .first_slot = borders_[static_cast<std::size_t>(options_.share)],
-          .gradients = gradients_,
-          .copy = copy_,
-          .copy_type = options_.precision.activations,
-          .vectors = vectors_,
-          .stochastic = options_.stochastic_rounding,
-          .spans = device_spans_ + (own ? first_own_span_ : 0),
-          .num_spans = own ? own_spans_ : std::ssize(spans_),
-          .tensors = device_tensors_,
-          .num_tensors = std::ssize(tensors_),
-          .squares = squares_,
-          .ratios = ratios_};
-}
-
-void Parameters::refresh_copies(const device::ExecutionSpace& space) const {
-  copy_masters(space);
-  round_averages(space);
-}
-
-void Parameters::copy_masters(const device::ExecutionSpace& space) const {
-  device::dispatch(options_.precision.master,
-                   [&]<class M>() { ops::refresh_copies(space, arrays<M>(Which::All)); });
-}
-
-void Parameters::flag_non_finite(const device::ExecutionSpace& space, const StoredValues& values,
-                                 std::int64_t elements) const {
-  device::queue_clear(space, reinterpret_cast<std::byte*>(flag_), kFlagBytes);
-  device::dispatch(values.type, [&]<class T>() {
-    ops::flag_non_finite(space, elements, reinterpret_cast<const T*>(values.data), flag_);
-  });
-  device::settle(space);
-}
-
-void Parameters::queue_finding(const device::ExecutionSpace& space, const StoredValues& values,
-                               std::int64_t elements, std::byte* finding) const {
-  flag_non_finite(space, values, elements);
-  device::queue_copy(space, device::Direction::ToHost, finding,
-                     reinterpret_cast<const std::byte*>(flag_), kFlagBytes);
-}
-
-bool Parameters::found_none(const std::byte* finding) {
-  std::uint32_t flag = 0;
-  std::memcpy(&flag, finding, sizeof flag);
-  return flag == 0;
-}
-
-bool Parameters::finite(const device::ExecutionSpace& space, const StoredValues& values,
-                        std::int64_t elements) const {
-  flag_non_finite(space, values, elements);
-  std::array<std::byte, kFlagBytes> finding = {};
-  device::copy_to_host(finding.data(), reinterpret_cast<const std::byte*>(flag_), kFlagBytes);
-  return found_none(finding.data());
-}
-
-void Parameters::square_gradients(const device::ExecutionSpace& space, std::span<double> squares) {
-  MILLRACE_ASSERT(options_.clips);
-  ops::square_gradients(space, device_spans_ + first_own_span_, own_spans_, gradients_, squares_);
-  device::fence(space);
-  device::copy_to_host(reinterpret_cast<std::byte*>(span_squares_.data()),
-                       reinterpret_cast<const std::byte*>(squares_),
-                       own_spans_ * static_cast<std::int64_t>(sizeof(ops::Accumulator)));
-  for (std::size_t t = 0; t < tensors_.size(); ++t) {
-    const auto first = span_squares_.begin() + tensors_[t].first;
-    squares[own_[t].at()] = std::accumulate(
-        first, first + tensors_[t].spans, 0.0,
-        [](double sum, ops::Accumulator span) { return sum + static_cast<double>(span); });
-  }
-}
-
-void Parameters::update(const device::ExecutionSpace& space, const ops::Update& update,
-                        std::int64_t micro_batches) {
-  device::dispatch(options_.precision.master, [&]<class M>() {
-    ops::update_weights(space, options_.rule, update, arrays<M>(Which::Own));
-  });
-  ops::update_running(space, device_running_spans_, std::ssize(running_spans_), state_, sums_,
-                      micro_batches);
 }
 
 }  // namespace millrace::pipeline

@@ -7,9 +7,8 @@
 #include <cstring>
 #include <utility>
 
-#include "device/compat.hpp"
+#include "device/arena.hpp"
 #include "device/queues.hpp"
-#include "pipeline/memory_plan.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -53,6 +52,12 @@ double on_grid(double loss) {
   return std::nearbyint(loss * kSteps) / kSteps;
 }
 
+ParameterOptions parameter_options(const StageOptions& options) {
+  ParameterOptions parameters = options.parameters;
+  parameters.precision.activations = options.type;
+  return parameters;
+}
+
 }  // namespace
 
 MicroBatchMetrics& MicroBatchMetrics::operator+=(const MicroBatchMetrics& other) {
@@ -62,16 +67,6 @@ MicroBatchMetrics& MicroBatchMetrics::operator+=(const MicroBatchMetrics& other)
   samples += other.samples;
   return *this;
 }
-
-namespace {
-
-ParameterOptions parameter_options(const StageOptions& options) {
-  ParameterOptions parameters = options.parameters;
-  parameters.precision.activations = options.type;
-  return parameters;
-}
-
-}  // namespace
 
 Stage::Stage(const Graph& graph, OpRange range, const StageOptions& options, ops::Backend& backend)
     : parameters_(graph, range, parameter_options(options)),
@@ -150,21 +145,6 @@ void Stage::load(const ExecutionSpace& space, BoundProgram& program, const RunCo
   }
 }
 
-void Stage::load(BoundProgram& program, const RunContext& context,
-                 std::span<const std::byte> images, std::span<const std::int32_t> labels) {
-  io::Batch batch;
-  batch.images = images;
-  batch.labels = labels;
-  load(program, context, batch);
-}
-
-void Stage::load(BoundProgram& program, const RunContext& context, const io::Batch& batch) {
-  const ExecutionSpace space;
-  const auto small = device::host_buffer(static_cast<std::size_t>(small_bytes(program)));
-  load(space, program, context, batch, small.get());
-  device::fence(space);
-}
-
 std::int64_t Stage::loss_bytes(const BoundProgram& program) {
   return losses_of(program.program()).bytes;
 }
@@ -212,39 +192,12 @@ MicroBatchMetrics Stage::metrics(const BoundProgram& program, const std::byte* l
   return m;
 }
 
-MicroBatchMetrics Stage::metrics(const BoundProgram& program, const RunContext& context) const {
-  const ExecutionSpace space;
-  const auto losses = device::host_buffer(static_cast<std::size_t>(loss_bytes(program)));
-  queue_losses(space, program, context, losses.get());
-  device::fence(space);
-  return metrics(program, losses.get());
-}
-
-namespace {
-
-/// Copies values of type T from the device.
-template <class T>
-void copy_widened(std::span<float> to, const std::byte* from) {
-  std::vector<T> stored(to.size());
-  device::copy_to_host(reinterpret_cast<std::byte*>(stored.data()), from,
-                       std::ssize(stored) * static_cast<std::int64_t>(sizeof(T)));
-  std::transform(stored.begin(), stored.end(), to.begin(), [](T x) { return to_float(x); });
-}
-
-}  // namespace
-
 std::span<const float> Stage::logits(const BoundProgram& program, const RunContext& context) {
   const StageProgram& p = program.program();
   const Call& loss = p.phase(Phase::Forward).back();
   MILLRACE_ASSERT(loss.kind == KernelKind::LossForward);
   host_logits_.resize(static_cast<std::size_t>(p.options.batch * logits_));
-  const std::byte* const from = program.address(loss.at(Role::X), context);
-  if (p.options.type == DType::F16)
-    copy_widened<float16>(host_logits_, from);
-  else if (p.options.type == DType::BF16)
-    copy_widened<bfloat16>(host_logits_, from);
-  else
-    copy_widened<float>(host_logits_, from);
+  read_values({program.address(loss.at(Role::X), context), p.options.type}, host_logits_);
   return host_logits_;
 }
 

@@ -72,11 +72,6 @@ class Stage {
   /// null where nothing waits in a queue.
   static void load(const device::ExecutionSpace& space, BoundProgram& program,
                    const RunContext& context, const io::Batch& batch, std::byte* small);
-  /// The same, and waits.
-  static void load(BoundProgram& program, const RunContext& context, const io::Batch& batch);
-  /// The same, for images that need no scaling or mixing.
-  static void load(BoundProgram& program, const RunContext& context,
-                   std::span<const std::byte> images, std::span<const std::int32_t> labels);
 
   /// Bytes of a host_buffer() for the losses of one micro-batch.
   [[nodiscard]] static std::int64_t loss_bytes(const BoundProgram& program);
@@ -88,9 +83,6 @@ class Stage {
   /// has all classes or none.
   [[nodiscard]] MicroBatchMetrics metrics(const BoundProgram& program, const std::byte* losses,
                                           std::span<ClassCounts> by_class = {}) const;
-  /// Both, for the micro-batch in this slot.
-  [[nodiscard]] MicroBatchMetrics metrics(const BoundProgram& program,
-                                          const RunContext& context) const;
   /// Logits of the micro-batch in this slot as float32, row by row, padding included; valid until
   /// the next call.
   [[nodiscard]] std::span<const float> logits(const BoundProgram& program,

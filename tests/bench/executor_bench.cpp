@@ -19,6 +19,7 @@
 #include "models/registry.hpp"
 #include "pipeline/device_memory.hpp"
 #include "pipeline/executor.hpp"
+#include "tests/support/stage_calls.hpp"
 
 namespace millrace {
 namespace {
@@ -60,10 +61,10 @@ class Bench {
     for (std::int32_t m = 0; m < kMicroBatches; ++m) {
       const pipeline::RunContext context{.first = m == 0};
       const io::Batch* batch = loader_->next();
-      pipeline::Stage::load(program, context, batch->images, batch->labels);
-      program.run(space_, pipeline::Phase::Forward, context);
-      (void)stage_.metrics(program, context);
-      program.run(space_, pipeline::Phase::BackwardInput, context);
+      pipeline::load(program, context, batch->images, batch->labels);
+      pipeline::run(program, space_, pipeline::Phase::Forward, context);
+      (void)pipeline::metrics(stage_, program, context);
+      pipeline::run(program, space_, pipeline::Phase::BackwardInput, context);
     }
     stage_.parameters().update(space_, {}, kMicroBatches);
     device::fence(space_);

@@ -10,6 +10,7 @@
 #include "models/registry.hpp"
 #include "pipeline/stage.hpp"
 #include "tests/support/device_floats.hpp"
+#include "tests/support/stage_calls.hpp"
 
 namespace millrace::test {
 namespace {
@@ -79,8 +80,8 @@ std::vector<float> ImportTest::logits(std::int64_t count) {
       program.program().phase(pipeline::Phase::Forward).back().at(pipeline::Role::X);
   std::vector<float> result;
   while (const io::Batch* batch = loader.next()) {
-    pipeline::Stage::load(program, {}, batch->images, batch->labels);
-    program.run(space, pipeline::Phase::Forward, {});
+    pipeline::load(program, {}, batch->images, batch->labels);
+    pipeline::run(program, space, pipeline::Phase::Forward, {});
     const std::vector<float> rows =
         test::read_floats(program.address(out, {}), batch->count * graph.classes);
     result.insert(result.end(), rows.begin(), rows.end());

@@ -8,6 +8,7 @@
 #include "models/registry.hpp"
 #include "pipeline/stage.hpp"
 #include "support/slope.hpp"
+#include "tests/support/stage_calls.hpp"
 #include "tests/support/test.hpp"
 
 namespace millrace::pipeline {
@@ -58,7 +59,7 @@ class Replicas {
     run(Phase::Forward);
     double loss = 0.0;
     for (std::int32_t r = 0; r < replicas_; ++r)
-      loss += stage(r).metrics(stage(r).training(), context(r)).loss;
+      loss += metrics(stage(r), stage(r).training(), context(r)).loss;
     return loss;
   }
   void backward() {
@@ -98,7 +99,7 @@ class Replicas {
         images.push_back(4.0f * uniform01(stream.block(0, static_cast<std::uint64_t>(i))[0]) -
                          2.0f);
     }
-    Stage::load(stage(r).training(), context(r), std::as_bytes(std::span(images)), labels);
+    pipeline::load(stage(r).training(), context(r), std::as_bytes(std::span(images)), labels);
   }
 
   void run(Phase phase) {

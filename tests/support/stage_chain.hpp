@@ -19,6 +19,7 @@
 #include "ops/elementwise.hpp"
 #include "pipeline/stage.hpp"
 #include "tests/support/device_floats.hpp"
+#include "tests/support/stage_calls.hpp"
 
 namespace millrace::test {
 
@@ -92,13 +93,13 @@ class StageChain {
   void backward_input(const RunContext& context) {
     for (std::size_t s = stages_.size(); s-- > 0;) {
       for (const Crossing& out : program(s).outputs) gather_gradient(s, out, context);
-      stages_[s]->training().run(space_, Phase::BackwardInput, context);
+      run(stages_[s]->training(), space_, Phase::BackwardInput, context);
     }
   }
 
   void backward_weight(const RunContext& context) {
     for (const auto& stage : stages_) {
-      stage->training().run(space_, Phase::BackwardWeight, context);
+      run(stage->training(), space_, Phase::BackwardWeight, context);
     }
   }
 
@@ -151,16 +152,16 @@ class StageChain {
     load_images(program_of, micro_batch, context);
     for (std::size_t s = 0; s < stages_.size(); ++s) {
       pipeline::BoundProgram& program = (*stages_[s].*program_of)();
-      program.run(space_, Phase::Forward, context);
+      run(program, space_, Phase::Forward, context);
       for (const Crossing& out : program.program().outputs)
         send_activation(program_of, s, out, context);
     }
-    return stages_.back()->metrics((*stages_.back().*program_of)(), context).loss;
+    return metrics(*stages_.back(), (*stages_.back().*program_of)(), context).loss;
   }
 
   void load_images(ProgramOf program_of, std::int64_t micro_batch, const RunContext& context) {
     if (batch_) {
-      for (const auto& stage : stages_) Stage::load((*stage.*program_of)(), context, *batch_);
+      for (const auto& stage : stages_) load((*stage.*program_of)(), context, *batch_);
       return;
     }
     const std::int64_t n = options_.batch * graph_.input_shape.elements();
@@ -180,7 +181,7 @@ class StageChain {
     for (std::int64_t i = 0; i < options_.batch; ++i) {
       labels.push_back(static_cast<std::int32_t>((micro_batch + 3 * i) % graph_.classes));
     }
-    for (const auto& stage : stages_) Stage::load((*stage.*program_of)(), context, images, labels);
+    for (const auto& stage : stages_) load((*stage.*program_of)(), context, images, labels);
   }
 
   void send_activation(ProgramOf program_of, std::size_t from, const Crossing& out,

@@ -13,6 +13,7 @@
 #include "tests/ops/onnx_case.hpp"
 #include "tests/support/device_floats.hpp"
 #include "tests/support/onnx_bytes.hpp"
+#include "tests/support/stage_calls.hpp"
 #include "tests/support/test.hpp"
 
 namespace millrace {
@@ -90,8 +91,8 @@ std::vector<float> logits_of(const io::OnnxFile& file, const OnnxTensor& x) {
   pipeline::BoundProgram& program = stage.evaluation();
   const device::ExecutionSpace space;
   program.begin_step(space, 1.0f);
-  pipeline::Stage::load(program, {}, std::as_bytes(std::span(images)), labels);
-  program.run(space, pipeline::Phase::Forward, {});
+  pipeline::load(program, {}, std::as_bytes(std::span(images)), labels);
+  pipeline::run(program, space, pipeline::Phase::Forward, {});
   const pipeline::BufferId out =
       program.program().phase(pipeline::Phase::Forward).back().at(pipeline::Role::X);
   return test::read_floats(program.address(out, {}), batch * kLogits);
