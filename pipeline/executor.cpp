@@ -45,20 +45,15 @@ std::size_t most_pieces(std::span<const LocalEntry> entries, std::span<const Sta
   constexpr std::size_t kPart = 4;
   constexpr std::size_t kUnit = 11;
   std::size_t pieces = kUnit * runs.size();
-  for (const LocalEntry& entry : entries) {
-    const std::optional<Phase> phase = exchanging_phase(entry.action.kind);
-    pieces += kEntry + (phase ? kPart * runs[entry.unit].program->parts(*phase) : 0);
-  }
+  for (const LocalEntry& entry : entries)
+    pieces += kEntry + kPart * runs[entry.unit].parts(entry.action.kind);
   return pieces;
 }
 
 /// The most times that kernels are queued for an entry or a unit in a step.
 std::size_t most_spans(std::span<const LocalEntry> entries, std::span<const StageRun> runs) {
   std::size_t spans = 3 * runs.size();  // weights are packed, updated, and averaged
-  for (const LocalEntry& entry : entries) {
-    const std::optional<Phase> phase = exchanging_phase(entry.action.kind);
-    spans += 1 + (phase ? runs[entry.unit].program->parts(*phase) : 0);
-  }
+  for (const LocalEntry& entry : entries) spans += 1 + runs[entry.unit].parts(entry.action.kind);
   return spans;
 }
 
@@ -67,13 +62,6 @@ Recording recording_of(std::vector<LocalEntry> entries, std::span<const StageRun
   // A span is a piece, and may cut another in two.
   if (device::kHasQueues) pieces += 2 * most_spans(entries, runs);
   return {std::move(entries), pieces};
-}
-
-std::vector<HostPlaces> places_of(std::span<const StageRun> runs, std::int32_t micro_batches) {
-  std::vector<HostPlaces> places;
-  places.reserve(runs.size());
-  for (const StageRun& run : runs) places.emplace_back(run, micro_batches);
-  return places;
 }
 
 }  // namespace
@@ -119,7 +107,8 @@ std::int64_t Executor::kept_calls() const {
 }
 
 void Executor::bind(std::byte* memory, comm::Transport& transport, const comm::World& world) {
-  places_ = places_of(runs_, micro_batches_);
+  places_.reserve(runs_.size());
+  for (const StageRun& run : runs_) places_.emplace_back(run, micro_batches_);
   transport_ = &transport;
   transport_run_ = transport.add_run(message_order(*plan_, all_messages_));
   for (StageMessages& messages : messages_) messages.bind(transport);
@@ -177,7 +166,7 @@ void Executor::run(const device::ExecutionSpace& space, const StepSettings& sett
       spans_.end(space);
     }
     for (std::int32_t m = 0; m < std::min(runs_[u].slots.stash, micro_batches_); ++m)
-      messages_[u].post_activations(m);
+      messages_[u].post(ActionKind::ReceiveActivation, m);
   }
   const std::size_t entries = recording_.entries().size();
   for (std::size_t first = 0; first < entries;) {
@@ -266,7 +255,7 @@ void Executor::compute(std::size_t first, std::size_t count, const StepSettings&
     else if (makes_input_gradient(action.kind))
       begin_backward(entry.unit, m);
   });
-  const std::size_t parts = teams_.parts(team.front());
+  const std::size_t parts = runs_[team.front().unit].parts(action.kind);
   for (std::size_t part = 0; part < parts; ++part) {
     const bool exchanges = part + 1 < parts;
     for_team([&](std::size_t i, const LocalEntry& entry) {
@@ -295,7 +284,8 @@ void Executor::run_part(std::size_t entry, Phase phase, std::size_t part, std::i
 
 void Executor::begin_forward(std::size_t unit, std::int32_t m, io::BatchSource* feed) {
   messages_[unit].await_sent(m, StageMessages::Memory::Stash);
-  messages_[unit].receive_activations(*space_, m, update_);
+  messages_[unit].receive(ActionKind::ReceiveActivation, m, update_);
+  messages_[unit].copy(*space_, ActionKind::ReceiveActivation, m);
   if (feed == nullptr) return;
   const io::Batch* batch = nullptr;
   {
@@ -318,14 +308,14 @@ void Executor::end_forward(std::size_t unit, std::int32_t m, const StepSettings&
   }
   measured_stash_[unit] = std::max(measured_stash_[unit], ++held_[unit]);
   if (training_)
-    messages_[unit].post_gradients(m);
+    messages_[unit].post(ActionKind::ReceiveGradient, m);
   else
     free_slot(unit, m);
 }
 
 void Executor::begin_backward(std::size_t unit, std::int32_t m) {
   // The gradient arrives after the sent activation was used, so the wait after it is short.
-  messages_[unit].receive_gradients(m, update_);
+  messages_[unit].receive(ActionKind::ReceiveGradient, m, update_);
   messages_[unit].await_sent(m, StageMessages::Memory::Any);
 }
 
@@ -334,7 +324,7 @@ void Executor::end_backward(std::size_t entry, const StepSettings& settings, Act
   const StageRun& run = runs_[unit];
   const std::int32_t m = action.micro_batch;
   if (makes_input_gradient(action.kind)) {
-    messages_[unit].copy_gradients(*space_, m);
+    messages_[unit].copy(*space_, ActionKind::SendGradient, m);
     record.done = {.kind = ActionKind::BackwardInput, .stage = run.unit.stage, .micro_batch = m};
   }
   if (!ends_micro_batch(action.kind)) return;
@@ -363,7 +353,7 @@ void Executor::collect_metrics(const StepSettings& settings) {
 void Executor::free_slot(std::size_t unit, std::int32_t m) {
   --held_[unit];
   const std::int32_t next = m + runs_[unit].slots.stash;
-  if (next < micro_batches_) messages_[unit].post_activations(next);
+  if (next < micro_batches_) messages_[unit].post(ActionKind::ReceiveActivation, next);
 }
 
 }  // namespace millrace::pipeline

@@ -4,13 +4,13 @@
 // all replicas that these belong to. It merges the lists of its devices into one list, in an order
 // that always finishes, and walks it. Around it:
 //
-//   stage_run         which program of a stage runs, and the slots of its micro-batches
+//   stage_run         which program of a stage runs, the slots of its micro-batches, and host
+//   memory
+//                     for what they read and return
 //   stage_messages    what goes to and comes from the stages before and after
 //   statistics_teams  batch normalization over replicas
 //   weight_update     from gradients to new weights: the order of sums, clipping, agreement
-//   recording         when each action ran, and which one runs now
-//   device_spans      the same by the clock of a device with a queue
-//   host_places       host memory for what a step's micro-batches read and return
+//   recording         when each action ran, also by the clock of a device, and which one runs now
 //
 // Life of a micro-batch in a stage: before its forward the receives of its inputs are posted in its
 // stash slot (m % slots). The slot keeps what the backward pass reads (program.hpp lists it). After
@@ -32,8 +32,6 @@
 #include "comm/transport.hpp"
 #include "comm/world.hpp"
 #include "io/data/loader.hpp"
-#include "pipeline/device_spans.hpp"
-#include "pipeline/host_places.hpp"
 #include "pipeline/messages.hpp"
 #include "pipeline/pipeline_plan.hpp"
 #include "pipeline/recording.hpp"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/clock.hpp"
+#include "device/queues.hpp"
 #include "pipeline/program.hpp"
 #include "pipeline/schedule/schedule.hpp"
 
@@ -131,7 +132,11 @@ class Recording {
     While(Recording& recording, Doing doing) : recording_(recording), before_(recording.doing()) {
       recording_.change(doing);
     }
-    ~While() { recording_.change(before_); }
+    ~While() {
+      recording_.change(before_);
+      recording_.await(kNobody);
+      recording_.await_member(kNobody);
+    }
     While(const While&) = delete;
     While& operator=(const While&) = delete;
 
@@ -140,7 +145,7 @@ class Recording {
     Doing before_;
   };
 
-  /// Whose message the process waits for, as in CurrentAction; kNobody once it has arrived.
+  /// Whose message the process waits for, as in CurrentAction, until the While ends.
   void await(std::int32_t stage_or_replica) { set(awaited_, stage_or_replica); }
   void await_member(std::int32_t replica) { set(awaited_member_, replica); }
 
@@ -173,6 +178,36 @@ class Recording {
   std::atomic<std::int64_t> running_{-1};  ///< entry
   std::atomic<std::int32_t> awaited_{kNobody};
   std::atomic<std::int32_t> awaited_member_{kNobody};
+};
+
+/// When a device worked, by its own clock: where kernels wait in a queue, the host only knows when
+/// it queued them. Nothing is measured on cores, where the host's times are those of the work.
+class DeviceSpans {
+ public:
+  /// Memory is taken for `most` spans of a step.
+  explicit DeviceSpans(std::size_t most);
+
+  void begin_step() { count_ = 0; }
+  /// The kernels that are queued between these two work for `entry`.
+  void begin(const device::ExecutionSpace& space, std::size_t entry, Doing doing);
+  void end(const device::ExecutionSpace& space);
+  /// The spans of the step in nanoseconds of the clock `now`, in order, once the device has done
+  /// everything. Valid until the next step.
+  [[nodiscard]] std::span<const Piece> times(const device::ExecutionSpace& space,
+                                             Recording::Clock now);
+
+ private:
+  struct Span {
+    device::Event begin;
+    device::Event end;
+    std::uint32_t entry = 0;
+    Doing doing = Doing::Work;
+  };
+
+  std::vector<Span> spans_;
+  std::size_t count_ = 0;  ///< of them, those of this step
+  std::vector<Piece> times_;
+  device::Event last_;
 };
 
 }  // namespace millrace::pipeline

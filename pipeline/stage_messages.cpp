@@ -43,9 +43,10 @@ StageMessages::StageMessages(std::span<const StageRun> runs, std::size_t unit,
       const StageProgram& other = port.other->program->program();
       port.there = buffer_of(input ? other.outputs : other.inputs, m);
     }
-    Ports& ports = m.gradient ? (sends ? gradients_out_ : gradients_in_)
-                              : (sends ? activations_out_ : activations_in_);
-    ports.push_back(port);
+    ports_[index(sends
+                     ? (m.gradient ? ActionKind::SendGradient : ActionKind::SendActivation)
+                     : (m.gradient ? ActionKind::ReceiveGradient : ActionKind::ReceiveActivation))]
+        .push_back(port);
   }
 }
 
@@ -55,8 +56,8 @@ int StageMessages::rank_of(std::int32_t stage) const {
 
 std::int64_t StageMessages::message_bytes() const {
   std::int64_t bytes = 0;
-  for (const Ports* ports : {&activations_in_, &activations_out_, &gradients_in_, &gradients_out_})
-    for (const Port& port : *ports)
+  for (const Ports& ports : ports_)
+    for (const Port& port : ports)
       if (port.other == nullptr && rank_of(port.peer) != rank_of(run_->unit.stage))
         bytes += slots(port) * run_->program->program().buffer(port.here).bytes;
   return bytes;
@@ -64,71 +65,53 @@ std::int64_t StageMessages::message_bytes() const {
 
 void StageMessages::bind(comm::Transport& transport) {
   transport_ = &transport;
-  const auto prepare = [&](Ports& ports, bool sends) {
-    for (Port& port : ports) {
+  for (const ActionKind kind : {ActionKind::ReceiveActivation, ActionKind::SendActivation,
+                                ActionKind::ReceiveGradient, ActionKind::SendGradient})
+    for (Port& port : ports_[index(kind)]) {
       if (port.other != nullptr) continue;
       const int rank = rank_of(port.peer);
       const std::int64_t bytes = run_->program->program().buffer(port.here).bytes;
       for (int slot = 0; slot < slots(port); ++slot) {
         std::byte* place =
             run_->program->address(port.here, {.stash_slot = slot, .outbox_slot = slot});
-        port.message.push_back(sends ? transport.prepare_send(place, bytes, rank, port.tag)
-                                     : transport.prepare_receive(place, bytes, rank, port.tag));
+        port.message.push_back(is_send(kind)
+                                   ? transport.prepare_send(place, bytes, rank, port.tag)
+                                   : transport.prepare_receive(place, bytes, rank, port.tag));
       }
     }
-  };
-  prepare(activations_in_, false);
-  prepare(activations_out_, true);
-  prepare(gradients_in_, false);
-  prepare(gradients_out_, true);
 }
 
-void StageMessages::start(const Ports& ports, std::int32_t m) {
-  for (const Port& port : ports)
+void StageMessages::post(ActionKind kind, std::int32_t m) {
+  for (const Port& port : ports(kind))
     if (!port.message.empty()) transport_->start(port.message_of(m));
 }
 
-void StageMessages::post_activations(std::int32_t m) { start(activations_in_, m); }
-void StageMessages::post_gradients(std::int32_t m) { start(gradients_in_, m); }
-
-void StageMessages::receive(const Ports& ports, std::int32_t m, WeightUpdate& sums) {
+void StageMessages::receive(ActionKind kind, std::int32_t m, WeightUpdate& sums) {
   const Recording::While waiting(*recording_, Doing::AwaitMessage);
-  for (const Port& port : ports) {
+  for (const Port& port : ports(kind)) {
     if (port.message.empty()) continue;
     recording_->await(port.peer);
     const int message = port.message_of(m);
     comm::Patience patience = transport_->patience();
     for (; sums.adding() && !transport_->done(message); patience.pause()) sums.advance();
     transport_->wait(message);
-    recording_->await(Recording::kNobody);
   }
 }
 
-void StageMessages::receive_activations(const device::ExecutionSpace& space, std::int32_t m,
-                                        WeightUpdate& sums) {
-  receive(activations_in_, m, sums);
-  for (const Port& port : activations_in_)
-    if (port.other != nullptr)
-      device::queue_copy(space, device::Direction::Within, run_->address(port.here, m),
-                         port.other->address(port.there, m),
-                         run_->program->program().buffer(port.here).bytes);
-}
-
-void StageMessages::receive_gradients(std::int32_t m, WeightUpdate& sums) {
-  receive(gradients_in_, m, sums);
-}
-
-void StageMessages::copy_gradients(const device::ExecutionSpace& space, std::int32_t m) const {
-  for (const Port& port : gradients_out_)
-    if (port.other != nullptr)
-      device::queue_copy(space, device::Direction::Within, port.other->address(port.there, m),
-                         run_->address(port.here, m),
-                         run_->program->program().buffer(port.here).bytes);
+void StageMessages::copy(const device::ExecutionSpace& space, ActionKind kind,
+                         std::int32_t m) const {
+  for (const Port& port : ports(kind)) {
+    if (port.other == nullptr) continue;
+    std::byte* const here = run_->address(port.here, m);
+    std::byte* const there = port.other->address(port.there, m);
+    device::queue_copy(space, device::Direction::Within, is_send(kind) ? there : here,
+                       is_send(kind) ? here : there,
+                       run_->program->program().buffer(port.here).bytes);
+  }
 }
 
 void StageMessages::send(const Action& action, ActionRecord& record) {
-  const bool gradient = action.kind == ActionKind::SendGradient;
-  for (const Port& port : gradient ? gradients_out_ : activations_out_)
+  for (const Port& port : ports(action.kind))
     if (port.peer == action.peer) {
       transport_->start(port.message_of(action.micro_batch));
       record.done = {.kind = action.kind,
@@ -138,27 +121,26 @@ void StageMessages::send(const Action& action, ActionRecord& record) {
     }
 }
 
-void StageMessages::await_sent(const Ports& ports, std::int32_t m, Memory memory) {
-  for (const Port& port : ports) {
+void StageMessages::await_sent(ActionKind kind, std::int32_t m, Memory memory) {
+  for (const Port& port : ports(kind)) {
     if (port.message.empty() || (memory == Memory::Stash && !port.in_stash)) continue;
     recording_->await(port.peer);
     transport_->wait(port.message_of(m));
-    recording_->await(Recording::kNobody);
   }
 }
 
 void StageMessages::await_sent(std::int32_t m, Memory memory) {
   const Recording::While waiting(*recording_, Doing::AwaitSent);
-  await_sent(activations_out_, m, memory);
-  await_sent(gradients_out_, m, memory);
+  await_sent(ActionKind::SendActivation, m, memory);
+  await_sent(ActionKind::SendGradient, m, memory);
 }
 
 void StageMessages::await_all_sent() {
   const Recording::While waiting(*recording_, Doing::AwaitSent);
   const int slots = std::max(run_->slots.stash, run_->slots.outbox);
   for (std::int32_t m = 0; m < slots; ++m) {
-    await_sent(activations_out_, m, Memory::Any);
-    await_sent(gradients_out_, m, Memory::Any);
+    await_sent(ActionKind::SendActivation, m, Memory::Any);
+    await_sent(ActionKind::SendGradient, m, Memory::Any);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -35,14 +36,14 @@ class StageMessages {
   /// Bytes of the messages to and from other processes.
   [[nodiscard]] std::int64_t message_bytes() const;
 
-  void post_activations(std::int32_t m);
-  void post_gradients(std::int32_t m);
-  /// Waits for the inputs of micro-batch m, or for the gradients of its outputs. Meanwhile `sums`
-  /// advance.
-  void receive_activations(const device::ExecutionSpace& space, std::int32_t m, WeightUpdate& sums);
-  void receive_gradients(std::int32_t m, WeightUpdate& sums);
-  /// Copies the gradients of the inputs of micro-batch m to stages of the same device.
-  void copy_gradients(const device::ExecutionSpace& space, std::int32_t m) const;
+  // `kind` is ReceiveActivation for the inputs of micro-batch m, ReceiveGradient for the gradients
+  // of its outputs, SendGradient for those of its inputs.
+  /// Posts the receives.
+  void post(ActionKind kind, std::int32_t m);
+  /// Waits for what was posted. Meanwhile `sums` advance.
+  void receive(ActionKind kind, std::int32_t m, WeightUpdate& sums);
+  /// Copies what comes from stages of the same device, or goes to them.
+  void copy(const device::ExecutionSpace& space, ActionKind kind, std::int32_t m) const;
   /// Starts the messages of a send action.
   void send(const Action& action, ActionRecord& record);
   enum class Memory { Stash, Any };
@@ -73,18 +74,17 @@ class StageMessages {
   [[nodiscard]] int slots(const Port& port) const {
     return port.in_stash ? run_->slots.stash : run_->slots.outbox;
   }
-  void start(const Ports& ports, std::int32_t m);
-  void receive(const Ports& ports, std::int32_t m, WeightUpdate& sums);
-  void await_sent(const Ports& ports, std::int32_t m, Memory memory);
+  static std::size_t index(ActionKind kind) {
+    return static_cast<std::size_t>(kind) - static_cast<std::size_t>(ActionKind::SendActivation);
+  }
+  [[nodiscard]] const Ports& ports(ActionKind kind) const { return ports_[index(kind)]; }
+  void await_sent(ActionKind kind, std::int32_t m, Memory memory);
 
   const StageRun* run_;
   const PipelinePlan* plan_;
   Recording* recording_;
   comm::Transport* transport_ = nullptr;
-  Ports activations_in_;
-  Ports activations_out_;
-  Ports gradients_in_;
-  Ports gradients_out_;
+  std::array<Ports, 4> ports_;  ///< by kind of message
 };
 
 }  // namespace millrace::pipeline

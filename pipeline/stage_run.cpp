@@ -2,9 +2,14 @@
 #include "pipeline/stage_run.hpp"
 
 #include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include "core/error.hpp"
-#include "pipeline/exceptions.hpp"
+#include "device/arena.hpp"
+#include "device/queues.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -33,7 +38,110 @@ void run_timed(BoundProgram& program, const device::ExecutionSpace& space, Phase
   });
 }
 
+// Finds the first kernel whose result has a number that is not finite. Only elements of tensors
+// that a call wrote are checked; scratch, packed kernels and gaps between tensors may have any
+// content.
+
+/// The first result of a phase with an infinity or NaN.
+struct Finding {
+  std::string op;
+  std::string kernel;
+  std::string result;  ///< a role of the call's buffers, or the sum of a parameter
+};
+
+/// Roles of float32 results. If a call only reads such a buffer, it was checked after an earlier
+/// call.
+constexpr std::array kFloats = {Role::Statistics, Role::Coefficients, Role::Sums, Role::Loss};
+
+class Search {
+ public:
+  Search(const BoundProgram& program, const device::ExecutionSpace& space,
+         const RunContext& context)
+      : program_(program), space_(space), context_(context) {}
+
+  /// The first result of `call` that is not finite.
+  [[nodiscard]] std::optional<Finding> look(const Call& call) const {
+    if (half_written(call)) return {};
+    for (const Role role : kResultRoles)
+      if (call.has(role) && !finite(call.at(role), program_.program().options.type))
+        return finding(call, std::string(name_of(role)));
+    for (const Role role : kFloats)
+      if (call.has(role) && !finite(call.at(role), DType::F32))
+        return finding(call, std::string(name_of(role)));
+    // A variance above the range of float32 gives finite statistics (one over its root is 0), so
+    // the running sums are checked too.
+    const StepSums sums = row_of(call.kind).adds_to;
+    return sums != StepSums::None ? look_at_sums(call, sums == StepSums::Gradients) : std::nullopt;
+  }
+
+ private:
+  /// A joined output before its last operand: the rest is not written yet.
+  [[nodiscard]] bool half_written(const Call& call) const {
+    const auto parts = static_cast<std::int32_t>(program_.graph().op(call.op).inputs.size());
+    return row_of(call.kind).work == Work::Slice && call.has(Role::X) && call.part + 1 < parts;
+  }
+  [[nodiscard]] bool finite(BufferId buffer, DType type) const {
+    const std::int64_t elements = program_.program().buffer(buffer).bytes / size_of(type);
+    return program_.parameters().finite(space_, {program_.address(buffer, context_), type},
+                                        elements);
+  }
+  /// Checks the sums of the call's op over an iteration: gradients of parameters that learn, or
+  /// running sums of statistics.
+  [[nodiscard]] std::optional<Finding> look_at_sums(const Call& call, bool gradients) const {
+    const Parameters& parameters = program_.parameters();
+    for (const models::ParameterId id : parameters.ids()) {
+      const models::Parameter& parameter = program_.graph().parameter(id);
+      if (parameter.op != call.op || (gradients ? !parameter.learns() : parameter.trainable()))
+        continue;
+      float* const sum = gradients ? parameters.gradient(id) : parameters.running_sum(id);
+      if (!parameters.finite(space_, {reinterpret_cast<std::byte*>(sum), DType::F32},
+                             parameter.elements()))
+        return finding(call,
+                       (gradients ? "the gradient of " : "the running sum of ") + parameter.name);
+    }
+    return {};
+  }
+  [[nodiscard]] Finding finding(const Call& call, std::string result) const {
+    return {program_.graph().op(call.op).name, std::string(name_of(call.kind)), std::move(result)};
+  }
+
+  const BoundProgram& program_;
+  const device::ExecutionSpace& space_;
+  const RunContext& context_;
+};
+
+std::string_view name_of(Phase phase) {
+  constexpr std::array<std::string_view, kPhases> kNames = {"forward", "backward input",
+                                                            "backward weight"};
+  return kNames.at(static_cast<std::size_t>(phase));
+}
+
+/// Runs a part of a phase and checks the results after every call. Returns the first one that is
+/// not finite.
+std::optional<Finding> run_checked(BoundProgram& program, const device::ExecutionSpace& space,
+                                   Phase phase, std::size_t part, const RunContext& context) {
+  const Search search(program, space, context);
+  std::optional<Finding> first;
+  program.run_part(space, phase, part, context, [&](const Call& call) {
+    if (!first) first = search.look(call);
+  });
+  return first;
+}
+
+bool has_loss(const StageRun& run) { return run.program->program().loss.valid(); }
+
 }  // namespace
+
+std::optional<Phase> exchanging_phase(ActionKind kind) {
+  if (kind == ActionKind::Forward) return Phase::Forward;
+  if (makes_input_gradient(kind)) return Phase::BackwardInput;
+  return {};
+}
+
+std::size_t StageRun::parts(ActionKind kind) const {
+  const std::optional<Phase> phase = exchanging_phase(kind);
+  return phase ? program->parts(*phase) : 0;
+}
 
 RunContext StageRun::context(std::int32_t micro_batch) const {
   return {.stash_slot = micro_batch % slots.stash,
@@ -67,6 +175,14 @@ void StageRun::run_part(const device::ExecutionSpace& space, Phase phase, std::s
       "{}, replica {}, update {}",
       found->op, found->result, found->kernel, name_of(phase), micro_batch, unit.stage,
       unit.replica, iteration + 1);
+}
+
+HostPlaces::HostPlaces(const StageRun& run, std::int32_t micro_batches)
+    : small_bytes_(device::kHasQueues ? Stage::small_bytes(*run.program) : 0),
+      loss_bytes_(has_loss(run) ? Stage::loss_bytes(*run.program) : 0),
+      losses_at_(micro_batches * small_bytes_) {
+  const std::int64_t bytes = losses_at_ + micro_batches * loss_bytes_;
+  if (bytes > 0) memory_ = device::host_buffer(static_cast<std::size_t>(bytes));
 }
 
 std::vector<StageRun> stage_runs(const Graph& graph, const PipelinePlan& plan,

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -41,6 +43,9 @@ struct StepSettings {
   std::span<ClassCounts> by_class = {};  ///< evaluation: to be added to; empty: not counted
 };
 
+/// The phase of an action in which its kernels may have to wait for other replicas.
+[[nodiscard]] std::optional<Phase> exchanging_phase(ActionKind kind);
+
 /// A unit in an executor: the program that runs, and where its micro-batches lie. Micro-batch m
 /// uses stash slot m % slots.stash, and the other slots likewise.
 struct StageRun {
@@ -56,11 +61,34 @@ struct StageRun {
   [[nodiscard]] std::byte* address(BufferId buffer, std::int32_t micro_batch) const {
     return program->address(buffer, context(micro_batch));
   }
+  /// The parts of an action's exchanging phase; 0 if it has none.
+  [[nodiscard]] std::size_t parts(ActionKind kind) const;
   void begin_step(const device::ExecutionSpace& space, const StepSettings& settings);
   /// Runs a part of a phase; records its kernels if settings.time_kernels is set. Errors: Numeric
   /// with the first op whose result is not finite, if settings.check_exceptions is set.
   void run_part(const device::ExecutionSpace& space, Phase phase, std::size_t part,
                 std::int32_t micro_batch, const StepSettings& settings, Recording& recording) const;
+};
+
+/// Host memory of a unit through which its small inputs and its losses pass: a place for each
+/// micro-batch of a step, so that nobody waits for the device within a step.
+class HostPlaces {
+ public:
+  HostPlaces(const StageRun& run, std::int32_t micro_batches);
+
+  /// As Stage::load() and Stage::queue_losses() need it.
+  [[nodiscard]] std::byte* small(std::int32_t micro_batch) const {
+    return memory_.get() + micro_batch * small_bytes_;
+  }
+  [[nodiscard]] std::byte* losses(std::int32_t micro_batch) const {
+    return memory_.get() + losses_at_ + micro_batch * loss_bytes_;
+  }
+
+ private:
+  std::int64_t small_bytes_;
+  std::int64_t loss_bytes_;
+  std::int64_t losses_at_;
+  std::shared_ptr<std::byte> memory_;
 };
 
 /// The units of a process as `plan` runs them: with the training programs, or the evaluation

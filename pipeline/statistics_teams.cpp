@@ -17,12 +17,6 @@ std::size_t index(Phase phase) { return static_cast<std::size_t>(phase); }
 
 }  // namespace
 
-std::optional<Phase> exchanging_phase(ActionKind kind) {
-  if (kind == ActionKind::Forward) return Phase::Forward;
-  if (makes_input_gradient(kind)) return Phase::BackwardInput;
-  return {};
-}
-
 StatisticsTeams::StatisticsTeams(const PipelinePlan& plan, std::span<const StageRun> runs)
     : plan_(&plan), runs_(runs), exchanges_(runs.size()) {}
 
@@ -56,43 +50,41 @@ void StatisticsTeams::bind(comm::Transport& transport, int first_tag) {
   }
 }
 
-std::size_t StatisticsTeams::parts(const LocalEntry& entry) const {
-  const std::optional<Phase> phase = exchanging_phase(entry.action.kind);
-  return phase ? runs_[entry.unit].program->parts(*phase) : 0;
-}
-
 std::size_t StatisticsTeams::size_at(std::span<const LocalEntry> entries, std::size_t first) const {
-  if (parts(entries[first]) <= 1) return 1;
-  const std::int32_t span = runs_[entries[first].unit].span;
+  const StageRun& run = runs_[entries[first].unit];
+  if (run.parts(entries[first].action.kind) <= 1) return 1;
   std::size_t size = 1;
   while (first + size < entries.size() && entries[first + size].entry == entries[first].entry &&
-         entries[first + size].replica / span == entries[first].replica / span)
+         entries[first + size].replica / run.span == entries[first].replica / run.span)
     ++size;
   return size;
 }
 
+AllGather& StatisticsTeams::exchange(const LocalEntry& entry, std::size_t part) {
+  return exchanges_[entry.unit][index(exchanging_phase(entry.action.kind).value())][part];
+}
+
 void StatisticsTeams::start(const LocalEntry& entry, std::size_t part) {
-  exchanges_[entry.unit][index(exchanging_phase(entry.action.kind).value())][part].start();
+  exchange(entry, part).start();
 }
 
 void StatisticsTeams::await(const LocalEntry& entry, std::size_t part, Recording& recording,
                             WeightUpdate& sums) {
-  AllGather& exchange =
-      exchanges_[entry.unit][index(exchanging_phase(entry.action.kind).value())][part];
+  AllGather& sums_of_group = exchange(entry, part);
   const std::int32_t span = runs_[entry.unit].span;
   const std::int32_t first = entry.replica / span * span;
   const Recording::While waiting(recording, Doing::AwaitMessage);
   comm::Patience patience = transport_->patience();
-  for (std::int32_t member = exchange.awaited(); member >= 0; member = exchange.awaited()) {
+  for (std::int32_t member = sums_of_group.awaited(); member >= 0;
+       member = sums_of_group.awaited()) {
     recording.await_member(first + member);
     if (sums.adding()) {
       sums.advance();
       patience.pause();
     } else {
-      exchange.wait();
+      sums_of_group.wait();
     }
   }
-  recording.await_member(Recording::kNobody);
 }
 
 }  // namespace millrace::pipeline

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstddef>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -31,8 +30,6 @@ class StatisticsTeams {
 
   /// Number of entries from `first` on that run together; 1 if the action exchanges nothing.
   [[nodiscard]] std::size_t size_at(std::span<const LocalEntry> entries, std::size_t first) const;
-  /// The parts of an entry; it exchanges sums between two of them.
-  [[nodiscard]] std::size_t parts(const LocalEntry& entry) const;
   /// Begins the exchange after a part of an entry.
   void start(const LocalEntry& entry, std::size_t part);
   /// Waits until the entry's replica has the sums of its group, and the group has its sums.
@@ -40,14 +37,14 @@ class StatisticsTeams {
   void await(const LocalEntry& entry, std::size_t part, Recording& recording, WeightUpdate& sums);
 
  private:
+  /// That of the entry after one of its parts.
+  [[nodiscard]] AllGather& exchange(const LocalEntry& entry, std::size_t part);
+
   const PipelinePlan* plan_;
   std::span<const StageRun> runs_;
   comm::Transport* transport_ = nullptr;
   /// By unit and phase, and the part that comes before.
   std::vector<std::array<std::vector<AllGather>, kPhases>> exchanges_;
 };
-
-/// The phase of an action in which its kernels may have to wait for other replicas.
-[[nodiscard]] std::optional<Phase> exchanging_phase(ActionKind kind);
 
 }  // namespace millrace::pipeline

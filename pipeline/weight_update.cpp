@@ -8,7 +8,6 @@
 
 #include "core/error.hpp"
 #include "device/arena.hpp"
-#include "pipeline/exceptions.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -125,7 +124,6 @@ void WeightUpdate::await(std::size_t unit, const StepSettings& settings) {
       recording_->await(gradients.awaited());
       advance();
     }
-    recording_->await(Recording::kNobody);
   }
   const Sums& sums = sums_[unit];
   auto* const part =
@@ -138,23 +136,36 @@ void WeightUpdate::await(std::size_t unit, const StepSettings& settings) {
     fail(ErrorKind::Numeric,
          "the sum over replicas of the gradient or statistic of {} is not finite, stage {}, "
          "update {}; use a smaller `loss-scaling`",
-         graph_->parameter(*first_not_finite(*graph_, sums_[unit], *space_)).name,
-         sums_[unit].run->unit.stage, settings.iteration + 1);
+         graph_->parameter(*first_not_finite(sums_[unit])).name, sums_[unit].run->unit.stage,
+         settings.iteration + 1);
   }
 }
 
-std::optional<models::ParameterId> WeightUpdate::first_not_finite(
-    const Graph& graph, const Sums& sums, const device::ExecutionSpace& space) {
-  return first_not_finite_sum(graph, sums.parameters(), space, sums.gradients.first(),
-                              sums.gradients.elements());
+std::optional<models::ParameterId> WeightUpdate::first_not_finite(const Sums& sums) const {
+  const Parameters& parameters = sums.parameters();
+  float* const all = parameters.accumulated().data();
+  const std::int64_t first = sums.gradients.first();
+  for (const models::ParameterId id : parameters.ids()) {
+    const models::Parameter& parameter = graph_->parameter(id);
+    if (parameter.trainable() && !parameter.learns()) continue;
+    const float* const sum =
+        parameter.learns() ? parameters.gradient(id) : parameters.running_sum(id);
+    // A share may begin and end inside a parameter.
+    const std::int64_t begin = std::max(first, sum - all);
+    const std::int64_t end =
+        std::min(first + sums.gradients.elements(), sum - all + parameter.elements());
+    if (begin >= end) continue;
+    auto* const part = reinterpret_cast<std::byte*>(all + begin);
+    if (!parameters.finite(*space_, {part, DType::F32}, end - begin)) return id;
+  }
+  return std::nullopt;
 }
 
 std::string WeightUpdate::first_not_finite() const {
   const auto none = static_cast<std::int64_t>(graph_->parameters.size());
   std::int64_t first = none;
   for (const Sums& sums : sums_)
-    if (const auto id = first_not_finite(*graph_, sums, *space_))
-      first = std::min(first, std::int64_t{id->value});
+    if (const auto id = first_not_finite(sums)) first = std::min(first, std::int64_t{id->value});
   first = -world_->maximum(-first);
   if (first != none) return graph_->parameters[static_cast<std::size_t>(first)].name;
   return norm_is_finite_ ? "" : "the norm of all gradients";
@@ -192,22 +203,21 @@ bool WeightUpdate::finish(const StepSettings& settings) {
   if (!norm_is_finite_) return false;
   const double clipping = norm > settings.clip_norm ? settings.clip_norm / norm : 1.0;
   update.gradient_scale = static_cast<float>(scale * clipping);
-  for (const Sums& sums : sums_) {
-    recording_->enter(sums.entry);
-    spans_->begin(*space_, sums.entry, Doing::Work);
-    sums.parameters().update(*space_, update, total);
-    spans_->end(*space_);
-  }
-  device::settle(*space_);
+  const auto on_each_stage = [&](const auto& work) {
+    for (const Sums& sums : sums_) {
+      recording_->enter(sums.entry);
+      spans_->begin(*space_, sums.entry, Doing::Work);
+      work(sums.parameters());
+      spans_->end(*space_);
+    }
+    device::settle(*space_);
+  };
+  on_each_stage([&](Parameters& parameters) { parameters.update(*space_, update, total); });
   share_weights();
-  for (const Sums& sums : sums_) {
-    if (!sums.parameters().averages()) continue;
-    recording_->enter(sums.entry);
-    spans_->begin(*space_, sums.entry, Doing::Work);
-    sums.parameters().move_averages(*space_, settings.average_decay);
-    spans_->end(*space_);
-  }
-  device::settle(*space_);
+  if (sums_.front().parameters().averages())
+    on_each_stage([&](const Parameters& parameters) {
+      parameters.move_averages(*space_, settings.average_decay);
+    });
   return true;
 }
 
@@ -241,7 +251,6 @@ void WeightUpdate::share_weights() {
       const Recording::While waiting(*recording_, Doing::AwaitMessage);
       comm::Patience patience = world_->patience();
       for (; !sums.weights->done(); patience.pause()) recording_->await(sums.weights->awaited());
-      recording_->await(Recording::kNobody);
     }
     sums.parameters().refresh_copies(*space_);
   }

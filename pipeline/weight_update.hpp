@@ -26,7 +26,6 @@
 
 #include "comm/world.hpp"
 #include "pipeline/all_reduce.hpp"
-#include "pipeline/device_spans.hpp"
 #include "pipeline/recording.hpp"
 #include "pipeline/stage_run.hpp"
 
@@ -81,9 +80,8 @@ class WeightUpdate {
     [[nodiscard]] Parameters& parameters() const { return run->unit.state->parameters(); }
   };
 
-  /// In this process' part of the sums.
-  [[nodiscard]] static std::optional<models::ParameterId> first_not_finite(
-      const Graph& graph, const Sums& sums, const device::ExecutionSpace& space);
+  /// The first parameter with a sum that is not finite in this process' part of the sums.
+  [[nodiscard]] std::optional<models::ParameterId> first_not_finite(const Sums& sums) const;
   /// The ranks of the unit's stage, by replica.
   [[nodiscard]] std::vector<int> ranks_of(const Sums& sums) const;
   /// Whether the sums of this process are finite. Waits for the checks.
