@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "device/launch_graph.hpp"
+#include "device/queues.hpp"
 #include "ops/backend.hpp"
 #include "pipeline/claimed_runs.hpp"
 #include "pipeline/kernels.hpp"

@@ -33,7 +33,7 @@ class LibraryMessages final : public comm::MessageQueue {
   [[nodiscard]] void* handle() const override { return queue_.handle(); }
 
  private:
-  device::LibraryQueue queue_;
+  device::SideQueue queue_{device::SideQueue::Served::First};
 };
 
 class Queues final : public comm::DeviceQueues {
@@ -70,8 +70,8 @@ class Queues final : public comm::DeviceQueues {
  private:
   /// Two, because devices copy both ways at once, and no way waits for the other's marks.
   struct Copies {
-    device::CopyQueue to_host;
-    device::CopyQueue to_device;
+    device::SideQueue to_host;
+    device::SideQueue to_device;
   };
   std::unique_ptr<Copies> copies_;
 };

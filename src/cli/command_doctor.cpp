@@ -13,7 +13,6 @@
 #include "core/machine_limits.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
-#include "device/free_memory.hpp"
 #include "millrace_version.hpp"
 #include "ops/backend.hpp"
 #include "pipeline/device_memory.hpp"

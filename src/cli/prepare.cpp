@@ -26,7 +26,6 @@
 #include "core/sha256.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
-#include "device/free_memory.hpp"
 #include "io/atomic_file.hpp"
 #include "io/data/imagenet.hpp"
 #include "io/data/part_of_set.hpp"

@@ -2,13 +2,14 @@
 //
 // src/device: devices, their memory and kernel launches.
 //
-// environment   lifetime of Kokkos and its number of threads; the first object of `main`
+// environment   lifetime of Kokkos and its number of threads, the first object of `main`; what the
+//               device is
 // parallel      launches kernels at the instruction level of the processor
 // teams         launches teams of threads that share memory and wait for each other
 // tensor        the storage types that kernels support
 // arena         the single allocation of a device, used through offsets that a plan computes
 // host_buffer   host memory that the device copies its input from
-// queues        copies that run beside kernels, and points for which queues wait
+// queues        copies that run beside kernels, points for which queues wait, and kept launches
 // fake_device   cores that behave like an accelerator, for tests (preset fake-device), with
 //               fake_queue, in which its work waits, fake_queues, its copies and points, and
 //               fake_teams, the threads of its teams

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Queues of the fake device: copies and messages come too early or too late for code that does not
-// keep to the rules.
+// keep to the rules, and kept launches have the values that were there when they were kept.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -11,8 +11,8 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "device/environment.hpp"
 #include "device/fake_queue.hpp"
-#include "device/free_memory.hpp"
 #include "device/queues.hpp"
 
 namespace millrace::device {
@@ -45,10 +45,7 @@ class Event::State {
   }
 };
 
-Event::Event() : state_(std::make_unique<State>()) {}
-Event::~Event() = default;
-Event::Event(Event&&) noexcept = default;
-Event& Event::operator=(Event&&) noexcept = default;
+Event::Event() : state_(std::make_shared<State>()) {}
 
 void Event::mark(const ExecutionSpace&) { state_->mark(fake::Queue::of_kernels()); }
 
@@ -75,24 +72,20 @@ void queue_copy(const ExecutionSpace&, Direction, std::byte* to, const std::byte
   fake::Queue::of_kernels().push(fake::Copy{to, from, bytes});
 }
 
-namespace {
-
-/// For destructors: what fails ends the process.
-void finish(fake::Queue& queue) noexcept {
-  try {
-    queue.run();
-  } catch (...) {
-    std::terminate();
-  }
-}
-
-}  // namespace
-
 /// Every other copy is made at once, although kernels may still wait in their queue, and the rest
 /// as late as possible.
-class CopyQueue::State {
+class SideQueue::State {
  public:
-  fake::Queue queue;
+  State() = default;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    try {
+      queue.run();
+    } catch (...) {
+      std::terminate();
+    }
+  }
 
   void push(const fake::Copy& copy) {
     queue.push(copy);
@@ -100,32 +93,41 @@ class CopyQueue::State {
     if (early_) queue.run();
   }
 
+  fake::Queue queue;
+
  private:
   bool early_ = false;
 };
 
-CopyQueue::CopyQueue() : state_(std::make_unique<State>()) {}
-CopyQueue::~CopyQueue() { finish(state_->queue); }
-void CopyQueue::wait_for(const Event& event) { state_->queue.wait_for(event.state().point); }
-void CopyQueue::to_device(std::byte* device, const std::byte* host, std::int64_t bytes) {
+SideQueue::SideQueue(Served) : state_(std::make_shared<State>()) {}
+void SideQueue::wait_for(const Event& event) { state_->queue.wait_for(event.state().point); }
+void SideQueue::to_device(std::byte* device, const std::byte* host, std::int64_t bytes) {
   state_->push({device, host, bytes});
 }
-void CopyQueue::to_host(std::byte* host, const std::byte* device, std::int64_t bytes) {
+void SideQueue::to_host(std::byte* host, const std::byte* device, std::int64_t bytes) {
   state_->push({host, device, bytes});
 }
-void CopyQueue::mark(Event& event) { event.state().mark(state_->queue); }
-void CopyQueue::wait() { state_->queue.run(); }
+void SideQueue::mark(Event& event) { event.state().mark(state_->queue); }
+void SideQueue::wait() { state_->queue.run(); }
+void* SideQueue::handle() const { return &state_->queue; }
 
-class LibraryQueue::State {
+/// Whoever leaves a value that changes in a functor gets other bits.
+class LaunchGraph::State {
  public:
-  fake::Queue queue;
+  fake::Queue::Kept kept;
 };
 
-LibraryQueue::LibraryQueue() : state_(std::make_unique<State>()) {}
-LibraryQueue::~LibraryQueue() { finish(state_->queue); }
-void LibraryQueue::wait_for(const Event& event) { state_->queue.wait_for(event.state().point); }
-void LibraryQueue::mark(Event& event) { event.state().mark(state_->queue); }
-void* LibraryQueue::handle() const { return &state_->queue; }
+bool LaunchGraph::capture(const ExecutionSpace&, const std::function<void()>& queue_work) {
+  fake::Queue& queue = fake::Queue::of_kernels();
+  queue.begin_keeping();
+  queue_work();
+  state_ = std::make_shared<State>(State{queue.keep()});
+  return true;
+}
+
+void LaunchGraph::launch(const ExecutionSpace&) const {
+  fake::Queue::of_kernels().push(state_->kept);
+}
 
 /// Every process has its own, unless they are told to share one.
 std::string device_place() {

@@ -18,7 +18,7 @@
 
 #if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP) || defined(KOKKOS_ENABLE_SYCL) || \
     defined(KOKKOS_ENABLE_OPENMPTARGET) || defined(KOKKOS_ENABLE_OPENACC)
-#include "device/light_weight.hpp"
+#include <Kokkos_Core.hpp>
 #define MILLRACE_ON_HOST 0
 #else
 #define MILLRACE_ON_HOST 1
@@ -77,6 +77,20 @@ struct FunctorBytes {
 /// n).
 void launch(const char* label, const ExecutionSpace& space, std::int64_t n, RangeFunction run,
             FunctorBytes functor);
+
+#if !MILLRACE_ON_HOST
+/// The policy of a launch whose arguments travel with it. For functors of 512 bytes and more Kokkos
+/// would copy them through one buffer of constant memory on GPUs of NVIDIA and AMD: the host would
+/// wait for the kernel before, and a kept launch (device/queues.hpp) would read the arguments of
+/// another.
+template <class Functor, class Policy>
+[[nodiscard]] auto light_weight(const Policy& policy) {
+  constexpr std::size_t kMostBytes = 3500;  // CUDA and HIP pass 4096, the policy included
+  static_assert(sizeof(Functor) <= kMostBytes, "the arguments of a kernel are too large");
+  return Kokkos::Experimental::require(policy,
+                                       Kokkos::Experimental::WorkItemProperty::HintLightWeight);
+}
+#endif
 
 /// Runs functor(i) once for each i in [0, n), in any order. The label is at most 15 characters, so
 /// that Kokkos' std::string holds it without allocating.

@@ -7,9 +7,10 @@
 #include "device/queues.hpp"
 
 #include "core/clock.hpp"
+#include "core/error.hpp"
 #include "device/arena.hpp"
 #include "device/compat.hpp"
-#include "device/free_memory.hpp"
+#include "device/environment.hpp"
 
 namespace millrace::device {
 
@@ -21,10 +22,7 @@ class Event::State {
   std::int64_t marked = 0;  ///< by the host's clock
 };
 
-Event::Event() : state_(std::make_unique<State>()) {}
-Event::~Event() = default;
-Event::Event(Event&&) noexcept = default;
-Event& Event::operator=(Event&&) noexcept = default;
+Event::Event() : state_(std::make_shared<State>()) {}
 
 void Event::mark(const ExecutionSpace& space) {
   if constexpr (kHasQueues) fence(space);
@@ -52,26 +50,24 @@ void queue_copy(const ExecutionSpace& space, Direction direction, std::byte* to,
   }
 }
 
-class CopyQueue::State {};
-CopyQueue::CopyQueue() = default;
-CopyQueue::~CopyQueue() = default;
-void CopyQueue::wait_for(const Event&) {}
-void CopyQueue::to_device(std::byte* device, const std::byte* host, std::int64_t bytes) {
+SideQueue::SideQueue(Served) {}
+void SideQueue::wait_for(const Event&) {}
+void SideQueue::to_device(std::byte* device, const std::byte* host, std::int64_t bytes) {
   copy_to_device(device, host, bytes);
 }
-void CopyQueue::to_host(std::byte* host, const std::byte* device, std::int64_t bytes) {
+void SideQueue::to_host(std::byte* host, const std::byte* device, std::int64_t bytes) {
   copy_to_host(host, device, bytes);
 }
-void CopyQueue::mark(Event& event) { event.state().marked = steady_nanoseconds(); }
-void CopyQueue::wait() {}
-
-class LibraryQueue::State {};
-LibraryQueue::LibraryQueue() = default;
-LibraryQueue::~LibraryQueue() = default;
-void LibraryQueue::wait_for(const Event&) {}
-void LibraryQueue::mark(Event& event) { event.state().marked = steady_nanoseconds(); }
+void SideQueue::mark(Event& event) { event.state().marked = steady_nanoseconds(); }
+void SideQueue::wait() {}
 // NOLINTNEXTLINE(readability-convert-member-functions-to-static): other devices have queues
-void* LibraryQueue::handle() const { return nullptr; }
+void* SideQueue::handle() const { return nullptr; }
+
+// Nobody captures anything.
+bool LaunchGraph::capture(const ExecutionSpace&, const std::function<void()>&) { return false; }
+void LaunchGraph::launch(const ExecutionSpace&) const {
+  fail(ErrorKind::Internal, "this device keeps no launches");
+}
 
 std::string device_place() { return ""; }
 

@@ -3,11 +3,13 @@
 // Queues of a device and points in them. Kernels wait in the queue of their execution space; copies
 // that run beside them have queues of their own. A point orders the two: later work of one queue
 // waits until the other has reached it, and the host can ask whether it is reached, without a
-// fence. On cores there are no queues: everything is done when a function returns.
+// fence. On cores there are no queues: everything is done when a function returns. A device may
+// keep what is queued, to be queued again in one launch.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -31,9 +33,8 @@ inline constexpr bool kHasSideQueues = false;
 class Event {
  public:
   Event();
-  ~Event();
-  Event(Event&&) noexcept;
-  Event& operator=(Event&&) noexcept;
+  Event(Event&&) noexcept = default;
+  Event& operator=(Event&&) noexcept = default;
 
   /// The point behind everything that is queued on `space` so far.
   void mark(const ExecutionSpace& space);
@@ -47,7 +48,7 @@ class Event {
   [[nodiscard]] State& state() const { return *state_; }
 
  private:
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;  // of one owner; only the sources of a device know its type
 };
 
 /// Kernels that are queued on `space` from now on wait for the event.
@@ -66,58 +67,56 @@ void queue_copy(const ExecutionSpace& space, Direction direction, std::byte* to,
 /// Sets device memory to zero bytes, in the queue of kernels; `bytes` is a multiple of 8.
 void queue_clear(const ExecutionSpace& space, std::byte* device, std::int64_t bytes);
 
-/// Copies between device and host that run beside kernels, one after the other. Until a copy is
-/// done, nobody may change its source or touch its target. The host's memory should be a
-/// host_buffer(): other memory is copied more slowly, and not beside kernels.
-class CopyQueue {
+/// A queue beside that of kernels, for one thing after the other: copies between device and host,
+/// or what a library puts in. Until a copy is done, nobody may change its source or touch its
+/// target. The host's memory should be a host_buffer(): other memory is copied more slowly, and not
+/// beside kernels. The destructor waits.
+class SideQueue {
  public:
-  CopyQueue();
-  /// Waits.
-  ~CopyQueue();
-  CopyQueue(const CopyQueue&) = delete;
-  CopyQueue& operator=(const CopyQueue&) = delete;
-
-  /// Copies that are queued from now on wait for the event.
-  void wait_for(const Event& event);
-  void to_device(std::byte* device, const std::byte* host, std::int64_t bytes);
-  void to_host(std::byte* host, const std::byte* device, std::int64_t bytes);
-  /// Marks the point behind everything that is queued here so far.
-  void mark(Event& event);
-  /// Waits for everything that is queued here.
-  void wait();
-
-  class State;
-
- private:
-  std::unique_ptr<State> state_;
-};
-
-/// A queue beside kernels that a library fills, with messages between devices. It is served before
-/// kernels where both could run.
-class LibraryQueue {
- public:
-  LibraryQueue();
-  /// Waits.
-  ~LibraryQueue();
-  LibraryQueue(const LibraryQueue&) = delete;
-  LibraryQueue& operator=(const LibraryQueue&) = delete;
+  /// Whether the queue comes before others where both could run.
+  enum class Served { InTurn, First };
+  explicit SideQueue(Served served = Served::InTurn);
+  SideQueue(const SideQueue&) = delete;
+  SideQueue& operator=(const SideQueue&) = delete;
 
   /// What is put in from now on waits for the event.
   void wait_for(const Event& event);
+  void to_device(std::byte* device, const std::byte* host, std::int64_t bytes);
+  void to_host(std::byte* host, const std::byte* device, std::int64_t bytes);
   /// Marks the point behind everything that is in the queue so far.
   void mark(Event& event);
+  /// Waits for everything in the queue.
+  void wait();
   /// What the library of the device knows it by: on NVIDIA's GPUs a stream; null without
   /// kHasSideQueues.
   [[nodiscard]] void* handle() const;
 
-  class State;
-
  private:
-  std::unique_ptr<State> state_;
+  class State;
+  std::shared_ptr<State> state_;
 };
 
 /// Which device of its machine this process uses: the place of a GPU on the bus. "" without
 /// kHasSideQueues.
 [[nodiscard]] std::string device_place();
+
+/// Kernels and copies that are kept with all their arguments, to be queued again and again in one
+/// launch. What they read from device memory may differ each time.
+class LaunchGraph {
+ public:
+  /// Keeps what queue_work() queues on `space`; nothing of it runs. It may not wait, and may mark
+  /// no events. Returns false, and keeps nothing, if the device cannot keep some of it. Only for
+  /// devices with kHasGraphs.
+  [[nodiscard]] bool capture(const ExecutionSpace& space, const std::function<void()>& queue_work);
+  /// Queues it.
+  void launch(const ExecutionSpace& space) const;
+
+ private:
+  class State;
+  std::shared_ptr<State> state_;
+};
+
+/// Whether this device keeps launches: not if marks wait for it.
+inline constexpr bool kHasGraphs = kHasSideQueues;
 
 }  // namespace millrace::device

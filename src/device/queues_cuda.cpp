@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Queues and points on NVIDIA GPUs: streams and events.
+// Queues, points and kept launches on NVIDIA GPUs: streams, events and graphs.
 #include <cuda_runtime.h>
 
 #include <array>
+#include <exception>
 #include <utility>
 
 #include "core/error.hpp"
 #include "device/compat.hpp"
-#include "device/free_memory.hpp"
+#include "device/environment.hpp"
 #include "device/queues.hpp"
 
 namespace millrace::device {
@@ -20,25 +21,12 @@ void check(cudaError_t code, const char* call) {
        cudaGetErrorString(code));
 }
 
-/// A stream, which its destructor waits for.
-class Stream {
- public:
-  /// The smaller the number, the earlier it is served; streams of kernels have 0.
-  explicit Stream(int priority) {
-    check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority),
-          "cudaStreamCreateWithPriority");
-  }
-  ~Stream() {
-    (void)cudaStreamSynchronize(stream_);
-    (void)cudaStreamDestroy(stream_);
-  }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  [[nodiscard]] cudaStream_t get() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
+int highest_priority() {
+  int lowest = 0;
+  int highest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
+  return highest;
+}
 
 }  // namespace
 
@@ -78,10 +66,7 @@ class Event::State {
   bool marked = false;
 };
 
-Event::Event() : state_(std::make_unique<State>()) {}
-Event::~Event() = default;
-Event::Event(Event&&) noexcept = default;
-Event& Event::operator=(Event&&) noexcept = default;
+Event::Event() : state_(std::make_shared<State>()) {}
 
 void Event::mark(const ExecutionSpace& space) { state_->mark(space.cuda_stream()); }
 
@@ -117,48 +102,83 @@ void queue_copy(const ExecutionSpace& space, Direction direction, std::byte* to,
         "cudaMemcpyAsync");
 }
 
-class CopyQueue::State {
+/// A stream, which its destructor waits for.
+class SideQueue::State {
  public:
+  /// The smaller the number, the earlier it is served; streams of kernels have 0.
+  explicit State(int priority) {
+    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
+          "cudaStreamCreateWithPriority");
+  }
+  ~State() {
+    (void)cudaStreamSynchronize(stream);
+    (void)cudaStreamDestroy(stream);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
   void copy(std::byte* to, const std::byte* from, std::int64_t bytes, cudaMemcpyKind kind) const {
-    check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, stream.get()),
+    check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, stream),
           "cudaMemcpyAsync");
   }
 
-  Stream stream{0};
+  cudaStream_t stream = nullptr;
 };
 
-CopyQueue::CopyQueue() : state_(std::make_unique<State>()) {}
-CopyQueue::~CopyQueue() = default;
-void CopyQueue::wait_for(const Event& event) { event.state().hold(state_->stream.get()); }
-void CopyQueue::to_device(std::byte* device, const std::byte* host, std::int64_t bytes) {
+SideQueue::SideQueue(Served served)
+    : state_(std::make_shared<State>(served == Served::First ? highest_priority() : 0)) {}
+void SideQueue::wait_for(const Event& event) { event.state().hold(state_->stream); }
+void SideQueue::to_device(std::byte* device, const std::byte* host, std::int64_t bytes) {
   state_->copy(device, host, bytes, cudaMemcpyHostToDevice);
 }
-void CopyQueue::to_host(std::byte* host, const std::byte* device, std::int64_t bytes) {
+void SideQueue::to_host(std::byte* host, const std::byte* device, std::int64_t bytes) {
   state_->copy(host, device, bytes, cudaMemcpyDeviceToHost);
 }
-void CopyQueue::mark(Event& event) { event.state().mark(state_->stream.get()); }
-void CopyQueue::wait() {
-  check(cudaStreamSynchronize(state_->stream.get()), "cudaStreamSynchronize");
-}
+void SideQueue::mark(Event& event) { event.state().mark(state_->stream); }
+void SideQueue::wait() { check(cudaStreamSynchronize(state_->stream), "cudaStreamSynchronize"); }
+void* SideQueue::handle() const { return state_->stream; }
 
-class LibraryQueue::State {
+/// A graph of CUDA.
+class LaunchGraph::State {
  public:
-  Stream stream{highest_priority()};
+  explicit State(cudaGraphExec_t executable) : executable_(executable) {}
+  ~State() { (void)cudaGraphExecDestroy(executable_); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  [[nodiscard]] cudaGraphExec_t executable() const { return executable_; }
 
  private:
-  static int highest_priority() {
-    int lowest = 0;
-    int highest = 0;
-    check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
-    return highest;
-  }
+  cudaGraphExec_t executable_;
 };
 
-LibraryQueue::LibraryQueue() : state_(std::make_unique<State>()) {}
-LibraryQueue::~LibraryQueue() = default;
-void LibraryQueue::wait_for(const Event& event) { event.state().hold(state_->stream.get()); }
-void LibraryQueue::mark(Event& event) { event.state().mark(state_->stream.get()); }
-void* LibraryQueue::handle() const { return state_->stream.get(); }
+bool LaunchGraph::capture(const ExecutionSpace& space, const std::function<void()>& queue_work) {
+  cudaStream_t stream = space.cuda_stream();
+  // Other threads may allocate and copy meanwhile.
+  if (cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess) return false;
+  bool queued = true;
+  try {
+    queue_work();
+  } catch (const std::exception&) {
+    queued = false;  // a call that cannot be kept has ended the capture
+  }
+  cudaGraph_t graph = nullptr;
+  const bool ended = cudaStreamEndCapture(stream, &graph) == cudaSuccess;
+  cudaGraphExec_t executable = nullptr;
+  const bool made = queued && ended && cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess;
+  if (graph != nullptr) (void)cudaGraphDestroy(graph);
+  if (made)
+    state_ = std::make_shared<State>(executable);
+  else
+    (void)cudaGetLastError();  // the failed capture is no error of what follows
+  return made;
+}
+
+void LaunchGraph::launch(const ExecutionSpace& space) const {
+  const cudaError_t code = cudaGraphLaunch(state_->executable(), space.cuda_stream());
+  if (code != cudaSuccess)
+    fail(ErrorKind::Internal, "cudaGraphLaunch failed: {}", cudaGetErrorString(code));
+}
 
 std::string device_place() {
   int device = 0;

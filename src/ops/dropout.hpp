@@ -18,7 +18,7 @@
 namespace millrace::ops {
 
 /// What differs between two calls of the same kernels on the same memory. It lies in device memory,
-/// so that launches that are kept and repeated (device/launch_graph.hpp) read new values.
+/// so that launches that are kept and repeated (device/queues.hpp) read new values.
 struct CallValues {
   std::int64_t step = 0;  ///< number of the current weight update
   /// Position of the micro-batch's first sample in the global batch.

@@ -18,7 +18,6 @@
 #include "core/text.hpp"
 #include "device/compat.hpp"
 #include "device/environment.hpp"
-#include "device/free_memory.hpp"
 #include "device/queues.hpp"
 #include "io/onnx/onnx_file.hpp"
 #include "ops/backend.hpp"

@@ -12,7 +12,7 @@
 #include "core/counted.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "device/launch_graph.hpp"
+#include "device/queues.hpp"
 #include "train/agreement.hpp"
 #include "train/averaging.hpp"
 #include "train/cadence.hpp"

@@ -39,7 +39,7 @@ class UploadedFeed final : public io::BatchSource {
   std::array<Place, 2> places_;  ///< used in turns
   std::size_t at_ = 0;           ///< of the batch that next() returned last
   io::Batch batch_;
-  device::CopyQueue uploads_;
+  device::SideQueue uploads_;
 };
 
 }  // namespace millrace::train

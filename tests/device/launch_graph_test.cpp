@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/launch_graph.hpp"
+#include "device/queues.hpp"
 
 #include "device/arena.hpp"
 #include "device/compat.hpp"
-#include "device/queues.hpp"
 #include "tests/support/test.hpp"
 
 namespace millrace::device {

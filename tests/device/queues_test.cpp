@@ -58,14 +58,14 @@ TEST_F(QueuesTest, AnEventIsReachedWhenTheKernelsBeforeItAreDone) {
   event.mark(space_);
   while (!event.reached()) continue;
   set_host(0);
-  CopyQueue copies;
+  SideQueue copies;
   copies.to_host(host(), device(), kBytes);
   copies.wait();
   EXPECT_EQ(host_value(), 3);
 }
 
 TEST_F(QueuesTest, CopiesWaitForKernelsAndKernelsForCopies) {
-  CopyQueue copies;
+  SideQueue copies;
   for (const std::int64_t round : {1, 2, 3, 4}) {  // copies may be early or late, in turns
     Event computed;
     Event copied;
@@ -83,7 +83,7 @@ TEST_F(QueuesTest, CopiesWaitForKernelsAndKernelsForCopies) {
 }
 
 TEST_F(QueuesTest, KernelsWaitForWhatWasUploaded) {
-  CopyQueue uploads;
+  SideQueue uploads;
   for (const std::int64_t round : {5, 6, 7, 8}) {
     set_host(round);
     Event uploaded;
@@ -96,7 +96,7 @@ TEST_F(QueuesTest, KernelsWaitForWhatWasUploaded) {
 }
 
 TEST_F(QueuesTest, AQueueOfALibraryWaitsForKernelsAndKernelsForIt) {
-  LibraryQueue library;
+  SideQueue library(SideQueue::Served::First);
   EXPECT_EQ(library.handle() != nullptr, kHasSideQueues);
   Event computed;
   Event passed;
