@@ -11,7 +11,7 @@
 
 #include "cli/options.hpp"
 #include "cli/toml_file.hpp"
-#include "comm/eager_messages.hpp"
+#include "comm/open_mpi.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"

@@ -6,8 +6,6 @@
 #include <memory>
 #include <string>
 
-#include "comm/device_memory.hpp"
-#include "comm/patience.hpp"
 #include "comm/transport.hpp"
 
 namespace millrace::comm {

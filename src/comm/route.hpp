@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/device_memory.hpp"
+#include "comm/transport.hpp"
 #include "comm/world.hpp"
 
 namespace millrace::comm {

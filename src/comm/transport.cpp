@@ -1,13 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/transport.hpp"
 
-#include "comm/local_messages.hpp"
+#include <cstddef>
+#include <deque>
+
 #include "comm/rank_messages.hpp"
 #include "comm/route.hpp"
 #include "core/error.hpp"
 
 namespace millrace::comm {
 namespace {
+
+/// Messages of a rank to itself. For each tag, started sends and started receives wait in two
+/// rings, one of which is always empty.
+class LocalMessages {
+ public:
+  explicit LocalMessages(CopyBytes copy) : copy_(copy) {}
+
+  /// Returns the number of a receive (`to`) or a send (`from`; the other is null).
+  int add(std::byte* to, const std::byte* from, std::int64_t bytes, int tag) {
+    Line& line = lines_.try_emplace(tag).first->second;
+    const int number = static_cast<int>(ends_.size());
+    ends_.push_back({&line, to, from, bytes, true});
+    // Reserve a place for every message now, so that start() never allocates.
+    (to != nullptr ? line.receives : line.sends).add_place();
+    return number;
+  }
+  void start(int number) {
+    End& end = at(number);
+    MILLRACE_ASSERT(end.done);
+    end.done = false;
+    (end.to != nullptr ? end.line->receives : end.line->sends).push(number);
+    deliver(*end.line);
+  }
+  [[nodiscard]] bool done(int number) { return at(number).done; }
+
+ private:
+  class Ring {
+   public:
+    void add_place() { places_.push_back(0); }
+    [[nodiscard]] bool empty() const { return size_ == 0; }
+    void push(int number) {
+      MILLRACE_ASSERT(size_ < places_.size());
+      places_[(first_ + size_++) % places_.size()] = number;
+    }
+    int pop() {
+      const int number = places_[first_];
+      first_ = (first_ + 1) % places_.size();
+      --size_;
+      return number;
+    }
+
+   private:
+    std::vector<int> places_;
+    std::size_t first_ = 0;
+    std::size_t size_ = 0;
+  };
+  struct Line {
+    Ring sends;
+    Ring receives;
+  };
+  struct End {
+    Line* line;
+    std::byte* to;
+    const std::byte* from;
+    std::int64_t bytes;
+    bool done;
+  };
+
+  End& at(int number) { return ends_[static_cast<std::size_t>(number)]; }
+  void deliver(Line& line) {
+    if (line.sends.empty() || line.receives.empty()) return;
+    End& send = at(line.sends.pop());
+    End& receive = at(line.receives.pop());
+    MILLRACE_ASSERT(send.bytes == receive.bytes);
+    copy_(receive.to, send.from, send.bytes);
+    send.done = true;
+    receive.done = true;
+  }
+
+  CopyBytes copy_;
+  std::map<int, Line> lines_;  ///< by tag
+  std::deque<End> ends_;
+};
 
 /// Messages within the rank have negative numbers: -1, -2, ... Without remote messages the rank is
 /// played alone: those to and from others are always done.

@@ -2,11 +2,11 @@
 //
 // src/comm: communication between processes. Names of MPI and NCCL appear in this folder only.
 //
-// world      lifetime of MPI, rank and number of ranks, collective functions
-// patience   what a process does while it waits
+// world      lifetime of MPI, rank and number of ranks, collective functions, and what a process
+//            does while it waits
 // transport  point-to-point messages with fixed partners and buffers (the all-reduce of gradients,
-//            built from them, is pipeline/all_reduce.hpp): local_messages within a rank,
-//            rank_messages between ranks, by MPI or NCCL
+//            built from them, is pipeline/all_reduce.hpp); rank_messages between ranks, by MPI or
+//            NCCL
 // route      which of the two
 //
 // A process that was not started by a launcher (mpirun, mpiexec, srun) forms a world of one rank
@@ -14,6 +14,7 @@
 // MPI. Everything here behaves the same in such a world.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -21,9 +22,23 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/patience.hpp"
-
 namespace millrace::comm {
+
+/// What a process does between two looks at a message that has not arrived: nothing, which answers
+/// fastest, or, where ranks share cores, a short sleep. A process that looks without pause takes
+/// its core from the ranks that compute, and the system counts it as busy and moves nobody there.
+class Patience {
+ public:
+  explicit Patience(bool sleeps) : sleeps_(sleeps) {}
+  [[nodiscard]] bool sleeps() const { return sleeps_; }
+  /// Call after a look that found nothing. Sleeps become longer, up to 0.2 ms.
+  void pause();
+
+ private:
+  bool sleeps_;
+  int looks_ = 0;
+  std::chrono::microseconds sleep_{20};
+};
 
 /// Whether mpirun, mpiexec or srun started this process.
 [[nodiscard]] bool started_by_launcher();

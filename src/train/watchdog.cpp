@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "comm/daemon.hpp"
+#include "comm/open_mpi.hpp"
 #include "core/error.hpp"
 
 namespace millrace::train {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/eager_messages.hpp"
+#include "comm/open_mpi.hpp"
 
 #include "tests/support/test.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/patience.hpp"
+#include "comm/world.hpp"
 
 #include <sys/resource.h>
 

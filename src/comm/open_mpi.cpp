@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/daemon.hpp"
+#include "comm/open_mpi.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -12,6 +12,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdlib>
+#include <string>
 #include <string_view>
 
 namespace millrace::comm {
@@ -56,6 +58,19 @@ void end_daemon_after(std::chrono::seconds grace) noexcept {
   if (!is_daemon(name_file.data())) return;
   // Unlike fork(), this waits for no lock that another thread holds.
   if (::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) == 0) end_later(daemon, name_file.data(), grace);
+}
+
+// The answer to an announcement waits behind the bytes that go its way, so that two ranks that send
+// to each other take turns; and the message waits until both ranks look at their messages.
+// A message that is not announced is received into memory of max_send_size bytes, one for each
+// peer. Open MPI 4 does not check that it fits, so nobody sets one of the two alone.
+void prefer_eager_messages() {
+  constexpr std::array kNames = {"OMPI_MCA_btl_tcp_eager_limit", "OMPI_MCA_btl_tcp_max_send_size"};
+  constexpr std::int64_t kHeader = 1024;  // MPI's own, at most
+  const auto is_set = [](const char* name) { return std::getenv(name) != nullptr; };
+  if (std::any_of(kNames.begin(), kNames.end(), is_set)) return;
+  for (const char* const name : kNames)
+    ::setenv(name, std::to_string(kEagerBytes + kHeader).c_str(), 0);
 }
 
 }  // namespace millrace::comm

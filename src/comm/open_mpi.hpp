@@ -1,9 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// What only Open MPI needs.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 
 namespace millrace::comm {
+
+/// Messages to another machine of up to this many bytes leave at once. MPI announces a larger one,
+/// and sends it when the receiver has answered.
+inline constexpr std::int64_t kEagerBytes = 1 << 20;
+
+/// Sets this limit for Open MPI's TCP, whose own is 64 KiB, in the environment of this process,
+/// before MPI starts. Does nothing if one of the two variables that it needs is set.
+void prefer_eager_messages();
 
 /// If Open MPI's daemon started this process, ends the daemon `grace` after this call, unless it
 /// has ended by then. On a host that is cut off it waits for its network for a quarter of an hour
