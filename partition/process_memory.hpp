@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -33,15 +34,26 @@ struct ProcessMemory {
   std::int64_t checkpoints = 0;  ///< copies of the tensors, and of the writer
   std::int64_t other = 0;        ///< initial values, traces, averages; rounding of allocators
 
-  [[nodiscard]] std::int64_t device_total() const;
+  [[nodiscard]] std::int64_t device_total() const {
+    std::int64_t sum = 0;
+    for (const DeviceMemory& device : devices) sum += device.total();
+    return sum;
+  }
   [[nodiscard]] std::int64_t rest() const {
     return base + library + messages + loader + checkpoints + other;
   }
   [[nodiscard]] std::int64_t peak() const { return device_total() + rest(); }
   /// The largest of its devices, each with an equal part of the rest.
-  [[nodiscard]] std::int64_t largest_device_with_rest() const;
+  [[nodiscard]] std::int64_t largest_device_with_rest() const {
+    const auto count = std::max<std::int64_t>(1, std::ssize(devices));
+    return largest_device() + (rest() + count - 1) / count;
+  }
   /// The largest of its devices alone.
-  [[nodiscard]] std::int64_t largest_device() const;
+  [[nodiscard]] std::int64_t largest_device() const {
+    std::int64_t largest = 0;
+    for (const DeviceMemory& device : devices) largest = std::max(largest, device.total());
+    return largest;
+  }
   friend bool operator==(const ProcessMemory&, const ProcessMemory&) = default;
 };
 

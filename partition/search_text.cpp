@@ -9,7 +9,6 @@
 #include "core/json.hpp"
 #include "core/text.hpp"
 #include "partition/layout_search.hpp"
-#include "partition/text_table.hpp"
 
 namespace millrace::partition {
 namespace {

@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "core/image_format.hpp"
-#include "core/object_box.hpp"
 #include "io/atomic_file.hpp"
 #include "io/data/image_dataset.hpp"
 

@@ -24,8 +24,8 @@
 #include <span>
 #include <string_view>
 
+#include "core/image_format.hpp"
 #include "core/image_records.hpp"
-#include "core/object_box.hpp"
 #include "io/images/header.hpp"
 #include "io/images/preparation.hpp"
 #include "io/images/resample.hpp"

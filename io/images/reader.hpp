@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/object_box.hpp"
+#include "core/image_format.hpp"
 #include "io/images/header.hpp"
 #include "io/images/presets.hpp"
 #include "io/images/resample.hpp"

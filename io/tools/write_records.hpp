@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/object_box.hpp"
+#include "core/image_format.hpp"
 #include "io/atomic_file.hpp"
 
 namespace millrace::io {

@@ -84,6 +84,23 @@ MILLRACE_FUNCTION std::uint32_t uniform_below(std::uint32_t word, std::uint32_t 
   return static_cast<std::uint32_t>((static_cast<std::uint64_t>(word) * n) >> 32);
 }
 
+/// The next number of xoshiro128++ (Blackman and Vigna, "Scrambled linear pseudorandom number
+/// generators", TOMS 2021), and advances its state. Seed a sequence with a block of a RandomStream;
+/// its numbers are much cheaper than those of further blocks.
+MILLRACE_FUNCTION std::uint32_t next_in_sequence(std::uint32_t& s0, std::uint32_t& s1,
+                                                 std::uint32_t& s2, std::uint32_t& s3) {
+  const std::uint32_t sum = s0 + s3;
+  const std::uint32_t number = ((sum << 7) | (sum >> 25)) + s0;
+  const std::uint32_t shifted = s1 << 9;
+  s2 ^= s0;
+  s3 ^= s1;
+  s1 ^= s2;
+  s0 ^= s3;
+  s2 ^= shifted;
+  s3 = (s3 << 11) | (s3 >> 21);
+  return number;
+}
+
 /// A keyed permutation of [0, size): a balanced Feistel network of 8 rounds with cycle walking
 /// (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). Each element is
 /// computed without the others, so every rank can compute the place of every sample.

@@ -26,6 +26,7 @@ struct Shape {
 template <>
 struct fmt::formatter<millrace::Shape> {
   constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
-  fmt::format_context::iterator format(const millrace::Shape& s,
-                                       fmt::format_context& context) const;
+  auto format(const millrace::Shape& s, fmt::format_context& context) const {
+    return fmt::format_to(context.out(), "{}x{}x{}", s.h, s.w, s.c);
+  }
 };

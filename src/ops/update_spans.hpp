@@ -7,7 +7,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "core/random_sequence.hpp"
+#include "core/random.hpp"
 #include "ops/tiling.hpp"
 #include "ops/update_rules.hpp"
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/text.hpp"
-#include "partition/text_table.hpp"
+#include "partition/plan.hpp"
 
 namespace millrace::report {
 namespace {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/random.hpp"
 
-#include "core/random_sequence.hpp"
 #include "tests/support/test.hpp"
 
 namespace millrace {
