@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pipeline/schedule/auto_schedule.hpp"
+#include "pipeline/schedule/list_schedule.hpp"
 
 #include <random>
 
@@ -137,7 +137,7 @@ double lower_bound_seconds(const AutoRequest& request) {
       head = std::min(head, arrivals[static_cast<std::size_t>(s)]);
       tail = std::min(tail, paths.backward(s) - backward);
       before_weight += problem.cost(s).forward + backward;
-      all += problem.work(s);
+      all += problem.cost(s).work();
     }
     const double m = problem.micro_batches;
     bound = std::max({bound, head + m * before_weight + tail, head + m * all});
