@@ -201,8 +201,7 @@ const StageBytes::Figures& StageBytes::of(OpRange range, pipeline::Slots slots) 
                         ? with_chosen(options_, chosen->second)
                         : pipeline::with_segments(*graph_, range, options_, slots);
   figures.bytes = sizer_ ? sizer_(range, figures.options, slots)
-                         : parameter_state_bytes(*graph_, range, update_) +
-                               program_bytes(*graph_, range, figures.options, slots);
+                         : stage_bytes(*graph_, range, figures.options, slots, update_);
   return known.emplace_back(slots, std::move(figures)).second;
 }
 

@@ -297,8 +297,7 @@ std::int64_t parameter_state_bytes(const Graph& graph, OpRange range, const Upda
 
 std::int64_t stage_bytes(const Graph& graph, OpRange range, const pipeline::ProgramOptions& options,
                          pipeline::Slots slots, const UpdateMemory& update) {
-  return parameter_state_bytes(graph, range, update) +
-         program_bytes(graph, range, pipeline::with_segments(graph, range, options, slots), slots);
+  return parameter_state_bytes(graph, range, update) + program_bytes(graph, range, options, slots);
 }
 
 std::int64_t program_bytes(const Graph& graph, OpRange range,

@@ -121,14 +121,13 @@ using StageSizer = std::function<std::int64_t(
     OpRange range, const pipeline::ProgramOptions& options, pipeline::Slots slots)>;
 
 /// Bytes that the device of a stage needs: parameter_state_bytes and the memory plan of the stage's
-/// program. Exact except for what only kernels know: packed weights, their scratch, and the tables
-/// of the update.
+/// program, whose `options` come from pipeline::with_segments(). Exact except for what only kernels
+/// know: packed weights, their scratch, and the tables of the update.
 [[nodiscard]] std::int64_t stage_bytes(const Graph& graph, OpRange range,
                                        const pipeline::ProgramOptions& options,
                                        pipeline::Slots slots, const UpdateMemory& update);
 
-/// The part of it for activations: the memory plan of the stage's program. `options` come from
-/// pipeline::with_segments().
+/// The part of it for activations: the memory plan of the stage's program.
 [[nodiscard]] std::int64_t program_bytes(const Graph& graph, OpRange range,
                                          const pipeline::ProgramOptions& options,
                                          pipeline::Slots slots);

@@ -11,7 +11,6 @@
 
 #include "device/queues.hpp"
 #include "ops/backend.hpp"
-#include "pipeline/claimed_runs.hpp"
 #include "pipeline/kernels.hpp"
 #include "pipeline/memory_plan.hpp"
 #include "pipeline/parameters.hpp"
@@ -56,6 +55,38 @@ class KeptLaunches {
   };
 
   std::vector<Kept> phases_;
+};
+
+/// The runs of calls of a program that the backend's vendor computes as one kernel.
+class ClaimedRuns {
+ public:
+  /// Offers every run of neighboring calls of linear ops and norms, longest first. A run ends at
+  /// the end of a phase and where replicas exchange.
+  ClaimedRuns(const Graph& graph, const StageProgram& program, const ops::Backend& backend);
+
+  [[nodiscard]] bool contains(std::size_t phase, std::size_t call) const {
+    return find(phase, call) != nullptr;
+  }
+  [[nodiscard]] std::int64_t packed_bytes() const { return packed_bytes_; }
+  [[nodiscard]] std::int64_t scratch_bytes() const { return scratch_bytes_; }
+  void bind(const Graph& graph, const StageProgram& program, const Parameters& parameters,
+            std::byte* packed, std::byte* scratch);
+  void pack(const device::ExecutionSpace& space);
+  /// The kernel of a call in a run: the first call runs all of it, the others do nothing.
+  [[nodiscard]] Kernel kernel(const StageProgram& program, std::size_t phase, std::size_t call,
+                              const std::function<Place(BufferId)>& place) const;
+
+ private:
+  struct Run {
+    std::size_t phase = 0;
+    std::size_t first = 0;  ///< calls [first, first + claim.calls) of the phase
+    ops::RunClaim claim;
+  };
+  [[nodiscard]] const Run* find(std::size_t phase, std::size_t call) const;
+
+  std::vector<Run> runs_;
+  std::int64_t packed_bytes_ = 0;
+  std::int64_t scratch_bytes_ = 0;
 };
 
 /// A compiled program with prepared kernels and placed buffers. A step only runs the lists of

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pipeline/claimed_runs.hpp"
-
 #include <algorithm>
 #include <utility>
 
 #include "device/arena.hpp"
+#include "pipeline/bound_program.hpp"
 #include "pipeline/op_shapes.hpp"
 
 namespace millrace::pipeline {

@@ -41,10 +41,10 @@ void check_limits(const ScheduleProblem& p) {
     fail(ErrorKind::Config, "schedule Auto: {} byte limits, expected {}", p.byte_limit.size(),
          p.devices());
   for (std::int32_t s = 0; s < p.stages; ++s)
-    if (p.caps[static_cast<std::size_t>(s)] < 1)
+    if (p.stash_limit[static_cast<std::size_t>(s)] < 1)
       fail(ErrorKind::Config,
            "schedule Auto: stage {} may hold {} micro-batches; at least 1 is required", s,
-           p.caps[static_cast<std::size_t>(s)]);
+           p.stash_limit[static_cast<std::size_t>(s)]);
   for (std::size_t d = 0; d < p.byte_limit.size(); ++d)
     if (p.byte_limit[d] < p.bytes_of_micro_batch(d))
       fail(ErrorKind::Config,
@@ -54,39 +54,32 @@ void check_limits(const ScheduleProblem& p) {
 
 }  // namespace
 
-ScheduleProblem::ScheduleProblem(const AutoRequest& r)
-    : costs(r.costs.stages),
-      stages(static_cast<std::int32_t>(costs.size())),
-      micro_batches(r.micro_batches),
-      split(r.split_backward),
-      device_of(r.device_of),
-      links(r.links.empty() ? chain(stages) : r.links),
-      link(r.costs.link),
-      message_bytes(r.costs.message_bytes),
-      caps(r.stash_limit),
-      byte_limit(r.byte_limit) {
-  check_numbers(r);
+ScheduleProblem::ScheduleProblem(AutoRequest request)
+    : AutoRequest(std::move(request)), stages(static_cast<std::int32_t>(costs.stages.size())) {
+  check_numbers(*this);
   if (device_of.empty()) {
-    device_of.resize(costs.size());
+    device_of.resize(costs.stages.size());
     std::iota(device_of.begin(), device_of.end(), 0);
   }
   const std::int32_t last = *std::max_element(device_of.begin(), device_of.end());
   stages_on.resize(static_cast<std::size_t>(last) + 1);
   for (std::int32_t s = 0; s < stages; ++s)
     stages_on[static_cast<std::size_t>(device(s))].push_back(s);
-  message_bytes.resize(links.size());
-  if (caps.empty()) caps.assign(costs.size(), micro_batches);
-  for (std::int32_t& cap : caps) cap = std::min(cap, micro_batches);
+  if (links.empty()) links = chain(stages);
+  costs.message_bytes.resize(links.size());
+  if (stash_limit.empty()) stash_limit.assign(costs.stages.size(), micro_batches);
+  for (std::int32_t& limit : stash_limit) limit = std::min(limit, micro_batches);
   check_limits(*this);
 }
 
-Paths::Paths(const ScheduleProblem& p) : forward_(p.costs.size()), backward_(p.costs.size()) {
+Paths::Paths(const ScheduleProblem& p)
+    : forward_(p.costs.stages.size()), backward_(forward_.size()) {
   for (std::int32_t s = 0; s < p.stages; ++s) {
-    double after = p.split ? p.cost(s).backward_weight : 0.0;
+    double after = p.split_backward ? p.cost(s).backward_weight : 0.0;
     for (const Link& l : p.links)
       if (l.gradients && l.to == s)
         after = std::max(after, p.latency(l) + backward_[static_cast<std::size_t>(l.from)]);
-    backward_[static_cast<std::size_t>(s)] = p.seconds(p.backward(), s) + after;
+    backward_[static_cast<std::size_t>(s)] = p.cost(s).seconds(p.backward()) + after;
   }
   for (std::int32_t s = p.stages - 1; s >= 0; --s) {
     double after = backward_[static_cast<std::size_t>(s)];
@@ -103,14 +96,14 @@ namespace {
 /// the one offered first.
 class Contest {
  public:
-  Contest(const ScheduleProblem& problem, const Costs& costs) : problem_(problem), costs_(costs) {}
+  explicit Contest(const ScheduleProblem& problem) : problem_(problem) {}
 
   void offer(Schedule compute) {
     const std::vector<std::int32_t> peaks = stash_peaks(compute);
     for (std::size_t s = 0; s < peaks.size(); ++s)
-      if (peaks[s] > problem_.caps[s]) return;
+      if (peaks[s] > problem_.stash_limit[s]) return;
     const TimeLine line =
-        simulate(with_communication(compute, problem_.links), problem_.links, costs_);
+        simulate(with_communication(compute, problem_.links), problem_.links, problem_.costs);
     for (std::size_t d = 0; d < problem_.byte_limit.size(); ++d)
       if (line.stash_bytes[d] > problem_.byte_limit[d] * kRounding) return;
     const std::int32_t held = std::accumulate(peaks.begin(), peaks.end(), 0);
@@ -130,7 +123,6 @@ class Contest {
  private:
   static constexpr double kRounding = 1.0 + 1e-12;
   const ScheduleProblem& problem_;
-  const Costs& costs_;
   std::optional<Schedule> best_;
   double seconds_ = 0.0;
   std::int32_t held_ = 0;
@@ -145,25 +137,25 @@ void offer_generated(Contest& contest, const ScheduleProblem& problem) {
     request.name = name;
     request.extra_warmup = extra_warmup;
     Schedule schedule = generate(request);
-    if (problem.split) split_backwards(schedule);
+    if (problem.split_backward) split_backwards(schedule);
     contest.offer(std::move(schedule));
   };
   offer("Sequential", 0);
   for (std::int32_t extra = 0; extra < problem.stages; ++extra) offer("1F1B", extra);
   offer("Grouped", 0);
   offer("GPipe", 0);
-  if (problem.split) offer("ZB-H1", 0);
+  if (problem.split_backward) offer("ZB-H1", 0);
 }
 
 /// Limits that the list scheduler tries: those of the request, and those of 1F1B with several
 /// warm-ups, which keep forwards from delaying backwards.
 std::vector<Caps> all_caps(const ScheduleProblem& problem) {
-  std::vector<Caps> all = {problem.caps};
+  std::vector<Caps> all = {problem.stash_limit};
   for (const double depth : {1.0, 1.5, 2.0, 3.0}) {
-    Caps caps = problem.caps;
+    Caps caps = problem.stash_limit;
     for (std::int32_t s = 0; s < problem.stages; ++s) {
       // With deferred weight gradients every stage holds its micro-batches as long as the first.
-      const std::int32_t fill = problem.split ? problem.stages : problem.stages - s;
+      const std::int32_t fill = problem.split_backward ? problem.stages : problem.stages - s;
       auto& cap = caps[static_cast<std::size_t>(s)];
       cap = std::min(cap, static_cast<std::int32_t>(depth * fill));
     }
@@ -181,7 +173,7 @@ std::vector<Rule> all_rules(const ScheduleProblem& problem) {
     rules.push_back({InTurn, {0, 0, 2}, 0.0, patience});
     for (const double age : {0.1, 0.3, 0.6, 1.0})
       rules.push_back({ByPath, {0, 0, 0}, age, patience});
-    if (!problem.split) continue;
+    if (!problem.split_backward) continue;
     rules.push_back({ByKind, {2, 0, 1}, 0.0, patience});
     rules.push_back({ByKind, {1, 2, 0}, 0.0, patience});
   }
@@ -199,7 +191,7 @@ void offer_listed(Contest& contest, const ScheduleProblem& problem) {
 
 Schedule generate_auto(const AutoRequest& request) {
   const ScheduleProblem problem(request);
-  Contest contest(problem, request.costs);
+  Contest contest(problem);
   offer_generated(contest, problem);
   offer_listed(contest, problem);
   return std::move(contest).best();

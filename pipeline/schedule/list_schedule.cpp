@@ -128,7 +128,7 @@ class Arrivals {
 
  private:
   static std::size_t cells(const ScheduleProblem& p) {
-    return p.costs.size() * static_cast<std::size_t>(p.micro_batches);
+    return p.costs.stages.size() * static_cast<std::size_t>(p.micro_batches);
   }
   [[nodiscard]] std::size_t at(std::int32_t stage, std::int32_t micro_batch) const {
     return static_cast<std::size_t>(stage) * static_cast<std::size_t>(problem_.micro_batches) +
@@ -144,8 +144,9 @@ class Arrivals {
     const auto target = static_cast<std::size_t>(problem_.device(to));
     if (source == target) return when;
     double& free = wire_free_[source * problem_.stages_on.size() + target];
-    free = std::max(free, when) + problem_.message_bytes[link] / problem_.link.bytes_per_second;
-    return free + problem_.link.latency;
+    free = std::max(free, when) +
+           problem_.costs.message_bytes[link] / problem_.costs.link.bytes_per_second;
+    return free + problem_.costs.link.latency;
   }
 
   const ScheduleProblem& problem_;
@@ -168,7 +169,7 @@ class ListScheduler {
         rule_(rule),
         arrivals_(problem),
         memory_(problem, caps),
-        next_(problem.costs.size()),
+        next_(problem.costs.stages.size()),
         free_(problem.stages_on.size()),
         did_forward_(free_.size()),
         choices_(free_.size()) {
@@ -244,7 +245,7 @@ class ListScheduler {
       if (next.forward < m && memory_.fits(s, next.forward))
         offer({ActionKind::Forward, s, next.forward});
       if (next.backward < next.forward) offer({problem_.backward(), s, next.backward});
-      if (problem_.split && next.weight < next.backward)
+      if (problem_.split_backward && next.weight < next.backward)
         offer({ActionKind::BackwardWeight, s, next.weight});
     }
   }
@@ -258,7 +259,8 @@ class ListScheduler {
     choices_[d] = first;
     if (!first) return;
     const double until =
-        first->begin + rule_.patience * problem_.seconds(first->action.kind, first->action.stage);
+        first->begin +
+        rule_.patience * problem_.cost(first->action.stage).seconds(first->action.kind);
     Key best = key(first->action, d);
     for_each_option(device, [&](const Option& o) {
       if (o.begin > until || !(key(o.action, d) < best)) return;
@@ -278,7 +280,7 @@ class ListScheduler {
     if (a.kind != ActionKind::BackwardWeight)
       did_forward_[device] = a.kind == ActionKind::Forward ? 1 : 0;
     memory_.take(a);
-    const double end = taken.begin + problem_.seconds(a.kind, a.stage);
+    const double end = taken.begin + problem_.cost(a.stage).seconds(a.kind);
     free_[device] = end;
     std::vector<std::int32_t> reached;
     arrivals_.finish(a, end, [&](std::int32_t d) { reached.push_back(d); });

@@ -13,45 +13,33 @@
 
 namespace millrace::pipeline {
 
+/// The most micro-batches that may be held, by stage.
 using Caps = std::vector<std::int32_t>;
 
 /// A checked AutoRequest with all defaults filled in. Errors: as generate_auto.
-class ScheduleProblem {
- public:
-  explicit ScheduleProblem(const AutoRequest& request);
+struct ScheduleProblem : AutoRequest {
+  explicit ScheduleProblem(AutoRequest request);
 
   [[nodiscard]] std::int32_t devices() const { return static_cast<std::int32_t>(stages_on.size()); }
   [[nodiscard]] std::int32_t device(std::int32_t stage) const {
     return device_of[static_cast<std::size_t>(stage)];
   }
   [[nodiscard]] const StageCost& cost(std::int32_t stage) const {
-    return costs[static_cast<std::size_t>(stage)];
+    return costs.stages[static_cast<std::size_t>(stage)];
   }
   [[nodiscard]] double bytes_of_micro_batch(std::size_t device) const {
     double sum = 0.0;
     for (const std::int32_t s : stages_on[device]) sum += cost(s).stash_bytes;
     return sum;
   }
-  [[nodiscard]] double seconds(ActionKind kind, std::int32_t s) const {
-    return cost(s).seconds(kind);
-  }
   [[nodiscard]] ActionKind backward() const {
-    return split ? ActionKind::BackwardInput : ActionKind::Backward;
+    return split_backward ? ActionKind::BackwardInput : ActionKind::Backward;
   }
   [[nodiscard]] double latency(const Link& l) const {
-    return device(l.from) == device(l.to) ? 0.0 : link.latency;
+    return device(l.from) == device(l.to) ? 0.0 : costs.link.latency;
   }
 
-  std::vector<StageCost> costs;
   std::int32_t stages;
-  std::int32_t micro_batches;
-  bool split;
-  std::vector<std::int32_t> device_of;
-  std::vector<Link> links;
-  LinkModel link;
-  std::vector<double> message_bytes;
-  Caps caps;  ///< maximum number of micro-batches held, by stage
-  std::vector<double> byte_limit;
   std::vector<std::vector<std::int32_t>> stages_on;  ///< by device
 };
 

@@ -80,24 +80,6 @@ std::string chart(const TimeLine& line, std::size_t cells, double cells_per_seco
   return text;
 }
 
-std::size_t longest_label(const TimeLine& line) {
-  const Labels labels(line);
-  std::size_t longest = 1;
-  for (const std::vector<Interval>& device : line.devices)
-    for (const Interval& i : device)
-      if (is_shown(i)) longest = std::max(longest, labels.of(i.action).size());
-  return longest;
-}
-
-/// The time line of a schedule in which forward, input gradient and weight gradient take one second
-/// each and the rest takes no time.
-TimeLine unit_time(const Schedule& schedule, std::span<const Link> links) {
-  Costs costs;
-  costs.stages.assign(static_cast<std::size_t>(schedule.stages),
-                      {.forward = 1.0, .backward_input = 1.0, .backward_weight = 1.0});
-  return simulate(schedule, links, costs);
-}
-
 }  // namespace
 
 Look look_of(ActionKind kind) {
@@ -149,18 +131,6 @@ std::string staircase(const TimeLine& line, std::int32_t columns) {
   const std::size_t cells = static_cast<std::size_t>(columns) - names;
   const double end = end_of(line);
   return chart(line, cells, end > 0.0 ? static_cast<double>(cells) / end : 0.0);
-}
-
-std::string staircase(const Schedule& schedule) {
-  constexpr std::size_t kColumns = 100;
-  const TimeLine line = unit_time(schedule, chain(schedule.stages));
-  const auto seconds = static_cast<std::size_t>(std::llround(end_of(line)));
-  const std::size_t names = name_width(line.devices.size());
-  const std::size_t room = kColumns > names ? kColumns - names : 0;
-  const std::size_t each =
-      std::min(longest_label(line) + 1, room / std::max<std::size_t>(seconds, 1));
-  if (each == 0) return staircase(line, static_cast<std::int32_t>(kColumns));
-  return chart(line, each * seconds, static_cast<double>(each));
 }
 
 }  // namespace millrace::pipeline

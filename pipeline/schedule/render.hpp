@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Drawings of schedules and runs, as text and SVG. Simulated and measured time lines are drawn the
-// same way; times start at 0. Three stages, four micro-batches, 1F1B, in unit time:
+// same way; times start at 0. Three stages, four micro-batches, 1F1B, each pass a second:
 //
 //   device 0  F0 F1 F2             B0--- F3 B1---    B2---    B3---
 //   device 1     F0 F1       B0--- F2 B1--- F3 B2---    B3---
@@ -27,9 +27,6 @@ namespace millrace::pipeline {
 /// `to_string`. Messages are not shown. Errors: Config if `columns` has no room besides the device
 /// names.
 [[nodiscard]] std::string staircase(const TimeLine& line, std::int32_t columns);
-/// The schedule of a chain of stages in unit time. Each second has the same number of characters:
-/// enough for the numbers, but at most 100 columns in total.
-[[nodiscard]] std::string staircase(const Schedule& schedule);
 
 struct SvgOptions {
   double width = 1200.0;  ///< of the drawing; the height depends on the number of devices
@@ -45,8 +42,7 @@ struct SvgPanel {
 /// that take time; gaps are waits. A box is labeled with its action, or only with its micro-batch
 /// in letters that fit, if it is wide enough; the tooltip always has the action. There is a legend
 /// and an axis in milliseconds, but no background: the colors work on dark and light pages.
-[[nodiscard]] std::string to_svg(const TimeLine& line, const SvgOptions& options = {});
-/// Several time lines above each other with one axis, for example measured and simulated.
+/// Several time lines stand above each other with one axis, for example measured and simulated.
 [[nodiscard]] std::string to_svg(std::span<const SvgPanel> panels, const SvgOptions& options = {});
 /// The same as a part of a picture.
 [[nodiscard]] svg::Drawing draw(std::span<const SvgPanel> panels, const SvgOptions& options = {});

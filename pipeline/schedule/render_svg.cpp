@@ -223,11 +223,6 @@ svg::Drawing draw(std::span<const SvgPanel> panels, const SvgOptions& options) {
   return Svg(panels, options).draw();
 }
 
-std::string to_svg(const TimeLine& line, const SvgOptions& options) {
-  const SvgPanel panel{"", &line};
-  return to_svg({&panel, 1}, options);
-}
-
 std::string to_svg(std::span<const SvgPanel> panels, const SvgOptions& options) {
   return svg::document(draw(panels, options));
 }

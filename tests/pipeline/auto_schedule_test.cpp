@@ -107,7 +107,7 @@ bool has_simple_bound(const AutoRequest& r) { return r.device_of.empty() && !r.s
 
 /// Earliest time at which the first micro-batch can reach each stage.
 std::vector<double> first_arrivals(const ScheduleProblem& problem) {
-  std::vector<double> arrival(problem.costs.size());
+  std::vector<double> arrival(problem.costs.stages.size());
   for (std::int32_t s = 0; s < problem.stages; ++s) {
     double& time = arrival[static_cast<std::size_t>(s)];
     for (const Link& l : problem.links)
@@ -133,7 +133,7 @@ double lower_bound_seconds(const AutoRequest& request) {
     double before_weight = 0.0;  // work before the end of that gradient
     double all = 0.0;
     for (const std::int32_t s : stages) {
-      const double backward = problem.seconds(problem.backward(), s);
+      const double backward = problem.cost(s).seconds(problem.backward());
       head = std::min(head, arrivals[static_cast<std::size_t>(s)]);
       tail = std::min(tail, paths.backward(s) - backward);
       before_weight += problem.cost(s).forward + backward;

@@ -2,7 +2,7 @@
 //
 // A vendor that claims statistics + norm (+ addition + activation) as one run, and computes it with
 // our kernels: the bits must be those of separate calls, whatever the cuts.
-#include "pipeline/claimed_runs.hpp"
+#include "pipeline/bound_program.hpp"
 
 #include "models/registry.hpp"
 #include "support/stage_chain.hpp"

@@ -32,6 +32,18 @@ TimeLine full_line(const Schedule& compute) {
   return simulate(with_communication(compute, links), links, costs);
 }
 
+/// The time line in which each pass takes a second and the rest no time.
+TimeLine unit_line(const Schedule& compute) {
+  Costs costs;
+  costs.stages.assign(static_cast<std::size_t>(compute.stages),
+                      {.forward = 1.0, .backward_input = 1.0, .backward_weight = 1.0});
+  return simulate(compute, chain(compute.stages), costs);
+}
+
+std::string to_svg(const TimeLine& line, const SvgOptions& options = {}) {
+  return pipeline::to_svg(std::array{SvgPanel{"", &line}}, options);
+}
+
 using test::lines_of;
 
 std::size_t count(std::string_view text, std::string_view part) {
@@ -45,24 +57,22 @@ std::size_t count(std::string_view text, std::string_view part) {
 // ---- text
 
 TEST(StaircaseTest, ShowsPassesHalvesAndSeveralStagesADevice) {
-  EXPECT_EQ(staircase(make("1F1B", 3, 4)),
+  EXPECT_EQ(staircase(unit_line(make("1F1B", 3, 4)), 10 + 3 * 18),
             "device 0  F0 F1 F2             B0--- F3 B1---    B2---    B3---\n"
             "device 1     F0 F1       B0--- F2 B1--- F3 B2---    B3---\n"
             "device 2        F0 B0--- F1 B1--- F2 B2--- F3 B3---\n");
-  EXPECT_EQ(staircase(make("ZB-H1", 2, 3)),
+  EXPECT_EQ(staircase(unit_line(make("ZB-H1", 2, 3)), 10 + 3 * 10),
             "device 0  F0 F1    I0 W0 F2 I1 W1 I2 W2\n"
             "device 1     F0 I0 F1 I1 W0 F2 I2 W1 W2\n");
-  test::expect_in(staircase(make("Looped", 2, 2, 2)), {"2F0", "3B1"});
+  test::expect_in(staircase(unit_line(make("Looped", 2, 2, 2)), 100), {"2F0", "3B1"});
 }
 
 TEST(StaircaseTest, StaysWithinItsColumns) {
   for (const std::int32_t devices : {1, 4, 8, 12}) {
     for (const std::int32_t depth : {1, 8, 16, 64}) {
       for (const std::string_view kind : {"1F1B", "ZB-H1"}) {
-        const Schedule schedule = make(kind, devices, depth);
-        const TimeLine line = full_line(schedule);
-        for (const std::string& chart :
-             {staircase(schedule), staircase(line, 100), staircase(line, 40)}) {
+        const TimeLine line = full_line(make(kind, devices, depth));
+        for (const std::string& chart : {staircase(line, 100), staircase(line, 40)}) {
           const std::vector<std::string> rows = lines_of(chart);
           ASSERT_EQ(rows.size(), static_cast<std::size_t>(devices));
           for (const std::string& row : rows) {
@@ -142,7 +152,7 @@ TEST(SvgTest, TwoTimeLinesShareOneAxis) {
   const TimeLine slow = full_line(make("Sequential", 3, 4));
   const TimeLine fast = full_line(make("1F1B", 3, 4));
   const std::array panels = {SvgPanel{"measured, <b> & co.", &slow}, SvgPanel{"simulated", &fast}};
-  const std::string svg = to_svg(panels);
+  const std::string svg = pipeline::to_svg(panels);
   EXPECT_EQ(test::problem_of_xml(svg), "");
   EXPECT_EQ(count(svg, "<g class=\"panel\">"), 2u);
   EXPECT_EQ(count(svg, "<g class=\"device\">"), 6u);
@@ -161,7 +171,7 @@ TEST(SvgTest, TwoTimeLinesShareOneAxis) {
 
 TEST(SvgTest, EmptyTimeLinesAreDrawn) {
   EXPECT_EQ(test::problem_of_xml(to_svg(TimeLine{})), "");
-  EXPECT_EQ(test::problem_of_xml(to_svg(std::span<const SvgPanel>{})), "");
+  EXPECT_EQ(test::problem_of_xml(pipeline::to_svg(std::span<const SvgPanel>{})), "");
 }
 
 }  // namespace
