@@ -18,23 +18,13 @@
 #include "core/image_records.hpp"
 #include "core/random.hpp"
 #include "core/shape.hpp"
+#include "run/image_options.hpp"
 
 namespace millrace::io {
 
-/// Partner and share of mixup; see above. Cutmix is the same for both forms.
-enum class MixingForm { Reversed, Rolled };
-
-/// Mixing of training images and their labels.
-struct MixingConfig {
-  MixingForm form = MixingForm::Reversed;
-  double mixup_alpha = 0.0;    ///< shares are drawn from Beta(alpha, alpha); 0: no mixup
-  double cutmix_lambda = 1.0;  ///< share of the image that stays; 1: no cutmix
-  [[nodiscard]] bool on() const { return mixup_alpha > 0.0 || cutmix_lambda < 1.0; }
-  friend bool operator==(const MixingConfig&, const MixingConfig&) = default;
-};
-
-/// Errors: Config, for an alpha or lambda out of range, and for micro-batches of one image.
-void check_mixing(const MixingConfig& config, std::int64_t batch_size);
+using run::check_mixing;
+using run::MixingConfig;
+using run::MixingForm;
 
 /// Number from Beta(alpha, alpha), alpha > 0, keyed by `position`.
 [[nodiscard]] double draw_beta(const RandomStream& stream, std::uint64_t position, double alpha);

@@ -62,7 +62,7 @@ ChannelStatistics measure(std::span<const std::uint8_t> records, const CifarLayo
 class CifarDataset final : public Dataset {
  public:
   CifarDataset(const CifarLayout& layout, std::vector<std::uint8_t> records,
-               std::vector<std::string> class_names, Preparation preparation,
+               std::vector<std::string> class_names, run::Preparation preparation,
                const Augmentation& augmentation)
       : layout_(layout),
         records_(std::move(records)),
@@ -80,7 +80,9 @@ class CifarDataset final : public Dataset {
   [[nodiscard]] std::int64_t classes() const override { return layout_.classes(); }
 
   [[nodiscard]] std::vector<std::string> class_names() const override { return class_names_; }
-  [[nodiscard]] std::optional<Preparation> preparation() const override { return preparation_; }
+  [[nodiscard]] std::optional<run::Preparation> preparation() const override {
+    return preparation_;
+  }
 
   [[nodiscard]] std::int32_t label(std::int64_t index) const override {
     return record(index)[layout_.label_limits.size() - 1];
@@ -122,7 +124,7 @@ class CifarDataset final : public Dataset {
   std::vector<std::uint8_t> records_;
   std::int64_t size_;
   std::vector<std::string> class_names_;
-  Preparation preparation_;
+  run::Preparation preparation_;
   Augmentation augmentation_;
   PixelScaling scaling_;  ///< of all images, unless it differs by image
 };
@@ -130,8 +132,8 @@ class CifarDataset final : public Dataset {
 }  // namespace
 
 // (x/255 - mean) / deviation as (x - 255 mean) / (255 deviation).
-Preparation preparation_of(const ChannelStatistics& statistics) {
-  Preparation preparation;
+run::Preparation preparation_of(const ChannelStatistics& statistics) {
+  run::Preparation preparation;
   for (std::size_t c = 0; c < 3; ++c) {
     const double mean = statistics.mean[c];
     const double deviation = statistics.deviation[c];
@@ -156,7 +158,7 @@ std::unique_ptr<Dataset> open_cifar(const fs::path& directory, const CifarOption
   const fs::path folder = find_cifar(directory, options.kind);
   const CifarLayout& layout = layout_of(options.kind);
   std::vector<std::uint8_t> records = read_cifar_records(folder, options.kind, options.split);
-  Preparation preparation{.by_image = true};
+  run::Preparation preparation{.by_image = true};
   if (options.normalisation == CifarNormalisation::Dataset) {
     if (options.statistics)
       preparation = preparation_of(*options.statistics);

@@ -37,7 +37,7 @@ inline constexpr ChannelStatistics kImageNetStatistics{.mean = {0.485, 0.456, 0.
 
 /// How images are prepared by statistics. Errors: Config if a deviation is not positive, or a
 /// number not finite.
-[[nodiscard]] Preparation preparation_of(const ChannelStatistics& statistics);
+[[nodiscard]] run::Preparation preparation_of(const ChannelStatistics& statistics);
 
 struct CifarOptions {
   CifarKind kind = CifarKind::Cifar10;

@@ -32,7 +32,7 @@
 #include "core/image_records.hpp"
 #include "core/random.hpp"
 #include "core/shape.hpp"
-#include "io/images/preparation.hpp"
+#include "run/image_options.hpp"
 
 namespace millrace::io {
 
@@ -68,7 +68,7 @@ class Dataset {
   /// Names of the classes, as many as there are; none if the set does not know them. Any bytes.
   [[nodiscard]] virtual std::vector<std::string> class_names() const { return {}; }
   /// How it prepares the images of a validation; nothing for images that are drawn.
-  [[nodiscard]] virtual std::optional<Preparation> preparation() const { return {}; }
+  [[nodiscard]] virtual std::optional<run::Preparation> preparation() const { return {}; }
   /// A checksum that distinguishes sets of equal name and size; here over the labels.
   [[nodiscard]] virtual std::uint32_t fingerprint() const;
   /// A checksum over about 64 evenly spaced stored images, if `fingerprint` covers only labels and

@@ -89,67 +89,43 @@ OpenedDatasets open_imagenet_sets(const DatasetRequest& request) {
   return sets;
 }
 
-constexpr std::array kKinds = {
-    DatasetKind{.name = "imagenet",
-                .title = "ImageNet",
-                .path_words = "imagenet",
-                .train_size = 1'281'167,
-                .validation_size = 50'000,
-                .classes = 0,
-                .image_side = 224,
-                .resized = true,
-                .is_in = imagenet_is_in,
-                .open = open_imagenet_sets},
-    DatasetKind{.name = "cifar-100",
-                .title = "CIFAR-100",
-                .path_words = "cifar100,cifar-100",
-                .train_size = 50'000,
-                .validation_size = 10'000,
-                .classes = 100,
-                .image_side = 32,
-                .resized = false,
-                .is_in = is_cifar_in<CifarKind::Cifar100>,
-                .open = open_cifar_sets<CifarKind::Cifar100>},
-    DatasetKind{.name = "cifar-10",
-                .title = "CIFAR-10",
-                .path_words = "cifar",
-                .train_size = 50'000,
-                .validation_size = 10'000,
-                .classes = 10,
-                .image_side = 32,
-                .resized = false,
-                .is_in = is_cifar_in<CifarKind::Cifar10>,
-                .open = open_cifar_sets<CifarKind::Cifar10>},
-};
-
 }  // namespace
 
-std::span<const DatasetKind> dataset_kinds() { return kKinds; }
-
-const DatasetKind& dataset_kind(std::string_view name) {
-  const auto* const found = std::ranges::find(kKinds, name, &DatasetKind::name);
-  MILLRACE_ASSERT(found != kKinds.end());
-  return *found;
+std::span<const DatasetKind> dataset_kinds() {
+  static const std::array all = {
+      DatasetKind{.published = run::published_set("imagenet"),
+                  .is_in = imagenet_is_in,
+                  .open = open_imagenet_sets},
+      DatasetKind{.published = run::published_set("cifar-100"),
+                  .is_in = is_cifar_in<CifarKind::Cifar100>,
+                  .open = open_cifar_sets<CifarKind::Cifar100>},
+      DatasetKind{.published = run::published_set("cifar-10"),
+                  .is_in = is_cifar_in<CifarKind::Cifar10>,
+                  .open = open_cifar_sets<CifarKind::Cifar10>},
+  };
+  return all;
 }
 
-const DatasetKind* dataset_named_in(std::string_view path) {
-  const std::string text = to_lower(path);
-  for (const DatasetKind& kind : kKinds)
-    for (const std::string& word : split_list(kind.path_words))
-      if (text.find(word) != std::string::npos) return &kind;
-  return nullptr;
+const DatasetKind& dataset_kind(std::string_view name) {
+  const std::span<const DatasetKind> kinds = dataset_kinds();
+  const auto found =
+      std::ranges::find(kinds, name, [](const DatasetKind& kind) { return kind.published.name; });
+  MILLRACE_ASSERT(found != kinds.end());
+  return *found;
 }
 
 const DatasetKind* dataset_in(const fs::path& directory) {
   // A set with files of its own comes before class folders of any kind.
   const DatasetKind* found = nullptr;
   for (const bool resized : {false, true})
-    for (const DatasetKind& kind : kKinds) {
-      if (kind.resized != resized || (resized && found != nullptr) || !kind.is_in(directory))
+    for (const DatasetKind& kind : dataset_kinds()) {
+      if (kind.published.resized != resized || (resized && found != nullptr) ||
+          !kind.is_in(directory))
         continue;
       if (found != nullptr)
         fail(ErrorKind::Usage, "{}: holds both {} and {}: choose one with `dataset` {} or {}",
-             directory.string(), kind.title, found->title, kind.name, found->name);
+             directory.string(), kind.published.title, found->published.title, kind.published.name,
+             found->published.name);
       found = &kind;
     }
   return found;

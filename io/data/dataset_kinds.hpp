@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The data sets that a training can name. A new one is one file and one row of the table in
-// dataset_kinds.cpp: where its images are, how many there are, and how it is opened.
+// dataset_kinds.cpp, which opens it, and one of src/run/published_set.cpp, with its sizes.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@
 #include "io/data/cifar.hpp"
 #include "io/data/image_dataset.hpp"
 #include "io/data/record_set.hpp"
+#include "run/published_set.hpp"
 
 namespace millrace::io {
 
@@ -46,16 +47,7 @@ struct OpenedDatasets {
 };
 
 struct DatasetKind {
-  std::string_view name;   ///< value of `dataset`
-  std::string_view title;  ///< in messages
-  /// Words of which one, in the path of a folder, names the set; a comma-separated list. The first
-  /// row that matches counts.
-  std::string_view path_words;
-  std::int64_t train_size = 0;       ///< of the published set
-  std::int64_t validation_size = 0;  ///< of the published set
-  std::int64_t classes = 0;          ///< 0: as many as the network has
-  std::int64_t image_side = 0;       ///< usual side of an image for the network
-  bool resized = false;              ///< whether images may have another side
+  run::PublishedSet published;
   /// Whether the set is in a directory or below it, judged by the names of files.
   bool (*is_in)(const std::filesystem::path& directory);
   /// Errors: Data if the set is missing or damaged; Usage for options that do not apply; Io.
@@ -67,9 +59,6 @@ struct DatasetKind {
 
 /// The row of this name. Error(Internal) if there is none.
 [[nodiscard]] const DatasetKind& dataset_kind(std::string_view name);
-
-/// The row that the path of a directory names; nullptr if none.
-[[nodiscard]] const DatasetKind* dataset_named_in(std::string_view path);
 
 /// The row whose files are in `directory` or a folder below it; nullptr if none. Errors: Usage if
 /// there are two.

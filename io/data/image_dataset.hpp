@@ -91,7 +91,7 @@ class ImageDataset : public Dataset {
   void keep_in_memory(std::int64_t bytes);
 
   [[nodiscard]] Shape image_shape() const override;
-  [[nodiscard]] std::optional<Preparation> preparation() const override {
+  [[nodiscard]] std::optional<run::Preparation> preparation() const override {
     return preparation_of(options_.preset, options_.side);
   }
   [[nodiscard]] std::uint32_t sampled_content() const override;

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Images of small sets have the network's size already, so this only serves others.
-ImagePreset preset_of(const Preparation& preparation, std::int32_t side) {
+ImagePreset preset_of(const run::Preparation& preparation, std::int32_t side) {
   if (!preparation.preset.empty()) return image_preset(preparation.preset);
   ImagePreset preset = image_preset("torch");
   preset.evaluation.scaled = side;
@@ -45,8 +45,8 @@ void add_images(const fs::path& folder, std::vector<fs::path>& files) {
 
 }  // namespace
 
-NamedImages::NamedImages(std::vector<fs::path> files, Preparation preparation, const Shape& image,
-                         std::int64_t classes)
+NamedImages::NamedImages(std::vector<fs::path> files, run::Preparation preparation,
+                         const Shape& image, std::int64_t classes)
     : files_(std::move(files)),
       preparation_(std::move(preparation)),
       preset_(preset_of(preparation_, side_of(image))),

@@ -23,8 +23,8 @@ class NamedImages final : public Dataset {
  public:
   /// Errors: Config if there is no file, or for an image that is not a square of three channels;
   /// Checkpoint if the preparation is not one of a network of this size.
-  NamedImages(std::vector<std::filesystem::path> files, Preparation preparation, const Shape& image,
-              std::int64_t classes);
+  NamedImages(std::vector<std::filesystem::path> files, run::Preparation preparation,
+              const Shape& image, std::int64_t classes);
 
   [[nodiscard]] std::string name() const override { return "image files"; }
   [[nodiscard]] std::int64_t size() const override {
@@ -33,7 +33,9 @@ class NamedImages final : public Dataset {
   [[nodiscard]] Shape image_shape() const override { return {side_, side_, 3}; }
   [[nodiscard]] std::int64_t classes() const override { return classes_; }
   [[nodiscard]] std::int32_t label(std::int64_t) const override { return 0; }
-  [[nodiscard]] std::optional<Preparation> preparation() const override { return preparation_; }
+  [[nodiscard]] std::optional<run::Preparation> preparation() const override {
+    return preparation_;
+  }
   Sample read(std::int64_t index, const ReadKey& key, std::span<std::uint8_t> image,
               PixelScaling& scaling) const override;
 
@@ -47,7 +49,7 @@ class NamedImages final : public Dataset {
   void read_file_of(std::int64_t index, std::span<std::uint8_t> image) const;
 
   std::vector<std::filesystem::path> files_;
-  Preparation preparation_;
+  run::Preparation preparation_;
   ImagePreset preset_;
   std::int32_t side_;
   std::int64_t classes_;

@@ -31,7 +31,7 @@ class PartOfSet final : public Dataset {
   [[nodiscard]] std::vector<std::string> class_names() const override {
     return set_->class_names();
   }
-  [[nodiscard]] std::optional<Preparation> preparation() const override {
+  [[nodiscard]] std::optional<run::Preparation> preparation() const override {
     return set_->preparation();
   }
   [[nodiscard]] std::uint32_t sampled_content() const override { return set_->sampled_content(); }

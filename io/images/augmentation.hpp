@@ -17,8 +17,13 @@
 
 #include "core/image_records.hpp"
 #include "io/images/header.hpp"
+#include "run/image_options.hpp"
 
 namespace millrace::io {
+
+using run::Augmentation;
+using run::kMostMagnitude;
+using run::kMostOperations;
 
 /// Rows of red, green and blue bytes, without gaps.
 struct RgbImage {
@@ -26,27 +31,6 @@ struct RgbImage {
   std::int32_t height = 0;
   std::int32_t width = 0;
 };
-
-struct Augmentation {
-  /// RandAugment (Cubuk et al. 2019): this many operations of a common magnitude; 0: off.
-  std::int32_t operations = 0;
-  std::int32_t magnitude = 9;  ///< 0 .. kMostMagnitude
-  double erasing = 0.0;        ///< probability that a box is erased
-  // Color jitter: factors from 1 - x to 1 + x; the hue turns by -x to x of the circle.
-  double brightness = 0.0;
-  double contrast = 0.0;
-  double saturation = 0.0;
-  double hue = 0.0;
-
-  [[nodiscard]] bool jitters() const noexcept {
-    return brightness > 0.0 || contrast > 0.0 || saturation > 0.0 || hue > 0.0;
-  }
-  [[nodiscard]] bool changes_pixels() const noexcept { return operations > 0 || jitters(); }
-  friend bool operator==(const Augmentation&, const Augmentation&) = default;
-};
-
-inline constexpr std::int32_t kMostMagnitude = 30;
-inline constexpr std::int32_t kMostOperations = 16;
 
 /// The operations of RandAugment, in torchvision's order.
 enum class AugmentOp : std::uint8_t {

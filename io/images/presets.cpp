@@ -282,11 +282,11 @@ PixelScaling scaling_of(const ColourStatistics& statistics, std::int32_t side) {
   return scaling;
 }
 
-PixelScaling scaling_of(const Preparation& preparation, std::int32_t side) {
+PixelScaling scaling_of(const run::Preparation& preparation, std::int32_t side) {
   return scaling_of(ColourStatistics{preparation.mean, preparation.deviation}, side);
 }
 
-Preparation preparation_of(const ImagePreset& preset, std::int32_t side) {
+run::Preparation preparation_of(const ImagePreset& preset, std::int32_t side) {
   const ColourStatistics statistics = preset.statistics();
   return {.preset = std::string(preset.name),
           .shorter_side = scaled_side(preset.evaluation, side),

@@ -27,10 +27,12 @@
 #include "core/image_format.hpp"
 #include "core/image_records.hpp"
 #include "io/images/header.hpp"
-#include "io/images/preparation.hpp"
 #include "io/images/resample.hpp"
+#include "run/image_options.hpp"
 
 namespace millrace::io {
+
+using run::ImageNormalisation;
 
 /// What is uniformly distributed.
 enum class CropDraw : std::uint8_t { Height, Area };
@@ -87,15 +89,6 @@ struct ColourStatistics {
   friend bool operator==(const ColourStatistics&, const ColourStatistics&) = default;
 };
 
-/// Normalization of red, green and blue: always (byte - mean) x scale.
-enum class ImageNormalisation : std::uint8_t {
-  MeanOnly,    ///< IPU trainer's default, both Habana trainers: minus 123.68, 116.78, 103.94
-  Torch,       ///< `normalise-input`, SURFsara: 255 x (.485 .456 .406), 255 x (.229 .224 .225)
-  Nvidia2019,  ///< TensorFlow input of 2019: as MeanOnly, over 255
-  Dali2019,    ///< DALI input of 2019: 121 115 100, 70 68 71
-  Nvidia,      ///< today: 123.68 116.28 103.53, 58.395 57.12 57.385
-};
-
 [[nodiscard]] ColourStatistics statistics_of(ImageNormalisation normalisation);
 /// `side` is the side of the image, whose pixels are all real.
 [[nodiscard]] PixelScaling scaling_of(const ColourStatistics& statistics, std::int32_t side);
@@ -115,9 +108,9 @@ struct ImagePreset {
 };
 
 /// What a checkpoint records of a preset, for images of side x side pixels.
-[[nodiscard]] Preparation preparation_of(const ImagePreset& preset, std::int32_t side);
+[[nodiscard]] run::Preparation preparation_of(const ImagePreset& preset, std::int32_t side);
 /// Scaling by a mean and a deviation; the same bits as that of the set it was recorded from.
-[[nodiscard]] PixelScaling scaling_of(const Preparation& preparation, std::int32_t side);
+[[nodiscard]] PixelScaling scaling_of(const run::Preparation& preparation, std::int32_t side);
 
 /// All presets, in the order of the table above.
 [[nodiscard]] std::span<const ImagePreset> image_presets();

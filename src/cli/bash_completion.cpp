@@ -45,7 +45,7 @@ complete -o filenames -F _millrace millrace
 
 std::string options_of(const CommandSpec& command) {
   std::string words = "--help --help-all";
-  for (const OptionSpec& spec : option_table()) {
+  for (const Field& spec : field_table()) {
     if (!spec.taken_by(command.id)) continue;
     words += fmt::format(" --{}", spec.name);
     if (!spec.alias.empty()) words += fmt::format(" --{}", spec.alias);
@@ -68,7 +68,7 @@ std::string bash_completion() {
     topics += fmt::format("  [\"{}\"]=\"all {}\"\n", command.name, join(topics_of(command), " "));
   }
   std::string values;
-  for (const OptionSpec& spec : option_table()) {
+  for (const Field& spec : field_table()) {
     if (spec.type != ValueType::Choice) continue;
     const std::string choices = join(split_list(spec.value_name, '|'), " ");
     for (const std::string_view name : {spec.name, spec.alias})

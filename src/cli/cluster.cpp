@@ -175,7 +175,7 @@ Cluster parse_tf_config(std::string_view json, const Environment& environment) {
   return result;
 }
 
-std::optional<Cluster> cluster_of(const Options& options, const Environment& environment) {
+std::optional<Cluster> cluster_of(const Patch& options, const Environment& environment) {
   std::optional<Cluster> cluster;
   if (options.flag("distributed"))
     if (const auto config = environment("TF_CONFIG"))
@@ -202,10 +202,10 @@ std::optional<Cluster> cluster_of(const Options& options, const Environment& env
   return cluster;
 }
 
-Options for_all_workers(Options options, const std::optional<Cluster>& cluster) {
+Patch for_all_workers(Patch options, const std::optional<Cluster>& cluster) {
   if (!cluster || !options.flag("distributed")) return options;
   const std::int64_t each = options.integer("replicas").value_or(1);
-  options.set(*find_option("replicas"),
+  options.set(*find_field("replicas"),
               {.value = each * static_cast<std::int64_t>(cluster->hosts.size()),
                .origin = Origin::Environment,
                .where = "--replicas on the workers in TF_CONFIG"});

@@ -30,7 +30,7 @@ struct Cluster {
 
 /// The machines given by options (--hosts, or --distributed with TF_CONFIG); nothing if the run
 /// stays on this machine. Errors: Usage.
-[[nodiscard]] std::optional<Cluster> cluster_of(const Options& options,
+[[nodiscard]] std::optional<Cluster> cluster_of(const Patch& options,
                                                 const Environment& environment);
 
 /// How many ranks the hosts have room for; nothing if one of them has no limit. Errors: Usage.
@@ -46,6 +46,6 @@ void check_room(const Cluster& cluster, std::int64_t ranks);
 [[nodiscard]] std::vector<std::string> hosts_without_rank(const Cluster& cluster, int ranks);
 
 /// In a distributed run --replicas counts per worker; returns options with the total.
-[[nodiscard]] Options for_all_workers(Options options, const std::optional<Cluster>& cluster);
+[[nodiscard]] Patch for_all_workers(Patch options, const std::optional<Cluster>& cluster);
 
 }  // namespace millrace::cli

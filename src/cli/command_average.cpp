@@ -43,7 +43,7 @@ std::vector<fs::path> chosen(const fs::path& run, std::int64_t count, std::int64
   return paths;
 }
 
-train::AverageRule rule_of(const Options& options, std::size_t count) {
+train::AverageRule rule_of(const Patch& options, std::size_t count) {
   train::AverageRule rule;
   rule.decay = options.value<double>("decay");
   const bool exponential = options.text("mode") == "exponential";
@@ -58,7 +58,7 @@ train::AverageRule rule_of(const Options& options, std::size_t count) {
   return rule;
 }
 
-void check_decay(const Options& options) {
+void check_decay(const Patch& options) {
   const std::optional<double> decay = options.real("decay");
   if (decay && options.text("mode") != "exponential")
     fail(ErrorKind::Usage,
@@ -69,7 +69,7 @@ void check_decay(const Options& options) {
 
 /// Saves the average and says so. A training that runs meanwhile may remove a checkpoint before it
 /// is read; then the choice is made again.
-void average(const fs::path& run, const Options& options) {
+void average(const fs::path& run, const Patch& options) {
   constexpr int kAttempts = 10;
   const auto is_gone = [](const fs::path& checkpoint) {
     std::error_code ignored;
@@ -93,7 +93,7 @@ void average(const fs::path& run, const Options& options) {
 }  // namespace
 
 int command_average(const Invocation& invocation) {
-  const Options& options = invocation.options;
+  const Patch& options = invocation.options;
   check_decay(options);
   average(options.arguments.at(0), options);
   return 0;

@@ -15,7 +15,7 @@ namespace millrace::cli {
 namespace {
 
 /// The format to write. Errors: Usage, if --like chooses names for one that has millrace's own.
-ExportFormat wanted_format(const Options& options) {
+ExportFormat wanted_format(const Patch& options) {
   const std::string name = options.value<std::string>("to");
   const ExportFormat format = export_format(name);
   const Setting* const like = options.find("like");
@@ -30,7 +30,7 @@ ExportFormat wanted_format(const Options& options) {
 }  // namespace
 
 int command_export(const Invocation& invocation) {
-  const Options& options = invocation.options;
+  const Patch& options = invocation.options;
   const ExportFormat format = wanted_format(options);
   const std::filesystem::path path = options.arguments.at(0);
   std::vector<std::string> complaints;

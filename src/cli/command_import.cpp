@@ -46,8 +46,8 @@ void require_file(const std::filesystem::path& path) {
 }
 
 /// The options, and those that follow from the file.
-Options completed(const Options& options, const io::Identified& found) {
-  Options all = options;
+Patch completed(const Patch& options, const io::Identified& found) {
+  Patch all = options;
   const std::string where = options.arguments.at(0);
   add_implied(all, options_shown(found), where);
   add_implied(all, options_assumed(found), where);
@@ -56,7 +56,7 @@ Options completed(const Options& options, const io::Identified& found) {
 
 /// Refuses options that ask for another network than the file's. Without this, they would be
 /// refused together with those that follow from the file, as if no network had both. Errors: Usage.
-void require_network(const Options& given, const io::Identified& found) {
+void require_network(const Patch& given, const io::Identified& found) {
   const models::ModelOptions& held = found.model;
   const auto require = [&](std::string_view option, bool agrees, std::string_view whose = "",
                            std::string_view otherwise = "") {
@@ -91,7 +91,7 @@ void require_network(const Options& given, const io::Identified& found) {
 }
 
 /// Refuses images of another size than the file's, which a training may change. Errors: Usage.
-void require_image_size(const Options& given, const io::Identified& found) {
+void require_image_size(const Patch& given, const io::Identified& found) {
   const std::optional<std::int64_t> size = given.integer("image-size");
   if (!size || !found.image_side || *size == *found.image_side) return;
   fail(ErrorKind::Usage,
@@ -102,7 +102,7 @@ void require_image_size(const Options& given, const io::Identified& found) {
 }
 
 /// Refuses another number of classes than the file's, which a training may change. Errors: Usage.
-void require_classes(const Options& given, const io::Identified& found) {
+void require_classes(const Patch& given, const io::Identified& found) {
   const std::optional<std::int64_t> classes = given.integer("classes");
   if (!classes || *classes == found.model.classes) return;
   const std::string last = models::build_model(found.model).parameters.back().name;
@@ -114,7 +114,7 @@ void require_classes(const Options& given, const io::Identified& found) {
 }
 
 /// What the file was taken for, and what was assumed as nobody gave it.
-void tell(const io::Identified& found, const Options& given, const Options& options) {
+void tell(const io::Identified& found, const Patch& given, const Patch& options) {
   fmt::print("{}: {}\n", printable(options.arguments.at(0)),
              text_of(options_shown(found), options));
   std::vector<ImpliedOption> assumed = options_assumed(found);
@@ -127,7 +127,7 @@ void tell(const io::Identified& found, const Options& given, const Options& opti
 /// What is known of the data set for a network with so many outputs, from `facts`. Image folders
 /// may have fewer classes than ImageNet; those of CIFAR are fixed. Errors: Data, if --dataset names
 /// one that has more.
-DatasetFacts facts_for(std::int64_t outputs, const Options& given, const Options& completed,
+DatasetFacts facts_for(std::int64_t outputs, const Patch& given, const Patch& completed,
                        DatasetFacts facts) {
   const std::string dataset = given.text("dataset").value_or("");
   if (dataset.starts_with("cifar") && outputs < facts.classes)
@@ -153,18 +153,18 @@ void remove_begun(const std::filesystem::path& run_directory,
 
 /// Makes a run of a network and its values; nothing is left of one that cannot be written.
 void write_run(const std::filesystem::path& run_directory, const models::Graph& graph,
-               const train::TrainConfig& config, const ImportedTensors& imported,
+               const run::Run& config, const ImportedTensors& imported,
                const std::filesystem::path& file) {
   const std::vector<std::filesystem::path> missing = missing_directories(run_directory);
   create_run_directory(run_directory, "RUN_DIR");
   io::CheckpointHeader header;
   header.model = graph.name;
-  header.config_toml = config.resolved_toml;
+  header.config_toml = to_toml(config);
   header.network = to_json(train::facts_of(config));
   header.environment = fmt::format("imported from {}", file.filename().string());
   std::filesystem::path checkpoint;
   try {
-    io::write_file_atomically(run_directory / "config.toml", config.resolved_toml);
+    io::write_file_atomically(run_directory / "config.toml", to_toml(config));
     checkpoint = io::write_checkpoint(run_directory / "checkpoints", header, imported.tensors());
   } catch (const Error&) {
     remove_begun(run_directory, missing);
@@ -177,8 +177,8 @@ void write_run(const std::filesystem::path& run_directory, const models::Graph& 
 
 /// The options of a run of the network in an ONNX file, which says what it reads and how many
 /// classes there are.
-Options options_of(const io::OnnxFile& onnx, const Options& given) {
-  Options options = given;
+Patch options_of(const io::OnnxFile& onnx, const Patch& given) {
+  Patch options = given;
   const std::string file = options.arguments.at(0);
   if (const Setting* const model = options.find("model"))
     fail(ErrorKind::Usage, "{} {} has no effect here: {} holds the network", model->where,
@@ -210,15 +210,15 @@ std::vector<io::ImportedParameter> values_of(const io::OnnxFile& onnx, const std
 }
 
 /// Options of an exported file, with those given in their place.
-Options with_given(const Options& given, const Options& noted) {
-  Options options = merge(given, noted);
+Patch with_given(const Patch& given, const Patch& noted) {
+  Patch options = merge(given, noted);
   options.arguments = given.arguments;
   options.network = noted.network;
   return options;
 }
 
 /// The network that an exported file notes. Errors: Usage for options that ask for another one.
-models::ModelOptions noted_model(const Options& given, const NotedExport& noted) {
+models::ModelOptions noted_model(const Patch& given, const NotedExport& noted) {
   const models::ModelOptions model = network_of(noted, given.arguments.at(0));
   const io::Identified held{.style = noted.names.value_or(io::WeightStyle::Torchvision),
                             .model = model};
@@ -235,18 +235,18 @@ models::ModelOptions noted_model(const Options& given, const NotedExport& noted)
 int import_noted(
     const Invocation& invocation, NotedExport noted,
     const std::function<std::vector<io::ImportedParameter>(const models::Graph&)>& values) {
-  const Options& given = invocation.options;
+  const Patch& given = invocation.options;
   const models::ModelOptions held = noted_model(given, noted);
-  const Options options = with_given(given, noted.options);
+  const Patch options = with_given(given, noted.options);
   const bool prepares = std::ranges::any_of(given.settings(), [](const auto& setting) {
-    return find_option(setting.first)->section == Section::Data;
+    return find_field(setting.first)->section == Section::Data;
   });
   if (prepares && noted.facts) noted.facts->preparation.reset();  // follows from the options
   const DatasetFacts facts =
       facts_for(held.classes, given, options, recorded_facts(options, noted.facts));
   const Resolution resolution = resolve(options, facts, this_machine());
   print_lines(stderr, resolution.notices);
-  const train::TrainConfig& config = resolution.config;
+  const run::Run& config = resolution.config;
   const models::Graph graph = models::build_model(config.model);
   const ImportedTensors imported(graph, values(graph), config.optimiser.kind);
   fmt::print("{}: {} as millrace exported it, with the options of its run\n",
@@ -278,12 +278,12 @@ int import_network(const Invocation& invocation) {
              file);
       return values_of(onnx, file);
     });
-  const Options options = options_of(onnx, invocation.options);
+  const Patch options = options_of(onnx, invocation.options);
   const DatasetFacts facts =
       facts_for(onnx.graph().classes, invocation.options, options, published_facts(options));
   const Resolution resolution = resolve(options, facts, this_machine());
   print_lines(stderr, resolution.notices);
-  const train::TrainConfig& config = resolution.config;
+  const run::Run& config = resolution.config;
   write_run(options.arguments.at(1), models::build_model(config.model), config,
             ImportedTensors(onnx.graph(), values_of(onnx, file), config.optimiser.kind), file);
   return 0;
@@ -291,7 +291,7 @@ int import_network(const Invocation& invocation) {
 
 /// What safetensors note, unless --like says whose file it is. A network of a file must be noted,
 /// too, which older exports did not do.
-std::optional<NotedExport> notes_in(const io::TensorFile& file, const Options& given) {
+std::optional<NotedExport> notes_in(const io::TensorFile& file, const Patch& given) {
   if (given.find("like") != nullptr) return std::nullopt;
   std::optional<NotedExport> noted = read_notes(file.metadata(), file.path().string());
   if (noted && is_given_network(noted->options) && !noted->options.network) return std::nullopt;
@@ -321,12 +321,12 @@ int command_import(const Invocation& invocation) {
   require_image_size(invocation.options, found);
   for (const char* other : {"image-normalisation", "normalise-input"})
     if (invocation.options.find(other) != nullptr) found.statistics.reset();
-  const Options options = completed(invocation.options, found);
+  const Patch options = completed(invocation.options, found);
   const DatasetFacts facts =
       facts_for(found.model.classes, invocation.options, options, published_facts(options));
   const Resolution resolution = resolve(options, facts, this_machine());
   print_lines(stderr, resolution.notices);
-  const train::TrainConfig& config = resolution.config;
+  const run::Run& config = resolution.config;
 
   const models::Graph graph = models::build_model(config.model);
   const ImportedTensors imported(graph, io::import_weights(file, graph, found.style),

@@ -52,7 +52,7 @@ void verify_all(const std::filesystem::path& path) {
 }  // namespace
 
 int command_inspect(const Invocation& invocation) {
-  const Options& options = invocation.options;
+  const Patch& options = invocation.options;
   const std::filesystem::path path = options.arguments.at(0);
   if (options.flag("verify")) verify_all(path);
 

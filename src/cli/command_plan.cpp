@@ -44,7 +44,7 @@ std::string timeline_text(const partition::Plan& plan, const pipeline::TimeLine&
 }
 
 /// Sets the device and the link that machine files describe. Errors: Config for a file without.
-void use_machine_files(const Options& options, partition::PlanRequest& request) {
+void use_machine_files(const Patch& options, partition::PlanRequest& request) {
   if (const std::optional<std::string> file = options.text("device")) {
     if (cost_model(options) == CostModel::Profile)
       fail(ErrorKind::Usage,
@@ -84,7 +84,7 @@ struct Planned {
 Planned plan_of_run(const models::Graph& graph, const Resolution& resolution,
                     const partition::PlanRequest& request,
                     std::span<const partition::OpCost> costs) {
-  const train::TrainConfig& config = resolution.config;
+  const run::Run& config = resolution.config;
   const bool pipelined = config.pipeline.ranges.size() > 1;
   pipeline::Schedule compute = without_communication(config.pipeline.schedule);
   partition::Plan plan =
@@ -100,7 +100,7 @@ Planned best_plan(const models::Graph& graph, const Resolution& resolution,
                   partition::PlanRequest request, std::span<const partition::OpCost> costs) {
   request.segments.clear();
   const std::int64_t limit = resolution.layout.room.bytes;
-  const train::LayoutRequest& asked = resolution.layout.asked;
+  const run::LayoutRequest& asked = resolution.layout.asked;
   const bool automatic = opens_schedule(asked);
   const auto listed = [&](const partition::Plan& plan) {
     const auto ranges = partition::stages_of(graph, plan.splits);
@@ -126,9 +126,9 @@ Planned best_plan(const models::Graph& graph, const Resolution& resolution,
 
 /// Whether automatic cuts, and an automatic schedule, which were found for estimated costs of this
 /// machine, are to be found again for others.
-bool finds_again(const Options& options, const Resolution& resolution,
+bool finds_again(const Patch& options, const Resolution& resolution,
                  const partition::PlanRequest& request) {
-  const train::LayoutRequest& asked = resolution.layout.asked;
+  const run::LayoutRequest& asked = resolution.layout.asked;
   const bool other_costs = request.cost_model != "analytic" || options.text("link");
   return other_costs && opens_cuts(asked) && asked.schedule_file.empty() &&
          request.schedule.devices > 1;
@@ -148,7 +148,7 @@ Planned plan_of(const models::Graph& graph, const Resolution& resolution, bool f
 
 /// The most resident memory that a process of the run begins with. It varies a little from time to
 /// time, so that all that is tried within --device-memory takes one value. Collective.
-std::int64_t base_of_processes(const train::TrainConfig& config, const train::TrainInputs& inputs,
+std::int64_t base_of_processes(const run::Run& config, const train::TrainInputs& inputs,
                                const comm::World& world) {
   std::int64_t most = 0;
   for (const partition::ProcessMemory& process : forecast_processes(config, inputs, world))
@@ -156,15 +156,14 @@ std::int64_t base_of_processes(const train::TrainConfig& config, const train::Tr
   return world.maximum(most);
 }
 
-using ForecastProcesses =
-    std::function<std::vector<partition::ProcessMemory>(const train::TrainConfig&)>;
+using ForecastProcesses = std::function<std::vector<partition::ProcessMemory>(const run::Run&)>;
 
 /// The memory of the run's processes, as they will find it themselves. Errors: Config if a device
 /// needs more than --device-memory, with what fits.
-void add_memory(partition::Plan& plan, const models::Graph& graph, const train::TrainConfig& config,
+void add_memory(partition::Plan& plan, const models::Graph& graph, const run::Run& config,
                 const ForecastProcesses& forecast) {
-  require_device_memory(
-      config, [&](const train::TrainConfig& other) { return train::device_use(forecast(other)); });
+  train::require_device_memory(
+      config, [&](const run::Run& other) { return train::device_use(forecast(other)); });
   plan.processes = forecast(config);
   plan.memory = train::sizes_of_stages(graph, config);
   if (std::ssize(plan.device_of) != config.pipeline.ranks.devices) return;
@@ -177,7 +176,7 @@ void add_memory(partition::Plan& plan, const models::Graph& graph, const train::
 }
 
 /// Whether the ranks of the layout are to be started here, to measure their stages while all work.
-bool rehearses_together(const Options& options, const train::TrainConfig& config, CostModel model) {
+bool rehearses_together(const Patch& options, const run::Run& config, CostModel model) {
   constexpr int kMostPerCore = 4;
   const int ranks = config.pipeline.ranks.ranks;
   return model == CostModel::Profile && ranks > 1 && !options.flag("no-launch") &&
@@ -198,7 +197,7 @@ void share_plan(const comm::World& world, Planned& planned) {
 /// Replaces the sums of the ops of each stage, which are only approximations, by the times of whole
 /// stages. Collective.
 void measure_stages(Planned& planned, const models::Graph& graph,
-                    const partition::PlanRequest& request, const train::TrainConfig& config,
+                    const partition::PlanRequest& request, const run::Run& config,
                     const std::shared_ptr<const io::Dataset>& dataset, const comm::World& world,
                     int cores) {
   const int at_once = std::max(1, cores / config.threads);
@@ -214,9 +213,9 @@ void measure_stages(Planned& planned, const models::Graph& graph,
   set_seconds(plan, graph, request, compute, std::vector(plan.costs));
 }
 
-void print_plan(const Planned& planned, const models::Graph& graph, const Options& options,
+void print_plan(const Planned& planned, const models::Graph& graph, const Patch& options,
                 const partition::PlanRequest& request, std::span<const partition::OpCost> costs,
-                const train::TrainConfig& config) {
+                const run::Run& config) {
   const auto& [plan, compute] = planned;
   const std::string format = options.text("format").value_or("text");
   const std::string unknown =
@@ -236,7 +235,7 @@ void print_plan(const Planned& planned, const models::Graph& graph, const Option
 
 /// The request from which the plan of these options is made, for ranks that share these cores, or
 /// each of which has its own.
-partition::PlanRequest request_of(const Options& options, const Resolution& resolution,
+partition::PlanRequest request_of(const Patch& options, const Resolution& resolution,
                                   std::optional<int> shared_cores) {
   partition::PlanRequest request = request_to_plan(resolution, cost_model(options), shared_cores);
   use_machine_files(options, request);
@@ -282,13 +281,13 @@ std::string notice_of(const partition::Plan& plan, const Resolution& resolution)
 }
 
 /// The configuration of a run that saves checkpoints, if it does: they need memory, too.
-train::TrainConfig saving(train::TrainConfig config, const RunPlace& place) {
+run::Run saving(run::Run config, const RunPlace& place) {
   if (place.logs) config.run_directory = "run";
   return config;
 }
 
 /// The part of a plan that needs the device.
-int make_and_print(const Invocation& invocation, const Options& options, const Datasets& sets,
+int make_and_print(const Invocation& invocation, const Patch& options, const Datasets& sets,
                    Resolution resolution, const models::Graph& graph, const comm::World& world) {
   const train::TrainInputs inputs{
       .train = sets.train, .validation = sets.validation, .command_line = {}, .notices = {}};
@@ -301,13 +300,13 @@ int make_and_print(const Invocation& invocation, const Options& options, const D
   std::optional<std::int64_t> base;
   if (resolution.config.device_memory > 0)
     base = base_of_processes(resolution.config, inputs, world);
-  const ForecastProcesses forecast = [&](const train::TrainConfig& tried) {
+  const ForecastProcesses forecast = [&](const run::Run& tried) {
     return forecast_processes(saving(tried, place), inputs, world, base);
   };
-  resolution = fit_layout(machine, std::move(resolution), [&](const train::TrainConfig& tried) {
+  resolution = fit_layout(machine, std::move(resolution), [&](const run::Run& tried) {
     return train::device_use(forecast(tried));
   });
-  train::TrainConfig config = saving(resolution.config, place);
+  run::Run config = saving(resolution.config, place);
   const std::optional<int> shared_cores = cores_shared(resolution, invocation, cores);
   partition::PlanRequest request = request_of(options, resolution, shared_cores);
   const bool again = finds_again(options, resolution, request);
@@ -338,7 +337,7 @@ int make_and_print(const Invocation& invocation, const Options& options, const D
 }
 
 /// `plan --devices N`.
-int search(const Invocation& invocation, const Options& options, const Datasets& sets,
+int search(const Invocation& invocation, const Patch& options, const Datasets& sets,
            const Resolution& resolution, const models::Graph& graph, partition::PlanRequest request,
            const comm::World& world) {
   request.schedule = {};
@@ -349,8 +348,7 @@ int search(const Invocation& invocation, const Options& options, const Datasets&
   const train::TrainInputs inputs{
       .train = sets.train, .validation = sets.validation, .command_line = {}, .notices = {}};
   const ProcessNeeds needs{
-      .assumed = rest_beside_stages(graph, resolution.config),
-      .measure = [&](const Options& layout) {
+      .assumed = rest_beside_stages(graph, resolution.config), .measure = [&](const Patch& layout) {
         const Resolution run =
             resolve(options_to_plan(merge(layout, options)), sets.facts, this_machine());
         return train::device_use(forecast_processes(saving(run.config, run.place), inputs, world));
@@ -359,7 +357,7 @@ int search(const Invocation& invocation, const Options& options, const Datasets&
 }
 
 int plan(const Invocation& invocation, const comm::World& world) {
-  Options options = options_to_plan(without_layout(invocation.options));
+  Patch options = options_to_plan(without_layout(invocation.options));
   if (const std::string found = find_dataset(options); !found.empty())
     impose(options, "dataset", found);
   if (options.text("format") == "html")

@@ -14,7 +14,6 @@
 #include "cli/fit_layout.hpp"
 #include "cli/launch.hpp"
 #include "cli/prepare.hpp"
-#include "cli/recipes.hpp"
 #include "cli/resolve_parts.hpp"
 #include "comm/world.hpp"
 #include "core/counted.hpp"
@@ -25,6 +24,7 @@
 #include "io/checkpoint.hpp"
 #include "models/registry.hpp"
 #include "ops/backend.hpp"
+#include "run/recipes.hpp"
 #include "train/memory.hpp"
 #include "train/setup.hpp"
 #include "train/signals.hpp"
@@ -34,7 +34,7 @@ namespace millrace::cli {
 namespace {
 
 /// Messages in the words of the command line, and the command that goes on.
-train::Voice voice_of(const Options& options) {
+train::Voice voice_of(const Patch& options) {
   return {.spell = [options](std::string text) { return respelled(std::move(text), options); },
           .next =
               [](const std::filesystem::path& run, bool finished) {
@@ -50,8 +50,8 @@ train::TrainInputs inputs_of(const PreparedRun& run, const Invocation& invocatio
           .validation = run.data.validation,
           .command_line = invocation.command_line,
           .notices = std::move(notices),
-          .details = run.config.verbosity == train::Verbosity::Verbose ? environment_lines()
-                                                                       : std::vector<std::string>{},
+          .details = run.config.verbosity == run::Verbosity::Verbose ? environment_lines()
+                                                                     : std::vector<std::string>{},
           .voice = voice_of(run.options),
           .validation_set_size = run.data.facts.validation_size};
 }
@@ -93,12 +93,11 @@ void export_result(const PreparedRun& run) {
   const io::CheckpointReader checkpoint = io::open_newest(run.config.run_directory, complaints);
   print_lines(stderr, complaints);
   for (const ExportFormat format : {ExportFormat::Onnx, ExportFormat::Hdf5})
-    fmt::print("Exported {}\n", export_checkpoint(checkpoint, format, Options{}, folder).line);
+    fmt::print("Exported {}\n", export_checkpoint(checkpoint, format, Patch{}, folder).line);
 }
 
 using Prepare = PreparedRun (*)(const Invocation&, const comm::World&);
-using Train = train::Outcome (*)(const train::TrainConfig&, const train::TrainInputs&,
-                                 const comm::World&);
+using Train = train::Outcome (*)(const run::Run&, const train::TrainInputs&, const comm::World&);
 
 int run_training(const Invocation& invocation, Prepare prepare, Train train) {
   const train::StopSignals signals;  // catch signals before a launcher can forward one
@@ -156,9 +155,9 @@ int check_training(const Invocation& invocation) {
 }
 
 /// A recipe for validation has no length and no rates: a training would take defaults for them.
-void require_training_recipe(const Options& options) {
+void require_training_recipe(const Patch& options) {
   const auto config = options.text("config");
-  if (config && only_validates(*config))
+  if (config && run::only_validates(*config))
     fail(ErrorKind::Usage,
          "--config {0}: this recipe validates a trained network and trains none: millrace validate "
          "--config {0} --restore-path RUN",
@@ -170,7 +169,7 @@ void require_training_recipe(const Options& options) {
 int command_train(const Invocation& invocation) {
   require_training_recipe(invocation.options);
   if (invocation.options.flag("compile-only")) return check_training(invocation);
-  if (invocation.options.flag("dataset-benchmark")) return command_bench(invocation);
+  if (invocation.options.flag("dataset-benchmark")) return spec_of(Command::Bench).run(invocation);
   return run_training(invocation, prepare_training, train::train);
 }
 

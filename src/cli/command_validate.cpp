@@ -75,7 +75,7 @@ class ClassTable {
 };
 
 int validate(const Invocation& invocation, const comm::World& world, StartupWatch& watch) {
-  const Options& options = invocation.options;
+  const Patch& options = invocation.options;
   const PreparedRun run = prepare_validation(invocation, world);
   watch.end();  // the validation has its own watchdog
   if (must_launch(run.config, world)) return launch_ranks(run.config, invocation);

@@ -17,7 +17,6 @@
 #include "cli/launch.hpp"
 #include "cli/option_text.hpp"
 #include "cli/prepare.hpp"
-#include "cli/recipes.hpp"
 #include "cli/recorded_runs.hpp"
 #include "cli/resolve.hpp"
 #include "core/error.hpp"
@@ -26,6 +25,7 @@
 #include "io/checkpoint.hpp"
 #include "io/onnx/onnx_file.hpp"
 #include "millrace_version.hpp"
+#include "run/recipes.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -40,18 +40,9 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
     {Command::Validate, "validate", "[RUN_DIR|CHECKPOINT]", command_validate,
      "Validates one checkpoint, or all checkpoints of a run directory.",
      "millrace validate logs/RN20_bs32_BN_16.32_v0.2.0_3S9 --json"},
-    {Command::Predict, "predict", "CHECKPOINT|RUN_DIR [IMAGE|DIR|-]..", command_predict,
-     "Names the likeliest classes of images, or of the validation images of a run.",
-     "millrace predict logs/RN20_bs32_BN_16.32_v0.2.0_3S9 photo.jpg more-photos"},
-    {Command::Bench, "bench", "", command_bench,
-     "Measures training or inference after a warm-up; makes tables over batch, ranks, precision.",
-     "millrace bench --dataset cifar-10 --model-size 20 --inference --batch-sizes 1,8,64"},
     {Command::Plan, "plan", "", command_plan,
      "Shows how a network would run as a pipeline; needs no data or devices.",
      "millrace plan --dataset imagenet --model-size 50 --shards 4 --pipeline-depth 64"},
-    {Command::Report, "report", "RUN..", command_report,
-     "Writes a page about runs: curves, network, schedule, events, configuration.",
-     "millrace report logs/RN20_bs32_BN_16.32_v0.2.0_3S9"},
     {Command::Doctor, "doctor", "", command_doctor,
      "Shows the features of this machine and build, and where ranks would run.",
      "mpirun -n 4 millrace doctor --threads-per-device 2"},
@@ -67,21 +58,6 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
     {Command::Export, "export", "CHECKPOINT|RUN_DIR", command_export,
      "Writes the weights of a checkpoint for PyTorch (safetensors), ONNX or h5py.",
      "millrace export logs/RN20_bs32_BN_16.32_v0.2.0_3S9 --to onnx"},
-    {Command::Generate, "data generate", "DIR", command_data_generate,
-     "Generates a small data set of shapes in the format of CIFAR-10.",
-     "millrace data generate data/cifar-10-batches-bin --train-images 10000"},
-    {Command::DataIndex, "data index", "DIR", command_data_index,
-     "Creates the index of TFRecord files or class folders before the first training.",
-     "millrace data index /data/imagenet"},
-    {Command::DataCheck, "data check", "DIR", command_data_check,
-     "Reads every image and lists bad ones by file, record and offset.",
-     "millrace data check /data/imagenet --split validation"},
-    {Command::DataStats, "data stats", "DIR", command_data_stats,
-     "Shows the number of images per class and their sizes.",
-     "millrace data stats /data/imagenet --json"},
-    {Command::DataConvert, "data convert", "OUT", command_data_convert,
-     "Writes TFRecord files from raw ImageNet, or packed files of scaled-down images.",
-     "millrace data convert /data/imagenet --raw-dir /data/raw"},
 });
 
 struct Matched {
@@ -90,7 +66,7 @@ struct Matched {
 };
 
 Matched match_command(std::span<const std::string> words) {
-  for (const CommandSpec& command : kCommands) {
+  for (const CommandSpec& command : command_table()) {
     const std::vector<std::string> name = split_list(command.name, ' ');
     if (words.size() >= name.size() && std::ranges::equal(name, words.first(name.size())))
       return {&command, name.size()};
@@ -99,7 +75,7 @@ Matched match_command(std::span<const std::string> words) {
   // The second word belongs to the name if the first starts a name of two words.
   std::vector<std::string> names;
   std::string typed = words[0];
-  for (const CommandSpec& command : kCommands) {
+  for (const CommandSpec& command : command_table()) {
     names.emplace_back(command.name);
     if (command.name.starts_with(words[0] + " ") && words.size() > 1 && !words[1].starts_with('-'))
       typed = words[0] + " " + words[1];
@@ -136,12 +112,6 @@ HelpTopic help_topic(const CommandSpec& command, std::span<const std::string> wo
   return {.families = family_named(value_after("--model", words))};
 }
 
-const CommandSpec& spec_of(Command id) {
-  const auto found = std::ranges::find(kCommands, id, &CommandSpec::id);
-  MILLRACE_ASSERT(found != kCommands.end());
-  return *found;
-}
-
 /// The help that `words` ask for; a dialect has its own. Empty when they ask for none.
 std::string wanted_help(const CommandSpec& command, std::span<const std::string> words) {
   const auto asks = [&](std::initializer_list<std::string_view> names) {
@@ -164,18 +134,18 @@ std::string typed_line(std::span<const std::string> words) {
 }
 
 /// A restore and a validation take their run as an argument, too.
-void name_restored(Options& options) {
+void name_restored(Patch& options) {
   if (options.arguments.empty()) return;
   const std::string run = options.arguments.front();
   if (const Setting* const given = options.find("restore-path"))
     fail(ErrorKind::Usage, "{} and '{}' both name a run: give one of them", given->where, run);
-  options.set(*find_option("restore-path"), {.value = run, .where = "--restore-path"});
+  options.set(*find_field("restore-path"), {.value = run, .where = "--restore-path"});
   options.arguments.clear();
 }
 
 /// A prediction takes its run as an argument; the options of a dialect name it as a validation
 /// does.
-void name_run_first(Options& options) {
+void name_run_first(Patch& options) {
   const std::optional<std::string> run = options.text("restore-path");
   if (!run) return;
   options.arguments.insert(options.arguments.begin(), *run);
@@ -183,7 +153,7 @@ void name_run_first(Options& options) {
 }
 
 /// The run whose config.toml names a network of which the file is no longer there; "" of others.
-std::filesystem::path run_with_network(const Options& options) {
+std::filesystem::path run_with_network(const Patch& options) {
   const Setting& model = *options.find("model");
   std::error_code ignored;
   if (model.origin != Origin::File ||
@@ -196,11 +166,11 @@ std::filesystem::path run_with_network(const Options& options) {
 
 /// Reads the network of the file that --model names, or without it --init-path. What continues a
 /// run has recorded it.
-void read_network(Options& options, std::vector<std::string>& notices) {
+void read_network(Patch& options, std::vector<std::string>& notices) {
   if (const Setting* const init = options.find("init-path");
       init != nullptr && options.find("model") == nullptr &&
       io::is_onnx(std::get<std::string>(init->value)))
-    options.set(*find_option("model"), Setting(*init));
+    options.set(*find_field("model"), Setting(*init));
   const std::string file = options.text("model").value_or("");
   if (!io::is_onnx(file) || options.text("restore-path")) return;
   if (const std::filesystem::path run = run_with_network(options); !run.empty())
@@ -218,7 +188,7 @@ int run_command(std::span<const std::string> words, const Environment& environme
     return 0;
   }
   if (value_after("--config", rest) == "list") {
-    fmt::print("{}", recipe_list());
+    fmt::print("{}", run::recipe_list());
     return 0;
   }
   const std::size_t arguments = matched.command->arguments.ends_with("..")
@@ -247,7 +217,7 @@ int run_command(std::span<const std::string> words, const Environment& environme
     fail(ErrorKind::Usage, "millrace {} needs {}; millrace {} --help shows the usage", command.name,
          command.arguments, command.name);
   // Commands that may run on several ranks print what they were told on one of them.
-  if (!find_option("restore-path")->taken_by(command.id)) print_lines(stderr, found);
+  if (!find_field("restore-path")->taken_by(command.id)) print_lines(stderr, found);
   try {
     return command.run(invocation);
   } catch (const Error& error) {
@@ -313,7 +283,23 @@ int dispatch(std::span<const std::string> words, const Environment& environment)
 
 }  // namespace
 
-std::span<const CommandSpec> command_table() { return kCommands; }
+std::span<const CommandSpec> command_table() {
+  static const std::vector<CommandSpec> all = [] {
+    std::vector<CommandSpec> commands(kCommands.begin(), kCommands.end());
+    for (const std::span<const CommandSpec> tool : commands_of_tools())
+      commands.insert(commands.end(), tool.begin(), tool.end());
+    return commands;
+  }();
+  return all;
+}
+
+const CommandSpec& spec_of(Command id) {
+  const auto found = std::ranges::find(command_table(), id, &CommandSpec::id);
+  if (found == command_table().end())
+    fail(ErrorKind::Usage,
+         "this program was built without the tool that does this: see MILLRACE_TOOLS");
+  return *found;
+}
 
 int run(std::span<const std::string> words, const Environment& environment) {
   try {

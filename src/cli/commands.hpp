@@ -15,13 +15,13 @@ namespace millrace::cli {
 /// Input of a command.
 struct Invocation {
   std::string_view command = {};  ///< its name in the table
-  Options options;
+  Patch options;
   Environment environment;
   std::string command_line;               ///< as typed, for logs
   std::vector<std::string> words;         ///< the same, word by word
   std::vector<std::string> notices = {};  ///< of its dialect, to print
   /// The options for a training set of this number of images, if they depend on it.
-  std::function<Options(std::int64_t images)> for_images = nullptr;
+  std::function<Patch(std::int64_t images)> for_images = nullptr;
 };
 
 /// One row of the table of commands.
@@ -35,25 +35,23 @@ struct CommandSpec {
   std::string_view example;
 };
 
+/// The commands of the engine, then those of the tools.
 [[nodiscard]] std::span<const CommandSpec> command_table();
+/// The row of a command. Errors: Usage if it belongs to a tool that this program lacks.
+[[nodiscard]] const CommandSpec& spec_of(Command id);
+/// The commands of each tool that this program is built with. The build defines it, from
+/// MILLRACE_TOOLS: src/tools/CMakeLists.txt.
+[[nodiscard]] std::vector<std::span<const CommandSpec>> commands_of_tools();
 
 int command_train(const Invocation& invocation);
 int command_restore(const Invocation& invocation);
 int command_validate(const Invocation& invocation);
-int command_predict(const Invocation& invocation);
-int command_bench(const Invocation& invocation);
 int command_plan(const Invocation& invocation);
 int command_doctor(const Invocation& invocation);
-int command_report(const Invocation& invocation);
 int command_inspect(const Invocation& invocation);
 int command_average(const Invocation& invocation);
 int command_import(const Invocation& invocation);
 int command_export(const Invocation& invocation);
-int command_data_generate(const Invocation& invocation);
-int command_data_index(const Invocation& invocation);
-int command_data_check(const Invocation& invocation);
-int command_data_stats(const Invocation& invocation);
-int command_data_convert(const Invocation& invocation);
 
 /// Text of `millrace --help`.
 [[nodiscard]] std::string general_help();

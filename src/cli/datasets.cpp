@@ -25,7 +25,7 @@ Datasets synthetic_datasets(const DataRequest& request) {
                                .classes = sets.facts.classes,
                                .size = sets.facts.train_size,
                                .seed = request.seed,
-                               .images = request.source == train::ImageSource::Host
+                               .images = request.source == run::ImageSource::Host
                                              ? io::SyntheticImages::Varied
                                              : io::SyntheticImages::One};
   if (request.files.train)
@@ -40,9 +40,9 @@ Datasets synthetic_datasets(const DataRequest& request) {
 /// The request with what small images are normalized by and with reports to the terminal.
 io::DatasetRequest dataset_request(const DataRequest& request) {
   io::DatasetRequest asked = request.files;
-  if (request.normalisation != train::Normalisation::Standardise)
+  if (request.normalisation != run::Normalisation::Standardise)
     asked.normalisation = io::CifarNormalisation::Dataset;
-  if (request.normalisation == train::Normalisation::ImageNet)
+  if (request.normalisation == run::Normalisation::ImageNet)
     asked.statistics = io::kImageNetStatistics;
   asked.images.report = [](const std::string& what) {
     fmt::print(stderr, "Bad image, replaced by another of its class: {}\n", printable(what));
@@ -90,20 +90,20 @@ std::string find_dataset(const std::filesystem::path& directory) {
     fail(ErrorKind::Data, "'{}' does not exist: --data-dir takes the folder of a data set",
          directory.string());
   const io::DatasetKind* const found = io::dataset_in(directory);
-  return found == nullptr ? "" : std::string(found->name);
+  return found == nullptr ? "" : std::string(found->published.name);
 }
 
-std::string find_dataset(const Options& options) {
+std::string find_dataset(const Patch& options) {
   if (dataset_is_told(options)) return "";
   const std::string directory = *options.text("data-dir");
   // Random images of a set need no folder, but one that is there tells the set.
   std::error_code unknown;
-  const bool needed = image_source(options) == train::ImageSource::Files;
+  const bool needed = image_source(options) == run::ImageSource::Files;
   return needed || std::filesystem::exists(directory, unknown) ? find_dataset(directory) : "";
 }
 
 Datasets open_datasets(const DataRequest& request) {
-  if (request.source != train::ImageSource::Files) return synthetic_datasets(request);
+  if (request.source != run::ImageSource::Files) return synthetic_datasets(request);
   io::OpenedDatasets opened = io::dataset_kind(request.dataset).open(dataset_request(request));
   Datasets sets{.train = std::move(opened.train),
                 .validation = std::move(opened.validation),

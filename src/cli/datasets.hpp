@@ -23,7 +23,7 @@ struct Datasets {
 /// none. Errors: Data if the directory does not exist; Usage if there are two.
 [[nodiscard]] std::string find_dataset(const std::filesystem::path& directory);
 /// The same for the folder of these options; also "" if they name the data set, or read no files.
-[[nodiscard]] std::string find_dataset(const Options& options);
+[[nodiscard]] std::string find_dataset(const Patch& options);
 
 /// The user's cache folder; empty if the environment names none.
 [[nodiscard]] std::filesystem::path cache_folder();

@@ -135,10 +135,10 @@ void check_whole_names(const DialectSpec& dialect, std::span<const std::string> 
   for (const std::string& word : own) {
     if (!word.starts_with("--") || word.size() == 2) continue;
     const std::string name = word.substr(2, word.find('=') - 2);
-    if (find_option(name) != nullptr) continue;
+    if (find_field(name) != nullptr) continue;
     std::vector<std::string> known;
     for (const DialectWord& other : dialect.words) known.emplace_back(other.name);
-    for (const OptionSpec& spec : option_table()) known.emplace_back(spec.name);
+    for (const Field& spec : field_table()) known.emplace_back(spec.name);
     const std::string nearest = nearest_match(name, known);
     fail(ErrorKind::Usage, "unknown option --{}; {}", name,
          nearest.empty() ? "--help lists the names of this dialect"
@@ -227,12 +227,12 @@ std::vector<DialectSpec> habana_dialects(std::string_view script,
 /// Words and defaults of the IPU trainer that differ from millrace's. A restored run has the
 /// defaults recorded.
 void speak_ipu(Translation& translation) {
-  Options& options = translation.options;
+  Patch& options = translation.options;
   options.dialect.spellings["recompute segments"] = {.word = "--xla-recompute", .same_value = true};
   const bool recorded =
       translation.command == Command::Restore || options.find("restore-path") != nullptr;
   if (recorded || options.find("precision") != nullptr) return;
-  options.set(*find_option("precision"),
+  options.set(*find_field("precision"),
               {.value = std::string("16.16"), .origin = Origin::Dialect, .where = "--dialect ipu"});
 }
 
@@ -281,7 +281,7 @@ std::string_view purpose(Command command) {
 void pass_over(Translation& translation, std::vector<std::string> unread) {
   std::vector<std::string> gone;
   for (const auto& [name, setting] : translation.options.settings()) {
-    if (find_option(name)->taken_by(translation.command)) continue;
+    if (find_field(name)->taken_by(translation.command)) continue;
     if (setting.origin == Origin::File) continue;  // a file may serve several commands
     if (setting.origin == Origin::CommandLine) unread.push_back(setting.where);
     gone.push_back(name);
@@ -293,15 +293,15 @@ void pass_over(Translation& translation, std::vector<std::string> unread) {
 }
 
 /// Refuses different values for one option under a name of the dialect and under millrace's.
-void check_said_once(const Options& native, const Options& translated) {
-  Options typed;
+void check_said_once(const Patch& native, const Patch& translated) {
+  Patch typed;
   for (const auto& [name, setting] : native.settings())
-    if (setting.origin == Origin::CommandLine) typed.set(*find_option(name), setting);
+    if (setting.origin == Origin::CommandLine) typed.set(*find_field(name), setting);
   for (const auto& [name, setting] : translated.settings()) {
     if (setting.origin != Origin::CommandLine) continue;
     const Setting* other = typed.find(name);
     if (other == nullptr)
-      typed.set(*find_option(name), setting);
+      typed.set(*find_field(name), setting);
     else if (other->value != setting.value)
       fail(ErrorKind::Usage, "{} {} and {} {} contradict each other: give one of them",
            other->where, to_string(other->value), setting.where, to_string(setting.value));
@@ -310,7 +310,7 @@ void check_said_once(const Options& native, const Options& translated) {
 }
 
 /// Names of the dialect on the command line override the environment and files.
-void yield_to_command_line(Options& native, const Options& translated) {
+void yield_to_command_line(Patch& native, const Patch& translated) {
   for (const auto& [name, setting] : translated.settings()) {
     const Setting* other = native.find(name);
     if (setting.origin == Origin::CommandLine && other != nullptr &&
@@ -324,7 +324,7 @@ void yield_to_command_line(Options& native, const Options& translated) {
 Spoken take_dialects(std::vector<std::string>& words) {
   const std::string typed = take_dialect(words);
   if (typed.empty()) return {};
-  const Value value = parse_value(*find_option("dialect"), typed, Origin::CommandLine, "--dialect");
+  const Value value = parse_value(*find_field("dialect"), typed, Origin::CommandLine, "--dialect");
   Spoken spoken;
   spoken.name = std::get<std::string>(value);
   const std::string& name = spoken.name;
@@ -354,7 +354,7 @@ Translation read_command_line(Command command, std::span<const std::string> word
   std::vector<std::string> rest(words.begin(), words.end());
   const Spoken spoken = take_dialects(rest);
   const std::vector<DialectSpec>& dialects = spoken.dialects;
-  if (!spoken.name.empty() && !find_option("dialect")->taken_by(command))
+  if (!spoken.name.empty() && !find_field("dialect")->taken_by(command))
     fail(ErrorKind::Usage, "--dialect is not an option of this command; --help lists its options");
   Translation translation;
   translation.command = command;
@@ -386,8 +386,8 @@ Translation read_command_line(Command command, std::span<const std::string> word
   check_whole_names(dialect, own);
   read_passed(dialect, passed, read);
   dialect.translate(read);
-  Options native = load_options(translation.command, own,
-                                arguments_of(translation.command, max_arguments), environment);
+  Patch native = load_options(translation.command, own,
+                              arguments_of(translation.command, max_arguments), environment);
   check_said_once(native, translation.options);
   read.note_overruled(native);
   yield_to_command_line(native, translation.options);

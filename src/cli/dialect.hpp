@@ -46,11 +46,11 @@ struct DialectWord {
 /// A command line in a dialect, translated.
 struct Translation {
   Command command = Command::Train;
-  Options options;
+  Patch options;
   std::vector<std::string> notices;
   /// The options of the same line for a training set of this number of images, on which lengths
   /// and warm-ups depend; nullptr where they do not.
-  std::function<Options(std::int64_t images)> for_images = nullptr;
+  std::function<Patch(std::int64_t images)> for_images = nullptr;
 };
 
 /// Images of ImageNet for training, which every length is for until the data set is known.
@@ -97,7 +97,7 @@ class DialectReader {
   void set_defaults(std::string_view line);
   /// Reports the values among `native`, millrace's own options, that take the place of implied
   /// ones.
-  void note_overruled(const Options& native);
+  void note_overruled(const Patch& native);
   /// The line stands for this command because of the words `by`; where these are empty, only if the
   /// user typed `train`. Errors: Usage when the command that was typed contradicts them.
   void mean(Command command, const std::string& by);
@@ -182,10 +182,10 @@ struct Spoken {
 /// The command that the program in a line stands for: validate for the IPU trainer's validation.py.
 [[nodiscard]] Command meant_command(Command typed, std::vector<std::string> words);
 /// `text` with options named as the line spells them: --lr_init for --abs-learning-rate.
-[[nodiscard]] std::string respelled(std::string text, const Options& options);
+[[nodiscard]] std::string respelled(std::string text, const Patch& options);
 [[nodiscard]] std::vector<std::string> respelled(std::vector<std::string> lines,
-                                                 const Options& options);
-[[nodiscard]] Error respelled(const Error& error, const Options& options);
+                                                 const Patch& options);
+[[nodiscard]] Error respelled(const Error& error, const Patch& options);
 /// Help on every name of the dialects that `words` select; empty when they select none.
 [[nodiscard]] std::string dialect_help(std::vector<std::string> words);
 

@@ -74,7 +74,7 @@ std::vector<std::string> DialectReader::unread() const {
 }
 
 void DialectReader::set(std::string_view option, std::string_view text, std::string_view from) {
-  const OptionSpec& spec = *find_option(option);
+  const Field& spec = *find_field(option);
   const bool is_default = from.empty();
   const std::string where = is_default ? fmt::format("{} (its --{})", where_, option)
                             : from.substr(2) == option ? std::string(from)
@@ -96,7 +96,7 @@ void DialectReader::set(std::string_view option, std::int64_t value, std::string
 void DialectReader::imply(std::string_view option, std::string_view text, std::string_view name) {
   if (spelled(name).empty()) return set(option, text, "");
   if (translation_.options.find(option) != nullptr) return;
-  const OptionSpec& spec = *find_option(option);
+  const Field& spec = *find_field(option);
   const std::string where = fmt::format("{} (--{})", spelled(name), option);
   translation_.options.set(spec, {.value = parse_value(spec, text, Origin::Dialect, where),
                                   .origin = Origin::Dialect,
@@ -104,7 +104,7 @@ void DialectReader::imply(std::string_view option, std::string_view text, std::s
   implied_.emplace_back(option);
 }
 
-void DialectReader::note_overruled(const Options& native) {
+void DialectReader::note_overruled(const Patch& native) {
   for (const std::string& name : implied_) {
     const Setting& implied = *translation_.options.find(name);
     const Setting* const other = native.find(name);

@@ -16,22 +16,22 @@ namespace {
 
 /// A field of a run as it was said: "--batch-size", "--batch_size"; or, where a message begins with
 /// it, the line of a file that has it.
-std::string said(std::string_view field, bool begins, const Options& options) {
+std::string said(std::string_view field, bool begins, const Patch& options) {
   const Setting* const given = options.find(field);
   if (begins && given != nullptr && given->origin != Origin::Dialect &&
       !given->where.starts_with("--"))
     return given->where;
-  const std::string_view name = find_option(field)->name;
+  const std::string_view name = find_field(field)->name;
   return options.typed(name) != nullptr ? options.spelling(name) : fmt::format("--{}", name);
 }
 
 /// The fields of a run, which messages name `like-this`.
-std::string with_fields(std::string text, const Options& options) {
+std::string with_fields(std::string text, const Patch& options) {
   for (std::size_t at = text.find('`'); at != std::string::npos; at = text.find('`', at)) {
     const std::size_t end = text.find('`', at + 1);
     if (end == std::string::npos) return text;
     const std::string field = text.substr(at + 1, end - at - 1);
-    if (find_option(field) == nullptr) {
+    if (find_field(field) == nullptr) {
       at = end;
       continue;
     }
@@ -43,7 +43,7 @@ std::string with_fields(std::string text, const Options& options) {
 }
 
 /// The options of millrace in the words of the dialect that was spoken.
-std::string with_dialect(std::string text, const Options& options) {
+std::string with_dialect(std::string text, const Patch& options) {
   const auto end_of_word = [&](std::size_t at) {
     const auto in_word = [](char c) {
       return c == '-' || c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0;
@@ -78,16 +78,16 @@ std::string with_dialect(std::string text, const Options& options) {
 
 }  // namespace
 
-std::string respelled(std::string text, const Options& options) {
+std::string respelled(std::string text, const Patch& options) {
   return with_dialect(with_fields(std::move(text), options), options);
 }
 
-std::vector<std::string> respelled(std::vector<std::string> lines, const Options& options) {
+std::vector<std::string> respelled(std::vector<std::string> lines, const Patch& options) {
   for (std::string& line : lines) line = respelled(std::move(line), options);
   return lines;
 }
 
-Error respelled(const Error& error, const Options& options) {
+Error respelled(const Error& error, const Patch& options) {
   return {error.kind(), respelled(std::string(error.what()), options),
           respelled(error.table(), options)};
 }

@@ -17,7 +17,7 @@ constexpr const char* kNames = "millrace.names";
 constexpr const char* kOwnNames = "millrace";
 
 /// Settings of a run that belong to its machine and its data, or to what it began with.
-bool belongs_to_run(const OptionSpec& spec) {
+bool belongs_to_run(const Field& spec) {
   constexpr auto kNamed = std::to_array<std::string_view>(
       {"init-path", "init-fresh", "synthetic-data", "generated-data", "data-dir", "BN-span"});
   return spec.on_restore == OnRestore::MayChange || spec.section == Section::Pipeline ||
@@ -44,9 +44,9 @@ std::optional<NotedExport> parse_notes(const ExportNotes& notes, const std::stri
   const auto config = notes.find(kConfig);
   if (config == notes.end()) return std::nullopt;
   NotedExport noted;
-  const Options recorded = parse_config(config->second, label + ": " + kConfig);
+  const Patch recorded = parse_config(config->second, label + ": " + kConfig);
   for (const auto& [name, setting] : recorded.settings())
-    if (const OptionSpec& spec = *find_option(name); !belongs_to_run(spec))
+    if (const Field& spec = *find_field(name); !belongs_to_run(spec))
       noted.options.set(spec, setting);
   if (const auto network = notes.find(kNetwork); network != notes.end())
     noted.facts = train::parse_facts(network->second, label);
@@ -88,7 +88,7 @@ models::ModelOptions network_of(const NotedExport& noted, const std::string& lab
   });
 }
 
-DatasetFacts recorded_facts(const Options& options,
+DatasetFacts recorded_facts(const Patch& options,
                             const std::optional<train::NetworkFacts>& recorded) {
   DatasetFacts facts = published_facts(options);
   if (!recorded) return facts;

@@ -27,7 +27,7 @@ void note_names(ExportNotes& notes, std::optional<io::WeightStyle> style);
 
 /// A file that millrace exported.
 struct NotedExport {
-  Options options;                                ///< all that decide what is computed
+  Patch options;                                  ///< all that decide what is computed
   std::optional<train::NetworkFacts> facts = {};  ///< none: an older millrace wrote the file
   bool tells_names = false;                       ///< whether it says whose names it has
   std::optional<io::WeightStyle> names = {};      ///< none: millrace's own
@@ -41,7 +41,7 @@ struct NotedExport {
 [[nodiscard]] models::ModelOptions network_of(const NotedExport& noted, const std::string& label);
 
 /// What is known of the data set without its files, from the options and what was recorded.
-[[nodiscard]] DatasetFacts recorded_facts(const Options& options,
+[[nodiscard]] DatasetFacts recorded_facts(const Patch& options,
                                           const std::optional<train::NetworkFacts>& recorded);
 
 }  // namespace millrace::cli

@@ -56,7 +56,7 @@ std::map<std::string, std::vector<float>> values_of(const io::CheckpointReader& 
 }
 
 /// The library whose names are used.
-io::WeightStyle style_of(const Options& options, const models::ModelOptions& model) {
+io::WeightStyle style_of(const Patch& options, const models::ModelOptions& model) {
   if (options.text("like")) return wanted_styles(options).front();
   const bool akamaster = model.task == models::Task::Cifar && model.model.starts_with("res");
   return akamaster ? io::WeightStyle::Akamaster : io::WeightStyle::Torchvision;
@@ -69,7 +69,7 @@ struct Names {
 };
 
 /// A library that was not asked for need not have the network of a file.
-Names names_for(const Options& options, const models::ModelOptions& model, const Graph& graph) {
+Names names_for(const Patch& options, const models::ModelOptions& model, const Graph& graph) {
   const io::WeightStyle style = style_of(options, model);
   if (model.given.graph && !options.text("like"))
     if (const std::string misfit = foreign_parameters(graph, style).misfit; !misfit.empty())
@@ -123,11 +123,11 @@ std::string_view extension_of(ExportFormat format) {
 }
 
 Exported export_checkpoint(const io::CheckpointReader& checkpoint, ExportFormat format,
-                           const Options& options, const std::filesystem::path& folder,
+                           const Patch& options, const std::filesystem::path& folder,
                            const std::filesystem::path& file) {
   const auto [config, graph] = network_of(checkpoint);
   const std::string name = checkpoint.path().filename().string();
-  ExportNotes notes = notes_of(checkpoint, graph.name, config.resolved_toml);
+  ExportNotes notes = notes_of(checkpoint, graph.name, to_toml(config));
   const std::filesystem::path path =
       file.empty() ? folder / (graph.name + std::string(extension_of(format))) : file;
   Exported done;
@@ -160,14 +160,14 @@ constexpr std::string_view kInRun = "RUN_DIR/";
 
 }  // namespace
 
-std::filesystem::path export_folder(const Options& options,
+std::filesystem::path export_folder(const Patch& options,
                                     const std::filesystem::path& run_directory) {
   const std::string given = options.text("export-dir").value_or("");
   return given.starts_with(kInRun) ? run_directory / given.substr(kInRun.size())
                                    : std::filesystem::path(given);
 }
 
-void require_export_folder(const Options& options) {
+void require_export_folder(const Patch& options) {
   const std::filesystem::path folder = options.text("export-dir").value_or("");
   if (folder.empty() || folder.string().starts_with(kInRun)) return;
   const std::vector<std::filesystem::path> missing = missing_directories(folder);

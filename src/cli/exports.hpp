@@ -31,16 +31,16 @@ struct Exported {
 /// Errors: Checkpoint; Config, if the chosen library, or the usual one of a network that millrace
 /// builds, has no such network; Io.
 [[nodiscard]] Exported export_checkpoint(const io::CheckpointReader& checkpoint,
-                                         ExportFormat format, const Options& options,
+                                         ExportFormat format, const Patch& options,
                                          const std::filesystem::path& folder,
                                          const std::filesystem::path& file = {});
 
 /// The folder of --export-dir, which may be one in the run directory: "RUN_DIR/export". Empty
 /// without the option.
-[[nodiscard]] std::filesystem::path export_folder(const Options& options,
+[[nodiscard]] std::filesystem::path export_folder(const Patch& options,
                                                   const std::filesystem::path& run_directory);
 /// Finds out whether the folder of --export-dir can be made and written, and leaves nothing there.
 /// One in the run directory is not looked at. Errors: Io.
-void require_export_folder(const Options& options);
+void require_export_folder(const Patch& options);
 
 }  // namespace millrace::cli

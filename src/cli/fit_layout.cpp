@@ -21,10 +21,10 @@
 namespace millrace::cli {
 namespace {
 
+using run::LayoutRequest;
+using run::Run;
 using train::DeviceUse;
-using train::LayoutRequest;
 using train::MeasureUse;
-using train::TrainConfig;
 
 /// A layout that was measured.
 struct Tried {
@@ -130,8 +130,8 @@ class LayoutFitter {
   [[nodiscard]] std::vector<std::pair<double, pipeline::ScheduleRequest>> promising_first(
       LayoutRequest asked, const pipeline::ScheduleRequest& open) const {
     asked.device_memory.clear();
-    if (asked.recompute == train::RecomputeRequest::Auto) asked.recompute.reset();
-    const TrainConfig config = chosen(asked, machine_).config;
+    if (asked.recompute == run::RecomputeRequest::Auto) asked.recompute.reset();
+    const Run config = chosen(asked, machine_).config;
     std::vector<std::pair<double, pipeline::ScheduleRequest>> all;
     for (const pipeline::ScheduleRequest& schedule : partition::schedules_for(graph_, open)) {
       const partition::PlanRequest request = plan_request(config, schedule);
@@ -158,19 +158,18 @@ class LayoutFitter {
   }
 
   const MachineFacts& machine_;
-  const TrainConfig base_;
+  const Run base_;
   const models::Graph graph_;
   const MeasureUse& measure_;
 };
 
 /// Takes the layout of `from` and what depends on it.
-void take_layout(TrainConfig& config, TrainConfig from) {
+void take_layout(Run& config, Run from) {
   config.pipeline = std::move(from.pipeline);
   config.splits = std::move(from.splits);
   config.layout = std::move(from.layout);
   config.recompute = from.recompute;
   config.chosen_segments = std::move(from.chosen_segments);
-  config.resolved_toml = std::move(from.resolved_toml);
 }
 
 }  // namespace
@@ -180,11 +179,10 @@ Resolution fit_layout(const MachineFacts& machine, Resolution first, const Measu
   if (first.config.device_memory == 0 || !open) return first;
   const LayoutFitter fitter(machine, first, measure);
   const Layout layout = first.layout;
-  const train::LayoutOrigin origin = first.config.layout_origin;
+  const run::LayoutOrigin origin = first.config.layout_origin;
   Resolution chosen = layout.schedule_chosen
                           ? fitter.automatic(layout.asked, layout.request).resolution
                           : fitter.named(std::move(first)).resolution;
-  chosen.config.resolved_toml = to_toml(recorded_values(chosen.config));
   if (!layout.schedule_chosen) return chosen;
   chosen.config.layout_origin = origin;
   const LayoutRequest& asked = chosen.layout.asked;
@@ -201,8 +199,8 @@ void fit_layout(PreparedRun& run, const comm::World& world) {
                                   .command_line = {},
                                   .notices = {}};
   std::optional<std::int64_t> base;  // measured once: it varies a little from time to time
-  const MeasureUse measure = [&](const TrainConfig& config) {
-    TrainConfig placed = config;
+  const MeasureUse measure = [&](const Run& config) {
+    Run placed = config;
     placed.run_directory = run.config.run_directory;
     placed.trace = run.config.trace;
     if (must_launch(config, world)) {
@@ -220,7 +218,7 @@ void fit_layout(PreparedRun& run, const comm::World& world) {
   first.config = run.config;
   first.layout = run.layout;
   Resolution fitted = fit_layout(run.machine, std::move(first), measure);
-  const bool changed = fitted.config.resolved_toml != run.config.resolved_toml;
+  const bool changed = to_toml(fitted.config) != to_toml(run.config);
   take_layout(run.config, std::move(fitted.config));
   run.layout = std::move(fitted.layout);
   if (changed && run.is_new) train::Together(world).lead([&] { record_options(run); });

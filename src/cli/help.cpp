@@ -45,7 +45,7 @@ std::string help_entry(const std::string& left, std::string_view text) {
 }
 
 /// Choices that do not fit on the line of the name are listed before the text.
-std::string option_help(const OptionSpec& spec) {
+std::string option_help(const Field& spec) {
   std::string left = fmt::format("  --{}", spec.name);
   if (!spec.alias.empty()) left += fmt::format(", --{}", spec.alias);
   std::string text = meaning(spec) + remarks_and_source(spec);
@@ -60,7 +60,7 @@ std::string option_help(const OptionSpec& spec) {
 
 /// A line or two: the meaning, without what follows a semicolon where it is longer than a line; the
 /// choices; the default if it is a word.
-std::string brief_help(const OptionSpec& spec) {
+std::string brief_help(const Field& spec) {
   constexpr std::size_t kLine = kHelpWidth - kHelpColumn;
   std::string_view value = spec.value_name;
   const std::string name = fmt::format("  --{}", spec.name);
@@ -85,8 +85,8 @@ std::string brief_help(const OptionSpec& spec) {
 /// The options on a topic, under the headings of their sections.
 std::string option_list(const CommandSpec& command, const HelpTopic& topic) {
   std::string text;
-  const OptionSpec* previous = nullptr;
-  for (const OptionSpec& spec : option_table()) {
+  const Field* previous = nullptr;
+  for (const Field& spec : field_table()) {
     if (!lists(command, topic, spec)) continue;
     if (previous == nullptr || previous->section != spec.section)
       text += fmt::format("{}{}:\n",
@@ -102,7 +102,7 @@ std::string option_list(const CommandSpec& command, const HelpTopic& topic) {
 std::string other_topics(const CommandSpec& command, const HelpTopic& topic) {
   std::size_t all = 0;
   std::size_t listed = 0;
-  for (const OptionSpec& spec : option_table()) {
+  for (const Field& spec : field_table()) {
     all += lists(command, {.kind = HelpTopic::Kind::All}, spec) ? 1 : 0;
     listed += lists(command, topic, spec) ? 1 : 0;
   }
@@ -119,7 +119,7 @@ std::string other_topics(const CommandSpec& command, const HelpTopic& topic) {
 std::string meaning(const DialectWord& word) {
   switch (word.fate) {
     case Fate::Means:
-      return fmt::format("--{}: {}", word.text, find_option(word.text)->help);
+      return fmt::format("--{}: {}", word.text, find_field(word.text)->help);
     case Fate::Becomes:
       return std::string(word.text);
     case Fate::Idle:
@@ -138,12 +138,12 @@ std::string word_help(const DialectWord& word) {
 
 }  // namespace
 
-std::string meaning(const OptionSpec& spec) {
+std::string meaning(const Field& spec) {
   if (!spec.idle.empty()) return fmt::format("{}; no effect: {}", spec.help, spec.idle);
   return std::string(spec.help);
 }
 
-std::string remarks(const OptionSpec& spec) {
+std::string remarks(const Field& spec) {
   std::vector<std::string> parts;
   if (!spec.unit.empty()) parts.emplace_back(spec.unit);
   if (!spec.default_text.value_or("").empty())
@@ -152,12 +152,12 @@ std::string remarks(const OptionSpec& spec) {
   return join(parts, "; ");
 }
 
-std::string remarks_and_source(const OptionSpec& spec) {
+std::string remarks_and_source(const Field& spec) {
   const std::string text = remarks(spec);
   return fmt::format("{} [{}]", text.empty() ? "" : fmt::format(" ({})", text), spec.source);
 }
 
-bool lists(const CommandSpec& command, const HelpTopic& topic, const OptionSpec& spec) {
+bool lists(const CommandSpec& command, const HelpTopic& topic, const Field& spec) {
   if (!spec.taken_by(command.id)) return false;
   const bool continues = command.id == Command::Restore;
   switch (topic.kind) {
@@ -174,14 +174,14 @@ bool lists(const CommandSpec& command, const HelpTopic& topic, const OptionSpec&
   return false;
 }
 
-std::string_view topic_of(const OptionSpec& spec) {
+std::string_view topic_of(const Field& spec) {
   const std::string_view key = section_key(spec.section);
   return key.empty() ? "command" : key;
 }
 
 std::vector<std::string> topics_of(const CommandSpec& command) {
   std::vector<std::string> topics;
-  for (const OptionSpec& spec : option_table())
+  for (const Field& spec : field_table())
     if (spec.taken_by(command.id) && std::ranges::find(topics, topic_of(spec)) == topics.end())
       topics.emplace_back(topic_of(spec));
   return topics;

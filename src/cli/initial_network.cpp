@@ -29,7 +29,7 @@ constexpr auto kPreparation = std::to_array<std::string_view>(
     {"image-size", "image-preset", "image-normalisation", "image-mean", "image-deviation",
      "normalise-input", "normalise"});
 
-bool is_of_network(const OptionSpec& spec) {
+bool is_of_network(const Field& spec) {
   const bool model = spec.section >= Section::Model && spec.section <= Section::EfficientNet;
   // How many replicas share statistics is a matter of the run.
   return model && spec.name != "BN-span";
@@ -40,7 +40,7 @@ bool is_of_preparation(std::string_view name) {
 }
 
 /// The option, unless it is a default of a dialect, or a flag that is off.
-const Setting* asked(const Options& options, std::string_view name) {
+const Setting* asked(const Patch& options, std::string_view name) {
   const Setting* const setting = options.find(name);
   if (setting == nullptr || setting->origin == Origin::Dialect) return nullptr;
   const bool* const flag = std::get_if<bool>(&setting->value);
@@ -54,7 +54,7 @@ bool says_otherwise(const Setting& setting, const Setting* recorded) {
 }
 
 /// Whether another option that was asked for decides what `name` would.
-bool is_decided(const Options& given, std::string_view name, const Options& recorded) {
+bool is_decided(const Patch& given, std::string_view name, const Patch& recorded) {
   const auto names = [&](std::string_view other) { return asked(given, other) != nullptr; };
   if (name == "block")  // sizes have their own
     return names("model-size") && given.text("model-size") != recorded.text("model-size");
@@ -68,22 +68,22 @@ bool is_decided(const Options& given, std::string_view name, const Options& reco
 }
 
 /// The data set that the options name, or that is in their folder.
-std::string dataset_of(const Options& options) {
+std::string dataset_of(const Patch& options) {
   const std::string found = find_dataset(options);
   return found.empty() ? dataset_name(options) : found;
 }
 
-bool of_other_family(const Options& given, const Options& recorded) {
+bool of_other_family(const Patch& given, const Patch& recorded) {
   return asked(given, "model") != nullptr && model_name(given) != model_name(recorded);
 }
 
-bool of_other_task(const Options& recorded, std::string_view dataset) {
+bool of_other_task(const Patch& recorded, std::string_view dataset) {
   return task_of(recorded.text("dataset").value_or("")) != task_of(dataset);
 }
 
 /// Refuses a network of a size that its family does not have for other images. Errors: Config, with
 /// the way to train it all the same.
-void require_form(const Options& given, const Options& recorded, std::string_view dataset) {
+void require_form(const Patch& given, const Patch& recorded, std::string_view dataset) {
   if (recorded.network || asked(given, "model-size") != nullptr) return;
   const std::string own = recorded.text("dataset").value_or("");
   const std::string size = model_size(recorded, task_of(own));
@@ -101,19 +101,19 @@ void require_form(const Options& given, const Options& recorded, std::string_vie
            : "train it on these images in class folders, or begin with another network");
 }
 
-bool has_fresh_last_layer(const Options& given, const InitialNetwork& initial) {
+bool has_fresh_last_layer(const Patch& given, const InitialNetwork& initial) {
   const std::vector<std::string> fresh = split_list(given.text("init-fresh").value_or(""), ' ');
   return contains_any(initial.last_layer + "/", fresh);
 }
 
 /// The number of outputs, which config.toml leaves to the data set.
-void set_classes(Options& options, const Options& given, const InitialNetwork& initial,
+void set_classes(Patch& options, const Patch& given, const InitialNetwork& initial,
                  std::string_view where) {
   const Setting own{
       .value = initial.outputs, .origin = Origin::Dialect, .where = std::string(where)};
   const Setting* const wanted = asked(given, kClasses);
   if (!has_fresh_last_layer(given, initial)) {
-    if (wanted == nullptr) options.set(*find_option(kClasses), own);
+    if (wanted == nullptr) options.set(*find_field(kClasses), own);
   } else if (wanted != nullptr && !says_otherwise(*wanted, &own)) {
     options.erase(kClasses);
   }
@@ -121,7 +121,7 @@ void set_classes(Options& options, const Options& given, const InitialNetwork& i
 
 }  // namespace
 
-std::optional<InitialNetwork> initial_network(const Options& options, const comm::World& world) {
+std::optional<InitialNetwork> initial_network(const Patch& options, const comm::World& world) {
   const std::optional<std::string> path = options.text("init-path");
   if (!path || io::is_onnx(*path)) return std::nullopt;
   std::vector<std::string> complaints;  // the trainer repeats them
@@ -135,22 +135,22 @@ std::optional<InitialNetwork> initial_network(const Options& options, const comm
                         .class_names = network.config.data.class_names};
 }
 
-Options with_initial_network(const Options& given, const InitialNetwork& initial) {
-  const Options& recorded = initial.recorded;
+Patch with_initial_network(const Patch& given, const InitialNetwork& initial) {
+  const Patch& recorded = initial.recorded;
   if (of_other_family(given, recorded)) return given;
   const std::string where = fmt::format("--init-path {}", given.text("init-path").value_or(""));
   const std::string dataset = dataset_of(given);
   const bool prepares = !of_other_task(recorded, dataset);
   if (!prepares) require_form(given, recorded, dataset);
-  Options network;
+  Patch network;
   network.network = recorded.network;
   for (const auto& [name, setting] : recorded.settings()) {
-    const OptionSpec& spec = *find_option(name);
+    const Field& spec = *find_field(name);
     const bool wanted = is_of_network(spec) || (prepares && is_of_preparation(name));
     if (!wanted || name == kClasses || is_decided(given, name, recorded)) continue;
     network.set(spec, {.value = setting.value, .origin = Origin::Dialect, .where = where});
   }
-  Options options = given;  // without what the network of a dialect would have by default
+  Patch options = given;  // without what the network of a dialect would have by default
   for (const auto& [name, setting] : network.settings())
     if (const Setting* const own = given.find(name);
         own != nullptr && own->origin == Origin::Dialect)
@@ -160,11 +160,11 @@ Options with_initial_network(const Options& given, const InitialNetwork& initial
   return options;
 }
 
-std::string asking_for_another(const Options& given, const InitialNetwork& initial,
+std::string asking_for_another(const Patch& given, const InitialNetwork& initial,
                                std::string_view dataset) {
   std::vector<std::string> names;
   for (const auto& [name, setting] : given.settings()) {
-    if (!is_of_network(*find_option(name)) || asked(given, name) == nullptr) continue;
+    if (!is_of_network(*find_field(name)) || asked(given, name) == nullptr) continue;
     const Setting* const recorded = initial.recorded.find(name);
     const bool same = name == kClasses ? setting.value == Value(initial.outputs)
                                        : recorded != nullptr && recorded->value == setting.value;
@@ -177,7 +177,7 @@ std::string asking_for_another(const Options& given, const InitialNetwork& initi
   return join(names, ", ");
 }
 
-std::string other_classes(const Options& given, const InitialNetwork& initial,
+std::string other_classes(const Patch& given, const InitialNetwork& initial,
                           const std::vector<std::string>& class_names) {
   if (of_other_family(given, initial.recorded) || has_fresh_last_layer(given, initial)) return "";
   const std::vector<std::string> here = class_keys(class_names);
@@ -190,15 +190,14 @@ std::string other_classes(const Options& given, const InitialNetwork& initial,
       mine - here.begin(), *mine, *theirs, initial.last_layer);
 }
 
-std::string rates_to_propose(const Options& given, const Options& recorded,
-                             const train::TrainConfig& config) {
+std::string rates_to_propose(const Patch& given, const Patch& recorded, const run::Run& config) {
   if (config.initial_weights().empty()) return "";
   for (const char* name :
        {"base-learning-rate", "abs-learning-rate", "lr-schedule", "poly-lr-initial-lr"})
     if (const Setting* const setting = given.find(name);
         setting != nullptr && says_otherwise(*setting, recorded.find(name)))
       return "";
-  const train::LearningRateConfig& rate = config.learning_rate;
+  const run::LearningRateConfig& rate = config.learning_rate;
   return fmt::format(
       "no option sets the learning rate: {:.4g}, {}, is for random weights; for {} try a tenth, "
       "--lr {:.2g} --lr-schedule cosine",

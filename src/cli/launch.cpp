@@ -128,14 +128,14 @@ void allow_root() {
 
 /// Tells what starts. Standard output belongs to the ranks, which may print JSON.
 void announce(const std::vector<std::string>& command, int ranks,
-              const std::optional<Cluster>& cluster, train::Verbosity verbosity) {
-  if (verbosity == train::Verbosity::Quiet) return;
+              const std::optional<Cluster>& cluster, run::Verbosity verbosity) {
+  if (verbosity == run::Verbosity::Quiet) return;
   print_error(fmt::format("Starting {} ranks on {} (--no-launch prevents this)", ranks,
                           cluster ? join(cluster->hosts, " ") : "this machine"));
   if (cluster)
     if (const std::vector<std::string> left = hosts_without_rank(*cluster, ranks); !left.empty())
       print_error(fmt::format("{}: no rank, as the run has only {}", join(left, ", "), ranks));
-  if (verbosity != train::Verbosity::Verbose) return;
+  if (verbosity != run::Verbosity::Verbose) return;
   std::vector<std::string> words(command.size());
   std::ranges::transform(command, words.begin(), shell_word);
   print_error(join(words, " "));
@@ -143,7 +143,7 @@ void announce(const std::vector<std::string>& command, int ranks,
 
 /// Starts the ranks of a run, waits for them and returns their exit code.
 int launch(const pipeline::PipelinePlan& plan, std::span<const std::string> words,
-           const std::optional<Cluster>& cluster, train::Verbosity verbosity,
+           const std::optional<Cluster>& cluster, run::Verbosity verbosity,
            const std::function<int()>& received) {
   const int ranks = plan.ranks.ranks;
   std::vector<std::string> command = launch_command(ranks, words, cluster);
@@ -179,7 +179,7 @@ void keep_cores(const std::function<bool(int)>& wanted) {
 
 }  // namespace
 
-int launch_ranks(const train::TrainConfig& config, const Invocation& invocation,
+int launch_ranks(const run::Run& config, const Invocation& invocation,
                  const std::function<int()>& received) {
   const pipeline::RankMap& map = config.pipeline.ranks;
   if (invocation.options.flag("no-launch"))
@@ -197,7 +197,7 @@ int launch_ranks(const train::TrainConfig& config, const Invocation& invocation,
   return launch(config.pipeline, invocation.words, cluster, config.verbosity, received);
 }
 
-StartupWatch::StartupWatch(const Options& options) {
+StartupWatch::StartupWatch(const Patch& options) {
   if (comm::started_by_launcher())
     watchdog_.emplace(comm::launched_rank(),
                       static_cast<int>(options.value<std::int64_t>("hang-timeout")));
@@ -226,7 +226,7 @@ int refuse_separate_tasks(int tasks) {
 
 }  // namespace
 
-int run_on_all_ranks(const comm::World& world, const Options& options,
+int run_on_all_ranks(const comm::World& world, const Patch& options,
                      const std::function<int()>& body) {
   if (const int tasks = comm::separate_tasks(world); tasks > 0) return refuse_separate_tasks(tasks);
   if (world.size() == 1) return body();
@@ -250,7 +250,7 @@ void pin_rank(const comm::World& world, int threads) {
   keep_cores([&](int place) { return place / threads == world.local_rank(); });
 }
 
-void pin_rank(const comm::World& world, const train::TrainConfig& config) {
+void pin_rank(const comm::World& world, const run::Run& config) {
   if (!device::computes_on_cores()) return;
   const std::vector<int> numbers = train::device_numbers_of(config, world.rank());
   if (numbers.empty()) return pin_rank(world, config.threads);

@@ -12,7 +12,7 @@
 #include "cli/commands.hpp"
 #include "comm/world.hpp"
 #include "core/error.hpp"
-#include "train/config.hpp"
+#include "run/run.hpp"
 #include "train/watchdog.hpp"
 
 namespace millrace::cli {
@@ -30,7 +30,7 @@ namespace millrace::cli {
 /// none). Only task 0 of a cluster starts ranks; the others print that and return. Errors: Usage
 /// with --no-launch, giving the number of processes needed; those of meaning_of().
 [[nodiscard]] int launch_ranks(
-    const train::TrainConfig& config, const Invocation& invocation,
+    const run::Run& config, const Invocation& invocation,
     const std::function<int()>& received = [] { return 0; });
 
 /// The watchdog of a rank from its start until the whole configuration is known, so that a rank
@@ -38,7 +38,7 @@ namespace millrace::cli {
 /// no launcher started.
 class StartupWatch {
  public:
-  explicit StartupWatch(const Options& options);
+  explicit StartupWatch(const Patch& options);
   /// From now on messages can name the rank that this one waits for.
   void follow(const comm::World& world) {
     if (watchdog_) watchdog_->follow(world);
@@ -55,7 +55,7 @@ void report_error(const Error& error, std::string_view place = {});
 
 /// Runs `body` on every rank of a world. Rank 0 reports an error that all ranks share, in the words
 /// of the line that gave `options`. An error of a single rank ends all ranks and names that rank.
-[[nodiscard]] int run_on_all_ranks(const comm::World& world, const Options& options,
+[[nodiscard]] int run_on_all_ranks(const comm::World& world, const Patch& options,
                                    const std::function<int()>& body);
 
 /// Pins each rank of this machine to its own cores, one per thread, if there are enough cores and
@@ -65,6 +65,6 @@ void pin_rank(const comm::World& world, int threads);
 /// The same, unless the run names its devices: then this rank is pinned to the cores of its
 /// devices. Device n stands for `threads` of the cores that the process may use, starting at n x
 /// threads.
-void pin_rank(const comm::World& world, const train::TrainConfig& config);
+void pin_rank(const comm::World& world, const run::Run& config);
 
 }  // namespace millrace::cli

@@ -33,8 +33,7 @@ std::string cores_of(const MachineFacts& machine) {
 
 }  // namespace
 
-void note_turns(const MachineFacts& machine, const train::TrainConfig& config, int local,
-                Notices& notices) {
+void note_turns(const MachineFacts& machine, const run::Run& config, int local, Notices& notices) {
   if (local > machine.cores)
     notices.push_back(fmt::format("{} ranks share the {} of this machine and take turns", local,
                                   cores_of(machine)));
@@ -46,8 +45,8 @@ void note_turns(const MachineFacts& machine, const train::TrainConfig& config, i
                     threads, cores_of(machine), std::max(1, machine.cores / local)));
 }
 
-void note_sharding_filters(const train::TrainConfig& config, Notices& notices) {
-  const train::LayoutRequest& asked = config.layout;
+void note_sharding_filters(const run::Run& config, Notices& notices) {
+  const run::LayoutRequest& asked = config.layout;
   if (config.pipeline.ranges.size() < 2 || asked.cut_by_memory) return;
   for (const auto& [name, filter] : {std::pair{"sharding-include-filter", &asked.include},
                                      std::pair{"sharding-exclude-filter", &asked.exclude}})

@@ -65,7 +65,7 @@ void add_normalisation(std::vector<ImpliedOption>& all, const io::Identified& fo
 
 }  // namespace
 
-std::vector<WeightStyle> wanted_styles(const Options& options) {
+std::vector<WeightStyle> wanted_styles(const Patch& options) {
   std::vector<WeightStyle> styles(io::kWeightStyles.begin(), io::kWeightStyles.end());
   if (const auto wanted = options.text("like"))
     std::erase_if(styles, [&](WeightStyle style) { return io::name_of(style) != *wanted; });
@@ -107,17 +107,17 @@ std::vector<ImpliedOption> options_assumed(const io::Identified& found) {
   return all;
 }
 
-void add_implied(Options& options, std::span<const ImpliedOption> implied, std::string_view where) {
+void add_implied(Patch& options, std::span<const ImpliedOption> implied, std::string_view where) {
   for (const ImpliedOption& option : implied) {
     if (options.find(option.name) != nullptr) continue;
-    const OptionSpec& spec = *find_option(option.name);
+    const Field& spec = *find_field(option.name);
     options.set(spec, {.value = parse_value(spec, option.value, Origin::Dialect, where),
                        .origin = Origin::Dialect,
                        .where = std::string(where)});
   }
 }
 
-std::string text_of(std::span<const ImpliedOption> implied, const Options& options) {
+std::string text_of(std::span<const ImpliedOption> implied, const Patch& options) {
   std::string text;
   for (const ImpliedOption& option : implied) {
     const Value value = options.value(option.name);

@@ -12,7 +12,7 @@
 namespace millrace::cli {
 
 /// The libraries of --like; all without it.
-[[nodiscard]] std::vector<io::WeightStyle> wanted_styles(const Options& options);
+[[nodiscard]] std::vector<io::WeightStyle> wanted_styles(const Patch& options);
 
 /// Options and their values, in the words of a command line.
 struct ImpliedOption {
@@ -26,8 +26,8 @@ struct ImpliedOption {
 [[nodiscard]] std::vector<ImpliedOption> options_assumed(const io::Identified& found);
 
 /// Sets those of the options that were not given.
-void add_implied(Options& options, std::span<const ImpliedOption> implied, std::string_view where);
+void add_implied(Patch& options, std::span<const ImpliedOption> implied, std::string_view where);
 /// "--padding torch --norm-epsilon 1e-05", with the values that hold.
-[[nodiscard]] std::string text_of(std::span<const ImpliedOption> implied, const Options& options);
+[[nodiscard]] std::string text_of(std::span<const ImpliedOption> implied, const Patch& options);
 
 }  // namespace millrace::cli

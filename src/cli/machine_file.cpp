@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "cli/options.hpp"
-#include "cli/toml_file.hpp"
 #include "comm/open_mpi.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
+#include "run/toml_file.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -44,8 +44,8 @@ class MachineSection {
     const toml::value* value = find(key);
     if (value == nullptr && otherwise) return *otherwise;
     if (value == nullptr)
-      fail(ErrorKind::Config, "{}:{}: [{}] lacks {}; {}", file_, line_of(table_.location()), name_,
-           key, kExpected);
+      fail(ErrorKind::Config, "{}:{}: [{}] lacks {}; {}", file_, run::line_of(table_.location()),
+           name_, key, kExpected);
     double found = -1.0;
     if (value->is_floating()) found = value->as_floating();
     if (value->is_integer()) found = static_cast<double>(value->as_integer());
@@ -102,7 +102,7 @@ class MachineSection {
     return found == table.end() ? nullptr : &found->second;
   }
   [[nodiscard]] std::string place(const toml::value& value, std::string_view key) const {
-    return fmt::format("{}:{}: [{}] {}", file_, line_of(value.location()), name_, key);
+    return fmt::format("{}:{}: [{}] {}", file_, run::line_of(value.location()), name_, key);
   }
 
   const toml::value& table_;
@@ -173,13 +173,13 @@ std::string to_toml(const Machine& machine) {
 }
 
 Machine parse_machine(const std::string& text, const std::string& file_name) {
-  const toml::value root = parse_toml(text, file_name, kExpected);
+  const toml::value root = run::parse_toml(text, file_name, kExpected);
   Machine machine;
   for (const auto& [name, table] : root.as_table()) {
     const std::vector<std::string> known = section_names();
     if (!table.is_table() || std::find(known.begin(), known.end(), name) == known.end())
       fail(ErrorKind::Config, "{}:{}: unknown section [{}]; sections: {}", file_name,
-           line_of(table.location()), name, join(known, ", "));
+           run::line_of(table.location()), name, join(known, ", "));
     read_section(machine, name, MachineSection(table, file_name, name));
   }
   for (auto& [type, device] : machine.devices) device.name = machine.name;

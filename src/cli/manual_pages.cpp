@@ -42,7 +42,7 @@ std::string header(std::string_view name, std::string_view summary) {
       troff(to_lower(name)), kVersion, troff(name), troff(summary));
 }
 
-std::string option_entry(const OptionSpec& spec) {
+std::string option_entry(const Field& spec) {
   std::string text = fmt::format(".TP\n\\fB\\-\\-{}\\fR", troff(spec.name));
   if (!spec.alias.empty()) text += fmt::format(", \\fB\\-\\-{}\\fR", troff(spec.alias));
   if (spec.type != ValueType::Flag) text += fmt::format(" \\fI{}\\fR", troff(spec.value_name));
@@ -55,10 +55,10 @@ std::string option_entry(const OptionSpec& spec) {
 
 std::string options(const CommandSpec& command) {
   std::string text;
-  const OptionSpec* previous = nullptr;
+  const Field* previous = nullptr;
   const bool continues = command.id == Command::Restore;
   const HelpTopic topic = {continues ? HelpTopic::Kind::Short : HelpTopic::Kind::All};
-  for (const OptionSpec& spec : option_table()) {
+  for (const Field& spec : field_table()) {
     if (!lists(command, topic, spec)) continue;
     if (previous == nullptr) text += ".SH OPTIONS\n";
     if (previous == nullptr && continues)

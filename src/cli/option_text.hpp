@@ -14,11 +14,11 @@
 namespace millrace::cli {
 
 /// What an option does, or why it has no effect.
-[[nodiscard]] std::string meaning(const OptionSpec& spec);
+[[nodiscard]] std::string meaning(const Field& spec);
 /// Unit, default and variable of an option, e.g. "images; default 1; or $N".
-[[nodiscard]] std::string remarks(const OptionSpec& spec);
+[[nodiscard]] std::string remarks(const Field& spec);
 /// The same with the trainers that have the option: " (images; default 1) [IPU]".
-[[nodiscard]] std::string remarks_and_source(const OptionSpec& spec);
+[[nodiscard]] std::string remarks_and_source(const Field& spec);
 
 /// What a command's help is about.
 struct HelpTopic {
@@ -28,13 +28,12 @@ struct HelpTopic {
 };
 
 /// Whether the command's help on this topic lists the option.
-[[nodiscard]] bool lists(const CommandSpec& command, const HelpTopic& topic,
-                         const OptionSpec& spec);
+[[nodiscard]] bool lists(const CommandSpec& command, const HelpTopic& topic, const Field& spec);
 
 /// Keys of the sections that a command has options in: "model", "data", ..., "command".
 [[nodiscard]] std::vector<std::string> topics_of(const CommandSpec& command);
 /// Its key in files; that of options on the command line only is "command".
-[[nodiscard]] std::string_view topic_of(const OptionSpec& spec);
+[[nodiscard]] std::string_view topic_of(const Field& spec);
 
 [[nodiscard]] std::string command_help(const CommandSpec& command, const HelpTopic& topic);
 

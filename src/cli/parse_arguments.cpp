@@ -2,29 +2,28 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <utility>
 
 #include "cli/options.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "run/recipes.hpp"
 
 namespace millrace::cli {
 namespace {
 
 [[noreturn]] void fail_unknown(Command command, std::string_view name) {
   std::vector<std::string> known;
-  for (const OptionSpec& spec : option_table()) {
+  for (const Field& spec : field_table()) {
     if (!spec.understood_by(command)) continue;
     known.emplace_back(spec.name);
     if (!spec.alias.empty()) known.emplace_back(spec.alias);
   }
-  const OptionSpec* const other = find_option(name);
+  const Field* const other = find_field(name);
   if (other != nullptr && command == Command::Restore && other->taken_by(Command::Train))
-    fail(
-        ErrorKind::Usage,
-        "--{} is for new runs, and a line with --restore-path continues one: leave one of them out",
-        name);
+    fail(ErrorKind::Usage, "--{} is for new runs, and this line continues one: leave it out", name);
   if (other != nullptr)
     fail(ErrorKind::Usage, "--{} is not an option of this command; --help lists its options", name);
   const std::string nearest = nearest_match(name, known);
@@ -34,10 +33,10 @@ namespace {
 
 /// The option that `name` spells or uniquely abbreviates. `--epoch` is `--epochs`, because the
 /// other match, `--epochs-between-evals`, starts with that whole name.
-const OptionSpec& complete(Command command, std::string_view name) {
-  std::vector<const OptionSpec*> matches;
-  std::vector<const OptionSpec*> passed_over;
-  for (const OptionSpec& spec : option_table()) {
+const Field& complete(Command command, std::string_view name) {
+  std::vector<const Field*> matches;
+  std::vector<const Field*> passed_over;
+  for (const Field& spec : field_table()) {
     if (!spec.understood_by(command)) continue;
     if (spec.name == name || spec.alias == name) return spec;
     if (spec.name.starts_with(name) || spec.alias.starts_with(name))
@@ -45,27 +44,27 @@ const OptionSpec& complete(Command command, std::string_view name) {
   }
   if (matches.empty()) matches = std::move(passed_over);
   if (matches.empty()) fail_unknown(command, name);
-  const OptionSpec& shortest = **std::ranges::min_element(
-      matches, {}, [](const OptionSpec* spec) { return spec->name.size(); });
-  if (std::ranges::all_of(
-          matches, [&](const OptionSpec* spec) { return spec->name.starts_with(shortest.name); }))
+  const Field& shortest =
+      **std::ranges::min_element(matches, {}, [](const Field* spec) { return spec->name.size(); });
+  if (std::ranges::all_of(matches,
+                          [&](const Field* spec) { return spec->name.starts_with(shortest.name); }))
     return shortest;
   // --learning-rate most likely stands for --lr, and may stand for --base-learning-rate.
   const std::string ending = fmt::format("-{}", name);
   std::vector<std::string> names;
-  for (const OptionSpec& spec : option_table()) {
+  for (const Field& spec : field_table()) {
     if (!spec.taken_by(command) || !spec.name.ends_with(ending)) continue;
     if (spec.alias.empty())
       names.push_back(fmt::format("--{}", spec.name));
     else
       names.insert(names.begin(), fmt::format("--{}", spec.alias));
   }
-  for (const OptionSpec* spec : matches) names.push_back(fmt::format("--{}", spec->name));
+  for (const Field* spec : matches) names.push_back(fmt::format("--{}", spec->name));
   fail(ErrorKind::Usage, "--{} is ambiguous: it could be any of {}; write more of the name", name,
        join(names, ", "));
 }
 
-[[noreturn]] void fail_missing_value(const OptionSpec& spec) {
+[[noreturn]] void fail_missing_value(const Field& spec) {
   fail(ErrorKind::Usage, "--{} needs a value: {}{}{}", spec.name, spec.value_name,
        spec.value_name.empty() ? "" : ", ", describe_values(spec));
 }
@@ -77,7 +76,7 @@ std::string written_out(const std::string& word) {
 }
 
 /// Whether a word behind a list is part of it: any names, or numbers up to the first other word.
-bool continues_list(const OptionSpec& spec, const std::string& word) {
+bool continues_list(const Field& spec, const std::string& word) {
   if (written_out(word).starts_with("--")) return false;
   if (spec.type == ValueType::NameList) return true;
   return spec.type == ValueType::RealList && !word.empty() &&
@@ -86,7 +85,7 @@ bool continues_list(const OptionSpec& spec, const std::string& word) {
 
 /// The value of the option in `word`: after its '=', or in the words behind it, which `next` is
 /// advanced past. Words that begin with two dashes are always options.
-std::string take_value(const OptionSpec& spec, const std::string& word,
+std::string take_value(const Field& spec, const std::string& word,
                        std::span<const std::string> words, std::size_t& next) {
   const std::size_t equals = word.find('=');
   bool found = equals != std::string::npos;
@@ -114,7 +113,7 @@ struct TypedValue {
 };
 
 /// The value of an option, or the values, where the command takes a list of them.
-Setting setting_of(const OptionSpec& spec, Command command, const TypedValue& typed) {
+Setting setting_of(const Field& spec, Command command, const TypedValue& typed) {
   const std::string& text = typed.text;
   Setting setting{.value = {}, .where = fmt::format("--{}", typed.name)};
   const bool listed = (spec.lists & static_cast<CommandSet>(command)) != 0;
@@ -132,10 +131,10 @@ Setting setting_of(const OptionSpec& spec, Command command, const TypedValue& ty
 
 }  // namespace
 
-Options parse_arguments(Command command, std::span<const std::string> words,
-                        std::size_t max_arguments) {
-  Options options;
-  std::map<const OptionSpec*, TypedValue> given;  // in the order of the table
+Patch parse_arguments(Command command, std::span<const std::string> words,
+                      std::size_t max_arguments) {
+  Patch options;
+  std::map<const Field*, TypedValue> given;  // in the order of the table
   for (std::size_t next = 0; next < words.size();) {
     const std::string word = written_out(words[next++]);
     if (!word.starts_with("--") || word.size() == 2) {
@@ -143,7 +142,7 @@ Options parse_arguments(Command command, std::span<const std::string> words,
       continue;
     }
     const std::string_view name = std::string_view(word).substr(2, word.find('=') - 2);
-    const OptionSpec& spec = complete(command, name);
+    const Field& spec = complete(command, name);
     given[&spec] = {.text = take_value(spec, word, words, next),
                     .name = std::string(spec.name.starts_with(name) ? spec.name : spec.alias)};
   }
@@ -154,6 +153,44 @@ Options parse_arguments(Command command, std::span<const std::string> words,
       fail(ErrorKind::Usage, "unknown option {}; options begin with two dashes", word);
     if (i >= max_arguments)
       fail(ErrorKind::Usage, "unexpected argument '{}'; --help shows the usage", word);
+  }
+  return options;
+}
+
+Environment process_environment() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    if (value == nullptr || *value == '\0') return std::nullopt;
+    return value;
+  };
+}
+
+Patch read_environment(Command command, const Environment& environment) {
+  Patch options;
+  for (const Field& spec : field_table()) {
+    if (spec.environment.empty() || !spec.taken_by(command)) continue;
+    const std::string variable(spec.environment);
+    if (const std::optional<std::string> text = environment(variable)) {
+      const std::string where = "environment variable " + variable;
+      options.set(spec, {.value = parse_value(spec, *text, Origin::Environment, where),
+                         .origin = Origin::Environment,
+                         .where = where});
+    }
+  }
+  return options;
+}
+
+Patch load_options(Command command, std::span<const std::string> words, std::size_t max_arguments,
+                   const Environment& environment) {
+  Patch options = parse_arguments(command, words, max_arguments);
+  check_conflicts(options);
+  options = merge(std::move(options), read_environment(command, environment));
+  const Field& config = *find_field("config");
+  if (!config.taken_by(command)) return options;
+  if (const std::optional<std::string> path = options.text(config.name)) {
+    const Patch file = read_config_file(run::find_config(*path));
+    check_conflicts(file);
+    options = merge(std::move(options), file);
   }
   return options;
 }

@@ -41,7 +41,7 @@ constexpr std::array kFound = {"shards",
 
 /// The options of `train` that lead to a layout.
 std::string options_text(const partition::FoundLayout& layout) {
-  return respelled(training_fields(layout), Options());
+  return respelled(training_fields(layout), Patch());
 }
 
 train::DeviceUse use_of(const partition::FoundLayout& layout, const ProcessNeeds& needs) {
@@ -108,7 +108,7 @@ std::vector<partition::FoundLayout> layouts_that_fit(const models::Graph& graph,
 
 }  // namespace
 
-Options without_layout(Options options) {
+Patch without_layout(Patch options) {
   if (options.integer("devices").has_value() != options.integer("total-batch").has_value())
     fail(ErrorKind::Usage,
          "--devices N and --total-batch N go together: they ask for the best layout of N devices "
@@ -129,7 +129,7 @@ Options without_layout(Options options) {
   return options;
 }
 
-int print_layouts(const Options& options, const models::Graph& graph,
+int print_layouts(const Patch& options, const models::Graph& graph,
                   const partition::PlanRequest& request, const ProcessNeeds* needs,
                   const DatasetFacts& facts) {
   const partition::LayoutSearch search{
@@ -147,7 +147,7 @@ int print_layouts(const Options& options, const models::Graph& graph,
   if (format == "json") {
     fmt::print("{}", respelled(with_notes(to_json(found, length),
                                           unknown_to_plan(options, search.devices)),
-                               Options()));
+                               Patch()));
     return 0;
   }
   if (format != "text")

@@ -16,18 +16,18 @@ namespace millrace::cli {
 
 /// Removes what the search finds from options that come from a file. Errors: Usage for options of
 /// the command line whose value the search finds, and for one of the two options without the other.
-[[nodiscard]] Options without_layout(Options options);
+[[nodiscard]] Patch without_layout(Patch options);
 
 /// What processes of this machine need besides their stages.
 struct ProcessNeeds {
   std::int64_t assumed = 0;  ///< bytes of a device
   /// Finds what the devices of a run need whose layout these options of `train` name.
-  std::function<train::DeviceUse(const Options&)> measure;
+  std::function<train::DeviceUse(const Patch&)> measure;
 };
 
 /// Prints the best layouts. `request` gives all that is not searched for. Within --memory the
 /// layouts are those that a run fits into, measured with `needs`; without, only their stages count.
-int print_layouts(const Options& options, const models::Graph& graph,
+int print_layouts(const Patch& options, const models::Graph& graph,
                   const partition::PlanRequest& request, const ProcessNeeds* needs,
                   const DatasetFacts& facts);
 

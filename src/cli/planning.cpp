@@ -23,7 +23,7 @@ namespace {
 
 /// Whether a run chooses its cuts without being asked: by memory, for a stage on each device, with
 /// one micro-batch an update or without a word of a pipeline.
-bool cuts_by_memory(const Options& options) {
+bool cuts_by_memory(const Patch& options) {
   const std::string schedule = options.text("pipeline-schedule").value_or("1F1B");
   const bool chunked =
       to_lower(schedule) != "auto" &&
@@ -35,15 +35,15 @@ bool cuts_by_memory(const Options& options) {
 }
 
 /// Whether a training with these options reads files, and none are here.
-bool lacks_data(const Options& options) {
+bool lacks_data(const Patch& options) {
   const std::optional<std::string> directory = options.text("data-dir");
-  return image_source(options) == train::ImageSource::Files &&
+  return image_source(options) == run::ImageSource::Files &&
          !(directory && std::filesystem::exists(*directory));
 }
 
 }  // namespace
 
-std::string unknown_to_plan(const Options& given, std::int64_t devices) {
+std::string unknown_to_plan(const Patch& given, std::int64_t devices) {
   std::string text;
   if (devices > 1 && cost_model(given) == CostModel::Analytic)
     text +=
@@ -69,12 +69,12 @@ std::string with_notes(const std::string& json, const std::string& unknown) {
   return all.dump() + "\n";
 }
 
-Options options_to_plan(const Options& given) {
-  Options options = given;
+Patch options_to_plan(const Patch& given) {
+  Patch options = given;
   drop_length(options);
   // Validation shares the devices' memory.
   for (const char* name : {"no-validation", "valid-batch-size"})
-    if (const Setting* setting = given.find(name)) options.set(*find_option(name), *setting);
+    if (const Setting* setting = given.find(name)) options.set(*find_field(name), *setting);
   // A trace takes memory for its updates, of which --profile-steps may name any.
   constexpr std::int64_t kMany = 1'000'000'000;
   const bool traces = options.text("trace") || options.text("gc-profile");
@@ -91,7 +91,7 @@ Options options_to_plan(const Options& given) {
   return options;
 }
 
-CostModel cost_model(const Options& options) {
+CostModel cost_model(const Patch& options) {
   return options.value<std::string>("cost-model") == "profile" ? CostModel::Profile
                                                                : CostModel::Analytic;
 }
@@ -100,7 +100,7 @@ namespace {
 
 /// How many devices of a pipeline so many cores compute at the same time, if its ranks share them;
 /// otherwise 0.
-double processors_of(const train::TrainConfig& config, int cores) {
+double processors_of(const run::Run& config, int cores) {
   const pipeline::RankMap& map = config.pipeline.ranks;
   const int at_once = std::min(std::max(1, cores / config.threads), map.ranks);
   if (at_once >= map.devices * map.replicas) return 0.0;
@@ -111,7 +111,7 @@ double processors_of(const train::TrainConfig& config, int cores) {
 
 partition::PlanRequest request_to_plan(const Resolution& resolution, CostModel model,
                                        std::optional<int> shared_cores) {
-  const train::TrainConfig& config = resolution.config;
+  const run::Run& config = resolution.config;
   partition::PlanRequest request = plan_request(config, resolution.layout.request);
   request.cost_model = model == CostModel::Profile ? "profile" : "analytic";
   if (shared_cores) {
@@ -123,8 +123,7 @@ partition::PlanRequest request_to_plan(const Resolution& resolution, CostModel m
   return request;
 }
 
-std::vector<partition::OpCost> costs_of(const models::Graph& graph,
-                                        const train::TrainConfig& config,
+std::vector<partition::OpCost> costs_of(const models::Graph& graph, const run::Run& config,
                                         const partition::PlanRequest& request, CostModel model) {
   if (model == CostModel::Analytic)
     return partition::estimated_costs(graph, request.program, request.device);

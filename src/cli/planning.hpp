@@ -15,23 +15,23 @@
 #include "partition/plan.hpp"
 #include "pipeline/schedule/schedule.hpp"
 #include "pipeline/schedule/simulate.hpp"
-#include "train/config.hpp"
+#include "run/run.hpp"
 
 namespace millrace::cli {
 
 /// The options of a training without what needs data or takes time, and with automatic splits if it
 /// has several stages and none are given.
-[[nodiscard]] Options options_to_plan(const Options& given);
+[[nodiscard]] Patch options_to_plan(const Patch& given);
 
 /// What a plan for so many devices leaves out, a line for each, with the options that were `given`;
 /// mostly "".
-[[nodiscard]] std::string unknown_to_plan(const Options& given, std::int64_t devices);
+[[nodiscard]] std::string unknown_to_plan(const Patch& given, std::int64_t devices);
 /// The JSON of a plan, or of a list of them, with such lines as the `notes` of each.
 [[nodiscard]] std::string with_notes(const std::string& json, const std::string& unknown);
 
 enum class CostModel { Analytic, Profile };
 /// The --cost-model asked for.
-[[nodiscard]] CostModel cost_model(const Options& options);
+[[nodiscard]] CostModel cost_model(const Patch& options);
 /// The request from which plans of a run are made. `shared_cores`: the cores on which its ranks
 /// take turns if there are too few; by default each rank has its own.
 [[nodiscard]] partition::PlanRequest request_to_plan(const Resolution& resolution, CostModel model,
@@ -39,7 +39,7 @@ enum class CostModel { Analytic, Profile };
 
 /// Costs by op, estimated or measured on this machine, which needs a device::Environment.
 [[nodiscard]] std::vector<partition::OpCost> costs_of(const models::Graph& graph,
-                                                      const train::TrainConfig& config,
+                                                      const run::Run& config,
                                                       const partition::PlanRequest& request,
                                                       CostModel model);
 

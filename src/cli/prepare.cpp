@@ -15,7 +15,6 @@
 #include "cli/initial_network.hpp"
 #include "cli/launch.hpp"
 #include "cli/prepare_parts.hpp"
-#include "cli/recipes.hpp"
 #include "cli/resolve.hpp"
 #include "cli/resolve_parts.hpp"
 #include "cli/run_name.hpp"
@@ -33,6 +32,7 @@
 #include "models/graph_json.hpp"
 #include "ops/backend.hpp"
 #include "pipeline/schedule/schedule.hpp"
+#include "run/recipes.hpp"
 #include "train/agreement.hpp"
 #include "train/setup.hpp"
 #include "train/warm_start.hpp"
@@ -43,10 +43,10 @@ namespace {
 using Initial = std::optional<InitialNetwork>;
 
 /// The options of a training, reduced with --smoke.
-Options training_options(const Invocation& invocation, const Initial& initial,
-                         std::vector<std::string>& notices) {
+Patch training_options(const Invocation& invocation, const Initial& initial,
+                       std::vector<std::string>& notices) {
   notices.insert(notices.end(), invocation.notices.begin(), invocation.notices.end());
-  Options options =
+  Patch options =
       for_all_workers(invocation.options, cluster_of(invocation.options, invocation.environment));
   if (initial) options = with_initial_network(options, *initial);
   if (options.flag("smoke")) return smoke_options(options, notices);
@@ -59,8 +59,8 @@ Options training_options(const Invocation& invocation, const Initial& initial,
 PreparedRun open_training(const Invocation& invocation, const Initial& initial,
                           const MachineFacts& machine) {
   std::vector<std::string> notices;
-  const Options options = training_options(invocation, initial, notices);
-  std::function<Options(std::int64_t)> for_images;
+  const Patch options = training_options(invocation, initial, notices);
+  std::function<Patch(std::int64_t)> for_images;
   if (invocation.for_images)
     for_images = [&](std::int64_t images) {
       Invocation fitted = invocation;
@@ -84,7 +84,7 @@ PreparedRun open_training(const Invocation& invocation, const Initial& initial,
       !line.empty())
     notices.push_back(std::move(line));
   if (std::string line =
-          rates_to_propose(invocation.options, initial ? initial->recorded : Options{}, run.config);
+          rates_to_propose(invocation.options, initial ? initial->recorded : Patch{}, run.config);
       !line.empty())
     notices.push_back(std::move(line));
   run.notices.insert(run.notices.begin(), notices.begin(), notices.end());
@@ -115,7 +115,7 @@ struct FoundData {
   std::string dataset;
   bool only_training = false;
 
-  void impose_on(Options& options) const {
+  void impose_on(Patch& options) const {
     if (!dataset.empty()) impose(options, "dataset", dataset);
     if (only_training) impose(options, "validation-mode", std::string("none"));
   }
@@ -126,15 +126,15 @@ bool holds_only_training(const DataRequest& request) {
   const auto storage = [&](io::Split split) {
     return io::storage_in(request.files.directory, split, io::PackedFile::Counts);
   };
-  return request.source == train::ImageSource::Files && request.files.validation &&
+  return request.source == run::ImageSource::Files && request.files.validation &&
          request.dataset == kImageNet && storage(io::Split::Train) != io::Storage::None &&
          storage(io::Split::Validation) == io::Storage::None;
 }
 
 }  // namespace
 
-PreparedRun open_and_resolve(Options options, const MachineFacts& machine,
-                             const std::function<Options(std::int64_t images)>& for_images,
+PreparedRun open_and_resolve(Patch options, const MachineFacts& machine,
+                             const std::function<Patch(std::int64_t images)>& for_images,
                              Images images, std::optional<std::int64_t> outputs) {
   FoundData found{.dataset = find_dataset(options)};
   found.impose_on(options);
@@ -171,8 +171,8 @@ PreparedRun open_and_resolve(Options options, const MachineFacts& machine,
   return run;
 }
 
-void check_recordable(const Options& options, const PreparedRun& run) {
-  if (!run.place.logs || is_utf8(run.config.resolved_toml)) return;
+void check_recordable(const Patch& options, const PreparedRun& run) {
+  if (!run.place.logs || is_utf8(to_toml(run.config))) return;
   std::string culprit = "an option";
   for (const auto& [name, setting] : options.settings())
     if (const auto* const text = std::get_if<std::string>(&setting.value);
@@ -192,7 +192,7 @@ void open_in_turn(const comm::World& world, const std::function<void()>& open) {
     });
 }
 
-void place_trace(const Options& options, train::TrainConfig& config) {
+void place_trace(const Patch& options, run::Run& config) {
   if (options.text("trace") || config.trace.empty()) return;
   if (config.run_directory.empty())
     fail(ErrorKind::Usage,
@@ -203,7 +203,7 @@ void place_trace(const Options& options, train::TrainConfig& config) {
 void require_alike(const comm::World& world, const PreparedRun& run) {
   if (world.size() == 1 || must_launch(run.config, world)) return;
   std::vector<train::Fact> facts = {
-      {"options", run.config.resolved_toml, "start all ranks with the same options"},
+      {"options", to_toml(run.config), "start all ranks with the same options"},
       {"schedule", rows_of(run.config.pipeline.schedule),
        "give all ranks the same --pipeline-schedule-file"},
       {"build", fmt::format("millrace {} ({})", kVersion, kCommit),
@@ -229,13 +229,13 @@ void require_asked_alike(const comm::World& world, const Invocation& invocation)
       world, {{"options", asked_now(invocation), "start all ranks with the same options"}});
 }
 
-void impose(Options& options, std::string_view name, Value value) {
+void impose(Patch& options, std::string_view name, Value value) {
   options.set(
-      *find_option(name),
+      *find_field(name),
       {.value = std::move(value), .origin = Origin::File, .where = fmt::format("--{}", name)});
 }
 
-void drop_length(Options& options) {
+void drop_length(Patch& options) {
   for (const char* name :
        {"epochs", "max-iterations", "warmup", "warmup-epochs", "warmup-iterations", "lr-horizon",
         "lr-horizon-epochs", "no-validation", "epochs-between-evals", "iterations-between-evals",
@@ -257,12 +257,12 @@ void record_options(const PreparedRun& run) {
 
 void print_lines(std::FILE* out, const std::vector<std::string>& lines) {
   for (const std::string& line : lines)
-    fmt::print(out, "{}\n", printable(respelled(line, Options())));
+    fmt::print(out, "{}\n", printable(respelled(line, Patch())));
 }
 
-void print_notices(const Options& options, const std::vector<std::string>& lines) {
+void print_notices(const Patch& options, const std::vector<std::string>& lines) {
   print_lines(stderr, respelled(lines, options));
-  if (verbosity_of(options) == train::Verbosity::Verbose) print_lines(stderr, environment_lines());
+  if (verbosity_of(options) == run::Verbosity::Verbose) print_lines(stderr, environment_lines());
 }
 
 MachineFacts this_machine() {
@@ -385,7 +385,7 @@ PreparedRun prepare_checking(const Invocation& invocation, const comm::World& wo
   return run;
 }
 
-bool must_launch(const train::TrainConfig& config, const comm::World& world) {
+bool must_launch(const run::Run& config, const comm::World& world) {
   return config.pipeline.ranks.ranks != world.size();
 }
 

@@ -15,23 +15,23 @@
 #include "io/checkpoint.hpp"
 #include "io/run_lock.hpp"
 #include "models/graph.hpp"
+#include "run/run.hpp"
 #include "train/benchmark.hpp"
-#include "train/config.hpp"
 
 namespace millrace::cli {
 
 /// Sets an option that a command itself requires.
-void impose(Options& options, std::string_view name, Value value);
+void impose(Patch& options, std::string_view name, Value value);
 
 /// Removes the options for length, warm-up, horizon and validation of a training. For commands that
 /// run only a few steps: recipes may contain these options, but they have no meaning there.
-void drop_length(Options& options);
+void drop_length(Patch& options);
 
 /// Prints notices, one per line, without control characters. Fields are spelled as options.
 void print_lines(std::FILE* out, const std::vector<std::string>& lines);
 
 /// Prints notices to standard error, with what the environment sets if --verbose asks for it.
-void print_notices(const Options& options, const std::vector<std::string>& lines);
+void print_notices(const Patch& options, const std::vector<std::string>& lines);
 
 /// A line that other programs use the cores of this machine, which begins with kLoadNotice; "" if
 /// they do not. `load`: the load average of a minute.
@@ -43,9 +43,9 @@ inline constexpr std::string_view kLoadNotice = "The load average of this machin
 
 /// What a command passes to the trainer.
 struct PreparedRun {
-  Options options;
+  Patch options;
   MachineFacts machine;
-  train::TrainConfig config;
+  run::Run config;
   RunPlace place;
   Layout layout;
   Datasets data;
@@ -70,7 +70,7 @@ void require_asked_alike(const comm::World& world, const Invocation& invocation)
 void record_options(const PreparedRun& run);
 
 /// Whether the run needs more ranks than there are, so that a launcher must start them.
-[[nodiscard]] bool must_launch(const train::TrainConfig& config, const comm::World& world);
+[[nodiscard]] bool must_launch(const run::Run& config, const comm::World& world);
 
 /// Opens the data and resolves the options. The run directory with config.toml is created last, so
 /// that an error leaves no directory behind; it is not created if a launcher must start the ranks
@@ -93,23 +93,23 @@ void record_options(const PreparedRun& run);
 
 /// Adds the network that a run recorded to the options of its config.toml, if a file gave it.
 /// Errors: Checkpoint.
-void add_recorded_network(Options& options, const std::filesystem::path& run);
+void add_recorded_network(Patch& options, const std::filesystem::path& run);
 
 /// The network of a checkpoint, without its data.
 struct RecordedNetwork {
-  train::TrainConfig config;
+  run::Run config;
   models::Graph graph;
 };
 /// With the options `given` that only change how its weights are used, as for a validation. Errors:
 /// Checkpoint, if an older millrace wrote it without what only the data set knew, and it is not
 /// what the data set has; Usage.
 [[nodiscard]] RecordedNetwork network_of(const io::CheckpointReader& checkpoint,
-                                         const Options& given = {});
+                                         const Patch& given = {});
 
 /// How a checkpoint's validation prepares images, where an older millrace did not record it: from
 /// the training images in --data-dir, recorded or given. Errors: Usage without one, Data.
-[[nodiscard]] io::Preparation measured_preparation(const io::CheckpointReader& checkpoint,
-                                                   const Options& given);
+[[nodiscard]] run::Preparation measured_preparation(const io::CheckpointReader& checkpoint,
+                                                    const Patch& given);
 
 /// A training that keeps nothing, or inference, for measurements. Without a data directory its data
 /// are synthetic.

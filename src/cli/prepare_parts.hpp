@@ -19,23 +19,23 @@ enum class Images { All, OfValidation };
 /// is one, gives the options for the number of training images that were found. `outputs` are those
 /// of the network that was recorded: data that do not tell how many classes there are have as many.
 [[nodiscard]] PreparedRun open_and_resolve(
-    Options options, const MachineFacts& machine,
-    const std::function<Options(std::int64_t images)>& for_images = nullptr,
+    Patch options, const MachineFacts& machine,
+    const std::function<Patch(std::int64_t images)>& for_images = nullptr,
     Images images = Images::All, std::optional<std::int64_t> outputs = std::nullopt);
 
 /// The configuration recorded in a checkpoint.
-[[nodiscard]] Options recorded_in(const io::CheckpointReader& checkpoint);
+[[nodiscard]] Patch recorded_in(const io::CheckpointReader& checkpoint);
 
 /// Options are recorded in files that hold only UTF-8, but file names may be anything. Errors:
 /// Usage for a value that could not be read back.
-void check_recordable(const Options& options, const PreparedRun& run);
+void check_recordable(const Patch& options, const PreparedRun& run);
 
 /// Runs `open` on every rank, first on the first rank of each machine, which indexes files for the
 /// others. Collective.
 void open_in_turn(const comm::World& world, const std::function<void()>& open);
 
 /// A trace without a path is written to the run directory.
-void place_trace(const Options& options, train::TrainConfig& config);
+void place_trace(const Patch& options, run::Run& config);
 
 /// Compares everything in which a differing rank would spoil the training. Collective. Does nothing
 /// in a single process or if the ranks are not started yet.

@@ -28,8 +28,8 @@
 #include "io/recorded_path.hpp"
 #include "io/tensor_checks.hpp"
 #include "models/registry.hpp"
+#include "run/learning_rate.hpp"
 #include "train/agreement.hpp"
-#include "train/learning_rate.hpp"
 #include "train/network_facts.hpp"
 
 namespace millrace::cli {
@@ -47,8 +47,8 @@ std::optional<std::int64_t> outputs_of(const std::optional<train::NetworkFacts>&
 
 }  // namespace
 
-Options recorded_in(const io::CheckpointReader& checkpoint) {
-  Options options =
+Patch recorded_in(const io::CheckpointReader& checkpoint) {
+  Patch options =
       parse_config(checkpoint.header().config_toml, (checkpoint.path() / "manifest.json").string());
   if (const auto facts = facts_in(checkpoint)) options.network = facts->given.graph;
   return options;
@@ -101,11 +101,11 @@ FoundRun find_run(const std::filesystem::path& directory) {
 
 /// The options of the rest of a run. The checkpoint records those it was trained with; config.toml
 /// may have been edited since, or removed.
-Options options_of_rest(const Options& given, const std::filesystem::path& directory,
-                        const std::string& config_toml, const io::CheckpointReader& checkpoint) {
-  Options recorded = recorded_in(checkpoint);
+Patch options_of_rest(const Patch& given, const std::filesystem::path& directory,
+                      const std::string& config_toml, const io::CheckpointReader& checkpoint) {
+  Patch recorded = recorded_in(checkpoint);
   if (!config_toml.empty()) {
-    const Options written = parse_config(config_toml, (directory / "config.toml").string());
+    const Patch written = parse_config(config_toml, (directory / "config.toml").string());
     try {
       recorded = continued_options(written, recorded);
     } catch (const Error& error) {
@@ -123,7 +123,7 @@ struct Ends {
   std::int64_t horizon = 0;    ///< when its learning rates are those of its end
 };
 
-Ends ends_of(const Options& options, std::int64_t updates_per_epoch) {
+Ends ends_of(const Patch& options, std::int64_t updates_per_epoch) {
   const auto in_updates = [&](double epochs) {
     return static_cast<std::int64_t>(epochs * static_cast<double>(updates_per_epoch));
   };
@@ -140,10 +140,10 @@ Ends ends_of(const Options& options, std::int64_t updates_per_epoch) {
 }
 
 /// What becomes of the learning rates of an extended run after their schedule has ended.
-std::string rates_after_horizon(const PreparedRun& run, const Options& recorded,
+std::string rates_after_horizon(const PreparedRun& run, const Patch& recorded,
                                 std::int64_t horizon) {
-  const train::LearningRateConfig& rate = run.config.learning_rate;
-  if (train::learning_rate_at(rate, horizon, run.config.iterations) > 0.0)
+  const run::LearningRateConfig& rate = run.config.learning_rate;
+  if (run::learning_rate_at(rate, horizon, run.config.iterations) > 0.0)
     return fmt::format("its learning rates stay as they were, and constant from update {} on",
                        horizon);
   const std::string_view option =
@@ -158,10 +158,10 @@ std::string rates_after_horizon(const PreparedRun& run, const Options& recorded,
 }
 
 /// What becomes of the learning rates of an extended run. `recorded` are the options before.
-std::string rates_of_extended(const PreparedRun& run, std::int64_t done, const Options& recorded) {
-  const train::TrainConfig& config = run.config;
-  const train::LearningRateConfig& rate = config.learning_rate;
-  if (rate.kind == train::LearningRateKind::Piecewise)
+std::string rates_of_extended(const PreparedRun& run, std::int64_t done, const Patch& recorded) {
+  const run::Run& config = run.config;
+  const run::LearningRateConfig& rate = config.learning_rate;
+  if (rate.kind == run::LearningRateKind::Piecewise)
     return "its learning rates drop at the same epochs as before";
   const std::int64_t horizon = ends_of(run.options, config.iterations_per_epoch).horizon;
   if (horizon == ends_of(recorded, config.iterations_per_epoch).horizon)
@@ -172,11 +172,11 @@ std::string rates_of_extended(const PreparedRun& run, std::int64_t done, const O
       "its learning-rate schedule is stretched to {}, so that update {} has the rate {:.4g}",
       limited ? fmt::format("--epochs {}", to_string(run.options.find("epochs")->value))
               : "the new length",
-      done + 1, train::learning_rate_at(rate, done, config.iterations));
+      done + 1, run::learning_rate_at(rate, done, config.iterations));
   // A schedule that ends at 0 would leave nothing to learn with.
-  train::LearningRateConfig ended = rate;
+  run::LearningRateConfig ended = rate;
   ended.horizon = config.iterations;
-  if (train::learning_rate_at(ended, config.iterations, config.iterations) <= 0.0) return told;
+  if (run::learning_rate_at(ended, config.iterations, config.iterations) <= 0.0) return told;
   const bool counted = recorded.find("iterations") != nullptr;
   return told + fmt::format("; --lr-horizon{} {} keeps the rates as they were",
                             counted ? "" : "-epochs",
@@ -184,7 +184,7 @@ std::string rates_of_extended(const PreparedRun& run, std::int64_t done, const O
 }
 
 /// Errors: Usage, naming the option that ends the run.
-[[noreturn]] void refuse_same_end(const Options& options, const Ends& now, const Ends& before) {
+[[noreturn]] void refuse_same_end(const Patch& options, const Ends& now, const Ends& before) {
   const auto length = to_string(options.find("epochs")->value);
   const auto limit = to_string(options.value("max-iterations"));
   fail(ErrorKind::Usage,
@@ -197,7 +197,7 @@ std::string rates_of_extended(const PreparedRun& run, std::int64_t done, const O
 /// Says so if a run is longer than it was when the checkpoint was written. Errors: Usage if another
 /// length does not make it longer.
 void note_extension(const io::CheckpointReader& checkpoint, PreparedRun& run) {
-  const Options recorded = recorded_in(checkpoint);
+  const Patch recorded = recorded_in(checkpoint);
   const auto changed = [&](const char* name) {
     const Setting* before = recorded.find(name);
     const Setting* now = run.options.find(name);
@@ -209,9 +209,7 @@ void note_extension(const io::CheckpointReader& checkpoint, PreparedRun& run) {
   const Ends now = ends_of(run.options, run.config.iterations_per_epoch);
   if (limited && now.last <= before.last) refuse_same_end(run.options, now, before);
   const bool counted = limited || recorded.find("iterations") != nullptr;
-  const auto epochs = [](const Options& options) {
-    return to_string(options.find("epochs")->value);
-  };
+  const auto epochs = [](const Patch& options) { return to_string(options.find("epochs")->value); };
   run.notices.push_back(fmt::format(
       "The run is extended from {} to {} {}; {}",
       counted ? fmt::format("{}", before.last) : epochs(recorded),
@@ -245,7 +243,7 @@ PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& w
   PreparedRun run;
   open_in_turn(world, [&] {
     const std::optional<train::NetworkFacts> known = facts_in(newest);
-    const auto rest = [&](const Options& given) {
+    const auto rest = [&](const Patch& given) {
       return options_of_rest(given, directory, found.config_toml, newest);
     };
     run = invocation.for_images
@@ -271,33 +269,33 @@ PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& w
 
 namespace {
 
-using Over = Options(const Options& given, const Options& recorded);
+using Over = Patch(const Patch& given, const Patch& recorded);
 
 /// Recorded options, with those that only change how weights are validated. `over` combines the
 /// others.
-Options with_given(Options given, const Options& recorded, Over* over) {
+Patch with_given(Patch given, const Patch& recorded, Over* over) {
   // Precision, seed and batch size of a validation may differ: they do not affect the training.
-  Options options;
+  Patch options;
   for (const char* name : {"precision", "half", "seed"}) {
     const Setting* setting = given.find(name);
     if (setting == nullptr) continue;
-    options.set(*find_option(name), *setting);
+    options.set(*find_field(name), *setting);
     given.erase(name);
   }
   if (const Setting* batch = given.find("batch-size")) {
     if (given.find("valid-batch-size") == nullptr)
-      options.set(*find_option("valid-batch-size"), *batch);
+      options.set(*find_field("valid-batch-size"), *batch);
     given.erase("batch-size");
   }
-  Options others = over(given, recorded);
+  Patch others = over(given, recorded);
   if (options.text("precision") == "32.32") others.erase("half");  // of the training
   return merge(std::move(options), others);
 }
 
 /// How much a validation of random images computes, which have the size of the data set that they
 /// stand for. Nothing for images from files.
-std::vector<std::string> length_of_random(const PreparedRun& run, const Options& given) {
-  if (run.config.data.source == train::ImageSource::Files) return {};
+std::vector<std::string> length_of_random(const PreparedRun& run, const Patch& given) {
+  if (run.config.data.source == run::ImageSource::Files) return {};
   const bool shortened = given.integer("max-eval-steps").value_or(0) > 0;
   return {fmt::format("validating {} random images{}", run.config.data.validation_size,
                       shortened ? ""
@@ -306,7 +304,7 @@ std::vector<std::string> length_of_random(const PreparedRun& run, const Options&
 }
 
 /// Errors: Usage, if the options name neither weights nor images.
-void require_something(const Options& options) {
+void require_something(const Patch& options) {
   for (const char* name : {"restore-path", "model", "dataset", "data-dir"})
     if (options.find(name) != nullptr) return;
   fail(ErrorKind::Usage,
@@ -334,9 +332,8 @@ PreparedRun prepare_validation(const Invocation& invocation, const comm::World& 
   PreparedRun run;
   open_in_turn(world, [&] {
     const auto known = newest ? facts_in(*newest) : std::nullopt;
-    Options options = newest
-                          ? with_given(invocation.options, recorded_in(*newest), validated_options)
-                          : validated_options(invocation.options);
+    Patch options = newest ? with_given(invocation.options, recorded_in(*newest), validated_options)
+                           : validated_options(invocation.options);
     if (newest) drop_replicas(options, invocation.options, machine.ranks);
     // The launcher's number of ranks holds, unless another one was typed.
     if (machine.ranks > 0 && invocation.options.find("ranks") == nullptr) options.erase("ranks");
@@ -350,17 +347,17 @@ PreparedRun prepare_validation(const Invocation& invocation, const comm::World& 
   return run;
 }
 
-void add_recorded_network(Options& options, const std::filesystem::path& run) {
+void add_recorded_network(Patch& options, const std::filesystem::path& run) {
   if (!io::is_onnx(options.text("model").value_or(""))) return;
   std::vector<std::string> complaints;
   options.network = recorded_in(io::open_newest(run, complaints)).network;
 }
 
-RecordedNetwork network_of(const io::CheckpointReader& checkpoint, const Options& given) {
-  Options options = with_given(given, recorded_in(checkpoint), continued_options);
+RecordedNetwork network_of(const io::CheckpointReader& checkpoint, const Patch& given) {
+  Patch options = with_given(given, recorded_in(checkpoint), continued_options);
   options.erase("no-validation");
   impose(options, "validation-mode", std::string("all"));
-  for (const OptionSpec& spec : option_table())
+  for (const Field& spec : field_table())
     if (spec.section == Section::Pipeline) options.erase(spec.name);
   options.erase("BN-span");
   options.erase("data-dir");
@@ -377,8 +374,8 @@ RecordedNetwork network_of(const io::CheckpointReader& checkpoint, const Options
   return {.config = std::move(resolution.config), .graph = std::move(graph)};
 }
 
-io::Preparation measured_preparation(const io::CheckpointReader& checkpoint, const Options& given) {
-  const Options recorded = recorded_in(checkpoint);
+run::Preparation measured_preparation(const io::CheckpointReader& checkpoint, const Patch& given) {
+  const Patch recorded = recorded_in(checkpoint);
   const auto directory =
       given.text("data-dir") ? given.text("data-dir") : recorded.text("data-dir");
   if (!directory)

@@ -101,7 +101,7 @@ std::vector<fs::path> runs_below(const fs::path& folder, RunsWith with) {
   return runs;
 }
 
-std::vector<std::string> find_recorded_runs(Command command, Options& options) {
+std::vector<std::string> find_recorded_runs(Command command, Patch& options) {
   std::vector<std::string> notices;
   if (const Setting* const given = options.find("restore-path")) {
     // In a dialect it is the directory that the training was given.
@@ -111,7 +111,7 @@ std::vector<std::string> find_recorded_runs(Command command, Options& options) {
     if (const auto run = meant_run(std::get<std::string>(setting.value), where,
                                    RunsWith::Checkpoints, takes_newest, notices)) {
       setting.value = run->string();
-      options.set(*find_option("restore-path"), setting);
+      options.set(*find_field("restore-path"), setting);
     }
   }
   const std::optional<RunsWith> with = takes_runs(command);

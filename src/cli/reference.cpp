@@ -15,7 +15,7 @@ std::string cell(std::string_view text) {
   return out.empty() ? "-" : out;
 }
 
-std::string reference_row(const OptionSpec& spec) {
+std::string reference_row(const Field& spec) {
   const std::string values = spec.type != ValueType::Choice ? describe_values(spec)
                              : spec.or_file.empty()
                                  ? std::string(spec.value_name)
@@ -43,8 +43,8 @@ std::string option_reference() {
       "Precedence: command\nline, environment, file, default. A run directory holds the resolved "
       "configuration in `config.toml`.\nThe column *from* names the trainers that have the option; "
       "*restore* tells whether `millrace restore`\nmay change it.\n";
-  const OptionSpec* previous = nullptr;
-  for (const OptionSpec& spec : option_table()) {
+  const Field* previous = nullptr;
+  for (const Field& spec : field_table()) {
     if (previous == nullptr || previous->section != spec.section) {
       text += spec.section == Section::Command
                   ? "\n## Only on the command line\n\n"

@@ -22,10 +22,9 @@
 namespace millrace::cli {
 
 using models::Graph;
-using train::TrainConfig;
+using run::Run;
 
-partition::PlanRequest plan_request(const TrainConfig& config,
-                                    const pipeline::ScheduleRequest& schedule) {
+partition::PlanRequest plan_request(const Run& config, const pipeline::ScheduleRequest& schedule) {
   partition::PlanRequest request;
   request.program = train::training_program(config);
   request.update = {config.optimiser.kind, config.precision,
@@ -39,26 +38,10 @@ partition::PlanRequest plan_request(const TrainConfig& config,
   return request;
 }
 
-bool opens_cuts(const train::LayoutRequest& layout) {
-  return layout.splits == std::vector<std::string>{"auto"};
-}
-
-bool opens_schedule(const train::LayoutRequest& layout) {
-  return to_lower(layout.schedule.value_or("")) == partition::kAutomatic;
-}
-
-bool names_pipeline(const Options& options) {
-  constexpr std::array kOfPipelines = {
-      "pipeline-depth", "pipeline-splits", "pipeline-schedule", "pipeline-schedule-file",
-      "plan",           "device-mapping"};
-  return std::ranges::any_of(kOfPipelines,
-                             [&](const char* name) { return options.find(name) != nullptr; });
-}
-
 namespace {
 
 /// The plan in the file that was given. Errors: Io; Config when it is for another network.
-std::optional<partition::Plan> plan_given(const TrainConfig& config, const Graph& graph) {
+std::optional<partition::Plan> plan_given(const Run& config, const Graph& graph) {
   constexpr std::uint64_t kMostBytes = 4 << 20;
   const std::string& file = config.layout.plan;
   if (file.empty()) return std::nullopt;
@@ -88,11 +71,11 @@ void check_mapping(const pipeline::ScheduleRequest& request, std::string_view or
 }
 
 /// Whether shards divide memory, not time.
-bool only_shards(const TrainConfig& config) {
+bool only_shards(const Run& config) {
   return config.micro_batches == 1 || !config.layout.pipelined;
 }
 
-[[noreturn]] void refuse_missing_splits(const Graph& graph, const TrainConfig& config,
+[[noreturn]] void refuse_missing_splits(const Graph& graph, const Run& config,
                                         const pipeline::ScheduleRequest& schedule,
                                         std::span<const std::string> given) {
   const partition::PlanRequest request = plan_request(config, schedule);
@@ -114,7 +97,7 @@ bool only_shards(const TrainConfig& config) {
 }
 
 /// The compute actions in the file of a schedule, if one was given.
-std::optional<pipeline::Schedule> schedule_in_file(const TrainConfig& config) {
+std::optional<pipeline::Schedule> schedule_in_file(const Run& config) {
   const std::string& file = config.layout.schedule_file;
   if (file.empty()) return std::nullopt;
   constexpr std::uint64_t kMostBytes = 4 << 20;  // some 700,000 actions
@@ -122,10 +105,10 @@ std::optional<pipeline::Schedule> schedule_in_file(const TrainConfig& config) {
 }
 
 /// The devices of the pipeline, and those of its stages as far as they are told.
-void request_devices(const TrainConfig& config, const std::optional<partition::Plan>& plan,
+void request_devices(const Run& config, const std::optional<partition::Plan>& plan,
                      const std::optional<pipeline::Schedule>& listed,
                      pipeline::ScheduleRequest& request) {
-  const train::LayoutRequest& asked = config.layout;
+  const run::LayoutRequest& asked = config.layout;
   request.devices = asked.shards.value_or(1);
   request.device_of = plan ? plan->device_of : asked.device_of;
   if (!plan && listed && request.device_of.empty()) request.device_of = listed->device_of;
@@ -140,7 +123,7 @@ void request_devices(const TrainConfig& config, const std::optional<partition::P
 }
 
 /// The name of the schedule that is asked for, or of the one that the layout has without.
-std::string schedule_name(const TrainConfig& config, const std::optional<partition::Plan>& plan,
+std::string schedule_name(const Run& config, const std::optional<partition::Plan>& plan,
                           const pipeline::ScheduleRequest& request) {
   const bool pipelined = request.devices > 1 || request.device_of.size() > 1;
   // Without a pipeline, shards run one after another.
@@ -153,10 +136,9 @@ std::string schedule_name(const TrainConfig& config, const std::optional<partiti
 
 /// The schedule that the options ask for, on the devices of `plan` or, without a plan, of the
 /// schedule in the file, if given. Errors: Usage when the options contradict each other.
-pipeline::ScheduleRequest schedule_request(TrainConfig& config,
-                                           const std::optional<partition::Plan>& plan,
+pipeline::ScheduleRequest schedule_request(Run& config, const std::optional<partition::Plan>& plan,
                                            const std::optional<pipeline::Schedule>& listed) {
-  train::LayoutRequest& asked = config.layout;
+  run::LayoutRequest& asked = config.layout;
   pipeline::ScheduleRequest request;
   request.micro_batches = static_cast<std::int32_t>(config.micro_batches);
   request_devices(config, plan, listed, request);
@@ -190,14 +172,14 @@ pipeline::ScheduleRequest schedule_request(TrainConfig& config,
 }
 
 /// Whether the schedule and the cuts are open, so that they are chosen together.
-bool chooses_schedule(const train::LayoutRequest& asked, const pipeline::ScheduleRequest& request) {
+bool chooses_schedule(const run::LayoutRequest& asked, const pipeline::ScheduleRequest& request) {
   return opens_schedule(asked) && opens_cuts(asked) && request.devices > 1 &&
          request.device_of.empty() && !asked.chunks && asked.plan.empty() &&
          asked.schedule_file.empty();
 }
 
 /// The fastest schedule, with its cuts. They are recorded, so that a restored run has the same.
-pipeline::ScheduleRequest resolve_schedule(const Graph& graph, TrainConfig& config,
+pipeline::ScheduleRequest resolve_schedule(const Graph& graph, Run& config,
                                            const pipeline::ScheduleRequest& open,
                                            const partition::Room& room, Notices& notices) {
   const partition::ScheduleChoice choice =
@@ -211,7 +193,7 @@ pipeline::ScheduleRequest resolve_schedule(const Graph& graph, TrainConfig& conf
 }
 
 /// One stage has no cuts. Errors: Usage for any that are named.
-void require_no_splits(train::LayoutRequest& asked, Notices& notices) {
+void require_no_splits(run::LayoutRequest& asked, Notices& notices) {
   if (asked.splits.empty()) return;
   const std::size_t n = asked.splits.size();
   if (!opens_cuts(asked))
@@ -223,10 +205,10 @@ void require_no_splits(train::LayoutRequest& asked, Notices& notices) {
 }
 
 /// The cuts of a run: those given, or automatic ones for `auto` and for sharding without splits.
-std::vector<std::string> resolve_splits(const Graph& graph, TrainConfig& config,
+std::vector<std::string> resolve_splits(const Graph& graph, Run& config,
                                         const pipeline::ScheduleRequest& schedule,
                                         const partition::Room& room, Notices& notices) {
-  train::LayoutRequest& asked = config.layout;
+  run::LayoutRequest& asked = config.layout;
   const std::int32_t stages = schedule.stages();
   std::vector<std::string> splits = asked.splits;
   asked.cut_by_memory = false;
@@ -247,7 +229,7 @@ std::vector<std::string> resolve_splits(const Graph& graph, TrainConfig& config,
 }
 
 /// The compute actions: those of `listed`, the schedule in the file, if given, otherwise generated.
-pipeline::Schedule schedule_of(const Graph& graph, const TrainConfig& config,
+pipeline::Schedule schedule_of(const Graph& graph, const Run& config,
                                const pipeline::ScheduleRequest& request,
                                const std::optional<partition::Plan>& plan,
                                const std::optional<pipeline::Schedule>& listed, Notices& notices) {
@@ -294,7 +276,7 @@ std::string replicas_remedy(const MachineFacts& machine, const pipeline::RankMap
       machine.ranks / map.devices);
 }
 
-void resolve_ranks(const MachineFacts& machine, TrainConfig& config, Notices& notices) {
+void resolve_ranks(const MachineFacts& machine, Run& config, Notices& notices) {
   pipeline::RankMap& map = config.pipeline.ranks;
   const std::int32_t devices = map.devices * map.replicas;
   // Recorded only when given: a restored run may have another number of processes.
@@ -317,7 +299,7 @@ void resolve_ranks(const MachineFacts& machine, TrainConfig& config, Notices& no
 }
 
 /// Errors: Config for a layer of `recompute-layers` that the network does not have.
-void check_recomputed_layers(const Graph& graph, const TrainConfig& config) {
+void check_recomputed_layers(const Graph& graph, const Run& config) {
   for (const std::string& name : config.recompute_layers) {
     const bool known =
         std::any_of(graph.layers.begin(), graph.layers.end(), [&](const models::Layer& layer) {
@@ -331,11 +313,11 @@ void check_recomputed_layers(const Graph& graph, const TrainConfig& config) {
 }
 
 /// What a proposal of another layout has to know of this one.
-train::LayoutOrigin origin_of(const Layout& layout) {
-  const train::LayoutRequest& asked = layout.asked;
-  train::LayoutOrigin origin{.cuts_chosen = !layout.notices.empty(),
-                             .schedule_chosen = layout.schedule_chosen,
-                             .placed_by = {}};
+run::LayoutOrigin origin_of(const Layout& layout) {
+  const run::LayoutRequest& asked = layout.asked;
+  run::LayoutOrigin origin{.cuts_chosen = !layout.notices.empty(),
+                           .schedule_chosen = layout.schedule_chosen,
+                           .placed_by = {}};
   if (!asked.plan.empty()) origin.placed_by.emplace_back("`plan`");
   if (!asked.device_of.empty()) origin.placed_by.emplace_back("`device-mapping`");
   if (asked.chunks) origin.placed_by.emplace_back("`chunks`");
@@ -343,18 +325,17 @@ train::LayoutOrigin origin_of(const Layout& layout) {
   return origin;
 }
 
-pipeline::Recompute recompute_of(const TrainConfig& config) {
-  const train::LayoutRequest& asked = config.layout;
+pipeline::Recompute recompute_of(const Run& config) {
+  const run::LayoutRequest& asked = config.layout;
   if (!config.recompute_layers.empty()) return pipeline::Recompute::Layers;
   // What Auto repeats is chosen once the stages are known.
-  const bool stages =
-      asked.recompute == train::RecomputeRequest::Segments || asked.recomputes_stages;
+  const bool stages = asked.recompute == run::RecomputeRequest::Segments || asked.recomputes_stages;
   return stages ? pipeline::Recompute::Stage : pipeline::Recompute::None;
 }
 
 }  // namespace
 
-Layout resolve_layout(const MachineFacts& machine, TrainConfig& config, Notices& notices) {
+Layout resolve_layout(const MachineFacts& machine, Run& config, Notices& notices) {
   const Graph graph = train::network_of(config);
   Layout layout;
   layout.asked = config.layout;
@@ -390,7 +371,7 @@ Layout resolve_layout(const MachineFacts& machine, TrainConfig& config, Notices&
   pipeline::validate(pipeline.schedule, links);
   config.layout_origin = origin_of(layout);
   if (layout.room.repeats) choose_segments(graph, layout.room, config, layout.notices);
-  resolve_devices(machine, config, notices);
+  run::complete_devices(machine, config, notices);
   layout.request = request;
   return layout;
 }

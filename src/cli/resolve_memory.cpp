@@ -19,17 +19,9 @@
 namespace millrace::cli {
 
 using models::Graph;
-using train::TrainConfig;
+using run::Run;
 
-std::int64_t device_memory(const std::string& asked) {
-  if (asked.empty()) return 0;
-  const std::optional<std::int64_t> bytes = parse_bytes(asked);
-  if (!bytes)
-    fail(ErrorKind::Usage, "`device-memory`: invalid size '{}'; examples: 512MiB, 8GB", asked);
-  return *bytes;
-}
-
-std::int64_t rest_beside_stages(const Graph& graph, const TrainConfig& config) {
+std::int64_t rest_beside_stages(const Graph& graph, const Run& config) {
   std::int64_t rest = train::assumed_rest(config);
   const bool saves = config.logging.keeps && rest > 0;
   const std::int64_t tensors = 1 + std::ssize(update_slots(config.optimiser.kind));
@@ -40,22 +32,21 @@ std::int64_t rest_beside_stages(const Graph& graph, const TrainConfig& config) {
   return rest;
 }
 
-partition::Room room_of_stages(const Graph& graph, const TrainConfig& config,
-                               const MachineFacts& machine) {
+partition::Room room_of_stages(const Graph& graph, const Run& config, const MachineFacts& machine) {
   if (config.device_memory == 0) return {};
   const std::int64_t rest = machine.rest ? *machine.rest : rest_beside_stages(graph, config);
   return {.bytes = std::max<std::int64_t>(1, config.device_memory - rest),
-          .repeats = config.layout.recompute == train::RecomputeRequest::Auto};
+          .repeats = config.layout.recompute == run::RecomputeRequest::Auto};
 }
 
-partition::PlanRequest sized_request(const Graph& graph, const TrainConfig& config,
+partition::PlanRequest sized_request(const Graph& graph, const Run& config,
                                      const pipeline::ScheduleRequest& schedule) {
   partition::PlanRequest request = plan_request(config, schedule);
   if (config.device_memory > 0) request.sizer = train::search_sizer(graph, config);
   return request;
 }
 
-void choose_segments(const Graph& graph, const partition::Room& room, TrainConfig& config,
+void choose_segments(const Graph& graph, const partition::Room& room, Run& config,
                      Notices& notices) {
   pipeline::ProgramOptions program = train::training_program(config);
   program.backward = splits_backward(config.pipeline.schedule) ? pipeline::Backward::Split

@@ -105,7 +105,7 @@ std::string family_name(const models::ModelOptions& model) {
   return model.model == "squeezenet" ? "SN" : fmt::format("EfficientNet-{}", model.size);
 }
 
-std::string precision_name(const train::TrainConfig& config) {
+std::string precision_name(const run::Run& config) {
   if (config.precision.activations == DType::F32) return "32.32";
   if (config.precision.master == DType::F32) return "16.32";
   return config.stochastic_rounding ? "16.16" : "16.16_noSR";
@@ -113,8 +113,8 @@ std::string precision_name(const train::TrainConfig& config) {
 
 }  // namespace
 
-std::string run_name(const train::TrainConfig& config, std::string_view suffix,
-                     std::string_view version, std::string_view tag) {
+std::string run_name(const run::Run& config, std::string_view suffix, std::string_view version,
+                     std::string_view tag) {
   const models::ModelOptions& model = config.model;
   std::string name = family_name(model);
   name += fmt::format("_bs{}", config.batch_size);
@@ -167,7 +167,7 @@ void create_run_directory(const std::filesystem::path& directory, std::string_vi
   if (error != 0) fail_to_create(path, error);
 }
 
-std::filesystem::path create_run_directory(const RunPlace& place, const train::TrainConfig& config,
+std::filesystem::path create_run_directory(const RunPlace& place, const run::Run& config,
                                            std::string_view version) {
   if (!place.logs) return {};
   if (!place.run_directory.empty()) {
@@ -188,7 +188,7 @@ std::filesystem::path create_run_directory(const RunPlace& place, const train::T
        place.log_directory.string(), kAttempts);
 }
 
-void require_run_directory(const RunPlace& place, const train::TrainConfig& config,
+void require_run_directory(const RunPlace& place, const run::Run& config,
                            std::string_view version) {
   if (!place.logs) return;
   const std::filesystem::path given = without_end(place.run_directory);

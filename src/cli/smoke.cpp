@@ -21,10 +21,10 @@ constexpr std::int64_t kWarmup = 2;
 
 class Smaller {
  public:
-  Smaller(Options options, std::vector<std::string>& reductions)
+  Smaller(Patch options, std::vector<std::string>& reductions)
       : options_(std::move(options)), reductions_(reductions) {}
 
-  [[nodiscard]] const Options& options() const { return options_; }
+  [[nodiscard]] const Patch& options() const { return options_; }
 
   /// Sets an option, drops those in `replaced`, and reports it if anything changed.
   void set(std::string_view name, const Value& value,
@@ -44,7 +44,7 @@ class Smaller {
     reductions_.push_back(
         fmt::format("smoke: {} instead of {}", words_of(name, value), join(before, ", ")));
     options_.set(
-        *find_option(name),
+        *find_field(name),
         {.value = value, .origin = Origin::File, .where = fmt::format("--smoke (--{})", name)});
   }
   void drop(std::string_view name) {
@@ -66,11 +66,11 @@ class Smaller {
                                     : fmt::format("--{} {}", name, to_string(value));
   }
 
-  Options options_;
+  Patch options_;
   std::vector<std::string>& reductions_;
 };
 
-std::int64_t depth_of(const Options& options) {
+std::int64_t depth_of(const Patch& options) {
   return options.integer("pipeline-depth")
       .value_or(options.integer("gradients-to-accumulate").value_or(1));
 }
@@ -82,7 +82,7 @@ void scale_rates(Smaller& run, double factor) {
 }
 
 void shrink_batch(Smaller& run, std::int64_t usual) {
-  const Options before = run.options();
+  const Patch before = run.options();
   const std::int64_t batch = before.integer("batch-size").value_or(usual);
   const std::int64_t depth = depth_of(before);
   const std::int64_t replicas = before.integer("replicas").value_or(1);
@@ -118,7 +118,7 @@ void shrink_reports(Smaller& run) {
       run.drop(name);
 }
 
-void shrink_warmup(Smaller& run, const Options& before) {
+void shrink_warmup(Smaller& run, const Patch& before) {
   if (const auto given = before.integer("warmup-iterations")) {
     if (*given > kWarmup) run.set("warmup-iterations", kWarmup);
     return;
@@ -131,7 +131,7 @@ void shrink_warmup(Smaller& run, const Options& before) {
 }
 
 void shrink_length(Smaller& run) {
-  const Options before = run.options();
+  const Patch before = run.options();
   run.set("iterations", kIterations, {"epochs", "max-iterations"});
   for (const char* name : {"lr-horizon", "lr-horizon-epochs"}) run.drop(name);
   shrink_warmup(run, before);
@@ -148,16 +148,16 @@ void replace_data(Smaller& run, const std::string& dataset) {
   if (!here) run.set(single ? "synthetic-data" : "generated-data", true, {"data-dir"});
   // The network of a file reads images of one size.
   if (dataset != kImageNet || is_given_network(run.options())) return;
-  if (asked_config(run.options()).data.side > kPixels) run.set("image-size", kPixels);
+  if (asked_run(run.options()).data.side > kPixels) run.set("image-size", kPixels);
 }
 
 }  // namespace
 
-Options smoke_options(const Options& options, std::vector<std::string>& reductions) {
+Patch smoke_options(const Patch& options, std::vector<std::string>& reductions) {
   Smaller run(options, reductions);
   const std::string dataset = dataset_name(options);
   replace_data(run, dataset);
-  shrink_batch(run, family_recipe(model_name(options), task_of(dataset)).batch_size);
+  shrink_batch(run, run::family_recipe(model_name(options), task_of(dataset)).batch_size);
   shrink_layout(run);
   shrink_length(run);
   shrink_reports(run);

@@ -20,7 +20,7 @@ bool may_use_threads(std::span<const std::string> words) {
   const auto command = std::ranges::find_if(command_table(), [&](const CommandSpec& spec) {
     return !words.empty() && spec.name == words.front();
   });
-  if (command == command_table().end() || !find_option(kThreads)->taken_by(command->id) ||
+  if (command == command_table().end() || !find_field(kThreads)->taken_by(command->id) ||
       usable_cores() == 1)
     return false;
   const std::string option = "--" + std::string(kThreads);

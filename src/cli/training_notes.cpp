@@ -15,7 +15,7 @@ namespace millrace::cli {
 namespace {
 
 /// Batch norm of one value: its variance is 0, so that the output is beta whatever the input is.
-std::string norms_of_one_value(const train::TrainConfig& config) {
+std::string norms_of_one_value(const run::Run& config) {
   if (config.batch_size * config.model.batch_norm_span > 1) return {};
   const models::Graph graph = models::build_model(config.model);
   std::vector<std::string> names;
@@ -33,7 +33,7 @@ std::string norms_of_one_value(const train::TrainConfig& config) {
       names.front(), others);
 }
 
-std::string random_weights_that_stay(const Options& options, const train::TrainConfig& config) {
+std::string random_weights_that_stay(const Patch& options, const run::Run& config) {
   if (config.trained_filters.empty() || !config.initial_weights().empty()) return {};
   const models::Graph graph = train::network_of(config);
   const auto frozen = std::ranges::count_if(graph.parameters, &models::Parameter::frozen);
@@ -44,7 +44,7 @@ std::string random_weights_that_stay(const Options& options, const train::TrainC
       options.spelling("variable-filter"), join(config.trained_filters, ", "), frozen);
 }
 
-std::string pipeline_of_one_stage(const Options& options, const train::TrainConfig& config) {
+std::string pipeline_of_one_stage(const Patch& options, const run::Run& config) {
   const Setting* const depth = options.find("pipeline-depth");
   if (depth == nullptr || config.pipeline.ranges.size() > 1 || config.micro_batches == 1) return {};
   return fmt::format(
@@ -54,7 +54,7 @@ std::string pipeline_of_one_stage(const Options& options, const train::TrainConf
 }
 
 /// One stage has only one order of passes. A run that continues has its schedule recorded.
-std::string schedule_of_one_stage(const Options& options, const train::TrainConfig& config) {
+std::string schedule_of_one_stage(const Patch& options, const run::Run& config) {
   const Setting* const schedule = options.typed("pipeline-schedule");
   if (schedule == nullptr || config.pipeline.ranges.size() > 1) return {};
   return fmt::format("{} {} has no effect here: the network is one stage, which --shards divides",
@@ -63,8 +63,7 @@ std::string schedule_of_one_stage(const Options& options, const train::TrainConf
 
 }  // namespace
 
-std::vector<std::string> doubts_about_training(const Options& options,
-                                               const train::TrainConfig& config) {
+std::vector<std::string> doubts_about_training(const Patch& options, const run::Run& config) {
   std::vector<std::string> lines = {
       norms_of_one_value(config), random_weights_that_stay(options, config),
       pipeline_of_one_stage(options, config), schedule_of_one_stage(options, config)};

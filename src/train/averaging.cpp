@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Checkpoints of the cadence; a final one off the cadence only if there is no other.
-std::vector<std::int64_t> regular_checkpoints(const TrainConfig& config, std::int64_t first) {
+std::vector<std::int64_t> regular_checkpoints(const run::Run& config, std::int64_t first) {
   const std::int64_t every = config.checkpoint_every;
   std::vector<std::int64_t> iterations;
   for (std::int64_t i = (first + every - 1) / every * every; i <= config.iterations; i += every)
@@ -32,7 +32,7 @@ std::vector<std::int64_t> regular_checkpoints(const TrainConfig& config, std::in
   return iterations;
 }
 
-void require_kept(const TrainConfig& config, const PlannedAverage& average) {
+void require_kept(const run::Run& config, const PlannedAverage& average) {
   const std::int64_t needed = checkpoints_from(config, average.iterations.front());
   const int kept = config.max_checkpoints_to_keep;
   if (kept == 0 || kept >= needed) return;
@@ -42,7 +42,7 @@ void require_kept(const TrainConfig& config, const PlannedAverage& average) {
        average.rule.name, counted(needed, "checkpoint"), kept, kept);
 }
 
-std::int64_t first_of_last_epochs(const TrainConfig& config, std::int64_t epochs) {
+std::int64_t first_of_last_epochs(const run::Run& config, std::int64_t epochs) {
   const std::int64_t updates = epochs * config.iterations_per_epoch;
   if (epochs < 1 || updates > config.iterations)
     fail(ErrorKind::Config,
@@ -199,8 +199,8 @@ std::vector<io::NamedTensor> CheckpointMean::average() {
 
 }  // namespace
 
-std::vector<PlannedAverage> planned_averages(const TrainConfig& config) {
-  const AveragingConfig& asked = config.averaging;
+std::vector<PlannedAverage> planned_averages(const run::Run& config) {
+  const run::AveragingConfig& asked = config.averaging;
   if (!asked.of_checkpoints()) return {};
   if (config.run_directory.empty())
     fail(ErrorKind::Config, "averages of checkpoints need a run directory: leave out `no-logs`");
@@ -225,11 +225,11 @@ std::vector<PlannedAverage> planned_averages(const TrainConfig& config) {
   return averages;
 }
 
-std::string ema_name(const TrainConfig& config) {
+std::string ema_name(const run::Run& config) {
   return fmt::format("ema-{}", config.averaging.ema_decay);
 }
 
-std::int64_t averaging_bytes(const models::Graph& graph, const TrainConfig& config) {
+std::int64_t averaging_bytes(const models::Graph& graph, const run::Run& config) {
   const std::int64_t slots = std::ssize(update_slots(config.optimiser.kind));
   const std::int64_t own = config.averaging.ema_decay > 0.0 ? 2 : 1;  // a value and its average
   std::int64_t elements = 0;

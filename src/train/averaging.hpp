@@ -25,7 +25,7 @@
 #include "core/update_rule.hpp"
 #include "io/checkpoint.hpp"
 #include "models/graph.hpp"
-#include "train/config.hpp"
+#include "run/run.hpp"
 
 namespace millrace::train {
 
@@ -54,12 +54,12 @@ struct PlannedAverage {
 /// but ckpt-0, whose weights are untrained.
 /// Errors: Config, with what to change, if the run saves or keeps too few checkpoints or has no
 /// directory.
-[[nodiscard]] std::vector<PlannedAverage> planned_averages(const TrainConfig& config);
+[[nodiscard]] std::vector<PlannedAverage> planned_averages(const run::Run& config);
 
 /// Host memory needed to average checkpoints of a training of this network.
-[[nodiscard]] std::int64_t averaging_bytes(const models::Graph& graph, const TrainConfig& config);
+[[nodiscard]] std::int64_t averaging_bytes(const models::Graph& graph, const run::Run& config);
 /// Name of the moving average over updates: of its folder, and in validation.csv.
-[[nodiscard]] std::string ema_name(const TrainConfig& config);
+[[nodiscard]] std::string ema_name(const run::Run& config);
 /// Where the average of this name is kept: a run directory below the run.
 [[nodiscard]] std::filesystem::path place_of_average(const std::filesystem::path& run_directory,
                                                      const std::string& name);

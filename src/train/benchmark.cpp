@@ -5,7 +5,7 @@
 
 #include "core/clock.hpp"
 #include "core/percentile.hpp"
-#include "train/learning_rate.hpp"
+#include "run/learning_rate.hpp"
 #include "train/memory.hpp"
 #include "train/session.hpp"
 #include "train/setup.hpp"
@@ -18,7 +18,7 @@ namespace {
 
 /// A session that is ready to run, and what it reads.
 struct Started {
-  Started(const TrainConfig& config, const comm::World& world,
+  Started(const run::Run& config, const comm::World& world,
           const std::shared_ptr<const io::Dataset>& dataset, BenchUse use)
       : session(config, use == BenchUse::Training ? Use::Training : Use::Inference, world),
         watchdog(world.rank(), config.hang_timeout) {
@@ -39,7 +39,7 @@ struct Started {
 };
 
 /// Takes the batches of that many steps from every loader that reads images.
-std::int64_t take_images(const Feeds& feeds, const TrainConfig& config, std::int64_t steps) {
+std::int64_t take_images(const Feeds& feeds, const run::Run& config, std::int64_t steps) {
   std::int64_t images = 0;
   for (std::int64_t m = 0; m < steps * config.micro_batches; ++m)
     for (io::BatchSource* const loader : feeds.pointers) {
@@ -51,7 +51,7 @@ std::int64_t take_images(const Feeds& feeds, const TrainConfig& config, std::int
 }
 
 /// All ranks start together; the slowest one determines the time.
-double rate_of_loaders(const TrainConfig& config, const comm::World& world,
+double rate_of_loaders(const run::Run& config, const comm::World& world,
                        const std::shared_ptr<const io::Dataset>& dataset,
                        const BenchLength& length) {
   Session session(config, Session::Use::Training, world);
@@ -75,7 +75,7 @@ double BenchResult::images_per_second() const {
   return static_cast<double>(images_per_step) / median_seconds();
 }
 
-BenchResult bench(const TrainConfig& config, const comm::World& world,
+BenchResult bench(const run::Run& config, const comm::World& world,
                   const std::shared_ptr<const io::Dataset>& dataset, BenchUse use,
                   const BenchLength& length, const AfterStep& after_step) {
   Started started(config, world, dataset, use);
@@ -92,7 +92,7 @@ BenchResult bench(const TrainConfig& config, const comm::World& world,
         use == BenchUse::Inference
             ? session.infer(started.feeds)
             : session.step(started.feeds, i,
-                           learning_rate_at(config.learning_rate, i, length.all()));
+                           run::learning_rate_at(config.learning_rate, i, length.all()));
     const double seconds = timer.seconds();
     if (i >= length.warmup) {
       statistics.add(seconds);
@@ -107,11 +107,11 @@ BenchResult bench(const TrainConfig& config, const comm::World& world,
   return result;
 }
 
-DataBenchResult bench_data(const TrainConfig& config, const comm::World& world,
+DataBenchResult bench_data(const run::Run& config, const comm::World& world,
                            const std::shared_ptr<const io::Dataset>& dataset,
                            const BenchLength& length, const AfterStep& after_step) {
-  TrainConfig resident = config;
-  resident.data.source = ImageSource::Device;
+  run::Run resident = config;
+  resident.data.source = run::ImageSource::Device;
   DataBenchResult result;
   result.loader_rate = rate_of_loaders(config, world, dataset, length);
   result.device_rate =

@@ -10,7 +10,7 @@
 #include "comm/world.hpp"
 #include "io/data/dataset.hpp"
 #include "pipeline/stage.hpp"
-#include "train/config.hpp"
+#include "run/run.hpp"
 
 namespace millrace::train {
 
@@ -52,11 +52,11 @@ using AfterStep = std::function<void(std::int64_t step, double seconds)>;
 
 /// Both are collective and need a device::Environment.
 [[nodiscard]] BenchResult bench(
-    const TrainConfig& config, const comm::World& world,
+    const run::Run& config, const comm::World& world,
     const std::shared_ptr<const io::Dataset>& dataset, BenchUse use, const BenchLength& length,
     const AfterStep& after_step = [](std::int64_t, double) {});
 [[nodiscard]] DataBenchResult bench_data(
-    const TrainConfig& config, const comm::World& world,
+    const run::Run& config, const comm::World& world,
     const std::shared_ptr<const io::Dataset>& dataset, const BenchLength& length,
     const AfterStep& after_step = [](std::int64_t, double) {});
 

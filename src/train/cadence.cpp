@@ -22,34 +22,34 @@ std::int64_t multiples(std::int64_t every, std::int64_t first, std::int64_t last
 
 }  // namespace
 
-bool is_validation_point(const TrainConfig& config, std::int64_t done) {
-  if (config.validation == ValidationMode::None || done <= 0) return false;
+bool is_validation_point(const run::Run& config, std::int64_t done) {
+  if (config.validation == run::ValidationMode::None || done <= 0) return false;
   return done == config.iterations || on_multiple(done, config.validate_every);
 }
 
-Due due_after(const TrainConfig& config, std::int64_t done) {
+Due due_after(const run::Run& config, std::int64_t done) {
   const bool last = done == config.iterations;
   const bool validation_point = is_validation_point(config, done);
-  const bool saved_for_validation =
-      config.saves_on_the_way() && validation_point && config.validation == ValidationMode::End;
+  const bool saved_for_validation = config.saves_on_the_way() && validation_point &&
+                                    config.validation == run::ValidationMode::End;
   const bool begins = done == 0 && config.saves_on_the_way();
   return {.log = last || (done > 0 && on_multiple(done, config.log_every)),
           .checkpoint =
               last || begins || on_multiple(done, config.checkpoint_every) || saved_for_validation,
-          .validate = validation_point && config.validation == ValidationMode::All};
+          .validate = validation_point && config.validation == run::ValidationMode::All};
 }
 
-bool is_validated_saved(const TrainConfig& config, std::int64_t done) {
+bool is_validated_saved(const run::Run& config, std::int64_t done) {
   // Those by the clock cannot be told from those of an interruption.
-  return done > 0 && config.validation == ValidationMode::End &&
+  return done > 0 && config.validation == run::ValidationMode::End &&
          (config.checkpoint_minutes > 0.0 || due_after(config, done).checkpoint);
 }
 
-std::int64_t epoch_of(const TrainConfig& config, std::int64_t iteration) {
+std::int64_t epoch_of(const run::Run& config, std::int64_t iteration) {
   return iteration * config.total_batch() / std::max<std::int64_t>(1, config.data.train_size);
 }
 
-std::string reason_to_stop(const TrainConfig& config,
+std::string reason_to_stop(const run::Run& config,
                            const std::map<std::int64_t, double>& accuracies) {
   if (accuracies.empty()) return {};
   const double last = accuracies.rbegin()->second;
@@ -66,7 +66,7 @@ std::string reason_to_stop(const TrainConfig& config,
                      best->second, counted(best->first, "update"), config.early_stop);
 }
 
-std::int64_t checkpoints_from(const TrainConfig& config, std::int64_t first) {
+std::int64_t checkpoints_from(const run::Run& config, std::int64_t first) {
   if (first > config.iterations) return 0;
   const std::int64_t before_last = config.iterations - 1;
   const std::int64_t saved = config.checkpoint_every;
@@ -74,7 +74,7 @@ std::int64_t checkpoints_from(const TrainConfig& config, std::int64_t first) {
   std::int64_t count = 1;  // the last one is always saved
   if (saved <= 0) return count;
   count += multiples(saved, first, before_last);
-  if (config.validation != ValidationMode::End || validated <= 0) return count;
+  if (config.validation != run::ValidationMode::End || validated <= 0) return count;
   // Validation points that are not saved anyway; iteration 0 is not one.
   const std::int64_t from = std::max<std::int64_t>(first, 1);
   count += multiples(validated, from, before_last);

@@ -9,6 +9,7 @@
 
 #include "core/error.hpp"
 #include "io/run_lock.hpp"
+#include "run/complete.hpp"
 #include "train/agreement.hpp"
 #include "train/averaging.hpp"
 #include "train/cadence.hpp"
@@ -24,7 +25,7 @@ constexpr const char* kWriting = "is writing a checkpoint";
 
 }  // namespace
 
-Checkpoints::Checkpoints(const TrainConfig& config, const io::Dataset& dataset,
+Checkpoints::Checkpoints(const run::Run& config, const io::Dataset& dataset,
                          const comm::World& world, const StandInLimit& bad_images,
                          Reporter& reporter, Watchdog& watchdog)
     : config_(config),
@@ -76,7 +77,7 @@ io::CheckpointHeader Checkpoints::header_of(std::int64_t done) const {
   header.epoch = config_.epoch_after(done);
   header.next_position = done * config_.total_batch();
   header.model = session_->graph().name;
-  header.config_toml = config_.resolved_toml;
+  header.config_toml = run::to_toml(config_);
   header.network = to_json(facts_of(config_));
   header.environment = environment_of(config_);
   header.data = data_;
@@ -115,7 +116,7 @@ void Checkpoints::save_ema(std::int64_t done, Session& session) {
     std::filesystem::create_directories(place, error);
     if (error) io::fail_io("make", place, error.value());
     lock.emplace(place);
-    io::write_file_atomically(place / "config.toml", config_.resolved_toml);
+    io::write_file_atomically(place / "config.toml", run::to_toml(config_));
   });
   const Watchdog::Disk disk(watchdog_, kWriting);
   CheckpointWriter writer(world_, session, place / "checkpoints", hooks());

@@ -21,8 +21,8 @@
 #include "core/clock.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
+#include "run/run.hpp"
 #include "train/checkpoint_writer.hpp"
-#include "train/config.hpp"
 #include "train/reporter.hpp"
 #include "train/stand_ins.hpp"
 #include "train/watchdog.hpp"
@@ -34,7 +34,7 @@ namespace millrace::train {
 class Checkpoints {
  public:
   /// The references must outlive this. `bad_images` are those of the training.
-  Checkpoints(const TrainConfig& config, const io::Dataset& dataset, const comm::World& world,
+  Checkpoints(const run::Run& config, const io::Dataset& dataset, const comm::World& world,
               const StandInLimit& bad_images, Reporter& reporter, Watchdog& watchdog);
   /// From now on the tensors of `session` are saved. It must outlive this. Not collective.
   void follow(const Session& session);
@@ -80,7 +80,7 @@ class Checkpoints {
   void keep_configuration() const;
   [[nodiscard]] std::string last_good() const;
 
-  const TrainConfig& config_;
+  const run::Run& config_;
   const io::Dataset& dataset_;
   const comm::World& world_;
   const StandInLimit& bad_images_;

@@ -8,14 +8,14 @@
 
 #include "core/error.hpp"
 #include "io/checkpoint.hpp"
-#include "train/learning_rate.hpp"
+#include "run/learning_rate.hpp"
 
 namespace millrace::train {
 namespace {
 
 /// A non-finite loss whose update was skipped left the weights alone, and the next loss may be
 /// finite. If the update was not skipped, the weights are lost.
-void require_loss(const TrainConfig& config, const comm::World& world, const ScalingState& scaling,
+void require_loss(const run::Run& config, const comm::World& world, const ScalingState& scaling,
                   double loss, std::int64_t done, Reporter& reporter) {
   if (std::isfinite(loss)) return;
   const std::string what = fmt::format("the loss became {}", loss);
@@ -28,19 +28,20 @@ void require_loss(const TrainConfig& config, const comm::World& world, const Sca
 
 }  // namespace
 
-void fail_diverged(const TrainConfig& config, const std::string& what, std::int64_t done) {
+void fail_diverged(const run::Run& config, const std::string& what, std::int64_t done) {
   const std::filesystem::path& run = config.run_directory;
   const bool saved = !run.empty() && !io::list_checkpoints(run).empty();
   fail(ErrorKind::Numeric, "{} at update {} (learning rate {:.4g}): lower {}{}; {}", what, done,
-       learning_rate_at(config.learning_rate, done - 1, config.iterations), field_of_rate(config),
+       run::learning_rate_at(config.learning_rate, done - 1, config.iterations),
+       run::field_of_rate(config),
        config.learning_rate.warmup_iterations > 0
-           ? fmt::format(" or lengthen {}", field_of_warmup(config))
+           ? fmt::format(" or lengthen {}", run::field_of_warmup(config))
            : "",
        saved ? fmt::format("earlier checkpoints are in {}", (run / "checkpoints").string())
              : std::string("nothing was saved"));
 }
 
-void require_convergence(const TrainConfig& config, const comm::World& world,
+void require_convergence(const run::Run& config, const comm::World& world,
                          const ScalingState& scaling, double loss, std::int64_t done,
                          const std::function<std::string()>& first_bad, Reporter& reporter) {
   require_loss(config, world, scaling, loss, done, reporter);

@@ -10,13 +10,13 @@ namespace millrace::train {
 namespace {
 
 /// Type in which images are copied to the device.
-DType image_type(const TrainConfig& config) {
+DType image_type(const run::Run& config) {
   return config.data.image_type.value_or(config.precision.activations);
 }
 
 }  // namespace
 
-std::int64_t validation_batches(const TrainConfig& config, std::int64_t images) {
+std::int64_t validation_batches(const run::Run& config, std::int64_t images) {
   const std::int64_t together = config.validation_batch_size * config.pipeline.ranks.replicas;
   return (images + together - 1) / together;
 }
@@ -27,7 +27,7 @@ std::int64_t Feeds::stand_ins() const {
   return sum;
 }
 
-Feeder::Feeder(const TrainConfig& config, const Shape& image,
+Feeder::Feeder(const run::Run& config, const Shape& image,
                std::span<const pipeline::LocalStage> units, const pipeline::Executor* endless,
                const pipeline::Executor* evaluation)
     : config_(&config), image_(image), units_(units), endless_(endless), evaluation_(evaluation) {}
@@ -61,7 +61,7 @@ std::int64_t Feeder::image_bytes(std::int64_t batch) const {
 
 /// Bytes of a micro-batch of images that stays on the device.
 std::int64_t Feeder::resident_bytes() const {
-  if (endless_ == nullptr || config_->data.source != ImageSource::Device ||
+  if (endless_ == nullptr || config_->data.source != run::ImageSource::Device ||
       image_readers(*endless_) == 0)
     return 0;
   return device::aligned(image_bytes(config_->batch_size));
@@ -70,7 +70,7 @@ std::int64_t Feeder::resident_bytes() const {
 /// Bytes of the batches that are copied to the device while the one before is used.
 std::int64_t Feeder::upload_bytes(const pipeline::Executor* executor, std::int64_t batch) const {
   if (device::kHostReadable || executor == nullptr) return 0;
-  if (executor == endless_ && config_->data.source == ImageSource::Device) return 0;
+  if (executor == endless_ && config_->data.source == run::ImageSource::Device) return 0;
   return image_readers(*executor) * UploadedFeed::bytes(image_bytes(batch));
 }
 
@@ -87,7 +87,7 @@ std::int64_t Feeder::loader_bytes(std::int64_t validation_images) const {
   std::int64_t images = 0;
   for (std::size_t u = 0; u < units_.size(); ++u) {
     if (endless_ != nullptr && endless_->reads_images(u) &&
-        config_->data.source != ImageSource::Device)
+        config_->data.source != run::ImageSource::Device)
       images += batches * config_->batch_size;
     if (evaluation_ != nullptr && evaluation_->reads_images(u))
       images += std::min(batches * config_->validation_batch_size, validation_images);

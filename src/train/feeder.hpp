@@ -11,7 +11,7 @@
 #include "device/arena.hpp"
 #include "io/data/loader.hpp"
 #include "pipeline/executor.hpp"
-#include "train/config.hpp"
+#include "run/run.hpp"
 
 namespace millrace::train {
 
@@ -29,7 +29,7 @@ class Feeder {
   /// `units` are those of both executors. `endless` takes batches without end, for training or for
   /// inference; `evaluation` is the one for most of a validation. Either may be null. All must
   /// outlive this.
-  Feeder(const TrainConfig& config, const Shape& image, std::span<const pipeline::LocalStage> units,
+  Feeder(const run::Run& config, const Shape& image, std::span<const pipeline::LocalStage> units,
          const pipeline::Executor* endless, const pipeline::Executor* evaluation);
 
   /// Batches from a position in the run. Images that stay on the device are copied there, and only
@@ -64,7 +64,7 @@ class Feeder {
   [[nodiscard]] std::int64_t upload_bytes(const pipeline::Executor* executor,
                                           std::int64_t batch) const;
 
-  const TrainConfig* config_;
+  const run::Run* config_;
   Shape image_;
   std::span<const pipeline::LocalStage> units_;
   const pipeline::Executor* endless_;
@@ -75,6 +75,6 @@ class Feeder {
 };
 
 /// Micro-batches per replica in a validation of `images`.
-[[nodiscard]] std::int64_t validation_batches(const TrainConfig& config, std::int64_t images);
+[[nodiscard]] std::int64_t validation_batches(const run::Run& config, std::int64_t images);
 
 }  // namespace millrace::train

@@ -26,7 +26,7 @@ namespace {
 
 /// A configuration near the one that was asked for, and what is different in it.
 struct Change {
-  TrainConfig config;
+  run::Run config;
   bool schedule = false;
   bool cuts = false;
   bool segments = false;
@@ -45,11 +45,11 @@ bool moves_stages(const Change& change) {
 /// The options that make a schedule and cuts: what is different, what a run would choose anew, and
 /// what only the options said that have to go.
 std::vector<std::string> layout_options(const Change& change) {
-  const TrainConfig& config = change.config;
+  const run::Run& config = change.config;
   const pipeline::Schedule& schedule = config.pipeline.schedule;
   std::vector<std::string> options;
   if (schedule.stages < 2) return options;
-  const LayoutOrigin& origin = config.layout_origin;
+  const run::LayoutOrigin& origin = config.layout_origin;
   const bool moved = moves_stages(change);
   if (moved) options.push_back(fmt::format("`shards` {}", schedule.devices()));
   if (change.schedule || moved || origin.schedule_chosen) {
@@ -77,7 +77,7 @@ std::string words_of(const Change& change) {
 }
 
 Change with_batch(Change change, std::int64_t batch) {
-  TrainConfig& config = change.config;
+  run::Run& config = change.config;
   if (config.validation_batch_size == config.batch_size) config.validation_batch_size = batch;
   config.batch_size = batch;
   change.batch = true;
@@ -85,14 +85,14 @@ Change with_batch(Change change, std::int64_t batch) {
 }
 
 Change repeating(Change change) {
-  change.config.recompute = Recompute::Stage;
+  change.config.recompute = run::Recompute::Stage;
   change.config.chosen_segments.clear();
   change.segments = true;
   return change;
 }
 
 /// The cuts between layers with the smallest largest device, for a stage on each device.
-std::vector<pipeline::OpRange> smallest_cuts(const TrainConfig& config, const models::Graph& graph,
+std::vector<pipeline::OpRange> smallest_cuts(const run::Run& config, const models::Graph& graph,
                                              const std::vector<pipeline::Slots>& slots,
                                              pipeline::Backward backward) {
   pipeline::ProgramOptions program = training_program(config);
@@ -111,7 +111,7 @@ bool has_cuts_for(const models::Graph& graph, std::int32_t stages) {
 /// Other cuts of the same schedule. None where each device has several stages, and for actions that
 /// were ordered for the cuts.
 std::optional<Change> with_other_cuts(const Change& change, const models::Graph& graph) {
-  const TrainConfig& config = change.config;
+  const run::Run& config = change.config;
   const pipeline::Schedule& schedule = config.pipeline.schedule;
   if (schedule.stages < 2 || schedule.stages != schedule.devices()) return {};
   if (to_lower(schedule.name) == partition::kAutomatic) return {};
@@ -130,7 +130,7 @@ std::optional<Change> with_other_cuts(const Change& change, const models::Graph&
 /// has only one stage, or lists its actions in a file.
 std::optional<Change> with_schedule(Change change, const models::Graph& graph,
                                     std::string_view name) {
-  TrainConfig& config = change.config;
+  run::Run& config = change.config;
   pipeline::Schedule& schedule = config.pipeline.schedule;
   const bool generated = std::ranges::any_of(
       pipeline::schedule_rules(), [&](const auto& rule) { return rule.name == schedule.name; });
@@ -162,11 +162,11 @@ std::optional<Change> with_schedule(Change change, const models::Graph& graph,
 /// Finds a layout near the one of a run that fits into the memory of a device.
 class NearestFit {
  public:
-  NearestFit(const TrainConfig& config, const MeasureUse& measure)
+  NearestFit(const run::Run& config, const MeasureUse& measure)
       : graph_(network_of(config)), measure_(measure), asked_{config} {
     const bool automatic = !config.chosen_segments.empty();
     if (automatic) asked_ = repeating(asked_);  // a run would choose other segments
-    repeats_ = config.recompute == Recompute::Stage;
+    repeats_ = config.recompute == run::Recompute::Stage;
   }
 
   /// The first change that fits, in the order of what they cost: other cuts, fewer micro-batches in
@@ -225,9 +225,9 @@ class NearestFit {
     const DeviceUse use = measure_(one.config);
     return fmt::format(
         "even {} needs {}, of which {} are the program, its libraries and the images that it "
-        "keeps, for each device, and {} stay free, because processes differ: raise `device-memory` "
-        "above the sum{}",
-        words_of(one), human_bytes(use.need), human_bytes(use.rest), human_bytes(kBaseVaries),
+        "keeps, for each device: raise `device-memory` to {}MB{}",
+        words_of(one), human_bytes(use.need), human_bytes(use.rest),
+        (use.need + kBaseVaries) / 1'000'000 + 1,
         use.rest < asked_.config.device_memory / 2 ? ", or try more `shards`" : "");
   }
 
@@ -244,7 +244,7 @@ class NearestFit {
 
 }  // namespace
 
-void require_device_memory(const TrainConfig& config, const MeasureUse& measure) {
+void require_device_memory(const run::Run& config, const MeasureUse& measure) {
   if (config.device_memory == 0) return;
   const std::int64_t needed = measure(config).need;
   if (needed <= config.device_memory) return;
@@ -254,11 +254,11 @@ void require_device_memory(const TrainConfig& config, const MeasureUse& measure)
        NearestFit(config, measure).advice());
 }
 
-void require_device_memory(const partition::ProcessMemory& forecast, const TrainConfig& config,
+void require_device_memory(const partition::ProcessMemory& forecast, const run::Run& config,
                            const TrainInputs& inputs, const comm::World& world) {
   if (config.device_memory == 0) return;
   try {
-    require_device_memory(config, [&](const TrainConfig& other) {
+    require_device_memory(config, [&](const run::Run& other) {
       if (&other == &config) return most_of(device_use(forecast), world);
       const Session session(other, Use::Training, world);
       return most_of(device_use(forecast_memory(session, other, inputs, forecast.base)), world);

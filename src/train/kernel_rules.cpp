@@ -9,7 +9,7 @@
 
 namespace millrace::train {
 
-std::string environment_of(const TrainConfig& config) {
+std::string environment_of(const run::Run& config) {
   const std::string here = ops::describe_device_here();
   std::string text = device::describe_environment() + (here.empty() ? "" : "; " + here);
   if (config.allow_nondeterministic) text += "; sums may vary from run to run";
@@ -19,14 +19,14 @@ std::string environment_of(const TrainConfig& config) {
   return text;
 }
 
-std::vector<std::string> describe_kernel_rules(const TrainConfig& config) {
+std::vector<std::string> describe_kernel_rules(const run::Run& config) {
   if (!config.allow_nondeterministic) return {};
   return {
       "Sums of convolutions may have another order from run to run (`allow-nondeterministic`): "
       "results repeat to rounding, not bit for bit"};
 }
 
-void require_same_kernels(const TrainConfig& config, const comm::World& world) {
+void require_same_kernels(const run::Run& config, const comm::World& world) {
   if (config.allow_nondeterministic) return;
   const std::string here = ops::describe_device_here();
   require_alike(world, {{"device with its libraries", here.empty() ? "cores" : here,

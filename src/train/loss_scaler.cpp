@@ -20,13 +20,13 @@ bool plausible(const ScalingState& state) {
 
 }  // namespace
 
-ScalingState first_scaling(const LossScaling& scaling) { return {.scale = scaling.initial}; }
+ScalingState first_scaling(const run::LossScaling& scaling) { return {.scale = scaling.initial}; }
 
-ScalingState after_step(const LossScaling& scaling, const ScalingState& before, bool skipped) {
+ScalingState after_step(const run::LossScaling& scaling, const ScalingState& before, bool skipped) {
   ScalingState state = before;
   state.skipped += skipped ? 1 : 0;
   state.skipped_in_row = skipped ? before.skipped_in_row + 1 : 0;
-  if (scaling.kind == ScalingKind::Static) return state;
+  if (scaling.kind == run::ScalingKind::Static) return state;
   state.good_steps = skipped ? 0 : before.good_steps + 1;
   if (skipped) state.scale = std::max(before.scale / 2.0, std::min(before.scale, 1.0));
   if (state.good_steps < scaling.growth_interval) return state;
@@ -43,7 +43,7 @@ std::string to_json(const ScalingState& state) {
       .dump();
 }
 
-ScalingState parse_scaling(std::string_view text, const LossScaling& scaling) {
+ScalingState parse_scaling(std::string_view text, const run::LossScaling& scaling) {
   if (text.empty()) return first_scaling(scaling);
   try {
     const Json json = Json::parse(text);

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "train/config.hpp"
+#include "run/run.hpp"
 
 namespace millrace::train {
 
@@ -21,17 +21,17 @@ struct ScalingState {
   friend bool operator==(const ScalingState&, const ScalingState&) = default;
 };
 
-[[nodiscard]] ScalingState first_scaling(const LossScaling& scaling);
+[[nodiscard]] ScalingState first_scaling(const run::LossScaling& scaling);
 
 /// The state after a step. A dynamic scale is halved after non-finite gradients, down to 1, and
 /// doubled after `growth_interval` updates in a row, as long as float32 can hold it. With a static
 /// scale only the counters change.
-[[nodiscard]] ScalingState after_step(const LossScaling& scaling, const ScalingState& before,
+[[nodiscard]] ScalingState after_step(const run::LossScaling& scaling, const ScalingState& before,
                                       bool skipped);
 
 [[nodiscard]] std::string to_json(const ScalingState& state);
 /// The inverse; an empty text gives the state at the start of a run. Error(Checkpoint) for anything
 /// else.
-[[nodiscard]] ScalingState parse_scaling(std::string_view text, const LossScaling& scaling);
+[[nodiscard]] ScalingState parse_scaling(std::string_view text, const run::LossScaling& scaling);
 
 }  // namespace millrace::train

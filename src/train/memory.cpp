@@ -43,7 +43,7 @@ std::int64_t bytes_of_process(std::string_view key) {
 }
 
 /// Memory that the records of a trace will need, and its text while it is written.
-std::int64_t trace_bytes(const Session& session, const TrainConfig& config) {
+std::int64_t trace_bytes(const Session& session, const run::Run& config) {
   if (config.trace.empty()) return 0;
   const auto [begin, end] = trace_window(config, 0);
   const pipeline::Recording& recording = session.executor().recording();
@@ -64,7 +64,7 @@ std::int64_t trace_bytes(const Session& session, const TrainConfig& config) {
          kernels * static_cast<std::int64_t>(sizeof(pipeline::KernelPiece)) + text;
 }
 
-std::int64_t reading_bytes(const Session& session, const TrainConfig& config,
+std::int64_t reading_bytes(const Session& session, const run::Run& config,
                            const TrainInputs& inputs) {
   const std::int64_t batches = session.feeder().loader_bytes(config.data.validation_size);
   if (batches == 0) return 0;
@@ -81,7 +81,7 @@ std::int64_t reading_bytes(const Session& session, const TrainConfig& config,
 /// What reading the weights of an ONNX file takes, which are there at once: those of the file, the
 /// copies in which the largest tensor changes its order, and the nodes. Nothing but the device's
 /// memory is there by then.
-std::int64_t file_bytes(const models::Graph& graph, const TrainConfig& config) {
+std::int64_t file_bytes(const models::Graph& graph, const run::Run& config) {
   if (!io::is_onnx(config.initial_weights())) return 0;
   constexpr std::int64_t kCopies = 3;
   constexpr std::int64_t kOfNode = 2'000;
@@ -102,7 +102,7 @@ std::int64_t resident_bytes() {
 }
 std::int64_t peak_resident_bytes() { return bytes_of_process("VmHWM:"); }
 
-partition::ProcessMemory forecast_memory(const Session& session, const TrainConfig& config,
+partition::ProcessMemory forecast_memory(const Session& session, const run::Run& config,
                                          const TrainInputs& inputs, std::int64_t base) {
   // Queues and shared segments of MPI, which appear with the first messages; HDF5 and the thread
   // that writes. Measured.
@@ -130,14 +130,14 @@ partition::ProcessMemory forecast_memory(const Session& session, const TrainConf
   return process;
 }
 
-std::vector<partition::ProcessMemory> forecast_processes(const TrainConfig& config,
+std::vector<partition::ProcessMemory> forecast_processes(const run::Run& config,
                                                          const TrainInputs& inputs,
                                                          const comm::World& world,
                                                          std::optional<std::int64_t> base) {
   // What a training reads and opens before it measures itself, and MPI in a process that a launcher
   // started. Measured with Open MPI.
-  constexpr std::int64_t kStarted = 800'000;
-  constexpr std::int64_t kLaunched = 10'600'000;
+  constexpr std::int64_t kStarted = 1'000'000;
+  constexpr std::int64_t kLaunched = 10'800'000;
   const pipeline::RankMap& map = config.pipeline.ranks;
   const bool launched = world.size() == map.ranks;
   const int last = config.optimiser.sharded ? map.ranks - 1 : map.rank_of(0, map.devices - 1);
@@ -171,9 +171,9 @@ DeviceUse most_of(DeviceUse use, const comm::World& world) {
   return {.need = world.maximum(use.need), .rest = world.maximum(use.rest)};
 }
 
-std::int64_t assumed_rest(const TrainConfig& config) {
+std::int64_t assumed_rest(const run::Run& config) {
   const DType type = config.data.image_type.value_or(config.precision.activations);
-  const bool reads = config.data.source != ImageSource::Device;
+  const bool reads = config.data.source != run::ImageSource::Device;
   const std::int64_t image = reads ? config.model.image.elements() * size_of(type) : 0;
   // Images on their way to a device with memory of its own, of the training and of a validation.
   const std::int64_t on_the_way =
@@ -189,7 +189,7 @@ std::int64_t assumed_rest(const TrainConfig& config) {
   return on_the_way + host / config.pipeline.ranks.devices_per_rank();
 }
 
-partition::StageSizer stage_sizer(const models::Graph& graph, const TrainConfig& config) {
+partition::StageSizer stage_sizer(const models::Graph& graph, const run::Run& config) {
   device::expect_threads(config.threads);
   const std::shared_ptr<ops::Backend> backend =
       ops::make_default_backend({}, config.allow_nondeterministic);
@@ -232,7 +232,7 @@ std::vector<LayerSize> sizes_of_layers(const models::Graph& graph, pipeline::Sta
 
 }  // namespace
 
-partition::StageSizer search_sizer(const models::Graph& graph, const TrainConfig& config) {
+partition::StageSizer search_sizer(const models::Graph& graph, const run::Run& config) {
   device::expect_threads(config.threads);
   const std::shared_ptr<ops::Backend> backend =
       ops::make_default_backend({}, config.allow_nondeterministic);
@@ -260,7 +260,7 @@ partition::StageSizer search_sizer(const models::Graph& graph, const TrainConfig
       };
 }
 
-std::vector<std::int64_t> sizes_of_stages(const models::Graph& graph, const TrainConfig& config) {
+std::vector<std::int64_t> sizes_of_stages(const models::Graph& graph, const run::Run& config) {
   const pipeline::PipelinePlan& plan = config.pipeline;
   const partition::StageSizer sizer = stage_sizer(graph, config);
   const std::vector<pipeline::Slots> slots = pipeline::slots_of(graph, plan);
@@ -309,7 +309,7 @@ MemoryLimit share_of_rank(const MachineLimits& limits, const comm::World& world,
 
 }  // namespace
 
-void require_memory(const partition::ProcessMemory& forecast, const TrainConfig& config,
+void require_memory(const partition::ProcessMemory& forecast, const run::Run& config,
                     const comm::World& world, int here) {
   require_memory_of_device(forecast, world);
   const MemoryLimit free = share_of_rank(read_limits(), world, here);
@@ -330,7 +330,7 @@ void require_memory(const partition::ProcessMemory& forecast, const TrainConfig&
        batch > 0 && batch < config.batch_size ? fmt::format("`batch-size` {} fits; ", batch) : "");
 }
 
-void require_room(const TrainConfig& config, const TrainInputs& inputs, const comm::World& world,
+void require_room(const run::Run& config, const TrainInputs& inputs, const comm::World& world,
                   int here) {
   if (world.size() == config.pipeline.ranks.ranks) {
     const Session session(config, Use::Training, world);
@@ -339,7 +339,7 @@ void require_room(const TrainConfig& config, const TrainInputs& inputs, const co
     require_device_memory(forecast, config, inputs, world);
     return require_memory(forecast, config, world, here);
   }
-  require_device_memory(config, [&](const TrainConfig& other) {
+  require_device_memory(config, [&](const run::Run& other) {
     return device_use(forecast_processes(other, inputs, world));
   });
   for (const partition::ProcessMemory& process : forecast_processes(config, inputs, world))

@@ -17,10 +17,13 @@
 #include "partition/cost.hpp"
 #include "partition/process_memory.hpp"
 
+namespace millrace::run {
+struct Run;
+}
+
 namespace millrace::train {
 
 class Session;
-struct TrainConfig;
 struct TrainInputs;
 
 /// Resident memory of this process in bytes: now, and its peak. 0 if the system does not say.
@@ -51,7 +54,7 @@ inline constexpr std::int64_t kBaseVaries = 1'500'000;
 /// The memory of the session's process during a training. `base`: resident bytes of the process
 /// once it has the session and the data, but has not allocated the session.
 [[nodiscard]] partition::ProcessMemory forecast_memory(const Session& session,
-                                                       const TrainConfig& config,
+                                                       const run::Run& config,
                                                        const TrainInputs& inputs,
                                                        std::int64_t base);
 
@@ -59,7 +62,7 @@ inline constexpr std::int64_t kBaseVaries = 1'500'000;
 /// replicas divide the optimizer state. Each base is measured in this process, which takes the
 /// place of one process after the other, unless `base` gives it. Needs a device::Environment.
 [[nodiscard]] std::vector<partition::ProcessMemory> forecast_processes(
-    const TrainConfig& config, const TrainInputs& inputs, const comm::World& world,
+    const run::Run& config, const TrainInputs& inputs, const comm::World& world,
     std::optional<std::int64_t> base = {});
 
 /// Memory of devices, in bytes.
@@ -77,20 +80,19 @@ struct DeviceUse {
 
 /// What else a process needs for each device, without checkpoints, for choices that are made before
 /// it can be measured.
-[[nodiscard]] std::int64_t assumed_rest(const TrainConfig& config);
+[[nodiscard]] std::int64_t assumed_rest(const run::Run& config);
 
 /// Finds the bytes of stages as a run does, by making its kernels. `graph` must outlive it. Works
 /// before there is a device::Environment, for the threads of the configuration.
-[[nodiscard]] partition::StageSizer stage_sizer(const models::Graph& graph,
-                                                const TrainConfig& config);
+[[nodiscard]] partition::StageSizer stage_sizer(const models::Graph& graph, const run::Run& config);
 /// The same for a search, which asks for thousands of stages: it makes the kernels of each layer
 /// once. Never less than stage_sizer finds for training; a stage that ends within a layer counts
 /// all of its weights.
 [[nodiscard]] partition::StageSizer search_sizer(const models::Graph& graph,
-                                                 const TrainConfig& config);
+                                                 const run::Run& config);
 /// The bytes of the run's stages by stage_sizer.
 [[nodiscard]] std::vector<std::int64_t> sizes_of_stages(const models::Graph& graph,
-                                                        const TrainConfig& config);
+                                                        const run::Run& config);
 
 /// Bytes of the machine's memory that the process needs at its peak: without that of its devices if
 /// they have memory of their own.
@@ -100,20 +102,20 @@ struct DeviceUse {
 /// a batch size that does: memory grows with the batch; or into that of a GPU, which several ranks
 /// may share.
 /// `here`: processes of the run on this machine.
-void require_memory(const partition::ProcessMemory& forecast, const TrainConfig& config,
+void require_memory(const partition::ProcessMemory& forecast, const run::Run& config,
                     const comm::World& world, int here);
 
 /// Finds what the devices of a run with a configuration would need.
-using MeasureUse = std::function<DeviceUse(const TrainConfig&)>;
+using MeasureUse = std::function<DeviceUse(const run::Run&)>;
 /// Requires that the largest device fits into config.device_memory. Errors: Config, with the
 /// nearest layout that fits: other cuts, schedules, recomputation, or a smaller batch.
-void require_device_memory(const TrainConfig& config, const MeasureUse& measure);
+void require_device_memory(const run::Run& config, const MeasureUse& measure);
 /// The same for this process of a run that is about to start. Collective.
-void require_device_memory(const partition::ProcessMemory& forecast, const TrainConfig& config,
+void require_device_memory(const partition::ProcessMemory& forecast, const run::Run& config,
                            const TrainInputs& inputs, const comm::World& world);
 /// Both for a run that is only checked: by all of its ranks, or by one process for them.
 /// Collective.
-void require_room(const TrainConfig& config, const TrainInputs& inputs, const comm::World& world,
+void require_room(const run::Run& config, const TrainInputs& inputs, const comm::World& world,
                   int here);
 
 }  // namespace millrace::train

@@ -13,6 +13,7 @@
 #include "core/sha256.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
+#include "run/complete.hpp"
 
 namespace millrace::train {
 namespace {
@@ -107,9 +108,10 @@ Row judge_json(std::string_view line, std::int64_t last) {
   return found->is_integer() ? judged(found->as_int64(), 0, last) : Row::Damaged;
 }
 
-std::string json_header(const TrainConfig& config) {
+std::string json_header(const run::Run& config) {
   Sha256 digest;
-  digest.update(std::as_bytes(std::span(config.resolved_toml)));
+  const std::string text = run::to_toml(config);
+  digest.update(std::as_bytes(std::span(text)));
   return Json::object({{"schema", "millrace-metrics-1"},
                        {"run", config.run_directory.filename().string()},
                        {"config_sha256", digest.hex_digest()},
@@ -162,7 +164,7 @@ Accuracies read_accuracies(const std::filesystem::path& run_directory, std::stri
   return points;
 }
 
-MetricsLog::MetricsLog(const TrainConfig& config, Clock clock)
+MetricsLog::MetricsLog(const run::Run& config, Clock clock)
     : total_batch_(config.total_batch()),
       train_size_(config.data.train_size),
       iterations_per_epoch_(config.iterations_per_epoch),
@@ -170,7 +172,7 @@ MetricsLog::MetricsLog(const TrainConfig& config, Clock clock)
   if (!config.run_directory.empty()) open(config, LineFile::Open::Fresh);
 }
 
-MetricsLog::MetricsLog(const TrainConfig& config, std::int64_t iteration, const PartialRow& partial,
+MetricsLog::MetricsLog(const run::Run& config, std::int64_t iteration, const PartialRow& partial,
                        Clock clock)
     : total_batch_(config.total_batch()),
       train_size_(config.data.train_size),
@@ -201,7 +203,7 @@ MetricsLog::MetricsLog(const TrainConfig& config, std::int64_t iteration, const 
           .dump());
 }
 
-void MetricsLog::open(const TrainConfig& config, LineFile::Open how) {
+void MetricsLog::open(const run::Run& config, LineFile::Open how) {
   const auto file = [&](const char* name, std::string head) {
     return LineFile(config.run_directory / name, how, std::move(head));
   };

@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "core/clock.hpp"
-#include "train/config.hpp"
+#include "run/run.hpp"
 #include "train/line_file.hpp"
 #include "train/partial_row.hpp"
 
@@ -111,10 +111,10 @@ class MetricsLog {
   using Clock = double (*)();
 
   /// A new run.
-  explicit MetricsLog(const TrainConfig& config, Clock clock = process_seconds);
+  explicit MetricsLog(const run::Run& config, Clock clock = process_seconds);
   /// A run restored at `iteration`. Later rows, left by a process that was killed later, are
   /// removed, and the files are continued. Damaged rows are left out: see take_notices().
-  MetricsLog(const TrainConfig& config, std::int64_t iteration, const PartialRow& partial,
+  MetricsLog(const run::Run& config, std::int64_t iteration, const PartialRow& partial,
              Clock clock = process_seconds);
 
   /// Counts one iteration; allocates nothing.
@@ -150,7 +150,7 @@ class MetricsLog {
     LineFile json;
   };
 
-  void open(const TrainConfig& config, LineFile::Open how);
+  void open(const run::Run& config, LineFile::Open how);
   void write(LineFile& file, std::string_view line);
   void read_rows(const std::filesystem::path& run_directory);
   void read_top5(const std::filesystem::path& metrics);

@@ -7,7 +7,7 @@
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "models/graph_json.hpp"
-#include "train/config.hpp"
+#include "run/run.hpp"
 
 namespace millrace::train {
 namespace {
@@ -16,7 +16,7 @@ using Colours = std::array<double, 3>;
 
 Json list_of(const Colours& values) { return Json::list({values[0], values[1], values[2]}); }
 
-Json to_json(const io::Preparation& preparation) {
+Json to_json(const run::Preparation& preparation) {
   Json json = Json::object();
   if (!preparation.preset.empty()) {
     json.set("preset", preparation.preset);
@@ -39,8 +39,8 @@ Colours parse_colours(const Json& list) {
   return values;
 }
 
-io::Preparation parse_preparation(const Json& json) {
-  io::Preparation preparation{.by_image = json.contains("by_image")};
+run::Preparation parse_preparation(const Json& json) {
+  run::Preparation preparation{.by_image = json.contains("by_image")};
   if (const Json* const preset = json.find("preset")) {
     preparation.preset = preset->text();
     preparation.shorter_side = static_cast<std::int32_t>(json.at("shorter_side").as_int64());
@@ -55,7 +55,7 @@ io::Preparation parse_preparation(const Json& json) {
 
 }  // namespace
 
-NetworkFacts facts_of(const TrainConfig& config) {
+NetworkFacts facts_of(const run::Run& config) {
   return {.classes = config.model.classes,
           .image = config.model.image,
           .class_names = config.data.class_names,

@@ -8,25 +8,27 @@
 #include <vector>
 
 #include "core/shape.hpp"
-#include "io/images/preparation.hpp"
 #include "models/model_options.hpp"
+#include "run/image_options.hpp"
+
+namespace millrace::run {
+struct Run;
+}
 
 namespace millrace::train {
-
-struct TrainConfig;
 
 /// What a checkpoint says of its network besides the options of its run, which leave to the data
 /// set what it reads and how many classes there are.
 struct NetworkFacts {
   std::int64_t classes = 0;
   Shape image;
-  std::vector<std::string> class_names = {};        ///< none: unknown
-  std::optional<io::Preparation> preparation = {};  ///< of the images of a validation
-  models::GivenNetwork given = {};                  ///< the network itself, if no family builds it
+  std::vector<std::string> class_names = {};         ///< none: unknown
+  std::optional<run::Preparation> preparation = {};  ///< of the images of a validation
+  models::GivenNetwork given = {};                   ///< the network itself, if no family builds it
   friend bool operator==(const NetworkFacts&, const NetworkFacts&) = default;
 };
 
-[[nodiscard]] NetworkFacts facts_of(const TrainConfig& config);
+[[nodiscard]] NetworkFacts facts_of(const run::Run& config);
 /// As JSON: {"classes": 10, "image": [32, 32, 3], "class_names": ["cat", ..], "preparation":
 /// {"preset": "tf", "shorter_side": 256, "mean": [123.68, 116.78, 103.94], "deviation": [1, 1,
 /// 1]}}, or with a preparation {"by_image": 1}. io/checkpoint_attributes.hpp shows it to h5py.

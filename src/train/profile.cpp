@@ -57,8 +57,8 @@ std::vector<double> medians(const Samples& samples) {
 
 }  // namespace
 
-std::vector<partition::OpCost> profiled_costs(const TrainConfig& config) {
-  TrainConfig alone = config;
+std::vector<partition::OpCost> profiled_costs(const run::Run& config) {
+  run::Run alone = config;
   alone.model.batch_norm_span = 1;  // only kernels are timed; there is no peer
   const models::Graph graph = network_of(alone);
   const DType type = config.precision.activations;

@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "partition/cost.hpp"
-#include "train/config.hpp"
+#include "run/run.hpp"
 
 namespace millrace::train {
 
 /// The costs of a network's ops per micro-batch, with seconds measured on this device: medians of
 /// several passes over the whole network, with split backward passes. Needs a device::Environment.
-[[nodiscard]] std::vector<partition::OpCost> profiled_costs(const TrainConfig& config);
+[[nodiscard]] std::vector<partition::OpCost> profiled_costs(const run::Run& config);
 
 }  // namespace millrace::train

@@ -26,7 +26,7 @@ constexpr double kStatusInterval = 0.1;
 
 }  // namespace
 
-std::string_view curve_name(LearningRateKind kind) {
+std::string_view curve_name(run::LearningRateKind kind) {
   constexpr std::array<std::string_view, 7> kNames = {
       "stepped",        "cosine",    "exponential",
       "polynomial",     "piecewise", "gradual warm-up, then linear",
@@ -81,7 +81,7 @@ std::string format_line(const ValidationResult& result, double epoch) {
 namespace {
 
 /// Stages, replicas and ranks, if there is more than one of them.
-void add_layout(std::string& text, const TrainConfig& config) {
+void add_layout(std::string& text, const run::Run& config) {
   const pipeline::PipelinePlan& plan = config.pipeline;
   if (plan.schedule.stages > 1)
     text += fmt::format(" Pipeline: {} stages on {}, {}, schedule {}, cut at {}\n",
@@ -109,7 +109,7 @@ std::string format_other_images(const Accuracies& before, const ValidationResult
       with_commas(result.images));
 }
 
-std::string format_first_update(const TrainConfig& config, std::int64_t done,
+std::string format_first_update(const run::Run& config, std::int64_t done,
                                 const IterationResult& result) {
   return fmt::format(
       "Update {} of {}: loss {:.3f}, top-1 accuracy {:.3f}%, {:.3f} s", with_commas(done),
@@ -118,7 +118,7 @@ std::string format_first_update(const TrainConfig& config, std::int64_t done,
       result.seconds);
 }
 
-std::string format_start(const TrainConfig& config, std::string_view command_line,
+std::string format_start(const run::Run& config, std::string_view command_line,
                          const models::Graph& graph) {
   const models::ModelOptions& model = config.model;
   std::string text = fmt::format("Command line: {}\n", command_line);
@@ -148,9 +148,9 @@ std::string format_start(const TrainConfig& config, std::string_view command_lin
       config.epoch_after(config.iterations), config.iterations_per_epoch);
   add(" Seed: {}, threads: {}", config.seed, config.threads);
   if (!config.run_directory.empty()) add(" Saving to {}", printable(config.run_directory.string()));
-  if (config.verbosity == Verbosity::Verbose) text += "Trainable Variables:\n";
+  if (config.verbosity == run::Verbosity::Verbose) text += "Trainable Variables:\n";
   for (const models::Parameter& parameter : graph.parameters)
-    if (config.verbosity == Verbosity::Verbose && parameter.trainable())
+    if (config.verbosity == run::Verbosity::Verbose && parameter.trainable())
       add("  {} ({}){}", parameter.name, join(parameter.shape, "x"),
           parameter.frozen ? ", frozen" : "");
   text += fmt::format("Total Parameters: {}", graph.trainable_elements());
@@ -234,8 +234,7 @@ std::string fields_within(std::string_view text, std::size_t width) {
 
 }  // namespace
 
-std::string format_status(const TrainConfig& config, const Status& status,
-                          const Terminal& terminal) {
+std::string format_status(const run::Run& config, const Status& status, const Terminal& terminal) {
   const std::int64_t per_epoch = config.iterations_per_epoch;
   const std::int64_t finished = std::max<std::int64_t>(status.iteration - 1, 0);
   const std::int64_t epochs = (config.iterations + per_epoch - 1) / per_epoch;

@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "models/graph.hpp"
-#include "train/config.hpp"
+#include "run/run.hpp"
 #include "train/line_file.hpp"
 #include "train/metrics_log.hpp"
 
 namespace millrace::train {
 
-[[nodiscard]] std::string_view curve_name(LearningRateKind kind);
+[[nodiscard]] std::string_view curve_name(run::LearningRateKind kind);
 /// "16.32": activations, then master weights.
 [[nodiscard]] std::string_view precision_name(const Precision& precision);
 
@@ -38,13 +38,13 @@ namespace millrace::train {
                                               const ValidationResult& result);
 
 /// The line of a first update, which people wait for.
-[[nodiscard]] std::string format_first_update(const TrainConfig& config, std::int64_t done,
+[[nodiscard]] std::string format_first_update(const run::Run& config, std::int64_t done,
                                               const IterationResult& result);
 
 /// The lines that a training prints at start-up: command line, model and data set, total batch,
 /// output directory, and with `verbose` the trainable parameters. One string without the last line
 /// end.
-[[nodiscard]] std::string format_start(const TrainConfig& config, std::string_view command_line,
+[[nodiscard]] std::string format_start(const run::Run& config, std::string_view command_line,
                                        const models::Graph& graph);
 
 /// What a run has come to.
@@ -87,7 +87,7 @@ struct Status {
 };
 /// "epoch 3/90  update 120/390  loss 1.832  top-1 41.2 %  1840 img/s  ETA 0:42  busy [###.][##..]".
 /// Where this is wider than the terminal, accuracy and loss are left out.
-[[nodiscard]] std::string format_status(const TrainConfig& config, const Status& status,
+[[nodiscard]] std::string format_status(const run::Run& config, const Status& status,
                                         const Terminal& terminal);
 
 /// A line about bad images that were replaced by others, or "" if there are none: "Bad images: 2 of

@@ -67,8 +67,8 @@ struct ActionTimes {
 };
 
 /// Plays the part of a rank, and notes the times of its stages of the first replica.
-void rehearse(const TrainConfig& config, const std::shared_ptr<const io::Dataset>& dataset,
-              int rank, bool shares_cores, std::vector<ActionTimes>& times) {
+void rehearse(const run::Run& config, const std::shared_ptr<const io::Dataset>& dataset, int rank,
+              bool shares_cores, std::vector<ActionTimes>& times) {
   const comm::World alone{comm::World::Alone{}};
   Session session(config, Use::Training, alone, rank);
   session.allocate();
@@ -91,7 +91,7 @@ void rehearse(const TrainConfig& config, const std::shared_ptr<const io::Dataset
 }
 
 /// Plays the parts of this process.
-std::vector<ActionTimes> rehearse_all(const TrainConfig& config,
+std::vector<ActionTimes> rehearse_all(const run::Run& config,
                                       const std::shared_ptr<const io::Dataset>& dataset,
                                       const comm::World& world, int at_once) {
   const pipeline::RankMap& map = config.pipeline.ranks;
@@ -108,12 +108,12 @@ std::vector<ActionTimes> rehearse_all(const TrainConfig& config,
 
 }  // namespace
 
-std::vector<StageCost> rehearsed_costs(const TrainConfig& config,
+std::vector<StageCost> rehearsed_costs(const run::Run& config,
                                        const std::shared_ptr<const io::Dataset>& dataset,
                                        const comm::World& world, int at_once) {
-  TrainConfig resident = config;
-  resident.data.source = ImageSource::Device;  // reading images is not a cost of a stage
-  std::vector<double> numbers;                 // zero for stages of other ranks
+  run::Run resident = config;
+  resident.data.source = run::ImageSource::Device;  // reading images is not a cost of a stage
+  std::vector<double> numbers;                      // zero for stages of other ranks
   for (ActionTimes& times : rehearse_all(resident, dataset, world, at_once)) {
     const StageCost cost = times.cost();
     numbers.insert(numbers.end(),

@@ -7,7 +7,7 @@
 #include "comm/world.hpp"
 #include "io/data/dataset.hpp"
 #include "pipeline/schedule/simulate.hpp"
-#include "train/config.hpp"
+#include "run/run.hpp"
 
 namespace millrace::train {
 
@@ -20,7 +20,7 @@ namespace millrace::train {
 /// first replica one after the other. A joined backward counts as `backward_input`. Collective;
 /// needs a device::Environment and the memory of a part. Errors: Config, as Session.
 [[nodiscard]] std::vector<pipeline::StageCost> rehearsed_costs(
-    const TrainConfig& config, const std::shared_ptr<const io::Dataset>& dataset,
+    const run::Run& config, const std::shared_ptr<const io::Dataset>& dataset,
     const comm::World& world, int at_once);
 
 }  // namespace millrace::train

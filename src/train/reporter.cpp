@@ -8,17 +8,17 @@
 
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
+#include "run/learning_rate.hpp"
 #include "train/agreement.hpp"
 #include "train/cadence.hpp"
 #include "train/kernel_rules.hpp"
-#include "train/learning_rate.hpp"
 #include "train/memory.hpp"
 #include "train/setup.hpp"
 
 namespace millrace::train {
 namespace {
 
-std::filesystem::path log_path(const TrainConfig& config) {
+std::filesystem::path log_path(const run::Run& config) {
   return config.run_directory.empty() ? std::filesystem::path{} : config.run_directory / "log.txt";
 }
 
@@ -34,12 +34,12 @@ void each_line(std::string_view text, const Take& take) {
 
 }  // namespace
 
-Reporter::Reporter(const TrainConfig& config, const comm::World& world, const Voice& voice)
+Reporter::Reporter(const run::Run& config, const comm::World& world, const Voice& voice)
     : config_(config),
       world_(world),
       voice_(voice),
       console_(world.rank() == 0 ? Console(log_path(config)) : Console::silent()) {
-  if (config.verbosity == Verbosity::Quiet) console_.quieten();
+  if (config.verbosity == run::Verbosity::Quiet) console_.quieten();
 }
 
 void Reporter::follow(const Session& session, std::int64_t first) {
@@ -207,7 +207,7 @@ void Reporter::summarise(bool finished, std::int64_t done) {
 }
 
 void Reporter::report_scaling(const ScalingState& scaling) {
-  const bool dynamic = config_.loss_scaling.kind == ScalingKind::Dynamic;
+  const bool dynamic = config_.loss_scaling.kind == run::ScalingKind::Dynamic;
   if (scaling.skipped == 0 && !dynamic) return;
   important(fmt::format(
       "Skipped updates: {} of {} (gradients or batch statistics not finite), final loss scale {:g}",
@@ -216,7 +216,7 @@ void Reporter::report_scaling(const ScalingState& scaling) {
     important(
         fmt::format("The loss of the last update was {}: the weights may be of no use; lower {} "
                     "and start again",
-                    progress_.loss, field_of_rate(config_)));
+                    progress_.loss, run::field_of_rate(config_)));
 }
 
 }  // namespace millrace::train

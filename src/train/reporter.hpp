@@ -13,8 +13,8 @@
 #include "core/clock.hpp"
 #include "io/checkpoint.hpp"
 #include "io/data/dataset.hpp"
+#include "run/run.hpp"
 #include "train/busy_shares.hpp"
-#include "train/config.hpp"
 #include "train/memory.hpp"
 #include "train/metrics_log.hpp"
 #include "train/progress.hpp"
@@ -32,7 +32,7 @@ namespace millrace::train {
 class Reporter {
  public:
   /// The references must outlive this.
-  Reporter(const TrainConfig& config, const comm::World& world, const Voice& voice);
+  Reporter(const run::Run& config, const comm::World& world, const Voice& voice);
 
   /// From now on steps of this session, whose first iteration is `first`, are counted and traced.
   /// `session` must outlive this. Collective. Errors: Io, if the trace cannot be written.
@@ -105,7 +105,7 @@ class Reporter {
     return voice_.spell ? voice_.spell(std::string(text)) : std::string(text);
   }
 
-  const TrainConfig& config_;
+  const run::Run& config_;
   const comm::World& world_;
   const Voice& voice_;
   Console console_;

@@ -20,11 +20,11 @@ constexpr std::int64_t kGroup = 32;
 constexpr std::size_t kSums = 4;
 
 /// `updates` is the number of updates of the run with this one; Adam corrects its means by it.
-ops::Update update_of(const OptimiserConfig& optimiser, double rate, std::int64_t updates) {
+ops::Update update_of(const run::OptimiserConfig& optimiser, double rate, std::int64_t updates) {
   const auto correction = [&](double decay) {
     return static_cast<float>(1.0 / (1.0 - std::pow(decay, static_cast<double>(updates))));
   };
-  const double square = optimiser.decay_form == DecayForm::Square ? 2.0 : 1.0;
+  const double square = optimiser.decay_form == run::DecayForm::Square ? 2.0 : 1.0;
   ops::Update update;
   update.rate = static_cast<float>(rate);
   update.momentum = static_cast<float>(optimiser.momentum);
@@ -47,7 +47,7 @@ double seconds_awaiting_images(const pipeline::Executor& executor) {
 
 /// The decay of a moving average at its update number `updates`. It rises at first, so that the
 /// initial weights are soon forgotten.
-double average_decay(const AveragingConfig& averaging, std::int64_t updates) {
+double average_decay(const run::AveragingConfig& averaging, std::int64_t updates) {
   const auto n = static_cast<double>(updates);
   return std::min(averaging.ema_decay, (1.0 + n) / (10.0 + n));
 }
@@ -68,20 +68,20 @@ void add_over_ranks(const comm::World& world, std::span<pipeline::ClassCounts> c
 
 }  // namespace
 
-Session::Session(const TrainConfig& config, Use use, const comm::World& world)
+Session::Session(const run::Run& config, Use use, const comm::World& world)
     : Session(config, network_of(config), use, world) {}
 
-Session::Session(const TrainConfig& config, models::Graph graph, Use use, const comm::World& world)
+Session::Session(const run::Run& config, models::Graph graph, Use use, const comm::World& world)
     : Session(config, std::move(graph), use, world, world.rank(),
               comm::make_transport(world, pipeline::device_memory())) {
   MILLRACE_ASSERT(config_.pipeline.ranks.ranks == world.size());
 }
 
-Session::Session(const TrainConfig& config, Use use, const comm::World& world, int rank)
+Session::Session(const run::Run& config, Use use, const comm::World& world, int rank)
     : Session(config, network_of(config), use, world, rank,
               comm::make_transport_alone(world, rank, pipeline::device_memory())) {}
 
-Session::Session(const TrainConfig& config, models::Graph graph, Use use, const comm::World& world,
+Session::Session(const run::Run& config, models::Graph graph, Use use, const comm::World& world,
                  int rank, std::unique_ptr<comm::Transport> transport)
     : config_(config),
       world_(&world),
@@ -169,7 +169,7 @@ void Session::make_stages(Use use) {
 void Session::make_executors(Use use) {
   if (use == Use::Training)
     training_ = std::make_unique<pipeline::Executor>(graph_, config_.pipeline, units_, rank_);
-  if (training_ && !config_.trace.empty() && config_.trace_detail == TraceDetail::Kernels)
+  if (training_ && !config_.trace.empty() && config_.trace_detail == run::TraceDetail::Kernels)
     training_->prepare_timing();
   for (Group& group : groups_)
     group.executor = std::make_unique<pipeline::Executor>(graph_, group.plan, units_, rank_);

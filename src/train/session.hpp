@@ -36,7 +36,7 @@
 #include "models/graph.hpp"
 #include "partition/process_memory.hpp"
 #include "pipeline/executor.hpp"
-#include "train/config.hpp"
+#include "run/run.hpp"
 #include "train/feeder.hpp"
 #include "train/loss_scaler.hpp"
 #include "train/setup.hpp"
@@ -60,12 +60,12 @@ using TakeLogits = std::function<void(std::int64_t first, std::span<const float>
 class Session {
  public:
   using Use = train::Use;
-  Session(const TrainConfig& config, Use use, const comm::World& world);
+  Session(const run::Run& config, Use use, const comm::World& world);
   /// The same for a network of the caller's, in place of the one that the configuration names.
-  Session(const TrainConfig& config, models::Graph graph, Use use, const comm::World& world);
+  Session(const run::Run& config, models::Graph graph, Use use, const comm::World& world);
   /// The part of process `rank`, to learn its sizes, or to rehearse it alone: messages from other
   /// processes are there at once and hold nothing. For a rehearsal the world must be alone.
-  Session(const TrainConfig& config, Use use, const comm::World& world, int rank);
+  Session(const run::Run& config, Use use, const comm::World& world, int rank);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -134,8 +134,8 @@ class Session {
   [[nodiscard]] const pipeline::Executor* active() const { return active_.load(); }
 
  private:
-  Session(const TrainConfig& config, models::Graph graph, Use use, const comm::World& world,
-          int rank, std::unique_ptr<comm::Transport> transport);
+  Session(const run::Run& config, models::Graph graph, Use use, const comm::World& world, int rank,
+          std::unique_ptr<comm::Transport> transport);
 
   /// Validation runs in groups of micro-batches; the last group may be smaller. Inference has one.
   struct Group {
@@ -154,7 +154,7 @@ class Session {
   pipeline::Executor& run(pipeline::Executor& executor, const pipeline::StepSettings& settings,
                           const Feeds& feeds);
 
-  TrainConfig config_;
+  run::Run config_;
   const comm::World* world_;
   int rank_;
   models::Graph graph_;

@@ -12,10 +12,11 @@
 #include "partition/cuts.hpp"
 #include "pipeline/messages.hpp"
 #include "pipeline/op_shapes.hpp"
+#include "run/complete.hpp"
 
 namespace millrace::train {
 
-models::Graph network_of(const TrainConfig& config) {
+models::Graph network_of(const run::Run& config) {
   models::Graph graph = models::build_model(config.model);
   models::train_only(graph, config.trained_filters);
   pipeline::pad_images(graph, config.batch_size, [&](const ops::ConvShape& first) {
@@ -24,7 +25,7 @@ models::Graph network_of(const TrainConfig& config) {
   return graph;
 }
 
-pipeline::ProgramOptions training_program(const TrainConfig& config) {
+pipeline::ProgramOptions training_program(const run::Run& config) {
   return {.batch = config.batch_size,
           .type = config.precision.activations,
           .recompute = config.recompute,
@@ -33,12 +34,12 @@ pipeline::ProgramOptions training_program(const TrainConfig& config) {
           .mixing = config.data.mixing.on()};
 }
 
-bool evaluates(const TrainConfig& config, Use use) {
+bool evaluates(const run::Run& config, Use use) {
   return use == Use::Evaluation ||
-         (use == Use::Training && config.validation != ValidationMode::None);
+         (use == Use::Training && config.validation != run::ValidationMode::None);
 }
 
-pipeline::StageOptions stage_options(const TrainConfig& config, Use use) {
+pipeline::StageOptions stage_options(const run::Run& config, Use use) {
   pipeline::StageOptions options{training_program(config)};
   if (use != Use::Training) options.batch = 0;
   options.evaluation_batch = evaluates(config, use) ? config.validation_batch_size : 0;
@@ -59,8 +60,8 @@ pipeline::StageOptions stage_options(const TrainConfig& config, Use use) {
   return options;
 }
 
-TrainConfig with_cuts(TrainConfig config, const models::Graph& graph,
-                      std::vector<pipeline::OpRange> ranges) {
+run::Run with_cuts(run::Run config, const models::Graph& graph,
+                   std::vector<pipeline::OpRange> ranges) {
   config.splits = partition::splits_of(graph, ranges);
   config.chosen_segments.clear();
   pipeline::Schedule& schedule = config.pipeline.schedule;
@@ -71,7 +72,7 @@ TrainConfig with_cuts(TrainConfig config, const models::Graph& graph,
   return config;
 }
 
-std::vector<int> device_numbers_of(const TrainConfig& config, int rank) {
+std::vector<int> device_numbers_of(const run::Run& config, int rank) {
   std::vector<int> numbers;
   if (config.device_numbers.empty()) return numbers;
   const pipeline::RankMap& map = config.pipeline.ranks;
@@ -85,7 +86,7 @@ std::vector<int> device_numbers_of(const TrainConfig& config, int rank) {
   return numbers;
 }
 
-int gpu_of(const TrainConfig& config, int rank) {
+int gpu_of(const run::Run& config, int rank) {
   const std::vector<int> numbers = device_numbers_of(config, rank);
   if (numbers.empty() || device::computes_on_cores()) return -1;
   if (numbers.size() > 1)
@@ -96,17 +97,17 @@ int gpu_of(const TrainConfig& config, int rank) {
   return numbers.front();
 }
 
-std::vector<std::string> describe_computing(const TrainConfig& config) {
+std::vector<std::string> describe_computing(const run::Run& config) {
   std::vector<std::string> lines = {fmt::format("Kernels: {}", device::describe_kernels())};
   const DType type = config.precision.activations;
   if (type != DType::F32) lines.push_back(ops::describe_products(type));
   return lines;
 }
 
-std::string config_file_text(const TrainConfig& config) {
+std::string config_file_text(const run::Run& config) {
   std::string text;
   for (const std::string& line : describe_computing(config)) text += fmt::format("# {}\n", line);
-  return text + "\n" + config.resolved_toml;
+  return text + "\n" + run::to_toml(config);
 }
 
 }  // namespace millrace::train

@@ -9,42 +9,42 @@
 #include "models/graph.hpp"
 #include "pipeline/program.hpp"
 #include "pipeline/stage.hpp"
-#include "train/config.hpp"
+#include "run/run.hpp"
 
 namespace millrace::train {
 
 /// The network that a configuration trains. Parameters that its filters leave out are frozen.
 /// Errors: Config, as models::build_model and models::train_only.
-[[nodiscard]] models::Graph network_of(const TrainConfig& config);
+[[nodiscard]] models::Graph network_of(const run::Run& config);
 
 /// How the training compiles its stages: what it and its plans have in common. The direction of the
 /// backward pass follows from the schedule.
-[[nodiscard]] pipeline::ProgramOptions training_program(const TrainConfig& config);
+[[nodiscard]] pipeline::ProgramOptions training_program(const run::Run& config);
 
 /// What a process does with its stages. Inference: batch after batch without end, with the programs
 /// of an evaluation.
 enum class Use { Training, Evaluation, Inference };
 /// Whether the stages also run validations.
-[[nodiscard]] bool evaluates(const TrainConfig& config, Use use);
+[[nodiscard]] bool evaluates(const run::Run& config, Use use);
 /// The options of the stages of a run, but for their slots, shares and segments.
-[[nodiscard]] pipeline::StageOptions stage_options(const TrainConfig& config, Use use);
+[[nodiscard]] pipeline::StageOptions stage_options(const run::Run& config, Use use);
 
 /// The same run with its stages cut elsewhere; their number and the order of their work stay.
-[[nodiscard]] TrainConfig with_cuts(TrainConfig config, const models::Graph& graph,
-                                    std::vector<pipeline::OpRange> ranges);
+[[nodiscard]] run::Run with_cuts(run::Run config, const models::Graph& graph,
+                                 std::vector<pipeline::OpRange> ranges);
 
 /// Numbers of the devices assigned to `rank`, without duplicates, ascending; none: any device.
-[[nodiscard]] std::vector<int> device_numbers_of(const TrainConfig& config, int rank);
+[[nodiscard]] std::vector<int> device_numbers_of(const run::Run& config, int rank);
 
 /// The GPU of that rank, for device::Environment; -1: any. Errors: Config if several are assigned
 /// to it, as a process uses one.
-[[nodiscard]] int gpu_of(const TrainConfig& config, int rank);
+[[nodiscard]] int gpu_of(const run::Run& config, int rank);
 
 /// Lines for people about how this machine computes: the instructions that kernels use, how 16-bit
 /// values are multiplied, and what is slow.
-[[nodiscard]] std::vector<std::string> describe_computing(const TrainConfig& config);
+[[nodiscard]] std::vector<std::string> describe_computing(const run::Run& config);
 
 /// The text of a run's config.toml: those lines as comments, then the configuration.
-[[nodiscard]] std::string config_file_text(const TrainConfig& config);
+[[nodiscard]] std::string config_file_text(const run::Run& config);
 
 }  // namespace millrace::train

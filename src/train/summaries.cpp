@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kValidations = "eval";
 
 /// What people compare runs by.
-io::HParams hparams_of(const TrainConfig& config) {
+io::HParams hparams_of(const run::Run& config) {
   const auto number = [](auto value) { return static_cast<double>(value); };
   const pipeline::PipelinePlan& plan = config.pipeline;
   io::HParams all = {
@@ -41,7 +41,7 @@ io::HParams hparams_of(const TrainConfig& config) {
       {"seed", number(config.seed)},
       {"threads_per_device", number(config.threads)},
   };
-  if (config.optimiser.kind != OptimiserKind::Sgd)
+  if (config.optimiser.kind != run::OptimiserKind::Sgd)
     all.emplace_back("momentum", config.optimiser.momentum);
   if (plan.schedule.stages > 1) {
     all.emplace_back("schedule", plan.schedule.name);
@@ -62,11 +62,11 @@ const std::filesystem::path& prepared(const std::filesystem::path& folder,
 
 }  // namespace
 
-Summaries::Summaries(const TrainConfig& config, std::optional<std::int64_t> restored)
+Summaries::Summaries(const run::Run& config, std::optional<std::int64_t> restored)
     : total_batch_(static_cast<double>(config.total_batch())),
       every_(config.summary_every),
       training_(prepared(config.run_directory, restored), restored) {
-  if (config.validation != ValidationMode::None)
+  if (config.validation != run::ValidationMode::None)
     validation_.emplace(config.run_directory / kValidations, restored);
   io::begin_session(training_, hparams_of(config));
 }

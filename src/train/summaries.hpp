@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "io/events/event_file.hpp"
-#include "train/config.hpp"
+#include "run/run.hpp"
 #include "train/metrics_log.hpp"
 
 namespace millrace::train {
@@ -17,8 +17,7 @@ class Summaries {
  public:
   /// A new run, or one restored at iteration `restored`: what a killed process wrote after it is
   /// removed.
-  explicit Summaries(const TrainConfig& config,
-                     std::optional<std::int64_t> restored = std::nullopt);
+  explicit Summaries(const run::Run& config, std::optional<std::int64_t> restored = std::nullopt);
 
   /// With `summary-every`: one update; writes its numbers if it is due.
   void add(std::int64_t done, const IterationResult& result);

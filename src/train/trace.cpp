@@ -118,7 +118,7 @@ class TraceWriter {
   std::string text_;
 };
 
-std::pair<std::int64_t, std::int64_t> trace_window(const TrainConfig& config, std::int64_t first) {
+std::pair<std::int64_t, std::int64_t> trace_window(const run::Run& config, std::int64_t first) {
   const bool asked = config.trace_first > 0;
   const std::int64_t begin = asked ? config.trace_first : first + 1;
   const std::int64_t end = asked ? config.trace_last : first + config.trace_last;
@@ -189,7 +189,7 @@ bool is_short(std::int64_t begin, std::int64_t end) {
 
 }  // namespace
 
-Trace::Trace(const pipeline::Executor& executor, TraceDetail detail, std::int64_t first,
+Trace::Trace(const pipeline::Executor& executor, run::TraceDetail detail, std::int64_t first,
              std::int64_t last)
     : executor_(&executor), detail_(detail), first_(first), last_(last) {
   const auto steps = static_cast<std::size_t>(last - first + 1);
@@ -264,7 +264,7 @@ void Trace::write_events(TraceWriter& writer) const {
     writer.name_device(number_of(plan, entry), entry.replica, entry.entry.device,
                        plan.ranks.rank_of(entry.replica, entry.entry.device));
   for (const Step& step : steps_) {
-    if (detail_ == TraceDetail::Updates) {
+    if (detail_ == run::TraceDetail::Updates) {
       write_updates(writer, step);
       continue;
     }

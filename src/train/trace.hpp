@@ -13,7 +13,7 @@
 #include "comm/world.hpp"
 #include "pipeline/executor.hpp"
 #include "pipeline/schedule/simulate.hpp"
-#include "train/config.hpp"
+#include "run/run.hpp"
 #include "train/statistics.hpp"
 
 namespace millrace::train {
@@ -25,7 +25,7 @@ inline constexpr std::size_t kTracePiece = std::size_t{64} << 10;
 
 /// First and last update that the trace of a process covers, from 1: as configured, or the first
 /// ten of a process that begins with iteration `first`.
-[[nodiscard]] std::pair<std::int64_t, std::int64_t> trace_window(const TrainConfig& config,
+[[nodiscard]] std::pair<std::int64_t, std::int64_t> trace_window(const run::Run& config,
                                                                  std::int64_t first);
 
 /// Keeps what the process did in the steps [first, last] of a run (from 1, inclusive) in memory
@@ -36,11 +36,11 @@ inline constexpr std::size_t kTracePiece = std::size_t{64} << 10;
 class Trace {
  public:
   /// `executor` must outlive this. It must be prepared for timing if kernels are to be traced.
-  Trace(const pipeline::Executor& executor, TraceDetail detail, std::int64_t first,
+  Trace(const pipeline::Executor& executor, run::TraceDetail detail, std::int64_t first,
         std::int64_t last);
   /// Whether the kernels of this step are traced.
   [[nodiscard]] bool times_kernels(std::int64_t step) const {
-    return detail_ == TraceDetail::Kernels && step >= first_ && step <= last_;
+    return detail_ == run::TraceDetail::Kernels && step >= first_ && step <= last_;
   }
   /// Adds the executor's last step, if it is one of them.
   void add(std::int64_t step);
@@ -58,7 +58,7 @@ class Trace {
   void write_events(TraceWriter& writer) const;
 
   const pipeline::Executor* executor_;
-  TraceDetail detail_;
+  run::TraceDetail detail_;
   std::int64_t first_;
   std::int64_t last_;
   struct Step {

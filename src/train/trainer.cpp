@@ -13,13 +13,13 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "device/queues.hpp"
+#include "run/learning_rate.hpp"
 #include "train/agreement.hpp"
 #include "train/averaging.hpp"
 #include "train/cadence.hpp"
 #include "train/checkpoints.hpp"
 #include "train/divergence.hpp"
 #include "train/kernel_rules.hpp"
-#include "train/learning_rate.hpp"
 #include "train/memory.hpp"
 #include "train/reporter.hpp"
 #include "train/session.hpp"
@@ -34,9 +34,9 @@ namespace millrace::train {
 namespace {
 
 /// One process' part of a run, from its first iteration to its last.
-class Run {
+class TrainingLoop {
  public:
-  Run(const TrainConfig& config, const TrainInputs& inputs, const comm::World& world)
+  TrainingLoop(const run::Run& config, const TrainInputs& inputs, const comm::World& world)
       : config_(config),
         inputs_(inputs),
         world_(world),
@@ -74,7 +74,7 @@ class Run {
   [[nodiscard]] Outcome stopped();
   void report_process();
 
-  const TrainConfig& config_;
+  const run::Run& config_;
   const TrainInputs& inputs_;
   const comm::World& world_;
   std::optional<Session> session_;
@@ -96,7 +96,7 @@ class Run {
 
 // ---- from a configuration to the first step
 
-void Run::prepare(std::int64_t first) {
+void TrainingLoop::prepare(std::int64_t first) {
   require_shared(world_, config_.run_directory);
   require_same_kernels(config_, world_);
   averages_ = planned_averages(config_);
@@ -116,7 +116,7 @@ void Run::prepare(std::int64_t first) {
 
 /// Removes what a run that could not start left. Its directory was empty before; one that the user
 /// made through a link stays.
-void remove_begun(const TrainConfig& config) {
+void remove_begun(const run::Run& config) {
   if (config.run_directory.empty()) return;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(config.run_directory, ignored))
@@ -127,7 +127,7 @@ void remove_begun(const TrainConfig& config) {
 
 /// A run that cannot start, for example for lack of memory or because `init-path` does not fit,
 /// leaves no directory. After an internal error the directory is kept for its log.
-void Run::prepare_fresh() {
+void TrainingLoop::prepare_fresh() {
   try {
     prepare(0);
     session_->initialise(config_.seed);
@@ -138,7 +138,7 @@ void Run::prepare_fresh() {
   }
 }
 
-Outcome Run::fresh() {
+Outcome TrainingLoop::fresh() {
   prepare_fresh();
   Together(world_).lead([&] { reporter_.open_log(); });
   if (due_after(config_, 0).checkpoint) {
@@ -157,7 +157,7 @@ std::string environment_in(const io::CheckpointHeader& header) {
   return text;
 }
 
-Outcome Run::restored() {
+Outcome TrainingLoop::restored() {
   std::vector<std::string> complaints;
   const io::CheckpointReader checkpoint = agreed_newest(world_, config_.run_directory, complaints);
   const io::CheckpointHeader& header = checkpoint.header();
@@ -190,7 +190,7 @@ Outcome Run::restored() {
 
 /// A checkpoint that is being written is finished however the training ends, if all ranks are still
 /// there.
-Outcome Run::run_from(std::int64_t first) {
+Outcome TrainingLoop::run_from(std::int64_t first) {
   try {
     const Outcome outcome = iterate(first);
     checkpoints_.settle();
@@ -207,7 +207,7 @@ Outcome Run::run_from(std::int64_t first) {
   }
 }
 
-Outcome Run::iterate(std::int64_t first) {
+Outcome TrainingLoop::iterate(std::int64_t first) {
   done_ = first;
   signals_.emplace();
   if (!validator_.make_up_for(first)) return stopped();
@@ -228,7 +228,7 @@ Outcome Run::iterate(std::int64_t first) {
   return complete ? finish() : stopped();
 }
 
-bool Run::train_from(std::int64_t first) {
+bool TrainingLoop::train_from(std::int64_t first) {
   const Feeds feeds = session_->feeder().training(inputs_.train, first * config_.total_batch());
   const std::int64_t stop = config_.stop_after ? first + *config_.stop_after : config_.iterations;
   for (std::int64_t i = first; i < config_.iterations; ++i) {
@@ -248,11 +248,12 @@ bool Run::train_from(std::int64_t first) {
   return true;
 }
 
-void Run::one_iteration(const Feeds& feeds, std::int64_t iteration) {
+void TrainingLoop::one_iteration(const Feeds& feeds, std::int64_t iteration) {
   const Timer timer;
   const std::int64_t done = iteration + 1;
   IterationResult result;
-  result.learning_rate = learning_rate_at(config_.learning_rate, iteration, config_.iterations);
+  result.learning_rate =
+      run::learning_rate_at(config_.learning_rate, iteration, config_.iterations);
   result.loss_scale = session_->scaling().scale;
   const pipeline::MicroBatchMetrics metrics = step(feeds, iteration, result.learning_rate).metrics;
   result.skipped = session_->scaling().skipped;
@@ -270,7 +271,7 @@ void Run::one_iteration(const Feeds& feeds, std::int64_t iteration) {
 }
 
 /// Adds the place to an error of a single rank.
-StepResult Run::step(const Feeds& feeds, std::int64_t iteration, double rate) {
+StepResult TrainingLoop::step(const Feeds& feeds, std::int64_t iteration, double rate) {
   try {
     return session_->step(feeds, iteration, rate, reporter_.times_kernels(iteration + 1));
   } catch (const Error& error) {
@@ -283,7 +284,7 @@ StepResult Run::step(const Feeds& feeds, std::int64_t iteration, double rate) {
   }
 }
 
-bool Run::after_iteration(std::int64_t done, bool stopping) {
+bool TrainingLoop::after_iteration(std::int64_t done, bool stopping) {
   const Due due = due_after(config_, done);
   if (due.log) reporter_.end_row(done);
   reporter_.show_progress();
@@ -298,7 +299,7 @@ bool Run::after_iteration(std::int64_t done, bool stopping) {
   return validated;
 }
 
-bool Run::ends_early(std::int64_t done) {
+bool TrainingLoop::ends_early(std::int64_t done) {
   const std::string why =
       world_.broadcast(world_.rank() == 0 ? reason_to_stop(config_, reporter_.accuracies()) : "");
   ended_early_ = !why.empty();
@@ -311,7 +312,7 @@ bool Run::ends_early(std::int64_t done) {
 /// Shares between two steps what each rank knows alone: signals it received (so that all save the
 /// same step), the progress of its part of a checkpoint, the clock of rank 0, and how busy its
 /// devices were. Collective.
-void Run::meet() {
+void TrainingLoop::meet() {
   constexpr std::size_t kShared = 3;
   const bool due = world_.rank() == 0 && checkpoints_.is_due();
   BusyShares& busy = reporter_.busy();
@@ -330,8 +331,8 @@ void Run::meet() {
 // ---- after the last iteration
 
 /// The averages of a run that ends here. Those of more epochs than it has are left out.
-void Run::plan_averages_again() {
-  TrainConfig ended = config_;
+void TrainingLoop::plan_averages_again() {
+  run::Run ended = config_;
   ended.iterations = done_;
   averages_.clear();
   try {
@@ -342,7 +343,7 @@ void Run::plan_averages_again() {
 }
 
 /// Makes the configured averages, and validates them. Returns false if a signal interrupted it.
-bool Run::make_averages() {
+bool TrainingLoop::make_averages() {
   if (ended_early_) plan_averages_again();
   if (!averages_.empty()) checkpoints_.release();  // averages need memory, too
   for (const PlannedAverage& average : averages_) {
@@ -359,14 +360,15 @@ bool Run::make_averages() {
     });
     watchdog_.touch();
     written = world_.broadcast(written);
-    if (written.empty() || config_.validation == ValidationMode::None) continue;
+    if (written.empty() || config_.validation == run::ValidationMode::None) continue;
     if (!validator_.validate_average(average.rule.name, written, done_)) return false;
   }
   return true;
 }
 
-Outcome Run::finish() {
-  if (config_.validation == ValidationMode::End && !validator_.validate_saved()) return stopped();
+Outcome TrainingLoop::finish() {
+  if (config_.validation == run::ValidationMode::End && !validator_.validate_saved())
+    return stopped();
   if (config_.averaging.ema_decay > 0.0) checkpoints_.save_ema(done_, *session_);
   if (!make_averages()) return stopped();
   reporter_.report_scaling(session_->scaling());
@@ -375,12 +377,12 @@ Outcome Run::finish() {
 }
 
 /// A signal or `stop-after` ended the run before its last update, or before its last validation.
-Outcome Run::stopped() {
+Outcome TrainingLoop::stopped() {
   report_process();
   return received_ == SIGINT ? Outcome::Interrupted : Outcome::Preempted;
 }
 
-void Run::report_process() {
+void TrainingLoop::report_process() {
   const std::int64_t peak = peak_resident_bytes();
   std::string more;
   if (peak > predicted_peak_) {
@@ -401,12 +403,12 @@ void Run::report_process() {
 
 }  // namespace
 
-Outcome train(const TrainConfig& config, const TrainInputs& inputs, const comm::World& world) {
-  return Run(config, inputs, world).fresh();
+Outcome train(const run::Run& config, const TrainInputs& inputs, const comm::World& world) {
+  return TrainingLoop(config, inputs, world).fresh();
 }
 
-Outcome restore(const TrainConfig& config, const TrainInputs& inputs, const comm::World& world) {
-  return Run(config, inputs, world).restored();
+Outcome restore(const run::Run& config, const TrainInputs& inputs, const comm::World& world) {
+  return TrainingLoop(config, inputs, world).restored();
 }
 
 }  // namespace millrace::train

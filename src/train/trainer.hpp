@@ -13,7 +13,7 @@
 #include "io/checkpoint.hpp"
 #include "io/data/dataset.hpp"
 #include "pipeline/stage.hpp"
-#include "train/config.hpp"
+#include "run/run.hpp"
 #include "train/metrics_log.hpp"
 
 namespace millrace::train {
@@ -51,12 +51,12 @@ enum class Outcome {
 /// Trains from the initial weights. Errors: Numeric, with the iteration and the directory of the
 /// checkpoints, if loss, gradients or batch statistics were not finite for kMaxSkippedInRow steps
 /// in a row, or weights are not finite. Io if the run directory cannot be written.
-[[nodiscard]] Outcome train(const TrainConfig& config, const TrainInputs& inputs,
+[[nodiscard]] Outcome train(const run::Run& config, const TrainInputs& inputs,
                             const comm::World& world);
 
 /// Continues the run in config.run_directory from its newest valid checkpoint, bit for bit
 /// unless kernels may be nondeterministic.
-[[nodiscard]] Outcome restore(const TrainConfig& config, const TrainInputs& inputs,
+[[nodiscard]] Outcome restore(const run::Run& config, const TrainInputs& inputs,
                               const comm::World& world);
 
 /// What a validation found of one checkpoint, and of each class of the network.
@@ -65,7 +65,7 @@ using ValidationReport = std::function<void(const io::CheckpointHeader&, const V
 
 /// Validates the checkpoint in `directory`, or all checkpoints of a run, or without a directory the
 /// untrained weights. Calls `report` after each. Errors: Numeric if a loss is not finite.
-void validate(const TrainConfig& config, const comm::World& world,
+void validate(const run::Run& config, const comm::World& world,
               std::shared_ptr<const io::Dataset> validation, const std::filesystem::path& directory,
               const ValidationReport& report);
 

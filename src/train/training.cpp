@@ -53,8 +53,8 @@ void require_matching(const models::Graph& network, const io::Dataset& images) {
 }
 
 /// The formulae's usual constants, which are those of a run that names no others.
-OptimiserConfig optimiser_of(const TrainingOptions& options) {
-  OptimiserConfig optimiser;
+run::OptimiserConfig optimiser_of(const TrainingOptions& options) {
+  run::OptimiserConfig optimiser;
   optimiser.kind = options.rule;
   optimiser.momentum = options.momentum;
   optimiser.weight_decay = options.weight_decay;
@@ -89,13 +89,13 @@ pipeline::PipelinePlan plan_of(const models::Graph& network, const TrainingOptio
   return plan;
 }
 
-TrainConfig config_of(const models::Graph& network, const Runtime& runtime,
-                      const TrainingOptions& options, const io::Dataset& images,
-                      const io::Dataset* validation) {
+run::Run config_of(const models::Graph& network, const Runtime& runtime,
+                   const TrainingOptions& options, const io::Dataset& images,
+                   const io::Dataset* validation) {
   if (options.batch_size < 1 || options.micro_batches < 1)
     fail(ErrorKind::Config, "{} micro-batches of {} images: give at least 1 of each",
          options.micro_batches, options.batch_size);
-  TrainConfig config;
+  run::Run config;
   config.batch_size = options.batch_size;
   config.micro_batches = options.micro_batches;
   config.validation_batch_size = options.batch_size;
@@ -105,9 +105,9 @@ TrainConfig config_of(const models::Graph& network, const Runtime& runtime,
   config.seed = options.seed;
   config.threads = runtime.threads();
   config.data.train_size = images.size();
-  config.validation = ValidationMode::None;
+  config.validation = run::ValidationMode::None;
   if (validation != nullptr) {
-    config.validation = ValidationMode::All;
+    config.validation = run::ValidationMode::All;
     config.data.validation_size = validation->size();
   }
   config.pipeline = plan_of(network, options, runtime.ranks());
@@ -124,7 +124,7 @@ Score score_of(const pipeline::MicroBatchMetrics& metrics) {
 }  // namespace
 
 struct Training::Parts {
-  Parts(const comm::World& of, TrainConfig with, models::Graph network,
+  Parts(const comm::World& of, run::Run with, models::Graph network,
         std::shared_ptr<const io::Dataset> train_on, std::shared_ptr<const io::Dataset> check_on)
       : world(of),
         config(std::move(with)),
@@ -139,7 +139,7 @@ struct Training::Parts {
   [[nodiscard]] io::CheckpointHeader header() const;
 
   const comm::World& world;
-  TrainConfig config;
+  run::Run config;
   std::shared_ptr<const io::Dataset> images;
   std::shared_ptr<const io::Dataset> validation;
   Session session;
@@ -164,7 +164,7 @@ Training::Training(const Runtime& runtime, models::Graph network,
                    std::shared_ptr<const io::Dataset> validation) {
   require_matching(network, *images);
   if (validation) require_matching(network, *validation);
-  TrainConfig config = config_of(network, runtime, options, *images, validation.get());
+  run::Run config = config_of(network, runtime, options, *images, validation.get());
   parts_ = std::make_unique<Parts>(runtime.parts_->world, std::move(config), std::move(network),
                                    std::move(images), std::move(validation));
 }

@@ -34,7 +34,7 @@ struct Reports {
 
 /// One pass over the data set. Returns nothing if `cancelled` returned true before all images were
 /// seen.
-std::optional<ValidationResult> evaluate(Session& session, const TrainConfig& config,
+std::optional<ValidationResult> evaluate(Session& session, const run::Run& config,
                                          const comm::World& world,
                                          const std::shared_ptr<const io::Dataset>& dataset,
                                          const std::function<bool()>& cancelled,
@@ -67,7 +67,7 @@ std::optional<ValidationResult> evaluate(Session& session, const TrainConfig& co
 
 }  // namespace
 
-Validator::Validator(const TrainConfig& config, const TrainInputs& inputs, const comm::World& world,
+Validator::Validator(const run::Run& config, const TrainInputs& inputs, const comm::World& world,
                      Reporter& reporter, std::function<bool()> interrupted)
     : config_(config),
       dataset_(inputs.validation),
@@ -187,7 +187,7 @@ namespace {
 /// Validates what a session has loaded, on its own and not during a training.
 class Examination {
  public:
-  Examination(const TrainConfig& config, const comm::World& world,
+  Examination(const run::Run& config, const comm::World& world,
               std::shared_ptr<const io::Dataset> dataset, const ValidationReport& report)
       : config_(config),
         world_(world),
@@ -198,7 +198,7 @@ class Examination {
         // Lines go to standard error, because standard output holds the results.
         console_(leads() ? stderr : nullptr, stderr, leads() ? terminal_of(stderr) : Terminal{},
                  {}) {
-    if (config.verbosity == Verbosity::Quiet) console_.quieten();
+    if (config.verbosity == run::Verbosity::Quiet) console_.quieten();
     watchdog_.follow(world);
     session_.allocate();
     watchdog_.follow(session_);
@@ -219,7 +219,7 @@ class Examination {
   [[nodiscard]] bool leads() const { return world_.rank() == 0; }
   void examine(const io::CheckpointHeader& header, const std::filesystem::path& checkpoint);
 
-  const TrainConfig& config_;
+  const run::Run& config_;
   const comm::World& world_;
   std::shared_ptr<const io::Dataset> dataset_;
   const ValidationReport& report_;
@@ -270,7 +270,7 @@ void Examination::examine(const io::CheckpointHeader& header,
 
 }  // namespace
 
-void validate(const TrainConfig& config, const comm::World& world,
+void validate(const run::Run& config, const comm::World& world,
               std::shared_ptr<const io::Dataset> validation, const std::filesystem::path& directory,
               const ValidationReport& report) {
   Examination examination(config, world, std::move(validation), report);

@@ -9,7 +9,7 @@
 #include "comm/world.hpp"
 #include "io/checkpoint.hpp"
 #include "io/data/dataset.hpp"
-#include "train/config.hpp"
+#include "run/run.hpp"
 #include "train/reporter.hpp"
 #include "train/session.hpp"
 #include "train/trainer.hpp"
@@ -22,7 +22,7 @@ namespace millrace::train {
 class Validator {
  public:
   /// The references must outlive this. `interrupted` is collective; all ranks return the same.
-  Validator(const TrainConfig& config, const TrainInputs& inputs, const comm::World& world,
+  Validator(const run::Run& config, const TrainInputs& inputs, const comm::World& world,
             Reporter& reporter, std::function<bool()> interrupted);
   /// From now on validates with this session, which must outlive this.
   void follow(Session& session) { session_ = &session; }
@@ -50,7 +50,7 @@ class Validator {
   [[nodiscard]] std::set<std::int64_t> validated(const std::string& name) const;
   void load(const io::CheckpointReader& checkpoint);
 
-  const TrainConfig& config_;
+  const run::Run& config_;
   std::shared_ptr<const io::Dataset> dataset_;
   std::int64_t set_images_;
   const comm::World& world_;

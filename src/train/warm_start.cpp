@@ -28,7 +28,7 @@ std::vector<io::TensorInfo> tensors_of(const models::Graph& graph) {
 
 }  // namespace
 
-void require_weights(const TrainConfig& config, const std::string& another) {
+void require_weights(const run::Run& config, const std::string& another) {
   const std::filesystem::path& path = config.initial_weights();
   if (path.empty()) return;
   const models::Graph graph = models::build_model(config.model);
@@ -51,10 +51,11 @@ void require_matches(const models::Graph& graph, std::span<const std::string> fr
       return contains_any(name, {&text, 1});
     });
     if (known) continue;
-    constexpr std::size_t kShown = 5;
+    const std::string& last = names.back();
     fail(ErrorKind::Config,
-         "`init-fresh`: no parameter name of {} contains '{}'; the nearest are {}", graph.name,
-         text, join(nearest_containing(text, names, kShown), ", "));
+         "`init-fresh`: no parameter name of {} contains '{}': {} is the last layer, and the log "
+         "with `verbose` lists all names",
+         graph.name, text, last.substr(0, last.rfind('/')));
   }
 }
 
@@ -121,7 +122,7 @@ std::set<std::string> tensors_to_take(const models::Graph& graph,
   return taken;
 }
 
-void warm_start(const TrainConfig& config, const comm::World& world, const Session& session,
+void warm_start(const run::Run& config, const comm::World& world, const Session& session,
                 Reporter& reporter) {
   const Together together(world);
   std::filesystem::path from = config.initial_weights();

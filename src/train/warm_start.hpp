@@ -17,7 +17,7 @@ namespace millrace::train {
 /// checkpoint or an ONNX file, and whether they fit, before anything is written or printed.
 /// `another`: the options that ask for another network than that of the weights. Nothing is looked
 /// at for an empty path. Errors: Checkpoint, Io; as tensors_to_take().
-void require_weights(const TrainConfig& config, const std::string& another = {});
+void require_weights(const run::Run& config, const std::string& another = {});
 
 /// Names of the parameters and running statistics that a run takes from the checkpoint `tensors` it
 /// starts from. Parameters whose names contain one of `fresh` keep their initial values (for
@@ -34,7 +34,7 @@ void require_weights(const TrainConfig& config, const std::string& another = {})
 
 /// Starts a new run from config.initial_weights(), a checkpoint or an ONNX file, and says
 /// so. Collective. Errors: as above.
-void warm_start(const TrainConfig& config, const comm::World& world, const Session& session,
+void warm_start(const run::Run& config, const comm::World& world, const Session& session,
                 Reporter& reporter);
 
 }  // namespace millrace::train

@@ -62,9 +62,9 @@ class Bench {
       const pipeline::RunContext context{.first = m == 0};
       const io::Batch* batch = loader_->next();
       pipeline::load(program, context, batch->images, batch->labels);
-      pipeline::run(program, space_, pipeline::Phase::Forward, context);
+      pipeline::run_phase(program, space_, pipeline::Phase::Forward, context);
       (void)pipeline::metrics(stage_, program, context);
-      pipeline::run(program, space_, pipeline::Phase::BackwardInput, context);
+      pipeline::run_phase(program, space_, pipeline::Phase::BackwardInput, context);
     }
     stage_.parameters().update(space_, {}, kMicroBatches);
     device::fence(space_);
@@ -112,7 +112,7 @@ double seconds(const auto& f) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-int run() {
+int run_bench() {
   const device::Environment environment(1);
   Bench bench;
   bench.plain();
@@ -132,4 +132,4 @@ int run() {
 }  // namespace
 }  // namespace millrace
 
-int main() { return millrace::run(); }
+int main() { return millrace::run_bench(); }

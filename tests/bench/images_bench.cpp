@@ -28,8 +28,8 @@
 #include "io/data/packed_images.hpp"
 #include "io/data/record_frame.hpp"
 #include "io/images/reader.hpp"
-#include "io/tools/pack.hpp"
 #include "tests/support/temporary_directory.hpp"
+#include "tools/data/pack.hpp"
 
 namespace millrace::io {
 namespace {

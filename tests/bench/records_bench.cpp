@@ -16,9 +16,9 @@
 #include "io/data/imagenet.hpp"
 #include "io/data/packed_images.hpp"
 #include "io/data/record_frame.hpp"
-#include "io/tools/pack.hpp"
-#include "io/tools/write_records.hpp"
 #include "tests/support/temporary_directory.hpp"
+#include "tools/data/pack.hpp"
+#include "tools/data/write_records.hpp"
 
 namespace millrace::io {
 namespace {

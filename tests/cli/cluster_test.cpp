@@ -80,17 +80,17 @@ TEST(ClusterTest, TheChiefIsTheFirstWorker) {
   }
 }
 
-Options train_line(std::string_view line) {
+Patch train_line(std::string_view line) {
   return load_options(Command::Train, words(line), 0, environment_of({}));
 }
 
 TEST(ClusterTest, EveryWorkerHasTheReplicasOfTheLine) {
   const auto environment = environment_of({{"TF_CONFIG", kTwoWorkers}});
-  const Options options = train_line("--replicas 4 --distributed");
+  const Patch options = train_line("--replicas 4 --distributed");
   const std::optional<Cluster> cluster = cluster_of(options, environment);
   ASSERT_TRUE(cluster);
   EXPECT_EQ(for_all_workers(options, cluster).integer("replicas"), 8);
-  const Options here = train_line("--replicas 4");
+  const Patch here = train_line("--replicas 4");
   EXPECT_FALSE(cluster_of(here, environment));
   EXPECT_EQ(for_all_workers(here, std::nullopt).integer("replicas"), 4);
 }
@@ -140,7 +140,7 @@ TEST(LaunchTest, SettingsOfTheUserStay) {
 }
 
 TEST(LaunchTest, CommandNamesHostsPortAndInterface) {
-  const Options options = train_line("--hosts a:8,b --ssh-port 3022 --interface eth1");
+  const Patch options = train_line("--hosts a:8,b --ssh-port 3022 --interface eth1");
   const std::optional<Cluster> cluster = cluster_of(options, environment_of({}));
   ASSERT_TRUE(cluster);
   const std::vector<std::string> line = {"train", "--shards", "2"};

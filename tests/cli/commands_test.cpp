@@ -171,7 +171,7 @@ TEST(CommandsTest, TheImageSizeInAFileIsThatOfTheImportedRun) {
   io::Identified found{.style = io::WeightStyle::Keras,
                        .model = models::default_options("resnet", models::Task::ImageNet)};
   const auto size = [&] {
-    Options options = train_options("--dataset imagenet");
+    Patch options = train_options("--dataset imagenet");
     add_implied(options, options_shown(found), "net.h5");
     return options.integer("image-size");
   };

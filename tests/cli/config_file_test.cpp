@@ -21,7 +21,7 @@ Failure parse_failure(const std::string& text) {
 }
 
 TEST(ConfigFileTest, ReadsEveryType) {
-  const Options options = parse_config(
+  const Patch options = parse_config(
       "# a recipe\n[model]\nmodel-size = 20  # a whole number stands for a text\n\n[lr]\n"
       "base-learning-rate = -6\nlearning-rate-schedule = [0.5, 0.75]\n[data]\nsynthetic-data = "
       "true\ndataset = \"CIFAR-10\"\n",
@@ -40,7 +40,7 @@ TEST(ConfigFileTest, EmptyFileGivesNothing) {
 }
 
 TEST(ConfigFileTest, KeysOfFeaturesThatAreGoneAreLeftOut) {
-  const Options options =
+  const Patch options =
       parse_config("[pipeline]\nkernel-table = \"/old/t.json\"\nshards = 2\n", "config.toml");
   EXPECT_EQ(options.settings().size(), 1u);
   EXPECT_EQ(options.integer("shards"), 2);
@@ -127,7 +127,7 @@ TEST(ConfigFileTest, KeyGivenTwiceIsRefused) {
 }
 
 TEST(ConfigFileTest, EveryKeyRefusesAValueOfAnotherType) {
-  for (const OptionSpec& spec : option_table()) {
+  for (const Field& spec : field_table()) {
     if (spec.section == Section::Command) continue;
     const std::string bad = "1979-05-27";  // a date suits no option
     const Failure failure =
@@ -195,7 +195,7 @@ TEST(ConfigFileTest, WritesWhatItReads) {
   };
   const std::string text = to_toml(values);
   EXPECT_TRUE(text.starts_with("[data]\ndataset = \"cifar-10\"\n")) << text;
-  const Options options = parse_config(text, "a.toml");
+  const Patch options = parse_config(text, "a.toml");
   EXPECT_EQ(options.settings().size(), values.size());
   for (const auto& [name, setting] : options.settings())
     EXPECT_EQ(setting.value, values.at(name)) << name << "\n" << text;

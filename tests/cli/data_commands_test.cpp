@@ -15,9 +15,9 @@
 #include "cli/commands.hpp"
 #include "io/data/example.hpp"
 #include "io/data/record_frame.hpp"
-#include "io/tools/write_records.hpp"
 #include "support.hpp"
 #include "tests/io/images/test_images.hpp"
+#include "tools/data/write_records.hpp"
 
 namespace millrace::cli {
 namespace {

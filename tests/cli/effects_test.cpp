@@ -9,12 +9,11 @@ namespace millrace::cli {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
-using train::LearningRateKind;
-using train::TrainConfig;
+using run::LearningRateKind;
 
 constexpr std::string_view kCifar = "--dataset cifar-10 --synthetic-data ";
 
-TrainConfig line(std::string_view rest) {
+run::Run line(std::string_view rest) {
   return resolve_line(std::string(kCifar) + std::string(rest)).config;
 }
 std::string refusal(std::string_view rest) {
@@ -25,7 +24,7 @@ TEST(OptimiserOptionsTest, ReachTheConfiguration) {
   EXPECT_EQ(line("--optimiser Nesterov").optimiser.kind, UpdateRule::Nesterov);
   EXPECT_EQ(line("--optimiser momentum-rate-inside").optimiser.kind,
             UpdateRule::MomentumRateInside);
-  const train::OptimiserConfig rms =
+  const run::OptimiserConfig rms =
       line("--optimiser RMSprop --rmsprop-decay 0.8 --rmsprop-epsilon 0.01 --momentum 0.7")
           .optimiser;
   EXPECT_EQ(rms.mean_square_decay, 0.8);
@@ -37,7 +36,7 @@ TEST(OptimiserOptionsTest, ReachTheConfiguration) {
             0.9375);
   EXPECT_TRUE(contains(refusal("--optimiser RMSprop --rmsprop-base-decay-exp -2"),
                        "1 - 2^-2 x a total batch of 32 is -7"));
-  const train::OptimiserConfig lars =
+  const run::OptimiserConfig lars =
       line(
           "--optimiser LARS --lars-eeta 0.002 --lars-epsilon 1e-9 --lars-weight-decay 0.01 "
           "--lars-skip-list beta bias")
@@ -48,7 +47,7 @@ TEST(OptimiserOptionsTest, ReachTheConfiguration) {
   EXPECT_EQ(lars.lars_skips, (std::vector<std::string>{"beta", "bias"}));
   EXPECT_EQ(line("--optimiser LARS").optimiser.epsilon, 0.0);
   EXPECT_EQ(line("--optimiser LARS").optimiser.lars_skips.size(), 3u);
-  const train::OptimiserConfig adam =
+  const run::OptimiserConfig adam =
       line("--optimiser adamw --abs-learning-rate 0.001 --adam-beta1 0.8 --adam-epsilon 1e-6")
           .optimiser;
   EXPECT_EQ(adam.kind, UpdateRule::AdamW);
@@ -60,9 +59,9 @@ TEST(OptimiserOptionsTest, ReachTheConfiguration) {
   EXPECT_EQ(line("--optimiser Adam --abs-learning-rate 0.1 --momentum 0.5").optimiser.momentum,
             0.9);
   EXPECT_EQ(line("--clip-norm 2").optimiser.clip_norm, 2.0);
-  const train::OptimiserConfig decay =
+  const run::OptimiserConfig decay =
       line("--weight-decay-form square --weight-decay-excludes bias").optimiser;
-  EXPECT_EQ(decay.decay_form, train::DecayForm::Square);
+  EXPECT_EQ(decay.decay_form, run::DecayForm::Square);
   EXPECT_EQ(decay.decay_excludes, (std::vector<std::string>{"bias"}));
   EXPECT_TRUE(line("--weight-decay-excludes none").optimiser.decay_excludes.empty());
   EXPECT_TRUE(line("--replicas 2 --ranks 1 --shard-optimizer").optimiser.sharded);
@@ -72,38 +71,38 @@ TEST(ScheduleOptionsTest, ReachTheConfiguration) {
   EXPECT_EQ(line("--abs-learning-rate 0.3").learning_rate.base_rate, 0.3);
   // What is said when a training diverges.
   const auto rate = [](const std::string& rest) {
-    return respelled(std::string(train::field_of_rate(line(rest))),
+    return respelled(std::string(run::field_of_rate(line(rest))),
                      train_options(std::string(kCifar) + rest));
   };
   EXPECT_EQ(rate(""), "--base-learning-rate");
   EXPECT_EQ(rate("--lr 0.3"), "--lr");
   EXPECT_EQ(rate("--lr-schedule polynomial_decay_lr"), "--poly-lr-initial-lr");
-  EXPECT_EQ(train::field_of_warmup(line("--warmup-iterations 9")), "`warmup-iterations`");
-  const train::LearningRateConfig exponential =
+  EXPECT_EQ(run::field_of_warmup(line("--warmup-iterations 9")), "`warmup-iterations`");
+  const run::LearningRateConfig exponential =
       line("--lr-schedule exponential --lr-decay-rate 0.9 --lr-drops 10").learning_rate;
   EXPECT_EQ(exponential.kind, LearningRateKind::Exponential);
   EXPECT_EQ(exponential.decay, 0.9);
   EXPECT_EQ(exponential.drops, 10);
   EXPECT_EQ(line("--lr-schedule exponential").learning_rate.drops, 146);
-  const TrainConfig poly = line("--lr-schedule polynomial_decay_lr --epochs 10");
+  const run::Run poly = line("--lr-schedule polynomial_decay_lr --epochs 10");
   EXPECT_EQ(poly.learning_rate.base_rate, 0.0012);
   EXPECT_EQ(poly.learning_rate.end_rate, 1e-4);
   EXPECT_EQ(poly.learning_rate.power, 1.0);
   EXPECT_EQ(poly.learning_rate.warmup_iterations, 0);
-  const TrainConfig gradual = line(
+  const run::Run gradual = line(
       "--lr-schedule gradual-warmup --abs-learning-rate 4.8 --initial-learning-rate 0.1 "
       "--iterations 4680 --warmup-iterations 260");
   EXPECT_DOUBLE_EQ(rate_at(gradual, 130), 2.45);
-  const TrainConfig lars = line("--lr-schedule lars-polynomial --lr-horizon-epochs 38 --epochs 40");
+  const run::Run lars = line("--lr-schedule lars-polynomial --lr-horizon-epochs 38 --epochs 40");
   EXPECT_EQ(lars.learning_rate.power, 2.0);
   EXPECT_EQ(lars.learning_rate.end_rate, 1e-4);
   EXPECT_EQ(lars.learning_rate.horizon, 38 * 1562);
-  const TrainConfig pieces = line(
+  const run::Run pieces = line(
       "--lr-schedule piecewise --learning-rate-epochs 2,4 --epochs 6 --warmup linear "
       "--learning-rate-decay 0.5 --abs-learning-rate 1");
   EXPECT_EQ(pieces.learning_rate.cuts, (std::vector<std::int64_t>{3124, 6248}));
   EXPECT_EQ(pieces.learning_rate.factors, (std::vector<double>{1.0, 0.5, 0.25}));
-  EXPECT_EQ(pieces.learning_rate.warmup, train::WarmupForm::Linear);
+  EXPECT_EQ(pieces.learning_rate.warmup, run::WarmupForm::Linear);
   EXPECT_EQ(line("--epochs 90 --max-iterations 10").iterations, 10);
   EXPECT_EQ(line("--epochs 90 --max-iterations 10").learning_rate.horizon, 90 * 1562);
   EXPECT_EQ(line("--lr-horizon 99").learning_rate.horizon, 99);
@@ -123,18 +122,18 @@ TEST(ImageTypeTest, IsBytesWhereTheDeviceHasMemoryOfItsOwn) {
 }
 
 TEST(NumericsOptionsTest, ReachTheConfiguration) {
-  const TrainConfig half = line("--precision 16.16 --no-stochastic-rounding");
+  const run::Run half = line("--precision 16.16 --no-stochastic-rounding");
   EXPECT_EQ(half.precision, (Precision{DType::BF16, DType::BF16}));
   EXPECT_FALSE(half.stochastic_rounding);
   EXPECT_TRUE(line("--precision 16.16").stochastic_rounding);
-  EXPECT_EQ(line("--loss-scaling dynamic").loss_scaling.kind, train::ScalingKind::Dynamic);
+  EXPECT_EQ(line("--loss-scaling dynamic").loss_scaling.kind, run::ScalingKind::Dynamic);
   EXPECT_EQ(line("--loss-scaling dynamic").loss_scaling.initial, 32768.0);
   EXPECT_EQ(line("--loss-scaling 0.5").loss_scaling.initial, 0.5);
   EXPECT_EQ(line("--half fp16").precision, (Precision{DType::F16, DType::F32}));
   EXPECT_EQ(line("--half fp16 --precision 16.16").precision, (Precision{DType::F16, DType::F16}));
   EXPECT_TRUE(line("--fp-exceptions").check_exceptions);
   EXPECT_EQ(line("--label-smoothing 0.1 --label-smoothing-form all-classes").smoothing,
-            train::SmoothingForm::AllClasses);
+            run::SmoothingForm::AllClasses);
   EXPECT_EQ(line("--no-hostside-norm").data.image_type, DType::U8);
   EXPECT_EQ(line("--eight-bit-io").data.image_type, DType::U8);
   EXPECT_EQ(line("--hostside-norm").data.image_type, std::nullopt);
@@ -147,9 +146,9 @@ TEST(NumericsOptionsTest, ReachTheConfiguration) {
   EXPECT_EQ(line("--max-cpus 3").data.max_cpus, 3);
   EXPECT_TRUE(contains(refusal("--randaugment 2,9"), "--randaugment has no effect here"));
   EXPECT_EQ(line("--mixup-alpha 0.2").data.mixing.mixup_alpha, 0.2);
-  EXPECT_EQ(line("--mixup-alpha 0.2").data.mixing.form, train::MixingForm::Rolled);
+  EXPECT_EQ(line("--mixup-alpha 0.2").data.mixing.form, run::MixingForm::Rolled);
   EXPECT_EQ(line("--cutmix-lambda 0.8 --mixing-form reversed").data.mixing.form,
-            train::MixingForm::Reversed);
+            run::MixingForm::Reversed);
   EXPECT_TRUE(contains(refusal("--batch-size 1 --mixup-alpha 0.2"), "choose at least 2"));
   EXPECT_EQ(line("--init-path some/run").init_path, "some/run");
   EXPECT_EQ(line("--variable-filter fc1").trained_filters, (std::vector<std::string>{"fc1"}));
@@ -159,7 +158,7 @@ TEST(NumericsOptionsTest, ReachTheConfiguration) {
 }
 
 TEST(TraceOptionsTest, ReachTheConfiguration) {
-  using train::TraceDetail;
+  using run::TraceDetail;
   EXPECT_EQ(line("--trace a.json").trace_last, 10);
   EXPECT_EQ(line("--trace a.json").trace_detail, TraceDetail::Actions);
   EXPECT_EQ(line("--trace a.json --trace-kernels").trace_detail, TraceDetail::Kernels);
@@ -177,7 +176,7 @@ TEST(TraceOptionsTest, ReachTheConfiguration) {
 }
 
 TEST(OutputOptionsTest, ReachTheConfiguration) {
-  const TrainConfig averaged = line("--weight-avg-N 2 5 --weight-avg-exp 0.9,0.99");
+  const run::Run averaged = line("--weight-avg-N 2 5 --weight-avg-exp 0.9,0.99");
   EXPECT_EQ(averaged.averaging.last_epochs, (std::vector<std::int64_t>{2, 5}));
   EXPECT_EQ(averaged.averaging.decays, (std::vector<double>{0.9, 0.99}));
   EXPECT_EQ(averaged.max_checkpoints_to_keep, 0);
@@ -187,9 +186,9 @@ TEST(OutputOptionsTest, ReachTheConfiguration) {
   EXPECT_EQ(line("--enable-tensorboard").summary_every, 0);
   EXPECT_TRUE(line("--summary-every 7").tensorboard);
   EXPECT_EQ(line("--summary-every 7").summary_every, 7);
-  EXPECT_EQ(line("").verbosity, train::Verbosity::Normal);
-  EXPECT_EQ(line("-q").verbosity, train::Verbosity::Quiet);
-  EXPECT_EQ(line("--verbose").verbosity, train::Verbosity::Verbose);
+  EXPECT_EQ(line("").verbosity, run::Verbosity::Normal);
+  EXPECT_EQ(line("-q").verbosity, run::Verbosity::Quiet);
+  EXPECT_EQ(line("--verbose").verbosity, run::Verbosity::Verbose);
   EXPECT_EQ(line("--batches-per-step 10").log_every, 10);
   const Resolution both = resolve_line(std::string(kCifar) + "--batches-per-step 10 --log-freq 7");
   EXPECT_EQ(both.config.log_every, 7);
@@ -201,9 +200,9 @@ TEST(OutputOptionsTest, ReachTheConfiguration) {
 /// The count of options without effect is that of the table; each says so once, and none changes
 /// the run.
 TEST(IdleOptionsTest, SayWhyAndChangeNothing) {
-  const TrainConfig plain = line("");
+  const run::Run plain = line("");
   int idle = 0;
-  for (const OptionSpec& spec : option_table()) {
+  for (const Field& spec : field_table()) {
     if (spec.idle.empty()) continue;
     ++idle;
     const std::string value = spec.type == ValueType::Flag ? "true"
@@ -223,9 +222,9 @@ TEST(NondeterministicOptionTest, HasAnEffectOnlyWhereCudnnComputes) {
   const Resolution plain = resolve_line(kCifar, {.cores = 2, .has_cudnn = true});
   const Resolution varies = resolve_line(given, {.cores = 2, .has_cudnn = true});
   EXPECT_FALSE(plain.config.allow_nondeterministic);
-  EXPECT_FALSE(contains(plain.config.resolved_toml, "nondeterministic"));
+  EXPECT_FALSE(contains(to_toml(plain.config), "nondeterministic"));
   EXPECT_TRUE(varies.config.allow_nondeterministic);
-  EXPECT_TRUE(contains(varies.config.resolved_toml, "allow-nondeterministic = true"));
+  EXPECT_TRUE(contains(to_toml(varies.config), "allow-nondeterministic = true"));
   EXPECT_EQ(varies.notices, plain.notices);
   const Resolution none = resolve_line(given);
   EXPECT_EQ(none.config, line(""));  // and nothing of it is recorded
@@ -240,12 +239,12 @@ TEST(NondeterministicOptionTest, HasAnEffectOnlyWhereCudnnComputes) {
 // It changes arithmetic, not mathematics: as --threads-per-device.
 TEST(NondeterministicOptionTest, MayChangeOnRestore) {
   const MachineFacts machine{.cores = 2, .has_cudnn = true};
-  const Options recorded = parse_config(
-      resolve_line(std::string(kCifar) + "--allow-nondeterministic", machine).config.resolved_toml,
+  const Patch recorded = parse_config(
+      to_toml(resolve_line(std::string(kCifar) + "--allow-nondeterministic", machine).config),
       "c.toml");
   const auto continued = [&](std::string_view rest) {
-    const Options given = load_options(Command::Restore, words(rest), 0, environment_of({}));
-    const Options options = continued_options(given, recorded);
+    const Patch given = load_options(Command::Restore, words(rest), 0, environment_of({}));
+    const Patch options = continued_options(given, recorded);
     return resolve(options, published_facts(options), machine).config.allow_nondeterministic;
   };
   EXPECT_TRUE(continued(""));
@@ -286,7 +285,7 @@ TEST(ShardingFilterTest, HasNoEffectOnAPipelineAndSaysSo) {
     for (const char* name : {"--sharding-include-filter", "--sharding-exclude-filter"})
       EXPECT_EQ(std::ranges::count(filtered.notices, name + tail), 1) << name;
     EXPECT_EQ(filtered.notices.size(), plain.notices.size() + 2);
-    EXPECT_FALSE(contains(filtered.config.resolved_toml, "sharding"));
+    EXPECT_FALSE(contains(to_toml(filtered.config), "sharding"));
   }
   // Where nothing is pipelined it has its effect.
   const Resolution sharded =
@@ -296,7 +295,7 @@ TEST(ShardingFilterTest, HasNoEffectOnAPipelineAndSaysSo) {
 
 TEST(ValidationBatchTest, IsNoLargerThanTheNumberOfImages) {
   const auto resolved = [](const std::string& rest, std::int64_t images) {
-    const Options options = train_options(std::string(kCifar) + rest);
+    const Patch options = train_options(std::string(kCifar) + rest);
     DatasetFacts facts = published_facts(options);
     facts.validation_size = images;
     return resolve(options, facts, {.cores = 4});

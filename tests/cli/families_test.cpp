@@ -7,12 +7,11 @@ namespace millrace::cli {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
-using train::TrainConfig;
 
 constexpr std::string_view kImageNet = "--dataset imagenet --synthetic-data ";
 constexpr std::string_view kCifar = "--dataset cifar-10 --synthetic-data ";
 
-TrainConfig line(std::string_view data, std::string_view rest) {
+run::Run line(std::string_view data, std::string_view rest) {
   return resolve_line(std::string(data) + std::string(rest)).config;
 }
 
@@ -51,7 +50,7 @@ TEST(FamilyDefaultsTest, AreThoseOfTheIpuTrainer) {
   for (const Defaults& d : table) {
     SCOPED_TRACE(std::string(d.model) + " " + std::string(d.data));
     const std::string model = "--model " + std::string(d.model);
-    const TrainConfig config = line(d.data, model);
+    const run::Run config = line(d.data, model);
     EXPECT_EQ(config.model.size, d.size);
     EXPECT_EQ(config.model.image.h, d.image);
     EXPECT_EQ(config.batch_size, d.batch_size);
@@ -126,7 +125,7 @@ TEST(FamilyOptionsTest, ReachTheModel) {
 
 TEST(FamilyOptionsTest, SizesOfEfficientNetHaveSeveralSpellings) {
   for (const char* size : {"B3", "b3", "3"}) {
-    const TrainConfig config =
+    const run::Run config =
         line(kImageNet, std::string("--model efficientnet --model-size ") + size);
     EXPECT_EQ(config.model.size, "B3");
     EXPECT_EQ(config.model.image.h, 300);  // A.5
@@ -138,13 +137,13 @@ TEST(FamilyOptionsTest, SizesOfEfficientNetHaveSeveralSpellings) {
 
 /// Every option of a family is refused by the others, saying whose it is.
 TEST(FamilyOptionsTest, AreRefusedByOtherFamilies) {
-  const std::vector<std::pair<Family, std::string>> families = {
-      {Family::ResNet, "resnet"},
-      {Family::ResNeXt, "resnext"},
-      {Family::SqueezeNet, "squeezenet"},
-      {Family::EfficientNet, "efficientnet"}};
+  const std::vector<std::pair<run::Family, std::string>> families = {
+      {run::Family::ResNet, "resnet"},
+      {run::Family::ResNeXt, "resnext"},
+      {run::Family::SqueezeNet, "squeezenet"},
+      {run::Family::EfficientNet, "efficientnet"}};
   int refused = 0;
-  for (const OptionSpec& spec : option_table()) {
+  for (const Field& spec : field_table()) {
     for (const auto& entry : families) {
       const auto family = static_cast<FamilySet>(entry.first);
       const std::string& name = entry.second;
@@ -169,10 +168,10 @@ TEST(FamilyOptionsTest, AreRefusedByOtherFamilies) {
 }
 
 TEST(ModelNumbersTest, MayBeAsLargeAsTheRangesSay) {
-  const TrainConfig deep =
+  const run::Run deep =
       line(kImageNet, "--model efficientnet --image-size 32 --depth-coefficient 16 --top-width 0");
   EXPECT_EQ(deep.model.efficientnet.depth, 16.0);
-  const TrainConfig wide =
+  const run::Run wide =
       line(kImageNet, "--model efficientnet --width-coefficient 16 --expand-ratio 64");
   EXPECT_GT(parameters_of(wide), std::int64_t{5'000'000'000});
 }

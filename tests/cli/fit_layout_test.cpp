@@ -22,7 +22,7 @@ namespace {
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
 
 /// A machine whose processes need `rest` bytes besides the stages, far from what resolve() assumes.
-train::DeviceUse use_with(const train::TrainConfig& config, std::int64_t rest) {
+train::DeviceUse use_with(const run::Run& config, std::int64_t rest) {
   const models::Graph graph = train::network_of(config);
   const std::vector<std::int64_t> stages = train::sizes_of_stages(graph, config);
   std::map<std::int32_t, std::int64_t> devices;
@@ -35,7 +35,7 @@ train::DeviceUse use_with(const train::TrainConfig& config, std::int64_t rest) {
 
 /// A step as `plan` would simulate it.
 double seconds_of(const Resolution& resolution) {
-  const train::TrainConfig& config = resolution.config;
+  const run::Run& config = resolution.config;
   const models::Graph graph = train::network_of(config);
   const partition::PlanRequest request = plan_request(config, resolution.layout.request);
   return partition::make_plan(
@@ -53,15 +53,14 @@ struct Fitted {
 };
 
 Fitted fitted(const std::string& line, std::int64_t rest) {
-  const Options options = train_options(
+  const Patch options = train_options(
       "--dataset cifar-10 --synthetic-data --model-size 20 --precision 32.32 --batch-size 16 " +
       line);
   const DatasetFacts facts = published_facts(options);
   const MachineFacts machine{.cores = 2};
   Fitted result;
-  result.resolution =
-      fit_layout(machine, resolve(options, facts, machine),
-                 [&](const train::TrainConfig& config) { return use_with(config, rest); });
+  result.resolution = fit_layout(machine, resolve(options, facts, machine),
+                                 [&](const run::Run& config) { return use_with(config, rest); });
   result.use = use_with(result.resolution.config, rest);
   return result;
 }
@@ -126,7 +125,7 @@ TEST(FitLayoutTest, RecomputesNoMoreThanNeeded) {
 TEST(FitLayoutTest, TellsWhatWasChosen) {
   const std::string line = std::string(kPipeline) + "--device-memory 80MB --pipeline-schedule auto";
   const Resolution chosen = fitted(line, 30'000'000).resolution;
-  const Options recorded = parse_config(chosen.config.resolved_toml, "config.toml");
+  const Patch recorded = parse_config(to_toml(chosen.config), "config.toml");
   ASSERT_FALSE(chosen.layout.notices.empty());
   EXPECT_EQ(chosen.layout.notices.front(),
             schedule_notice(*recorded.text("pipeline-schedule"), chosen.config.splits));

@@ -16,7 +16,6 @@ namespace millrace::cli {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
-using train::TrainConfig;
 
 /// Every guide starts its program in one of these ways.
 TEST(DialectTest, TheProgramOfTheGuideMayStandInFront) {
@@ -71,14 +70,14 @@ TEST(DialectTest, LengthsFollowTheDataSetThatIsThere) {
   const char* const nvidia =
       "main.py --iter_unit batch --num_iter 30 --batch_size 8 --lr_warmup_epochs 2 --use_cosine_lr "
       "--data_dir /imagenet";
-  const TrainConfig batches = config("nvidia", nvidia, 100);
+  const run::Run batches = config("nvidia", nvidia, 100);
   // 12 batches an epoch: 30 of them are 3 epochs, of 10 each for the warm-up.
   EXPECT_EQ(batches.learning_rate.warmup_iterations, 2 * 10);
   EXPECT_EQ(batches.learning_rate.horizon, 90 * 100 / 8);
   const char* const keras = "demo_resnet_keras.py -dd /imagenet -bs 8 -te 3 --train_steps ";
   EXPECT_EQ(config("habana", (std::string(keras) + "50").c_str(), 100).iterations, 3 * 12);
   EXPECT_EQ(config("habana", (std::string(keras) + "5").c_str(), 100).iterations, 3 * 5);
-  const TrainConfig surfsara =
+  const run::Run surfsara =
       config("surfsara", "resnet_main.py --train_batch_size 8 --data_dir /imagenet", 100);
   EXPECT_EQ(surfsara.iterations, 90 * 12);
   EXPECT_EQ(surfsara.learning_rate.warmup_iterations, 5 * 100 / 8);
@@ -87,25 +86,25 @@ TEST(DialectTest, LengthsFollowTheDataSetThatIsThere) {
 }
 
 TEST(SurfsaraLinesTest, TheRateFollowsFromTheBatchAsTheGuideSays) {
-  const TrainConfig run = config_of(read_seed(
+  const run::Run run = config_of(read_seed(
       "surfsara",
       "mpirun -np 256 resnet_main.py --train_batch_size 8192 --train_steps 14075 --data_dir d"));
   EXPECT_EQ(run.total_batch(), 8192);
   expect_rates(run, "0: 0.1, 781: 3.2, 7428: 1.6");
-  EXPECT_EQ(run.validation, train::ValidationMode::All);
+  EXPECT_EQ(run.validation, run::ValidationMode::All);
   EXPECT_EQ(run.validate_every, 14'075);
   EXPECT_EQ(run.validation_batch_size, 200);
-  const TrainConfig large = config_of(read_seed("surfsara", "mpirun -np 512 resnet_main.py"));
+  const run::Run large = config_of(read_seed("surfsara", "mpirun -np 512 resnet_main.py"));
   EXPECT_EQ(large.iterations, 4'680);
   EXPECT_EQ(large.validate_every, 4'680);
 }
 
 TEST(HabanaResNeXtLinesTest, ShortRunsOfLarsOnlyWarmUp) {
-  const TrainConfig keras = config_of(read_seed(
+  const run::Run keras = config_of(read_seed(
       "habana", "demo_resnet_keras.py -dd /imagenet --optimizer LARS --max_train_steps 10"));
   EXPECT_EQ(keras.iterations, 10);
   EXPECT_NEAR(rate_at(keras, 9), 2.5 * 9 / (3 * 5'004), 1e-9);
-  const TrainConfig resnext = config_of(read_seed(
+  const run::Run resnext = config_of(read_seed(
       "habana", "imagenet_main.py -dd /imagenet --enable_lars -te 2 --epochs_for_lars 4"));
   EXPECT_NEAR(rate_at(resnext, 80'071), 9.5 * 80'071 / (8 * 40'036), 1e-6);
 }
@@ -122,7 +121,7 @@ TEST(IpuLinesTest, AShortRunSeesTheBeginningOfTheWarmUp) {
       "--dataset cifar-10 --synthetic-data --batch-size 2500 --lr 0.05 "
       "--epochs 0.5 --lr-schedule cosine";
   expect_rates(config_of(read_seed("ipu", "train.py " + half)), "5: 0.00125");
-  const TrainConfig own = resolve_line(half).config;
+  const run::Run own = resolve_line(half).config;
   expect_rates(own, "5: 0.0125");
   EXPECT_EQ(own.learning_rate.warmup_iterations, 10);
 }
@@ -210,9 +209,9 @@ TEST(DialectTest, CommandAndProgramAgreeOrBothAreNamed) {
 // As with `millrace restore RUN`, and whatever command was typed.
 TEST(DialectTest, ARunToContinueMayStandAloneBehindItsProgram) {
   for (const Command typed : {Command::Train, Command::Restore}) {
-    const Options options = read_command_line(typed, words("--dialect ipu restore.py logs/a"),
-                                              typed == Command::Restore ? 1 : 0, environment_of({}))
-                                .options;
+    const Patch options = read_command_line(typed, words("--dialect ipu restore.py logs/a"),
+                                            typed == Command::Restore ? 1 : 0, environment_of({}))
+                              .options;
     EXPECT_EQ(options.arguments, std::vector<std::string>{"logs/a"});
     EXPECT_EQ(options.find("precision"), nullptr) << "the run has recorded its own";
   }
@@ -330,14 +329,14 @@ TEST(NvidiaLinesTest, AnEvaluationTakesAsManyBatchesAsItIsGiven) {
 // The options of a training's line mean nothing to the evaluation that repeats it.
 TEST(NvidiaLinesTest, AnEvaluationTakesTheLineOfTheTraining) {
   const std::string toml =
-      config_of(read_seed("nvidia", "main.py --batch_size 8 --data_dir imagenet")).resolved_toml;
+      to_toml(config_of(read_seed("nvidia", "main.py --batch_size 8 --data_dir imagenet")));
   for (const char* option :
        {"--use_dali", "--mixup 0.2", "--momentum 0.8", "--weight_decay 1e-5",
         "--label_smoothing 0.1", "--use_cosine_lr", "--use_auto_loss_scaling", "--num_iter 90",
         "--use_static_loss_scaling --loss_scale 64", "--lr_warmup_epochs 8", "--export_dir e"}) {
     const std::string line = "main.py --mode=evaluate --batch_size 8 --data_dir imagenet ";
     const Read untrained = read_seed("nvidia", line + option);
-    const Options alone = validated_options(untrained.options);
+    const Patch alone = validated_options(untrained.options);
     EXPECT_NO_THROW((void)resolve(alone, published_facts(alone), untrained.machine)) << option;
     const Read trained = read_seed("nvidia", line + "--results_dir r " + option);
     EXPECT_NO_THROW((void)validated_options(trained.options, parse_config(toml, "config.toml")))
@@ -373,11 +372,13 @@ TEST(DialectTest, ContinuingNamesWhatDiffersFirst) {
            {"nvidia", "-np 2 main.py --batch_size 8", "main.py --batch_size 8 --momentum 0.5",
             "--momentum 0.5 would change"},
            {"nvidia", "main.py --batch_size 8", "main.py --batch_size 8 --lr_init 0.5",
-            "--lr_init (--abs-learning-rate) 0.015625 would change"}}) {
+            "--lr_init (--abs-learning-rate) is here 0.015625, which would change the mathematics "
+            "of the "
+            "run, which started with 0.003125: "}}) {
     const std::string place = " --data_dir /imagenet";
-    const Options recorded =
-        parse_config(config_of(read_seed(c.dialect, c.begun + place)).resolved_toml, "config.toml");
-    const Options line = read_seed(c.dialect, c.continued + place).options;
+    const Patch recorded =
+        parse_config(to_toml(config_of(read_seed(c.dialect, c.begun + place))), "config.toml");
+    const Patch line = read_seed(c.dialect, c.continued + place).options;
     EXPECT_TRUE(
         failure_of([&] { (void)continued_options(line, recorded); }).text.starts_with(c.message))
         << c.continued << ": " << failure_of([&] { (void)continued_options(line, recorded); }).text;
@@ -388,10 +389,9 @@ TEST(DialectTest, ContinuingNamesWhatDiffersFirst) {
 TEST(DialectTest, AdviceSpeaksTheDialect) {
   const auto spelled = [](std::string_view dialect, const char* line) {
     const Read read = read_seed(dialect, line);
-    const TrainConfig config = config_of(read);
-    return respelled(
-        fmt::format("{} {}", train::field_of_rate(config), train::field_of_warmup(config)),
-        read.options);
+    const run::Run config = config_of(read);
+    return respelled(fmt::format("{} {}", run::field_of_rate(config), run::field_of_warmup(config)),
+                     read.options);
   };
   const std::string nvidia = "main.py --batch_size=8 --data_dir=/imagenet --num_iter=3 ";
   EXPECT_EQ(spelled("nvidia", (nvidia + "--iter_unit=batch").c_str()),
@@ -461,7 +461,7 @@ TEST(HabanaResNeXtLinesTest, CheckpointsComeAsOftenAsAsked) {
 }
 
 TEST(HabanaResNeXtLinesTest, PartOfTheImagesMayBeValidated) {
-  const TrainConfig some =
+  const run::Run some =
       config_of(read_seed("habana", "imagenet_main.py -dd /imagenet -bs 16 --max_eval_steps 3"));
   EXPECT_EQ(some.data.validation_size, 48);
   EXPECT_EQ(config_of(read_seed("habana", "imagenet_main.py -dd /imagenet -bs 16 -mes 4000"))

@@ -202,7 +202,7 @@ void expect_resolves(const std::string& text) {
     const bool untrained =
         read.command == Command::Validate && read.options.find("restore-path") == nullptr;
     if (!trains && !untrained) return;
-    Options options = for_all_workers(read.options, cluster_of(read.options, environment));
+    Patch options = for_all_workers(read.options, cluster_of(read.options, environment));
     MachineFacts machine{.cores = 2};
     if (const auto ranks = environment("OMPI_COMM_WORLD_SIZE"))
       machine.ranks = machine.local_ranks = std::stoi(*ranks);

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cli/option_text.hpp"
-#include "cli/recipes.hpp"
+#include "run/recipes.hpp"
 #include "support.hpp"
 #include "tests/support/process.hpp"
 
@@ -32,7 +32,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 /// Whether an entry of the text begins with the option.
-bool has_entry(const std::string& text, const OptionSpec& spec) {
+bool has_entry(const std::string& text, const Field& spec) {
   const std::string name = fmt::format("\n  --{}", spec.name);
   return std::ranges::any_of(std::string_view(" ,\n"),
                              [&](char end) { return contains(text, name + end); });
@@ -47,7 +47,7 @@ TEST(HelpTest, AllListsEveryOptionOfTheCommandWithDefaultsAndUnits) {
   EXPECT_TRUE(contains(text, "--batch-size N"));
   EXPECT_TRUE(contains(text, "or $DATA_DIR"));
   EXPECT_TRUE(contains(text, "default 0.97"));
-  for (const OptionSpec& spec : option_table())
+  for (const Field& spec : field_table())
     EXPECT_EQ(has_entry(text, spec), spec.taken_by(Command::Train)) << spec.name;
   for (const std::string& line : lines_of(text)) EXPECT_LE(line.size(), 100u) << line;
 }
@@ -65,7 +65,7 @@ TEST(HelpTest, TopicsTogetherListEveryOptionOnce) {
     std::string all;
     for (const std::string& topic : topics_of(command))
       all += command_help(command, {.kind = Kind::Section, .section = topic});
-    for (const OptionSpec& spec : option_table())
+    for (const Field& spec : field_table())
       EXPECT_EQ(has_entry(all, spec), spec.taken_by(command.id)) << command.name << spec.name;
   }
   EXPECT_EQ(run_words({"train", "--help", "lr"}).out, run_words({"help", "train", "lr"}).out);
@@ -82,7 +82,7 @@ TEST(HelpTest, UnknownTopicIsNamed) {
 
 TEST(HelpTest, RestoreListsWhatMayChange) {
   const std::string text = run_words({"restore", "--help"}).out;
-  for (const OptionSpec& spec : option_table())
+  for (const Field& spec : field_table())
     EXPECT_EQ(has_entry(text, spec), spec.taken_by(Command::Restore) && spec.idle.empty() &&
                                          spec.on_restore == OnRestore::MayChange)
         << spec.name;
@@ -111,7 +111,7 @@ TEST(HelpTest, TheFirstWordOfACommandListsAllThatBeginWithIt) {
 TEST(HelpTest, CommandsListTheirOwnOptions) {
   for (const CommandSpec& command : command_table()) {
     const std::string text = command_help(command, {});
-    for (const OptionSpec& spec : option_table())
+    for (const Field& spec : field_table())
       EXPECT_TRUE(has_entry(text, spec) || !spec.taken_by(command.id) ||
                   spec.taken_by(Command::Train))
           << command.name << spec.name;
@@ -174,35 +174,35 @@ TEST(CompletionTest, OffersEveryOptionOfEveryCommand) {
     const std::size_t begin = script.find(fmt::format("  [\"{}\"]=\"--help", command.name));
     ASSERT_NE(begin, std::string::npos) << command.name;
     const std::string words = script.substr(begin, script.find("\"\n", begin) - begin);
-    for (const OptionSpec& spec : option_table())
+    for (const Field& spec : field_table())
       EXPECT_EQ(contains(words + " ", fmt::format(" --{} ", spec.name)), spec.taken_by(command.id))
           << command.name << spec.name;
   }
 }
 
 TEST(RecipeListTest, NamesAreFoundWithAndWithoutTheirEnding) {
-  const fs::path found = find_config("nvidia-resnet50-90epochs");
+  const fs::path found = run::find_config("nvidia-resnet50-90epochs");
   EXPECT_TRUE(fs::equivalent(
       found, fs::path(MILLRACE_SOURCE_DIR) / "configs" / "nvidia-resnet50-90epochs.toml"));
-  EXPECT_EQ(find_config("nvidia-resnet50-90epochs.toml"), found);
-  EXPECT_EQ(find_config("folder/missing.toml"), "folder/missing.toml");
+  EXPECT_EQ(run::find_config("nvidia-resnet50-90epochs.toml"), found);
+  EXPECT_EQ(run::find_config("folder/missing.toml"), "folder/missing.toml");
 }
 
 TEST(RecipeListTest, ListShowsEveryRecipeAndWhatItTrains) {
   const Outcome outcome = run_words({"train", "--config", "list"});
   EXPECT_EQ(outcome.code, 0);
-  EXPECT_EQ(lines_of(outcome.out).size(), recipe_files().size());
+  EXPECT_EQ(lines_of(outcome.out).size(), run::recipe_files().size());
   EXPECT_TRUE(contains(outcome.out, "ResNet-20 on CIFAR-10, 30 epochs.\n")) << outcome.out;
 }
 
 TEST(RecipeListTest, UnknownNameListsThemAll) {
-  const Failure failure = failure_of([] { (void)find_config("resnet101-nvidia"); });
+  const Failure failure = failure_of([] { (void)run::find_config("resnet101-nvidia"); });
   EXPECT_EQ(failure.kind, ErrorKind::Usage);
   EXPECT_TRUE(failure.text.starts_with("--config: there is no file and no recipe 'resnet101-nvid"))
       << failure.text;
-  for (const fs::path& file : recipe_files())
+  for (const fs::path& file : run::recipe_files())
     EXPECT_TRUE(contains(failure.text, file.stem().string())) << failure.text;
-  EXPECT_TRUE(contains(failure_of([] { (void)find_config("resnext101-nvidia"); }).text,
+  EXPECT_TRUE(contains(failure_of([] { (void)run::find_config("resnext101-nvidia"); }).text,
                        "did you mean nvidia-resnext101-250epochs or nvidia-resnext101-90epochs?"));
 }
 

@@ -29,12 +29,12 @@ InitialNetwork torchvision() {
 }
 
 /// A training on photos of three classes.
-Options photos(const std::string& more) {
+Patch photos(const std::string& more) {
   return train_options("--dataset imagenet --data-dir photos --init-path runs/r18 " + more);
 }
 
-Resolution resolved(const Options& given) {
-  const Options options = with_initial_network(given, torchvision());
+Resolution resolved(const Patch& given) {
+  const Patch options = with_initial_network(given, torchvision());
   DatasetFacts facts = published_facts(options);
   facts.train_size = 60;
   facts.validation_size = 12;
@@ -51,7 +51,7 @@ TEST(InitialNetworkTest, TheNetworkIsThatOfTheWeights) {
   EXPECT_EQ(model.residual.stage_one, models::StageOneShortcut::Identity);
   EXPECT_EQ(model.padding, models::PaddingRule::Torch);
   EXPECT_EQ(model.image.h, 192);
-  const Options options = with_initial_network(photos(""), torchvision());
+  const Patch options = with_initial_network(photos(""), torchvision());
   EXPECT_EQ(options.text("image-preset"), "torch");
   EXPECT_EQ(options.text("image-normalisation"), "torch");
   EXPECT_EQ(options.text("dataset"), "imagenet");
@@ -78,7 +78,7 @@ TEST(InitialNetworkTest, AFreshLastLayerHasAsManyOutputsAsTheDataHaveClasses) {
 
 // `--config runs/r18/config.toml` repeats what the checkpoint says anyway.
 TEST(InitialNetworkTest, AFileThatRepeatsTheRecordSaysNothingNew) {
-  const Options given = merge(photos("--init-fresh fc1"), torchvision().recorded);
+  const Patch given = merge(photos("--init-fresh fc1"), torchvision().recorded);
   EXPECT_EQ(resolved(given).config.model.classes, 3);
   EXPECT_EQ(asking_for_another(given, torchvision(), "imagenet"), "");
   EXPECT_NE(rates_to_propose(given, torchvision().recorded, resolved(given).config), "");
@@ -90,18 +90,18 @@ TEST(InitialNetworkTest, OptionsComeBeforeTheRecord) {
   EXPECT_EQ(group.group_norm_epsilon, models::ModelOptions{}.group_norm_epsilon)
       << "2e-5 is that of batch norm";
   EXPECT_EQ(group.padding, models::PaddingRule::Ipu);
-  const Options preset = with_initial_network(photos("--image-preset tf"), torchvision());
+  const Patch preset = with_initial_network(photos("--image-preset tf"), torchvision());
   EXPECT_FALSE(preset.text("image-normalisation")) << "it belongs to the other preset";
-  const Options normalised = with_initial_network(photos("--normalise-input"), torchvision());
+  const Patch normalised = with_initial_network(photos("--normalise-input"), torchvision());
   EXPECT_FALSE(normalised.text("image-normalisation")) << "both would contradict each other";
-  const Options larger = with_initial_network(photos("--model-size 50"), torchvision());
+  const Patch larger = with_initial_network(photos("--model-size 50"), torchvision());
   EXPECT_FALSE(larger.text("block")) << "it is that of the other size";
-  const Options other = with_initial_network(photos("--model squeezenet"), torchvision());
+  const Patch other = with_initial_network(photos("--model squeezenet"), torchvision());
   EXPECT_EQ(other.find("model-size"), nullptr);
 }
 
 TEST(InitialNetworkTest, OtherDataKeepTheirOwnPreparation) {
-  const Options options = with_initial_network(
+  const Patch options = with_initial_network(
       train_options("--dataset cifar-10 --data-dir c --init-path runs/r18 --model-size 20"),
       torchvision());
   EXPECT_EQ(options.find("image-size"), nullptr);
@@ -146,7 +146,7 @@ TEST(InitialNetworkTest, WhatAsksForAnotherNetworkIsNamed) {
 
 TEST(InitialNetworkTest, RatesAreProposedWhereNobodyChoseThem) {
   const auto propose = [](const std::string& more) {
-    const Options given = photos("--init-fresh fc1 --batch-size 4 " + more);
+    const Patch given = photos("--init-fresh fc1 --batch-size 4 " + more);
     return rates_to_propose(given, torchvision().recorded, resolved(given).config);
   };
   // The IPU trainer's 2^-8 x 4.

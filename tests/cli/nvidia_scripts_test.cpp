@@ -13,7 +13,6 @@ namespace millrace::cli {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
-using train::TrainConfig;
 
 // What RN50_FP16_1GPU.sh and its like pass to main.py in NVIDIA's repository.
 constexpr std::string_view kPassed =
@@ -34,7 +33,7 @@ TEST(NvidiaScriptsTest, ComputeWhatTheirLineOfMainPyDoes) {
           fmt::format(fmt::runtime(kPassed), half ? 256 : 128, half ? "--use_tf_amp" : "");
       const Read passed =
           read_seed("nvidia", fmt::format("mpiexec -np {} python main.py {}", gpus, line));
-      EXPECT_EQ(config_of(read).resolved_toml, config_of(passed).resolved_toml);
+      EXPECT_EQ(to_toml(config_of(read)), to_toml(config_of(passed)));
       EXPECT_EQ(read.options.text("log-dir"), "/tmp/results");
       EXPECT_TRUE(read.notices.empty()) << read.notices.front();
     }
@@ -67,14 +66,14 @@ TEST(NvidiaScriptsTest, TakeOptionsBehindTheirArguments) {
 // main.py has one network, and a run knows its own.
 TEST(NvidiaScriptsTest, EvaluateWhateverTheRunTrained) {
   const Read trained = read_seed("nvidia", "main.py --batch_size 8 --data_dir d --model-size 18");
-  const Options recorded = parse_config(config_of(trained).resolved_toml, "config.toml");
+  const Patch recorded = parse_config(to_toml(config_of(trained)), "config.toml");
   for (const auto& [name, precision] :
        {std::pair{"RN50_FP16_EVAL.sh", "16.32"}, {"RN50_FP32_EVAL.sh", "32.32"}}) {
     const Read read = script(name);
     EXPECT_EQ(read.command, Command::Validate);
     EXPECT_EQ(read.options.text("restore-path"), "/tmp/results");
     EXPECT_EQ(read.options.text("precision"), precision);
-    Options others = read.options;
+    Patch others = read.options;
     for (const char* own : {"batch-size", "precision", "half"}) others.erase(own);  // may differ
     EXPECT_EQ(validated_options(others, recorded).text("model-size"), "18");
   }

@@ -17,7 +17,7 @@ namespace {
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
 
 /// Some command that takes the option.
-Command taker(const OptionSpec& spec) {
+Command taker(const Field& spec) {
   for (unsigned bit = 1; bit != 0; bit <<= 1)
     if ((spec.commands & bit) != 0) return static_cast<Command>(bit);
   ADD_FAILURE() << spec.name << " belongs to no command";
@@ -25,7 +25,7 @@ Command taker(const OptionSpec& spec) {
 }
 
 /// Texts that the option must refuse.
-std::vector<std::string> bad_texts(const OptionSpec& spec) {
+std::vector<std::string> bad_texts(const Field& spec) {
   switch (spec.type) {
     case ValueType::Flag:
       return {"maybe", "1"};
@@ -55,8 +55,8 @@ std::vector<std::string> bad_texts(const OptionSpec& spec) {
 TEST(OptionTableTest, NamesAreUniqueAndSectionsTogether) {
   std::set<std::string_view> names;
   std::set<Section> finished;
-  Section current = option_table().front().section;
-  for (const OptionSpec& spec : option_table()) {
+  Section current = field_table().front().section;
+  for (const Field& spec : field_table()) {
     EXPECT_TRUE(names.insert(spec.name).second) << spec.name;
     EXPECT_TRUE(spec.alias.empty() || names.insert(spec.alias).second) << spec.alias;
     if (spec.section != current) finished.insert(current);
@@ -70,7 +70,7 @@ TEST(OptionTableTest, NamesAreUniqueAndSectionsTogether) {
 }
 
 TEST(OptionTableTest, EveryOptionRefusesBadValuesByName) {
-  for (const OptionSpec& spec : option_table()) {
+  for (const Field& spec : field_table()) {
     for (const std::string& bad : bad_texts(spec)) {
       const std::string word = fmt::format("--{}={}", spec.name, bad);
       const Failure failure =
@@ -87,9 +87,9 @@ TEST(OptionTableTest, EveryOptionRefusesBadValuesByName) {
 }
 
 TEST(OptionTableTest, EveryVariableRefusesBadValuesByName) {
-  for (const OptionSpec& spec : option_table()) {
+  for (const Field& spec : field_table()) {
     if (spec.environment.empty()) continue;
-    const Options options = read_environment(
+    const Patch options = read_environment(
         taker(spec), environment_of({{std::string(spec.environment), "some/where"}}));
     EXPECT_EQ(options.text(spec.name), "some/where");
     EXPECT_TRUE(contains(options.find(spec.name)->where, spec.environment));
@@ -100,7 +100,7 @@ TEST(OptionTableTest, EveryVariableRefusesBadValuesByName) {
 }
 
 TEST(ArgumentsTest, ReadsEveryTypeOfValue) {
-  const Options options = train_options(
+  const Patch options = train_options(
       "--batch-size 8 --base-learning-rate -6 --learning-rate-schedule 0.5,0.75,0.875 "
       "--optimiser MOMENTUM --xla-recompute --name-suffix=-x=y --epochs 1e1");
   EXPECT_EQ(options.integer("batch-size"), 8);
@@ -115,7 +115,7 @@ TEST(ArgumentsTest, ReadsEveryTypeOfValue) {
 }
 
 TEST(ArgumentsTest, UnderstandsUniqueBeginningsAndAliases) {
-  const Options options = train_options("--epoch 3 --grad=4 --optimizer momentum --synth");
+  const Patch options = train_options("--epoch 3 --grad=4 --optimizer momentum --synth");
   EXPECT_EQ(options.real("epochs"), 3.0);
   EXPECT_EQ(options.integer("gradients-to-accumulate"), 4);
   EXPECT_EQ(options.text("optimiser"), "momentum");
@@ -163,8 +163,9 @@ TEST(ArgumentsTest, OptionsOfOtherCommandsAreRefused) {
   EXPECT_EQ(failure_of([] { (void)train_options("--digest"); }).text,
             "--digest is not an option of this command; --help lists its options");
   const std::vector<std::string> line = {"--restore-path", "r", "--compile-only"};
-  EXPECT_TRUE(contains(failure_of([&] { (void)parse_arguments(Command::Restore, line, 0); }).text,
-                       "--compile-only is for new runs, and a line with --restore-path continues"));
+  EXPECT_TRUE(
+      contains(failure_of([&] { (void)parse_arguments(Command::Restore, line, 0); }).text,
+               "--compile-only is for new runs, and this line continues one: leave it out"));
 }
 
 TEST(ArgumentsTest, WordsThatAreNoOptionsAreCounted) {
@@ -193,7 +194,7 @@ TEST(PrecedenceTest, CommandLineBeforeEnvironmentBeforeFile) {
   const std::string with_file = "--config " + file;
   EXPECT_EQ(train_options(with_file).text("data-dir"), "file");
   EXPECT_EQ(train_options(with_file, {{"DATA_DIR", "env"}}).text("data-dir"), "env");
-  const Options options =
+  const Patch options =
       train_options(with_file + " --data-dir line --batch-size 8", {{"DATA_DIR", "env"}});
   EXPECT_EQ(options.text("data-dir"), "line");
   EXPECT_EQ(options.integer("batch-size"), 8);
@@ -201,8 +202,8 @@ TEST(PrecedenceTest, CommandLineBeforeEnvironmentBeforeFile) {
 }
 
 TEST(PrecedenceTest, AStrongerOptionReplacesOneThatItExcludes) {
-  const Options file = parse_config("[train]\nepochs = 3\n[log]\nlogs-per-epoch = 2\n", "a.toml");
-  const Options merged = merge(train_options("--iterations 7 --log-freq 1"), file);
+  const Patch file = parse_config("[train]\nepochs = 3\n[log]\nlogs-per-epoch = 2\n", "a.toml");
+  const Patch merged = merge(train_options("--iterations 7 --log-freq 1"), file);
   EXPECT_EQ(merged.integer("iterations"), 7);
   EXPECT_FALSE(merged.real("epochs").has_value());
   EXPECT_EQ(merged.integer("log-freq"), 1);
@@ -266,7 +267,7 @@ TEST(ArgumentsTest, AMissingValueIsOneLineThatSaysWhatIsWanted) {
 
 // Whatever the option: never the words of the parser behind ours.
 TEST(OptionTableTest, EveryOptionSaysThatItNeedsAValue) {
-  for (const OptionSpec& spec : option_table()) {
+  for (const Field& spec : field_table()) {
     const std::string name = fmt::format("--{}", spec.name);
     const bool flag = spec.type == ValueType::Flag;
     std::vector<std::vector<std::string>> lines = {{name + "="}};

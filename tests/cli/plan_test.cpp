@@ -8,13 +8,13 @@
 #include <tuple>
 #include <vector>
 
-#include "cli/bench_machine.hpp"
 #include "cli/machine_file.hpp"
 #include "cli/planning.hpp"
 #include "cli/prepare.hpp"
 #include "io/atomic_file.hpp"
 #include "support.hpp"
 #include "tests/support/expect_error.hpp"
+#include "tools/bench/bench_machine.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -118,7 +118,7 @@ TEST(PlanSearchTest, FindsLayoutsThatTrainTakes) {
   ASSERT_EQ(found.size(), 3u);
   for (const nlohmann::json& layout : found) {
     const std::string options = layout.at("options");
-    const train::TrainConfig config =
+    const run::Run config =
         resolve_line("--dataset cifar-10 --model-size 20 --synthetic-data " + options).config;
     EXPECT_EQ(config.total_batch(), 64) << options;
     EXPECT_EQ(config.pipeline.ranks.devices * config.pipeline.ranks.replicas, 4) << options;
@@ -241,9 +241,9 @@ double step_of(const std::string& schedule) {
 TEST(PlannedCutsTest, AreThoseOfARunWithOneMicroBatch) {
   for (const char* more : {"", "--pipeline-schedule GPipe", "--pipeline-schedule auto",
                            "--device-mapping 1 0", "--chunks 1", "--gradients-to-accumulate 4"}) {
-    const Options run = testing::train_options(
+    const Patch run = testing::train_options(
         std::string("--dataset cifar-10 --model-size 20 --synthetic-data --shards 2 ") + more);
-    const Options planned = options_to_plan(run);
+    const Patch planned = options_to_plan(run);
     EXPECT_EQ(resolve(planned, published_facts(planned), {.cores = 2}).config.splits,
               resolve(run, published_facts(run), {.cores = 2}).config.splits)
         << more;
@@ -273,7 +273,7 @@ TEST(AutomaticScheduleTest, IsRecordedWithItsCuts) {
       "--dataset cifar-10 --model-size 20 --synthetic-data --batch-size 8 --shards 4 "
       "--pipeline-depth 8 --pipeline-schedule auto --pipeline-splits auto";
   const Resolution found = resolve_line(line);
-  const Options recorded = parse_config(found.config.resolved_toml, "config.toml");
+  const Patch recorded = parse_config(to_toml(found.config), "config.toml");
   EXPECT_NE(recorded.text("pipeline-splits"), "auto");
   const Resolution again = resolve(recorded, published_facts(recorded), {.cores = 2});
   EXPECT_EQ(again.config.pipeline.schedule, found.config.pipeline.schedule);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/predictions.hpp"
+#include "tools/predict/predictions.hpp"
 
 #include <gtest/gtest.h>
 

@@ -23,11 +23,11 @@
 #include "io/checkpoint.hpp"
 #include "io/data/dataset_kinds.hpp"
 #include "io/run_lock.hpp"
-#include "io/tools/generate.hpp"
 #include "support.hpp"
 #include "tests/io/images/test_images.hpp"
 #include "tests/io/records/shards.hpp"
 #include "tests/support/leftover.hpp"
+#include "tools/data/generate.hpp"
 #include "train/network_facts.hpp"
 #include "train/setup.hpp"
 
@@ -70,7 +70,7 @@ class PrepareTest : public ::testing::Test {
   }
 
   /// A checkpoint of the run as its training would leave it.
-  [[nodiscard]] fs::path save(const train::TrainConfig& config, const std::string& network = "",
+  [[nodiscard]] fs::path save(const run::Run& config, const std::string& network = "",
                               std::int64_t iteration = 3) const {
     const std::vector<float> values = {1.0F};
     io::NamedTensor tensor;
@@ -79,7 +79,7 @@ class PrepareTest : public ::testing::Test {
     tensor.data = std::as_bytes(std::span(values));
     io::CheckpointHeader header;
     header.iteration = iteration;
-    header.config_toml = config.resolved_toml;
+    header.config_toml = to_toml(config);
     header.network = network;
     return io::write_checkpoint(run_ / "checkpoints", header, {&tensor, 1});
   }
@@ -120,7 +120,7 @@ TEST_F(PrepareTest, TrainingMakesTheRunDirectoryWithItsConfiguration) {
   std::ostringstream written;
   written << std::ifstream(run_ / "config.toml").rdbuf();
   EXPECT_EQ(written.str(), train::config_file_text(run.config));
-  EXPECT_TRUE(written.str().ends_with(run.config.resolved_toml));
+  EXPECT_TRUE(written.str().ends_with(to_toml(run.config)));
   EXPECT_TRUE(written.str().starts_with("# Kernels: own loops "));
 }
 
@@ -171,7 +171,7 @@ TEST_F(PrepareTest, WhatConfigTomlCannotHoldIsRefused) {
 }
 
 TEST_F(PrepareTest, RestoringFindsTheSameConfiguration) {
-  train::TrainConfig first;
+  run::Run first;
   {
     const PreparedRun run = train("--batch-size 8 --epochs 2 --seed 5 --weight-decay 0");
     first = run.config;
@@ -244,7 +244,7 @@ TEST_F(PrepareTest, RestoringWithoutARunNamesTheFile) {
 
 // As a prediction takes it; there it would write a second run inside of the first.
 TEST_F(PrepareTest, RestoringTheNewestCheckpointContinuesItsRun) {
-  const train::TrainConfig config = train("--batch-size 8 --no-validation").config;
+  const run::Run config = train("--batch-size 8 --no-validation").config;
   const fs::path older = save(config, "", 2);
   const fs::path newest = save(config);
   for (const fs::path& path : {newest, newest.parent_path(), run_})
@@ -297,7 +297,7 @@ TEST_F(PrepareTest, ValidationTakesItsConfigurationFromTheCheckpoint) {
         invocation(Command::Validate,
                    "--valid-batch-size 5 --precision 32.32 --restore-path " + path.string()),
         world());
-    EXPECT_EQ(validation.config.validation, train::ValidationMode::All);
+    EXPECT_EQ(validation.config.validation, run::ValidationMode::All);
     EXPECT_EQ(validation.config.validation_batch_size, 5);
     EXPECT_EQ(validation.config.precision.activations, DType::F32);
     EXPECT_EQ(validation.config.seed, 5u);
@@ -337,18 +337,18 @@ TEST_F(PrepareTest, ValidationReadsTheImagesThatAreNamedAfterATrainingOnRandomOn
           world());
     };
     const PreparedRun random = validate("");
-    EXPECT_NE(random.config.data.source, train::ImageSource::Files) << source;
+    EXPECT_NE(random.config.data.source, run::ImageSource::Files) << source;
     EXPECT_EQ(random.notices, (std::vector<std::string>{"validating 10000 random images; "
                                                         "--max-eval-steps N takes N batches of 8 "
                                                         "alone"}));
     EXPECT_EQ(validate("--max-eval-steps 2").notices,
               (std::vector<std::string>{"validating 16 random images"}));
     const PreparedRun run = validate("--data-dir " + data_.string());
-    EXPECT_EQ(run.config.data.source, train::ImageSource::Files) << source;
+    EXPECT_EQ(run.config.data.source, run::ImageSource::Files) << source;
     EXPECT_EQ(run.data.validation->size(), 16) << source;
     EXPECT_TRUE(run.notices.empty()) << source;
     const std::string both = " --data-dir " + data_.string();
-    EXPECT_NE(validate(source + both).config.data.source, train::ImageSource::Files) << source;
+    EXPECT_NE(validate(source + both).config.data.source, run::ImageSource::Files) << source;
     EXPECT_TRUE(contains(failure_of([&] { (void)validate("--data-dir nowhere"); }).text, "nowhere"))
         << source;
     fs::remove_all(run_);
@@ -433,7 +433,7 @@ TEST_F(PrepareTest, ValidationKeepsTheLayoutOfTheRun) {
                            world());
     EXPECT_EQ(run.config.pipeline.schedule.device_of, c.device_of) << c.trained << c.typed;
     EXPECT_EQ(run.config.pipeline.ranks, c.ranks) << c.trained << c.typed;
-    EXPECT_EQ(run.config.recompute, train::Recompute::None) << c.trained;
+    EXPECT_EQ(run.config.recompute, run::Recompute::None) << c.trained;
     const bool same_cuts = std::string(c.typed).find("shards") == std::string::npos;
     EXPECT_TRUE(!same_cuts || run.config.splits == trained.config.splits) << c.trained << c.typed;
   }
@@ -463,13 +463,13 @@ TEST_F(PrepareTest, ReplicasOfAValidationOccupyTheProcessesThatWereStarted) {
                         {"--shards 2 --ranks 1", 0, 1},
                         {"--plan plan.json", 4, 1}};
   for (const Case& c : cases) {
-    Options options = train_options(c.recorded);
+    Patch options = train_options(c.recorded);
     drop_replicas(options, {}, c.started);
     EXPECT_EQ(options.integer("replicas").value_or(1), c.replicas) << c.recorded << c.started;
   }
   // Those of a recipe are those of its training, too.
-  Options options = train_options("--replicas 8");
-  Options recipe;
+  Patch options = train_options("--replicas 8");
+  Patch recipe;
   impose(recipe, "replicas", std::int64_t{8});
   drop_replicas(options, recipe, 0);
   EXPECT_EQ(options.find("replicas"), nullptr);
@@ -631,7 +631,7 @@ TEST_F(PrepareTest, AGuidesLineContinuesItsRun) {
     run.lock.reset();
     const PreparedRun again = prepare_restoring(
         read(Command::Restore, line + " --restore-path " + run_.string()), world());
-    EXPECT_EQ(again.config.resolved_toml, run.config.resolved_toml) << line;
+    EXPECT_EQ(to_toml(again.config), to_toml(run.config)) << line;
   }
 }
 
@@ -683,7 +683,7 @@ TEST_F(PrepareTest, BenchmarkNeedsNoDataAndLeavesNothing) {
   EXPECT_EQ(bench.length.steps, 7);
   EXPECT_EQ(bench.length.warmup, 2);
   EXPECT_EQ(bench.run.config.iterations, 9);
-  EXPECT_EQ(bench.run.config.data.source, train::ImageSource::Device);
+  EXPECT_EQ(bench.run.config.data.source, run::ImageSource::Device);
   EXPECT_TRUE(bench.run.config.run_directory.empty());
   EXPECT_TRUE(bench.run.notices.empty());
 }
@@ -697,21 +697,24 @@ TEST_F(PrepareTest, BenchmarkOfARecipeSaysNothingOfALengthThatItHasNot) {
 
 /// What a row of the table of data sets promises.
 TEST(DatasetKindTest, EveryRowIsOfferedNamedSizedAndOpened) {
-  const std::vector<std::string> offered = split_list(find_option("dataset")->value_name, '|');
+  const std::vector<std::string> offered = split_list(find_field("dataset")->value_name, '|');
   EXPECT_EQ(offered.size(), io::dataset_kinds().size());
   const TemporaryDirectory empty;
   for (const io::DatasetKind& kind : io::dataset_kinds()) {
-    const std::string name(kind.name);
+    const std::string name(kind.published.name);
     EXPECT_NE(std::find(offered.begin(), offered.end(), name), offered.end()) << name;
-    for (const std::string& word : split_list(kind.path_words))
-      EXPECT_EQ(io::dataset_named_in("/data/my_" + to_lower(word)), &kind) << word;
-    const Options options = load_options(
-        Command::Train, words("--generated-data --dataset " + name), 0, environment_of({}));
+    for (const std::string& word : split_list(kind.published.path_words))
+      EXPECT_EQ(run::set_named_in("/data/my_" + to_lower(word))->name, name) << word;
+    const Patch options = load_options(Command::Train, words("--generated-data --dataset " + name),
+                                       0, environment_of({}));
     const Datasets sets = open_datasets(data_request(options));
-    EXPECT_EQ(sets.train->size(), kind.train_size) << name;
-    EXPECT_EQ(sets.validation->size(), kind.validation_size) << name;
-    EXPECT_EQ(sets.train->image_shape(), (Shape{kind.image_side, kind.image_side, 3})) << name;
-    EXPECT_TRUE(kind.classes == 0 || sets.train->classes() == kind.classes) << name;
+    EXPECT_EQ(sets.train->size(), kind.published.train_size) << name;
+    EXPECT_EQ(sets.validation->size(), kind.published.validation_size) << name;
+    EXPECT_EQ(sets.train->image_shape(),
+              (Shape{kind.published.image_side, kind.published.image_side, 3}))
+        << name;
+    EXPECT_TRUE(kind.published.classes == 0 || sets.train->classes() == kind.published.classes)
+        << name;
     EXPECT_FALSE(kind.is_in(empty.path())) << name;
     try {
       (void)kind.open({.directory = empty.path()});

@@ -9,8 +9,8 @@
 #include <variant>
 
 #include "cli/prepare.hpp"
-#include "cli/recipes.hpp"
 #include "cli/smoke.hpp"
+#include "run/recipes.hpp"
 #include "seed_lines.hpp"
 
 namespace millrace::cli {
@@ -110,9 +110,9 @@ const std::vector<std::pair<std::string, std::string>>& evaluations() {
 
 TEST(RecipesTest, EvaluationsSayHowImagesAreValidated) {
   for (const auto& [name, precision] : evaluations()) {
-    const Options options = load_options(
-        Command::Validate, std::vector<std::string>{"--config", file_of(name).string()}, 0,
-        environment_of({}));
+    const Patch options = load_options(Command::Validate,
+                                       std::vector<std::string>{"--config", file_of(name).string()},
+                                       0, environment_of({}));
     EXPECT_EQ(options.integer("batch-size"), 256) << name;
     EXPECT_EQ(options.text("precision"), precision) << name;
     EXPECT_EQ(options.text("model"), "resnet") << name;
@@ -147,7 +147,7 @@ TEST(RecipesTest, ResolveToThePublishedNumbers) {
     const Resolution resolution =
         resolve_line("--config " + file_of(recipe.name).string() + " --data-dir /data/" +
                      (recipe.name.find("cifar") == std::string::npos ? "imagenet" : "cifar-10"));
-    const train::TrainConfig& config = resolution.config;
+    const run::Run& config = resolution.config;
     EXPECT_EQ(parameters_of(config), recipe.parameters);
     EXPECT_EQ(config.total_batch(), recipe.total_batch);
     EXPECT_EQ(config.iterations, recipe.iterations);
@@ -197,7 +197,7 @@ TEST(RecipesTest, RunSmall) {
     EXPECT_EQ(run.config.pipeline.ranks.replicas, 1);
     EXPECT_EQ(run.config.pipeline.ranks.ranks, 1);
     EXPECT_LE(run.config.iterations, 10);
-    EXPECT_EQ(run.config.data.source, train::ImageSource::Host);
+    EXPECT_EQ(run.config.data.source, run::ImageSource::Host);
     EXPECT_GT(rate_at(run.config, run.config.iterations - 1), 0.0);
     const bool said = std::any_of(run.notices.begin(), run.notices.end(), [](const std::string& n) {
       return n.starts_with("smoke: --iterations 6 instead of");
@@ -285,7 +285,7 @@ TEST(RecipesTest, ARateForAnotherBatchIsSaidToStay) {
   const fs::path own = folder / "own.toml";
   std::ofstream(own) << "[train]\nbatch-size = 8\n[lr]\nlr-schedule = \"polynomial_decay_lr\"\n"
                         "poly-lr-initial-lr = 0.1\n";
-  const Options options = train_options("--batch-size 4 --config " + own.string());
+  const Patch options = train_options("--batch-size 4 --config " + own.string());
   EXPECT_EQ(
       rates_of_other_batch(options),
       (std::vector<std::string>{
@@ -296,11 +296,11 @@ TEST(RecipesTest, ARateForAnotherBatchIsSaidToStay) {
 
 // What chooses how files are read has nothing to read in a smoke run.
 TEST(SmokeTest, TakesTheOptionsOfDataThatItReplaces) {
-  const Options options = train_options(
+  const Patch options = train_options(
       "--dataset imagenet --data-dir d --image-preset torch --crop-area 0.08 1 --randaugment 2,9 "
       "--smoke");
   std::vector<std::string> reductions;
-  const Options small = smoke_options(options, reductions);
+  const Patch small = smoke_options(options, reductions);
   const std::vector<std::string> notices =
       resolve(small, published_facts(small), {.cores = 2}).notices;
   for (const char* name : {"--image-preset", "--crop-area", "--randaugment"})
@@ -312,9 +312,9 @@ TEST(SmokeTest, TakesTheOptionsOfDataThatItReplaces) {
 // Whatever was given is still there, or is named in a line.
 TEST(SmokeTest, NothingVanishesWithoutAWord) {
   for (const Recipe& recipe : recipes()) {
-    const Options before = train_options("--config " + file_of(recipe.name).string());
+    const Patch before = train_options("--config " + file_of(recipe.name).string());
     std::vector<std::string> reductions;
-    const Options after = smoke_options(before, reductions);
+    const Patch after = smoke_options(before, reductions);
     for (const auto& [name, setting] : before.settings()) {
       const bool* flag = std::get_if<bool>(&setting.value);
       const bool nothing = (flag != nullptr && !*flag) || to_string(setting.value) == "0";

@@ -67,7 +67,7 @@ TEST_F(RecordedRunsTest, TheOnlyRunInAFolderIsTaken) {
     EXPECT_EQ(meant.said, (std::vector<std::string>{"--restore-path " + root() +
                                                     ": taking the only run in it, " + run}));
   }
-  Options options;
+  Patch options;
   options.arguments = {root()};
   EXPECT_EQ(find_recorded_runs(Command::Export, options).size(), 1u);
   EXPECT_EQ(options.arguments.front(), run);

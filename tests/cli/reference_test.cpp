@@ -23,7 +23,7 @@ TEST(ReferenceTest, CommittedPageIsTheGeneratedOne) {
 
 TEST(ReferenceTest, NamesEveryOption) {
   const std::string text = option_reference();
-  for (const OptionSpec& spec : option_table())
+  for (const Field& spec : field_table())
     EXPECT_TRUE(testing::contains(text, "| `" + std::string(spec.name) + "` |")) << spec.name;
 }
 

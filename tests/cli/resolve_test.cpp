@@ -10,25 +10,24 @@
 #include <vector>
 
 #include "models/graph.hpp"
+#include "run/learning_rate.hpp"
 #include "support.hpp"
-#include "train/learning_rate.hpp"
 
 namespace millrace::cli {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
-using train::TrainConfig;
 
 constexpr std::string_view kCifar = "--dataset cifar-10 --synthetic-data ";
 constexpr std::string_view kImageNet = "--dataset imagenet --synthetic-data ";
 
-TrainConfig config_of(std::string_view data, std::string_view rest) {
+run::Run config_of(std::string_view data, std::string_view rest) {
   return resolve_line(std::string(data) + std::string(rest)).config;
 }
 
 // The rest of these recipes stands in the table of FamilyDefaultsTest.
 TEST(ResolveTest, CifarRecipe) {
-  const TrainConfig config = config_of(kCifar, "");
+  const run::Run config = config_of(kCifar, "");
   EXPECT_EQ(config.model.shortcut, 'A');
   EXPECT_EQ(config.model.classes, 10);
   EXPECT_EQ(config.iterations_per_epoch, 1562);
@@ -44,13 +43,13 @@ TEST(ResolveTest, CifarRecipe) {
 }
 
 TEST(ResolveTest, ImageNetRecipe) {
-  const TrainConfig config = config_of(kImageNet, "");
+  const run::Run config = config_of(kImageNet, "");
   EXPECT_EQ(config.model.shortcut, 'B');
   EXPECT_EQ(config.model.classes, 1000);
   EXPECT_EQ(config.model.image, (Shape{224, 224, 3}));
   EXPECT_EQ(config.iterations_per_epoch, 320'291);
   EXPECT_EQ(config.optimiser.decay_excludes, (std::vector<std::string>{"beta", "gamma"}));
-  EXPECT_EQ(config.data.normalisation, train::Normalisation::MeanOnly);
+  EXPECT_EQ(config.data.normalisation, run::Normalisation::MeanOnly);
 }
 
 TEST(ResolveTest, LengthIsExact) {
@@ -74,7 +73,7 @@ TEST(ResolveTest, ZeroWeightDecayMeansNone) {
 
 TEST(ResolveTest, MoreThreadsThanCoresAreSpokenOf) {
   const auto notices = [](const std::string& rest) {
-    const Options options = train_options(std::string(kCifar) + rest);
+    const Patch options = train_options(std::string(kCifar) + rest);
     std::vector<std::string> all =
         respelled(resolve(options, published_facts(options), {.cores = 2}).notices, options);
     std::erase_if(all, [](const std::string& notice) { return !contains(notice, "take turns"); });
@@ -89,7 +88,7 @@ TEST(ResolveTest, MoreThreadsThanCoresAreSpokenOf) {
 }
 
 TEST(ResolveTest, NamesOfChoicesReachTheConfiguration) {
-  const TrainConfig config = config_of(
+  const run::Run config = config_of(
       kCifar,
       "--block basic --shortcut-pad both --normalise imagenet --precision 32.32 --lr-schedule "
       "cosine "
@@ -100,14 +99,14 @@ TEST(ResolveTest, NamesOfChoicesReachTheConfiguration) {
   EXPECT_EQ(config.model.block, models::BlockKind::Basic);
   EXPECT_EQ(config.model.shortcut_pad, models::ShortcutPadSide::Both);
   EXPECT_EQ(config.model.batch_norm_decay, 0.9);
-  EXPECT_EQ(config.data.normalisation, train::Normalisation::ImageNet);
+  EXPECT_EQ(config.data.normalisation, run::Normalisation::ImageNet);
   EXPECT_FALSE(config.data.augment);
   EXPECT_EQ(config.data.loader_threads, 4);
   EXPECT_EQ(config.precision.activations, DType::F32);
-  EXPECT_EQ(config.learning_rate.kind, train::LearningRateKind::Cosine);
-  EXPECT_EQ(config.optimiser.kind, train::OptimiserKind::Momentum);
+  EXPECT_EQ(config.learning_rate.kind, run::LearningRateKind::Cosine);
+  EXPECT_EQ(config.optimiser.kind, run::OptimiserKind::Momentum);
   EXPECT_EQ(config.optimiser.momentum, 0.8);
-  EXPECT_EQ(config.recompute, train::Recompute::Stage);
+  EXPECT_EQ(config.recompute, run::Recompute::Stage);
   EXPECT_EQ(config.label_smoothing, 0.1);
   EXPECT_EQ(config.seed, 7u);
   EXPECT_EQ(config.threads, 3);
@@ -117,12 +116,12 @@ TEST(ResolveTest, NamesOfChoicesReachTheConfiguration) {
 }
 
 TEST(ResolveTest, ValidationModes) {
-  const TrainConfig end = config_of(kCifar, "--validation-mode end");
-  EXPECT_EQ(end.validation, train::ValidationMode::End);
+  const run::Run end = config_of(kCifar, "--validation-mode end");
+  EXPECT_EQ(end.validation, run::ValidationMode::End);
   EXPECT_EQ(end.max_checkpoints_to_keep, 0);
   EXPECT_EQ(
       config_of(kCifar, "--validation-mode end --max-ckpts-to-keep 3").max_checkpoints_to_keep, 3);
-  EXPECT_EQ(config_of(kCifar, "--no-validation").validation, train::ValidationMode::None);
+  EXPECT_EQ(config_of(kCifar, "--no-validation").validation, run::ValidationMode::None);
   EXPECT_EQ(config_of(kCifar, "--disable-checkpoints").checkpoint_every, 0);
   EXPECT_EQ(config_of(kCifar, "--ckpts-per-epoch 0").checkpoint_every, 0);
   EXPECT_EQ(config_of(kCifar, "--ckpts-per-epoch 4").checkpoint_every, 390);
@@ -133,7 +132,7 @@ TEST(ResolveTest, ValidationModes) {
 
 TEST(ResolveTest, CheckpointsByStepsEpochsOrTheClock) {
   const auto every = [](const std::string& text) {
-    const TrainConfig config = config_of(kCifar, "--checkpoint-every " + text);
+    const run::Run config = config_of(kCifar, "--checkpoint-every " + text);
     return std::pair(config.checkpoint_every, config.checkpoint_minutes);
   };
   EXPECT_EQ(every("500"), std::pair(std::int64_t{500}, 0.0));
@@ -198,7 +197,7 @@ TEST(ResolveTest, SuffixOfTheNameIsNoPath) {
 }
 
 TEST(ResolveTest, OptionsOfAFileWithoutEffectAreNoticed) {
-  const Options options =
+  const Patch options =
       merge(train_options(std::string(kCifar) + "--optimiser SGD"),
             parse_config("[optimizer]\noptimiser = \"momentum\"\nmomentum = 0.8\n", "a.toml"));
   const Resolution resolution =
@@ -233,11 +232,11 @@ TEST(ResolveTest, ResolvedFileReproducesTheConfiguration) {
        "--name-suffix é\""},
   };
   for (const auto& [data, rest] : lines) {
-    const TrainConfig config = config_of(data, rest);
-    const Options options = parse_config(config.resolved_toml, "config.toml");
+    const run::Run config = config_of(data, rest);
+    const Patch options = parse_config(to_toml(config), "config.toml");
     Resolution again = resolve(options, published_facts(options), {.cores = 64});
     again.config.layout = config.layout;  // what was open at first
-    EXPECT_EQ(again.config, config) << config.resolved_toml;
+    EXPECT_EQ(again.config, config) << to_toml(config);
     EXPECT_TRUE(again.notices.empty()) << again.notices.front();
   }
 }
@@ -284,7 +283,7 @@ TEST(DataRequestTest, PicturesAreOfAsManyClassesAsTheNetworkHas) {
 // A network in a file says how many classes there are where the data do not.
 TEST(DataRequestTest, PicturesAreOfAsManyClassesAsANetworkOfOnesOwnHas) {
   const auto given = [](std::string_view line) {
-    Options options = train_options("--dataset imagenet --model net.onnx " + std::string(line));
+    Patch options = train_options("--dataset imagenet --model net.onnx " + std::string(line));
     auto graph = std::make_shared<models::Graph>();
     graph->input_shape = {.h = 64, .w = 64, .c = 3};
     graph->classes = 10;
@@ -299,8 +298,8 @@ TEST(DataRequestTest, PicturesAreOfAsManyClassesAsANetworkOfOnesOwnHas) {
   EXPECT_FALSE(data_request(given("--data-dir /d")).files.open.classes_are_told);
   EXPECT_EQ(published_facts(given("--synthetic-data")).classes, 10);
   // NVIDIA's recipes say 1001 of their own network.
-  Options recipe = given("--data-dir /d");
-  recipe.set(*find_option("classes"),
+  Patch recipe = given("--data-dir /d");
+  recipe.set(*find_field("classes"),
              {.value = std::int64_t{1001}, .origin = Origin::File, .where = "nvidia.toml"});
   EXPECT_EQ(data_request(recipe).files.open.classes, 10);
 }
@@ -309,9 +308,9 @@ TEST(DataRequestTest, TellsWhereImagesComeFrom) {
   const auto source = [](std::string_view line) {
     return resolve_line("--dataset cifar-10 " + std::string(line)).config.data.source;
   };
-  EXPECT_EQ(source("--data-dir /d"), train::ImageSource::Files);
-  EXPECT_EQ(source("--generated-data"), train::ImageSource::Host);
-  EXPECT_EQ(source("--synthetic-data"), train::ImageSource::Device);
+  EXPECT_EQ(source("--data-dir /d"), run::ImageSource::Files);
+  EXPECT_EQ(source("--generated-data"), run::ImageSource::Host);
+  EXPECT_EQ(source("--synthetic-data"), run::ImageSource::Device);
   EXPECT_TRUE(failure_of([&] {
                 (void)source("--synthetic-data --generated-data");
               }).text.find("exclude each other") != std::string::npos);
@@ -333,7 +332,7 @@ TEST(DataRequestTest, ASingleColorJitterIsThatOfThreeProperties) {
 
 TEST(DataRequestTest, PicturesForAGpuAreReadByItsShareOfTheCores) {
   const auto threads = [](std::string_view line, const MachineFacts& machine) {
-    const Options options = train_options("--dataset imagenet " + std::string(line));
+    const Patch options = train_options("--dataset imagenet " + std::string(line));
     return resolve(options, published_facts(options), machine).config.data.loader_threads;
   };
   const MachineFacts gpus{.cores = 64, .local_ranks = 8, .has_gpu = true};
@@ -370,7 +369,7 @@ TEST(DataRequestTest, SaysWhatIsMissing) {
 
 TEST(ResolveTest, ProcessesThatSmokeLeavesIdleAreToldSo) {
   const auto refusal = [](const std::string& rest) {
-    const Options options = train_options("--dataset cifar-10 --synthetic-data " + rest);
+    const Patch options = train_options("--dataset cifar-10 --synthetic-data " + rest);
     return failure_of([&] {
              (void)resolve(options, published_facts(options),
                            {.cores = 2, .ranks = 2, .local_ranks = 2});
@@ -387,7 +386,7 @@ TEST(ResolveTest, ProcessesThatSmokeLeavesIdleAreToldSo) {
 
 TEST(ResolveTest, ProcessesWithoutWorkAreToldHowToGetIt) {
   const auto refusal = [](int ranks, const std::string& rest) {
-    const Options options = train_options("--dataset cifar-10 --synthetic-data " + rest);
+    const Patch options = train_options("--dataset cifar-10 --synthetic-data " + rest);
     return failure_of([&] {
              (void)resolve(options, published_facts(options),
                            {.cores = 8, .ranks = ranks, .local_ranks = ranks});

@@ -13,21 +13,21 @@ namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
 
-Options recorded() {
+Patch recorded() {
   return parse_config(
-      resolve_line("--dataset cifar-10 --data-dir /run/data --epochs 3 --weight-decay 0")
-          .config.resolved_toml,
+      to_toml(resolve_line("--dataset cifar-10 --data-dir /run/data --epochs 3 --weight-decay 0")
+                  .config),
       "config.toml");
 }
 
-Options continued(std::string_view line, std::map<std::string, std::string> variables = {}) {
+Patch continued(std::string_view line, std::map<std::string, std::string> variables = {}) {
   return continued_options(
       load_options(Command::Restore, words(line), 0, environment_of(std::move(variables))),
       recorded());
 }
 
 /// A value of the option's type that no default has.
-std::string unusual_value(const OptionSpec& spec) {
+std::string unusual_value(const Field& spec) {
   switch (spec.type) {
     case ValueType::Integer:
       return spec.name == "image-size" ? "33" : "47";
@@ -53,7 +53,7 @@ std::string unusual_value(const OptionSpec& spec) {
 
 TEST(RestoreTest, EveryFixedOptionIsRefusedByName) {
   int refused = 0;
-  for (const OptionSpec& spec : option_table()) {
+  for (const Field& spec : field_table()) {
     if (spec.on_restore == OnRestore::MayChange || !spec.taken_by(Command::Restore)) continue;
     if (spec.harmless && recorded().find(spec.name) == nullptr) continue;  // had no effect
     const std::string line = fmt::format("--{}={}", spec.name, unusual_value(spec));
@@ -83,12 +83,11 @@ TEST(RestoreTest, TheLineOfTheRunIsNoChange) {
        {"--epochs 2 --warmup-epochs 50", "--iterations 9 --warmup-iterations 20",
         "--iterations 9 --warmup-epochs 3", "--epochs 2 --momentum 0.9", "--epochs 9"}) {
     const std::string whole = std::string("--dataset cifar-10 --data-dir /run/data ") + line;
-    const std::string toml = resolve_line(whole).config.resolved_toml;
-    const Options again =
+    const std::string toml = to_toml(resolve_line(whole).config);
+    const Patch again =
         continued_options(load_options(Command::Restore, words(whole), 0, environment_of({})),
                           parse_config(toml, "config.toml"));
-    EXPECT_EQ(resolve(again, published_facts(again), {.cores = 2}).config.resolved_toml, toml)
-        << line;
+    EXPECT_EQ(to_toml(resolve(again, published_facts(again), {.cores = 2}).config), toml) << line;
   }
 }
 
@@ -106,11 +105,11 @@ TEST(RestoreTest, ARunMayBeMadeLonger) {
 }
 
 /// The configuration of a run of `line` that is restored with `more`.
-train::TrainConfig restored(const std::string& line, const std::string& more) {
-  const Options run = parse_config(
-      resolve_line("--dataset cifar-10 --data-dir /run/data " + line).config.resolved_toml,
-      "config.toml");
-  const Options options =
+run::Run restored(const std::string& line, const std::string& more) {
+  const Patch run =
+      parse_config(to_toml(resolve_line("--dataset cifar-10 --data-dir /run/data " + line).config),
+                   "config.toml");
+  const Patch options =
       continued_options(load_options(Command::Restore, words(more), 0, environment_of({})), run);
   return resolve(options, published_facts(options), {.cores = 2}).config;
 }
@@ -118,11 +117,11 @@ train::TrainConfig restored(const std::string& line, const std::string& more) {
 TEST(RestoreTest, ALongerRunStretchesItsLearningRates) {
   const auto rates = restored;
   const std::string line = "--iterations 100 --lr-schedule cosine";
-  const train::TrainConfig stretched = rates(line, "--iterations 200");
-  const train::TrainConfig fresh = rates("--iterations 200 --lr-schedule cosine", "");
+  const run::Run stretched = rates(line, "--iterations 200");
+  const run::Run fresh = rates("--iterations 200 --lr-schedule cosine", "");
   EXPECT_EQ(stretched.iterations, 200);
   EXPECT_EQ(stretched.learning_rate, fresh.learning_rate);
-  const train::TrainConfig kept = rates(line, "--iterations 200 --lr-horizon 100");
+  const run::Run kept = rates(line, "--iterations 200 --lr-horizon 100");
   EXPECT_EQ(kept.iterations, 200);
   EXPECT_EQ(kept.learning_rate.horizon, 100);
 }
@@ -182,7 +181,7 @@ bool makes_total_batch(std::string_view name) {
 
 TEST(RestoreTest, TheIntervalOfReportsIsWhatIsTyped) {
   const auto every = [](std::string_view line) {
-    const Options options = continued(line);
+    const Patch options = continued(line);
     const Resolution rest = resolve(options, published_facts(options), {.cores = 2});
     EXPECT_FALSE(contains(join(rest.notices, "|"), "no effect")) << join(rest.notices, "|");
     return rest.config.log_every;
@@ -192,19 +191,19 @@ TEST(RestoreTest, TheIntervalOfReportsIsWhatIsTyped) {
 }
 
 TEST(RestoreTest, EverythingElseMayChange) {
-  for (const OptionSpec& spec : option_table()) {
+  for (const Field& spec : field_table()) {
     if (makes_total_batch(spec.name)) continue;
     if (spec.on_restore == OnRestore::Fixed || !spec.taken_by(Command::Restore)) continue;
     const std::string line = fmt::format("--{}={}", spec.name, unusual_value(spec));
-    const Options options = continued(line);
+    const Patch options = continued(line);
     ASSERT_NE(options.find(spec.name), nullptr) << line;
     EXPECT_EQ(to_string(options.find(spec.name)->value), unusual_value(spec)) << line;
   }
 }
 
 TEST(RestoreTest, ReplicasShareTheMicroBatchesOfTheRun) {
-  Options run = recorded();
-  run.set(*find_option("gradients-to-accumulate"),
+  Patch run = recorded();
+  run.set(*find_field("gradients-to-accumulate"),
           {.value = std::int64_t{12}, .origin = Origin::File, .where = "config.toml"});
   const auto relaid = [&](std::string_view line) {
     return continued_options(load_options(Command::Restore, words(line), 0, environment_of({})),
@@ -213,15 +212,15 @@ TEST(RestoreTest, ReplicasShareTheMicroBatchesOfTheRun) {
   EXPECT_EQ(relaid("--replicas 4").integer("gradients-to-accumulate"), 3);
   EXPECT_EQ(relaid("--replicas 2 --pipeline-depth 6").integer("pipeline-depth"), 6);
   EXPECT_EQ(failure_of([&] { (void)relaid("--replicas 5"); }).text,
-            "12 micro-batches x 5 replicas would change the total batch of the run, which started "
-            "with 12 x 1: keep the product at 12");
+            "micro-batches x replicas would be 12 x 5 and change the total batch of the run, which "
+            "started with 12 x 1: keep the product at 12");
   EXPECT_EQ(failure_of([&] { (void)relaid("--pipeline-depth 6"); }).kind, ErrorKind::Usage);
 }
 
 TEST(RestoreTest, OtherStagesDropTheCutsOfTheRun) {
-  Options run = recorded();
+  Patch run = recorded();
   const auto record = [&](const char* name, Value value) {
-    run.set(*find_option(name), {.value = std::move(value), .origin = Origin::File, .where = name});
+    run.set(*find_field(name), {.value = std::move(value), .origin = Origin::File, .where = name});
   };
   record("shards", std::int64_t{2});
   record("pipeline-splits", std::string("b2/0/relu"));
@@ -242,18 +241,18 @@ TEST(RestoreTest, RecordOfTheRunComesBeforeTheEnvironment) {
 }
 
 TEST(RestoreTest, EnvironmentFillsAGap) {
-  Options without = recorded();
+  Patch without = recorded();
   without.erase("data-dir");
-  const Options given =
+  const Patch given =
       load_options(Command::Restore, words(""), 0, environment_of({{"DATA_DIR", "/env/cifar"}}));
   EXPECT_EQ(continued_options(given, without).text("data-dir"), "/env/cifar");
 }
 
 TEST(RestoreTest, ContinuedRunComputesTheSame) {
-  const Options options = continued("--threads-per-device 1 --log-freq 5 --max-ckpts-to-keep 4");
+  const Patch options = continued("--threads-per-device 1 --log-freq 5 --max-ckpts-to-keep 4");
   const auto facts = published_facts(data_request(options));
-  const train::TrainConfig restored = resolve(options, facts, {.cores = 8}).config;
-  const train::TrainConfig first = resolve(recorded(), facts, {.cores = 8}).config;
+  const run::Run restored = resolve(options, facts, {.cores = 8}).config;
+  const run::Run first = resolve(recorded(), facts, {.cores = 8}).config;
   EXPECT_EQ(restored.model, first.model);
   EXPECT_EQ(restored.optimiser, first.optimiser);
   EXPECT_EQ(restored.learning_rate, first.learning_rate);

@@ -15,16 +15,16 @@
 #include "cli/cluster.hpp"
 #include "cli/dialect.hpp"
 #include "models/registry.hpp"
+#include "run/learning_rate.hpp"
 #include "support.hpp"
-#include "train/learning_rate.hpp"
 
 namespace millrace::cli::testing {
 
 struct Read {
   Command command = Command::Train;
-  Options options;
+  Patch options;
   std::vector<std::string> notices;
-  std::function<Options(std::int64_t images)> for_images = nullptr;
+  std::function<Patch(std::int64_t images)> for_images = nullptr;
   MachineFacts machine{.cores = 2};
 };
 
@@ -83,20 +83,20 @@ inline Read read_seed(std::string_view dialect, const std::string& text) {
   return read;
 }
 
-inline train::TrainConfig config_of(const Read& read) {
+inline run::Run config_of(const Read& read) {
   return resolve(read.options, published_facts(read.options), read.machine).config;
 }
 
-inline std::int64_t parameters_of(const train::TrainConfig& config) {
+inline std::int64_t parameters_of(const run::Run& config) {
   return models::build_model(config.model).trainable_elements();
 }
 
-inline double rate_at(const train::TrainConfig& config, std::int64_t iteration) {
-  return train::learning_rate_at(config.learning_rate, iteration, config.iterations);
+inline double rate_at(const run::Run& config, std::int64_t iteration) {
+  return run::learning_rate_at(config.learning_rate, iteration, config.iterations);
 }
 
 /// Compares learning rates with those in a text such as "0: 0.5, 15619: 0.0005", by iteration.
-inline void expect_rates(const train::TrainConfig& config, std::string_view rates) {
+inline void expect_rates(const run::Run& config, std::string_view rates) {
   for (const std::string& rate : split_list(rates)) {
     const std::vector<std::string> words = split_list(rate, ' ');
     const auto iteration = parse_number<std::int64_t>(words.at(0).substr(0, words[0].size() - 1));

@@ -10,27 +10,26 @@
 #include <string>
 
 #include "cli/commands.hpp"
-#include "cli/option_rows.hpp"
+#include "run/field_rows.hpp"
 #include "seed_lines.hpp"
 
 namespace millrace::cli {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
-using train::LearningRateKind;
+using run::LearningRateKind;
 namespace fs = std::filesystem;
-using train::TrainConfig;
 
 constexpr Precision kFloat{DType::F32, DType::F32};
 constexpr Precision kHalf{DType::BF16, DType::BF16};
 
-std::string summary_of(const TrainConfig& c) {
+std::string summary_of(const run::Run& c) {
   const auto bits = [](DType type) { return 8 * size_of(type); };
   return fmt::format(
       "{}-{}, {} parameters, {} x {} images, {}, {}, decay {}, smoothing {}, {}.{}, loss x {}",
       c.model.model, c.model.size, parameters_of(c), c.iterations, c.total_batch(),
       name_of(c.optimiser.kind),
-      choice_at(*find_option("lr-schedule"), static_cast<std::size_t>(c.learning_rate.kind)),
+      choice_at(*find_field("lr-schedule"), static_cast<std::size_t>(c.learning_rate.kind)),
       c.optimiser.weight_decay, c.label_smoothing, bits(c.precision.activations),
       bits(c.precision.master), c.loss_scaling.initial);
 }
@@ -43,7 +42,7 @@ void expect_line(const std::string& dialect_and_line, const std::string& summary
   const Read read =
       read_seed(dialect_and_line.substr(0, colon), dialect_and_line.substr(colon + 2));
   EXPECT_EQ(read.command, Command::Train);
-  const TrainConfig config = config_of(read);
+  const run::Run config = config_of(read);
   EXPECT_EQ("= " + summary_of(config), summary);
   // NVIDIA's mixed precision is float16, that of the others here bfloat16.
   EXPECT_EQ(config.precision.activations == DType::F16, contains(dialect_and_line, "use_tf_amp"));
@@ -66,15 +65,15 @@ TEST(SeedLinesTest, ResolveToThePublishedNumbers) {
 }
 
 /// Whether config.toml holds all that a run is: it is read back, on a larger machine.
-void expect_recorded(const TrainConfig& config) {
-  const Options options = parse_config(config.resolved_toml, "config.toml");
+void expect_recorded(const run::Run& config) {
+  const Patch options = parse_config(to_toml(config), "config.toml");
   const DatasetFacts facts = published_facts(options);
-  TrainConfig again = resolve(options, facts, {.cores = 64}).config;
-  EXPECT_EQ(again.resolved_toml, config.resolved_toml);
+  run::Run again = resolve(options, facts, {.cores = 64}).config;
+  EXPECT_EQ(to_toml(again), to_toml(config));
   // Whose words these were, and what was open at first, is no part of what a run is.
   again.layout = config.layout;
   again.layout_origin = config.layout_origin;
-  EXPECT_EQ(again, config) << config.resolved_toml;
+  EXPECT_EQ(again, config) << to_toml(config);
 }
 
 TEST(SeedLinesTest, AreTheSameRunsWhenTheyAreReadBack) {
@@ -91,21 +90,21 @@ TEST(SeedLinesTest, RecipesAreTheSameRunsWhenTheyAreReadBack) {
   for (const auto& entry : fs::directory_iterator(fs::path(MILLRACE_SOURCE_DIR) / "configs")) {
     if (entry.path().extension() != ".toml") continue;
     SCOPED_TRACE(entry.path().string());
-    const Options options = read_config_file(entry.path());
+    const Patch options = read_config_file(entry.path());
     expect_recorded(resolve(options, published_facts(options), {.cores = 2}).config);
   }
 }
 
 // What a summary does not hold.
 TEST(SeedLinesTest, ResolveToTheDetailsOfTheirTrainers) {
-  const TrainConfig ipu = config_of(read_seed("ipu", "train.py --dataset imagenet --data-dir d"));
+  const run::Run ipu = config_of(read_seed("ipu", "train.py --dataset imagenet --data-dir d"));
   EXPECT_EQ(ipu.optimiser.decay_excludes, (std::vector<std::string>{"beta", "gamma"}));
   EXPECT_TRUE(ipu.stochastic_rounding);
-  const TrainConfig efficient = config_of(
+  const run::Run efficient = config_of(
       read_seed("ipu", "train.py --model efficientnet --data-dir imagenet --optimiser RMSprop"));
   EXPECT_EQ(efficient.optimiser.epsilon, 1e-3);
   EXPECT_EQ(efficient.model.groups, 4);
-  const TrainConfig staged = config_of(
+  const run::Run staged = config_of(
       read_seed("ipu",
                 "train.py --data-dir imagenet --batches-per-step 1 --shards 2 --pipeline-depth 4 "
                 "--pipeline-splits b3/0/relu --replicas 4 --no-stochastic-rounding"));
@@ -113,30 +112,30 @@ TEST(SeedLinesTest, ResolveToTheDetailsOfTheirTrainers) {
   EXPECT_FALSE(staged.stochastic_rounding);
   EXPECT_EQ(staged.log_every, 1);
   EXPECT_EQ(staged.pipeline.ranks.replicas, 4);
-  const TrainConfig nvidia = config_of(read_seed(
+  const run::Run nvidia = config_of(read_seed(
       "nvidia", "main.py --batch_size=256 --use_tf_amp --label_smoothing=0.1 --num_iter=50"));
-  EXPECT_EQ(nvidia.loss_scaling.kind, train::ScalingKind::Dynamic);
+  EXPECT_EQ(nvidia.loss_scaling.kind, run::ScalingKind::Dynamic);
   EXPECT_EQ(nvidia.optimiser.momentum, 0.9);
   EXPECT_EQ(nvidia.model.residual.initialisers, models::InitialiserSet::Nvidia);
   EXPECT_EQ(nvidia.model.batch_norm_decay, 0.9);
-  EXPECT_EQ(nvidia.smoothing, train::SmoothingForm::AllClasses);
+  EXPECT_EQ(nvidia.smoothing, run::SmoothingForm::AllClasses);
   EXPECT_EQ(nvidia.validate_every, 50 * 5004);
-  const TrainConfig resnext = config_of(read_seed("habana", "imagenet_main.py -te 90 -ebe 90"));
+  const run::Run resnext = config_of(read_seed("habana", "imagenet_main.py -te 90 -ebe 90"));
   EXPECT_EQ(resnext.optimiser.momentum, 0.875);
   EXPECT_EQ(resnext.model.padding, models::PaddingRule::Same);
   EXPECT_EQ(resnext.validate_every, resnext.iterations);
-  const TrainConfig keras = config_of(read_seed("habana", "demo_resnet_keras.py"));
-  EXPECT_EQ(keras.optimiser.decay_form, train::DecayForm::Square);
+  const run::Run keras = config_of(read_seed("habana", "demo_resnet_keras.py"));
+  EXPECT_EQ(keras.optimiser.decay_form, run::DecayForm::Square);
   EXPECT_EQ(keras.model.padding, models::PaddingRule::Keras);
   EXPECT_EQ(keras.model.residual.initialisers, models::InitialiserSet::HabanaKeras);
   const Read lars = read_seed("habana", "demo_resnet_keras.py --optimizer LARS");
   EXPECT_EQ(config_of(lars).optimiser.epsilon, 1e-7);
-  const TrainConfig surfsara = config_of(read_seed(
+  const run::Run surfsara = config_of(read_seed(
       "surfsara", "mpirun -np 512 resnet_main.py --train_batch_size 24576 --num_intra_threads 22"));
   EXPECT_EQ(surfsara.batch_size, 48);
   EXPECT_EQ(surfsara.threads, 22);
   EXPECT_EQ(surfsara.model.batch_norm_decay, 0.95);
-  EXPECT_EQ(surfsara.data.normalisation, train::Normalisation::ImageNet);
+  EXPECT_EQ(surfsara.data.normalisation, run::Normalisation::ImageNet);
 }
 
 TEST(IpuLinesTest, OtherScripts) {
@@ -146,7 +145,7 @@ TEST(IpuLinesTest, OtherScripts) {
 --synthetic-data --repeat 10 --batch-norm)");
   EXPECT_EQ(validation.command, Command::Validate);
   EXPECT_EQ(validation.options.integer("repeat"), 10);
-  const TrainConfig config = config_of(validation);
+  const run::Run config = config_of(validation);
   EXPECT_EQ(config.model.norm, models::NormKind::Batch);
   EXPECT_EQ(config.validation_batch_size, 8);
   const Read restore =
@@ -158,14 +157,14 @@ TEST(IpuLinesTest, OtherScripts) {
 }
 
 TEST(NvidiaLinesTest, MixesWithTheReversedBatch) {
-  const TrainConfig mixed = config_of(read_seed(
+  const run::Run mixed = config_of(read_seed(
       "nvidia", "python main.py --batch_size=256 --mixup=0.2 --num_iter 250 --data_dir=/imagenet"));
   EXPECT_EQ(mixed.data.mixing.mixup_alpha, 0.2);
-  EXPECT_EQ(mixed.data.mixing.form, train::MixingForm::Reversed);
+  EXPECT_EQ(mixed.data.mixing.form, run::MixingForm::Reversed);
 }
 
 TEST(NvidiaLinesTest, LengthInBatchesHasItsOwnHorizon) {
-  const TrainConfig config = config_of(
+  const run::Run config = config_of(
       read_seed("nvidia",
                 "python main.py --iter_unit batch --num_iter 1000 --batch_size 256 --use_cosine_lr "
                 "--lr_warmup_epochs 5 --data_dir=/imagenet"));
@@ -249,7 +248,7 @@ TEST(HabanaResNeXtLinesTest, Profiler) {
       "habana",
       R"($PYTHON imagenet_main.py -dt bf16 -dlit bf16 -bs 128 -te 90 -ebe 90 --data_dir /data/tensorflow/imagenet/tf_records/ \
 --hooks ProfilerHook --profile_steps 5,8 --max_train_steps 10)");
-  const TrainConfig config = config_of(read);
+  const run::Run config = config_of(read);
   EXPECT_EQ(config.iterations, 10);
   EXPECT_EQ(config.learning_rate.horizon, 900'810);  // the rates of 90 epochs
   EXPECT_NEAR(rate_at(config, 9), 0.128 * 9 / 80'072, 1e-12);
@@ -357,7 +356,7 @@ TEST(IpuLinesTest, ValidationIsTypedAsTheTrainingWas) {
 }
 
 TEST(IpuLinesTest, EveryOptionOfTrainingIsUnderstoodInValidation) {
-  for (const OptionSpec& spec : option_table()) {
+  for (const Field& spec : field_table()) {
     const bool of_training = spec.taken_by(Command::Train) && spec.section != Section::Command;
     EXPECT_TRUE(!of_training || spec.understood_by(Command::Validate)) << spec.name;
   }
@@ -386,16 +385,16 @@ TEST(NvidiaLinesTest, LossScalingIsAutomaticStaticOrSaidToBeNone) {
     return config_of(read_seed("nvidia", line + rest)).loss_scaling;
   };
   for (const char* off : {"--nouse_auto_loss_scaling", "--use_auto_loss_scaling=False"}) {
-    const train::LossScaling fixed = scaling(std::string("--use_tf_amp ") + off);
-    EXPECT_EQ(fixed.kind, train::ScalingKind::Static) << off;
+    const run::LossScaling fixed = scaling(std::string("--use_tf_amp ") + off);
+    EXPECT_EQ(fixed.kind, run::ScalingKind::Static) << off;
     EXPECT_EQ(fixed.initial, 256.0) << off;
     EXPECT_EQ(scaling(std::string("--use_tf_amp --loss_scale 64 ") + off).initial, 64.0) << off;
   }
   EXPECT_EQ(scaling("--use_tf_amp --use_static_loss_scaling").initial, 256.0);
-  EXPECT_EQ(scaling("--use_tf_amp").kind, train::ScalingKind::Dynamic);
+  EXPECT_EQ(scaling("--use_tf_amp").kind, run::ScalingKind::Dynamic);
   EXPECT_EQ(scaling("--loss_scale 64").initial, 1.0);
   EXPECT_EQ(scaling("--use_static_loss_scaling --loss_scale 64").initial, 1.0);
-  EXPECT_EQ(scaling("--use_auto_loss_scaling").kind, train::ScalingKind::Static);
+  EXPECT_EQ(scaling("--use_auto_loss_scaling").kind, run::ScalingKind::Static);
   EXPECT_EQ(read_seed("nvidia", line + "--use_auto_loss_scaling").notices,
             (std::vector<std::string>{
                 "--use_auto_loss_scaling has no effect here: it needs --use_tf_amp"}));
@@ -438,7 +437,7 @@ TEST(NvidiaLinesTest, ABenchmarkOfTrainingMeasuresWhatIsLeftBehindItsWarmup) {
 
 TEST(NvidiaLinesTest, ValidatesOnceBehindTheTraining) {
   const std::string line = "main.py --batch_size 256 --data_dir=/imagenet ";
-  const TrainConfig batches =
+  const run::Run batches =
       config_of(read_seed("nvidia", line + "--iter_unit batch --num_iter 10008"));
   EXPECT_EQ(batches.iterations, 10'008);
   EXPECT_EQ(batches.validate_every, 10'008);
@@ -476,7 +475,7 @@ TEST(HabanaKerasLinesTest, LeftoversAreNoBeginningsOfOtherNames) {
 }
 
 TEST(HabanaKerasLinesTest, ShortEpochsAreValidatedToo) {
-  const TrainConfig config = config_of(
+  const run::Run config = config_of(
       read_seed("habana", "demo_resnet_keras.py -dd /imagenet --train_steps 5 -te 3 -ebe 1"));
   EXPECT_EQ(config.iterations, 15);
   EXPECT_EQ(config.validate_every, 5);
@@ -485,7 +484,7 @@ TEST(HabanaKerasLinesTest, ShortEpochsAreValidatedToo) {
                                 "--enable_checkpoint_and_export"))
                 .checkpoint_every,
             5);
-  const TrainConfig two = config_of(read_seed(
+  const run::Run two = config_of(read_seed(
       "habana", "demo_resnet_keras.py -dd /imagenet --train_steps 5 -te 4 -ebe 2 -mts 12"));
   EXPECT_EQ(two.validate_every, 10);
   EXPECT_EQ(two.iterations, 12);
@@ -500,8 +499,8 @@ TEST(HabanaKerasLinesTest, NamesOfTheOtherScript) {
       "resnet_ctl_imagenet_main.py -synth -ls 64 -dis 7 -mts 9 -mc 4 -md d --hooks "
       "ProfilerHook --no_hpu --disable_checkpoints --dummy_epoch --dataset_parallel_calls "
       "auto --intra_op_parallelism_threads 0 -bs 8");
-  const TrainConfig config = config_of(read);
-  EXPECT_EQ(config.data.source, train::ImageSource::Device);
+  const run::Run config = config_of(read);
+  EXPECT_EQ(config.data.source, run::ImageSource::Device);
   EXPECT_EQ(config.loss_scaling.initial, 64.0);
   EXPECT_EQ(config.log_every, 7);
   EXPECT_EQ(config.iterations, 9);
@@ -520,7 +519,7 @@ TEST(HabanaKerasLinesTest, TensorBoard) {
   const Read read = read_seed("habana", line + "--enable_tensorboard");
   EXPECT_TRUE(config_of(read).tensorboard);
   EXPECT_TRUE(read.notices.empty());
-  const TrainConfig other =
+  const run::Run other =
       config_of(read_seed("habana", "imagenet_main.py -dd /imagenet --save_summary_steps 50"));
   EXPECT_TRUE(other.tensorboard);
   EXPECT_EQ(other.summary_every, 50);
@@ -630,7 +629,7 @@ TEST(DialectTest, OwnOptionsStandBesideAndOverrule) {
                               "python main.py --batch_size 4 --num_iter 1 --data_dir=/imagenet "
                               "--lr-schedule cosine --model-size 18 --shards 2 --pipeline-splits "
                               "b3/0/relu --no-validation");
-  const TrainConfig config = config_of(read);
+  const run::Run config = config_of(read);
   EXPECT_EQ(config.model.size, "18");
   EXPECT_EQ(config.learning_rate.kind, LearningRateKind::Cosine);
   EXPECT_EQ(config.pipeline.ranks.devices, 2);
@@ -659,10 +658,10 @@ std::string pictures_of(std::string_view dialect, const std::string& text) {
   const DataRequest request = data_request(read.options);
   const std::optional<DType> type = config_of(read).data.image_type;
   const io::ImagePreset& preset = request.files.images.preset;
-  return fmt::format("{} {} {}", preset.name,
-                     choice_at(*find_option("image-normalisation"),
-                               static_cast<std::size_t>(preset.normalisation)),
-                     type ? name_of(*type) : "-");
+  return fmt::format(
+      "{} {} {}", preset.name,
+      choice_at(*find_field("image-normalisation"), static_cast<std::size_t>(preset.normalisation)),
+      type ? name_of(*type) : "-");
 }
 
 TEST(DialectTest, PicturesAreReadAsItsScriptReadsThem) {

@@ -30,14 +30,14 @@ inline Environment environment_of(std::map<std::string, std::string> variables) 
   };
 }
 
-inline Options train_options(std::string_view line,
-                             std::map<std::string, std::string> variables = {}) {
+inline Patch train_options(std::string_view line,
+                           std::map<std::string, std::string> variables = {}) {
   return load_options(Command::Train, words(line), 0, environment_of(std::move(variables)));
 }
 
 /// Resolves a training line with the sizes of the published data set and a machine of two cores.
 inline Resolution resolve_line(std::string_view line, const MachineFacts& machine = {.cores = 2}) {
-  const Options options = train_options(line);
+  const Patch options = train_options(line);
   Resolution resolution = resolve(options, published_facts(options), machine);
   resolution.notices = respelled(std::move(resolution.notices), options);
   return resolution;
@@ -70,7 +70,7 @@ Failure failure_of(Call&& call) {
   try {
     std::forward<Call>(call)();
   } catch (const Error& error) {
-    return {error.kind(), respelled(std::string(error.what()), Options())};
+    return {error.kind(), respelled(std::string(error.what()), Patch())};
   }
   ADD_FAILURE() << "nothing was refused";
   return {};

@@ -3,8 +3,8 @@
 // CIFAR-100 from its files to its accuracies: fine labels, 100 classes, top-1 and top-5.
 #include <nlohmann/json.hpp>
 
-#include "io/tools/generate.hpp"
 #include "millrace.hpp"
+#include "tools/data/generate.hpp"
 
 namespace millrace::test {
 namespace {

@@ -81,7 +81,7 @@ std::vector<float> ImportTest::logits(std::int64_t count) {
   std::vector<float> result;
   while (const io::Batch* batch = loader.next()) {
     pipeline::load(program, {}, batch->images, batch->labels);
-    pipeline::run(program, space, pipeline::Phase::Forward, {});
+    pipeline::run_phase(program, space, pipeline::Phase::Forward, {});
     const std::vector<float> rows =
         test::read_floats(program.address(out, {}), batch->count * graph.classes);
     result.insert(result.end(), rows.begin(), rows.end());

@@ -6,7 +6,7 @@
 
 #include "millrace.hpp"
 #include "run_tables.hpp"
-#include "tests/report/pages.hpp"
+#include "tests/tools/report/pages.hpp"
 
 namespace millrace::test {
 namespace {

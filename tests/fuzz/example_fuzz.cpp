@@ -7,8 +7,8 @@
 
 #include "example.pb.h"
 #include "io/data/example.hpp"
-#include "io/tools/write_records.hpp"
 #include "tests/fuzz/fuzz.hpp"
+#include "tools/data/write_records.hpp"
 
 namespace millrace::fuzz {
 namespace {

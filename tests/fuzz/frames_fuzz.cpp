@@ -9,8 +9,8 @@
 #include "io/data/little_endian.hpp"
 #include "io/data/record_frame.hpp"
 #include "io/data/record_index.hpp"
-#include "io/tools/write_records.hpp"
 #include "tests/fuzz/fuzz.hpp"
+#include "tools/data/write_records.hpp"
 
 namespace millrace::fuzz {
 namespace {

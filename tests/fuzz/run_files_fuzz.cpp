@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::array<const char*, 3> kFiles = {"training.csv", "validation.csv", "metrics.jsonl"};
 
-train::TrainConfig config_in(const std::filesystem::path& folder) {
-  train::TrainConfig config;
+run::Run config_in(const std::filesystem::path& folder) {
+  run::Run config;
   config.run_directory = folder;
   config.data.train_size = 32;
   config.iterations_per_epoch = 4;
@@ -39,7 +39,7 @@ void run_one(std::span<const std::byte> input) {
     rest.remove_prefix(std::min(text.size() + 1, rest.size()));
     std::ofstream(folder / name) << text;
   }
-  const train::TrainConfig config = config_in(folder.path());
+  const run::Run config = config_in(folder.path());
   const auto iteration = std::to_integer<std::int64_t>(input[0]);
   {
     train::MetricsLog log(config, iteration, {});
@@ -52,7 +52,7 @@ void run_one(std::span<const std::byte> input) {
 
 std::vector<Bytes> seeds() {
   const test::TemporaryDirectory folder;
-  const train::TrainConfig config = config_in(folder.path());
+  const run::Run config = config_in(folder.path());
   {
     train::MetricsLog log(config);
     for (std::int64_t i = 1; i <= 6; ++i) {

@@ -3,8 +3,8 @@
 // Configurations: files of users, and configurations stored in checkpoints.
 #include <string_view>
 
-#include "cli/options.hpp"
 #include "core/error.hpp"
+#include "run/patch.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 namespace millrace::fuzz {
@@ -12,7 +12,7 @@ namespace millrace::fuzz {
 void run_one(std::span<const std::byte> input) {
   const std::string text(reinterpret_cast<const char*>(input.data()), input.size());
   try {
-    (void)cli::parse_config(text, "input");
+    (void)run::parse_config(text, "input");
   } catch (const Error& error) {
     require(error.kind() == ErrorKind::Config, "bad texts are bad configurations");
     require(std::string_view(error.what()).find('\n') == std::string_view::npos,

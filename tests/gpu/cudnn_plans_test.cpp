@@ -53,7 +53,7 @@ class Recorder final : public Vendor {
 /// The shapes of the linear ops of a recipe, with the micro-batch of a device.
 void add_shapes(const fs::path& recipe, Shapes& shapes) {
   const bool cifar = recipe.string().find("cifar") != std::string::npos;
-  train::TrainConfig config =
+  run::Run config =
       cli::testing::resolve_line("--config " + recipe.string() + " --data-dir /data/" +
                                  (cifar ? "cifar-10" : "imagenet"))
           .config;

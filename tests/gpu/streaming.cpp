@@ -37,15 +37,15 @@ using device::ExecutionSpace;
 
 constexpr double kBar = 0.85;
 
-struct Options {
+struct Patch {
   StreamSizes sizes;
   int rounds = 7;
   int launches = 5;  ///< in a turn
   int threads = 1;
 };
 
-std::optional<Options> options_of(std::span<const char* const> words) {
-  Options options;
+std::optional<Patch> options_of(std::span<const char* const> words) {
+  Patch options;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string_view word = words[i];
     if (word == "--batch" && i + 1 < words.size()) {
@@ -104,7 +104,7 @@ struct Rates {
 };
 
 /// The first round warms up.
-Rates measure(const Options& options, const Copy& copy, const StreamingKernel& kernel) {
+Rates measure(const Patch& options, const Copy& copy, const StreamingKernel& kernel) {
   const ExecutionSpace space;
   Rates rates;
   for (int round = -1; round < options.rounds; ++round) {
@@ -118,7 +118,7 @@ Rates measure(const Options& options, const Copy& copy, const StreamingKernel& k
   return rates;
 }
 
-void measure_all(const Options& options) {
+void measure_all(const Patch& options) {
   const Copy copy(options.sizes);
   std::vector<double> copied;
   std::string slowest;
@@ -147,7 +147,7 @@ void measure_all(const Options& options) {
 }
 
 int run(std::span<const char* const> words) {
-  const std::optional<Options> options = options_of(words);
+  const std::optional<Patch> options = options_of(words);
   if (!options) {
     fmt::print(stderr, "usage: gpu_streaming [--batch N | --small] [THREADS]\n");
     return 2;

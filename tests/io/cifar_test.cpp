@@ -3,9 +3,9 @@
 
 #include "core/random.hpp"
 #include "io/images/presets.hpp"
-#include "io/tools/generate.hpp"
 #include "tests/io/fixtures.hpp"
 #include "tests/io/samples.hpp"
+#include "tools/data/generate.hpp"
 
 namespace millrace::io {
 namespace {
@@ -193,12 +193,12 @@ TEST_F(CifarTest, ValidationIsNormalisedByTheTrainingImages) {
 
 TEST_F(CifarTest, SaysHowImagesArePrepared) {
   write_small_set(folder.path());
-  EXPECT_EQ(open_cifar(folder.path(), {})->preparation(), (Preparation{.by_image = true}));
+  EXPECT_EQ(open_cifar(folder.path(), {})->preparation(), (run::Preparation{.by_image = true}));
   const CifarOptions options{.split = Split::Validation,
                              .normalisation = CifarNormalisation::Dataset};
   const auto set = open_cifar(folder.path(), options);
   const ChannelStatistics statistics = measure_cifar(folder.path(), CifarKind::Cifar10);
-  const Preparation preparation = set->preparation().value();
+  const run::Preparation preparation = set->preparation().value();
   EXPECT_FALSE(preparation.by_image);
   for (std::size_t c = 0; c < 3; ++c) {
     EXPECT_EQ(preparation.mean[c], 255.0 * statistics.mean[c]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/tools/generate.hpp"
+#include "tools/data/generate.hpp"
 
 #include "core/sha256.hpp"
 #include "io/data/cifar.hpp"

@@ -17,7 +17,7 @@ void write_image(const fs::path& path, const Bytes& bytes) {
   write_bytes(path, {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
 }
 
-Preparation by_image() { return {.by_image = true}; }
+run::Preparation by_image() { return {.by_image = true}; }
 const Shape kSmall = {32, 32, 3};
 
 TEST(NamedImagesTest, SmallImagesAreReadAsTheyAre) {

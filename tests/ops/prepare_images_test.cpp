@@ -5,9 +5,9 @@
 #include "io/data/cifar.hpp"
 #include "io/data/loader.hpp"
 #include "io/data/synthetic.hpp"
-#include "io/tools/generate.hpp"
 #include "tests/io/fixtures.hpp"
 #include "tests/ops/device_values.hpp"
+#include "tools/data/generate.hpp"
 
 namespace millrace::ops {
 namespace {

@@ -10,21 +10,21 @@ cd "$1"
 declare -A may_include=(
   [src/core]="core"
   [models]="core models"
+  [src/run]="core models run pipeline io/atomic_file.hpp"
   [src/device]="core device"
   [src/comm]="core comm"
   [src/ops]="core device ops"
-  [io/images]="core io/images"
-  [io/data]="core io/images io/data io/atomic_file.hpp io/mixing.hpp"
+  [io/images]="core run io/images"
+  [io/data]="core run io/images io/data io/atomic_file.hpp io/mixing.hpp"
   [io/events]="core io/data io/events io/atomic_file.hpp"
-  [io/tools]="core io/images io/data io/tools io/atomic_file.hpp io/run_lock.hpp"
-  [io]="core device models io/[a-z0-9_]*[.]hpp"
+  [io]="core run device models io/[a-z0-9_]*[.]hpp"
   [io/weights]="core models io/weights io/[a-z0-9_]*[.]hpp"
   [io/onnx]="core models io/onnx io/atomic_file.hpp"
   [pipeline]="core device comm ops models io pipeline"
   [partition]="core models pipeline partition"
-  [src/train]="core device comm ops models io pipeline partition train"
-  [src/report]="core models io pipeline partition report"
-  [src/cli]="core device comm ops models io pipeline partition train report cli"
+  [src/train]="core run device comm ops models io pipeline partition train"
+  [src/tools]="core run device comm ops models io pipeline partition train cli tools"
+  [src/cli]="core run device comm ops models io pipeline partition train cli"
 )
 
 violations=0
@@ -47,7 +47,7 @@ own_files() {
   if [[ $1 == io ]]; then printf '%s\n' io/*.hpp io/*.cpp; else echo "$1"; fi
 }
 
-for folder in src/*/ models/ partition/ pipeline/ io/images/ io/data/ io/events/ io/tools/ io/weights/ io/onnx/ io/; do
+for folder in src/*/ models/ partition/ pipeline/ io/images/ io/data/ io/events/ io/weights/ io/onnx/ io/; do
   folder=${folder%/}
   [[ -d $folder ]] || continue
   if [[ -z ${may_include[$folder]:-} ]]; then
@@ -78,6 +78,14 @@ for ((i = 0; i < ${#values[@]}; ++i)); do  # grows by what is included
   done < <(sed -nE 's/^ *# *include "([^"]+)".*/\1/p' "${values[i]}")
 done
 
+# A tool includes no other tool.
+for folder in src/tools/*/; do
+  name=$(basename "$folder")
+  [[ -n $(find "$folder" -name '*.?pp' -print -quit) ]] || continue
+  report "a tool may not include another one" < <(
+    search '^ *# *include "tools/' "$folder" | grep -v "\"tools/$name/" || true)
+done
+
 # only_in FILES PATTERN: PATTERN may appear only below FILES (an extended regular expression).
 only_in() {
   local folders=()
@@ -89,12 +97,11 @@ only_in() {
 
 only_in 'src/comm/|src/device/' '<mpi\.h>|\bMPI_([A-Z][a-z]|COMM|REQUEST|SUCCESS|BYTE|INT|SUM|MAX)'
 only_in 'io/hdf5\.|io/hdf5_driver\.|io/hdf5_handles\.|io/weights/keras_file\.' '<hdf5(_hl)?\.h>|\bH5[A-Z]{1,2}[a-z_]+ *\(|\bh(id|size)_t\b|\bherr_t\b'
-only_in 'io/images/(jpeg|png)\.cpp|io/tools/encoder\.cpp' '<(jpeglib|jerror|turbojpeg|png)\.h>|\b(jpeg|png)_[a-z_]+ *\('
+only_in 'io/images/(jpeg|png)\.cpp|src/tools/data/encoder\.cpp' '<(jpeglib|jerror|turbojpeg|png)\.h>|\b(jpeg|png)_[a-z_]+ *\('
 only_in 'io/onnx/' '<google/|\bgoogle::protobuf|\.pb\.h"'
 only_in 'src/core/sha256\.cpp' '<openssl/|\bEVP_[A-Z]'
 only_in 'src/core/crc32c\.cpp' '<isa-l'
 only_in 'io/weights/archive\.cpp' '<zip\.h>|\bzip_[a-z_]+ *\('
-only_in 'io/tools/|src/cli/command_data(_convert)?\.cpp' '^ *# *include "io/tools/'
 only_in 'src/ops/onednn/|src/device/' '\bdnnl\b|\bdnnl_|dnnl\.hpp'
 only_in 'src/ops/(cudnn|cublas)/|src/device/' '<cuda|\bcuda[A-Z]'
 only_in 'src/ops/cudnn/|src/device/' '<cudnn|\bcudnn[A-Z]|\bCUDNN_'
@@ -105,7 +112,7 @@ only_in 'src/device/' '<(hip|sycl)/|\bhip[A-Z]|\bsycl::'
 # of a run `like-this`, and whoever prints them spells them.
 report "name the field of the run \`like-this\`" < <(
   grep -rnE --include='*.hpp' --include='*.cpp' '(//|").*(^|[^A-Za-z0-9_`-])--[a-z][a-z0-9-]*([^A-Za-z0-9_(:-]|$)' \
-    src models partition pipeline io | grep -vE '^(src/(cli|report)|io/(tools|onnx|weights))/' || true)
+    src models partition pipeline io | grep -vE '^(src/(cli|run|tools)|io/(onnx|weights))/' || true)
 # Kernels run on devices without 64-bit floats (src/ops/accumulator.hpp).
 mapfile -t kernels < <(grep -rlE 'KOKKOS_([A-Z_]*FUNCTION|LAMBDA)' src pipeline 2>/dev/null || true)
 ((${#kernels[@]} > 0)) || report "found no kernels" <<<"src"

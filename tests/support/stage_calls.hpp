@@ -30,8 +30,8 @@ inline void load(BoundProgram& program, const RunContext& context,
 }
 
 /// Queues a whole phase of a program without exchanges.
-inline void run(BoundProgram& program, const device::ExecutionSpace& space, Phase phase,
-                const RunContext& context) {
+inline void run_phase(BoundProgram& program, const device::ExecutionSpace& space, Phase phase,
+                      const RunContext& context) {
   MILLRACE_ASSERT(program.parts(phase) == 1);
   program.run_part(space, phase, 0, context);
 }

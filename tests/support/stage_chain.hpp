@@ -93,13 +93,13 @@ class StageChain {
   void backward_input(const RunContext& context) {
     for (std::size_t s = stages_.size(); s-- > 0;) {
       for (const Crossing& out : program(s).outputs) gather_gradient(s, out, context);
-      run(stages_[s]->training(), space_, Phase::BackwardInput, context);
+      run_phase(stages_[s]->training(), space_, Phase::BackwardInput, context);
     }
   }
 
   void backward_weight(const RunContext& context) {
     for (const auto& stage : stages_) {
-      run(stage->training(), space_, Phase::BackwardWeight, context);
+      run_phase(stage->training(), space_, Phase::BackwardWeight, context);
     }
   }
 
@@ -152,7 +152,7 @@ class StageChain {
     load_images(program_of, micro_batch, context);
     for (std::size_t s = 0; s < stages_.size(); ++s) {
       pipeline::BoundProgram& program = (*stages_[s].*program_of)();
-      run(program, space_, Phase::Forward, context);
+      run_phase(program, space_, Phase::Forward, context);
       for (const Crossing& out : program.program().outputs)
         send_activation(program_of, s, out, context);
     }

@@ -132,19 +132,19 @@ TEST_F(AveragingTest, SaysWhatWasAveraged) {
 }
 
 /// Five epochs of 10 updates, with two checkpoints per epoch.
-TrainConfig five_epochs(const fs::path& run) {
-  TrainConfig config;
+run::Run five_epochs(const fs::path& run) {
+  run::Run config;
   config.run_directory = run;
   config.iterations = 50;
   config.iterations_per_epoch = 10;
   config.checkpoint_every = 5;
   config.max_checkpoints_to_keep = 0;
-  config.validation = ValidationMode::None;
+  config.validation = run::ValidationMode::None;
   return config;
 }
 
 TEST_F(AveragingTest, TakesWhatLiesInTheLastEpochs) {
-  TrainConfig config = five_epochs(run_);
+  run::Run config = five_epochs(run_);
   config.averaging = {.last_epochs = {2, 1}, .decays = {0.9}};
   const std::vector<PlannedAverage> planned = planned_averages(config);
   ASSERT_EQ(planned.size(), 3u);
@@ -165,7 +165,7 @@ TEST_F(AveragingTest, TakesWhatLiesInTheLastEpochs) {
 // 3 checkpoints per epoch of 10 updates are one every 3 updates. The last regular one is 48; 50
 // would count the end twice.
 TEST_F(AveragingTest, LeavesOutAFinalCheckpointOffTheCadence) {
-  TrainConfig config = five_epochs(run_);
+  run::Run config = five_epochs(run_);
   config.checkpoint_every = 3;
   config.averaging = {.last_epochs = {1}, .decays = {}};
   EXPECT_EQ(planned_averages(config).at(0).iterations, (std::vector<std::int64_t>{42, 45, 48}));
@@ -175,22 +175,22 @@ TEST_F(AveragingTest, LeavesOutAFinalCheckpointOffTheCadence) {
 
 TEST_F(AveragingTest, RefusesWhatCannotBeHad) {
   const auto refusal = [&](const auto& change) {
-    TrainConfig config = five_epochs(run_);
+    run::Run config = five_epochs(run_);
     config.averaging = {.last_epochs = {2}, .decays = {}};
     change(config);
     return message_of(ErrorKind::Config, [&] { (void)planned_averages(config); });
   };
-  EXPECT_EQ(refusal([](TrainConfig&) {}), "");
-  EXPECT_EQ(refusal([](TrainConfig& c) { c.max_checkpoints_to_keep = 4; }), "");
-  EXPECT_EQ(refusal([](TrainConfig& c) { c.max_checkpoints_to_keep = 3; }),
+  EXPECT_EQ(refusal([](run::Run&) {}), "");
+  EXPECT_EQ(refusal([](run::Run& c) { c.max_checkpoints_to_keep = 4; }), "");
+  EXPECT_EQ(refusal([](run::Run& c) { c.max_checkpoints_to_keep = 3; }),
             "the average mean-2-epochs needs the last 4 checkpoints of the run, but "
             "`max-ckpts-to-keep` 3 keeps only 3: give `max-ckpts-to-keep` 0, which keeps all");
-  EXPECT_EQ(refusal([](TrainConfig& c) { c.averaging.last_epochs = {6}; }),
+  EXPECT_EQ(refusal([](run::Run& c) { c.averaging.last_epochs = {6}; }),
             "`weight-avg-N` 6: out of range: the run has 5 epochs; give a number from 1 to that");
-  EXPECT_EQ(refusal([](TrainConfig& c) { c.averaging.decays = {1.0}; }),
+  EXPECT_EQ(refusal([](run::Run& c) { c.averaging.decays = {1.0}; }),
             "`weight-avg-exp` 1: give a decay between 0 and 1");
-  EXPECT_NE(refusal([](TrainConfig& c) { c.run_directory.clear(); }), "");
-  EXPECT_NE(refusal([](TrainConfig& c) { c.checkpoint_every = 0; }), "");
+  EXPECT_NE(refusal([](run::Run& c) { c.run_directory.clear(); }), "");
+  EXPECT_NE(refusal([](run::Run& c) { c.checkpoint_every = 0; }), "");
 }
 
 }  // namespace

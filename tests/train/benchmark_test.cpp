@@ -44,13 +44,13 @@ class CountedDataset final : public io::Dataset {
 };
 
 /// Micro-batches of two images, read when they are needed.
-TrainConfig measured(const Layout& layout) {
-  TrainConfig config = planned(layout);
+run::Run measured(const Layout& layout) {
+  run::Run config = planned(layout);
   config.data.loader_threads = 0;
   return config;
 }
 
-BenchResult bench_of(const TrainConfig& config, BenchUse use, const BenchLength& length,
+BenchResult bench_of(const run::Run& config, BenchUse use, const BenchLength& length,
                      std::shared_ptr<const io::Dataset> data = nullptr) {
   const comm::World world;
   if (!data) data = std::make_shared<NoiseDataset>(network_of(config).input_shape);
@@ -59,7 +59,7 @@ BenchResult bench_of(const TrainConfig& config, BenchUse use, const BenchLength&
 
 TEST(BenchmarkTest, RunsAndMeasuresExactlyTheStepsThatItIsAskedFor) {
   for (const BenchUse use : {BenchUse::Training, BenchUse::Inference}) {
-    const TrainConfig config = measured({});
+    const run::Run config = measured({});
     const auto data = std::make_shared<CountedDataset>(network_of(config).input_shape, 500);
     const comm::World world;
     std::vector<std::int64_t> steps;
@@ -79,14 +79,14 @@ TEST(BenchmarkTest, RunsAndMeasuresExactlyTheStepsThatItIsAskedFor) {
 }
 
 TEST(BenchmarkTest, InferenceReadsTheImagesInOrderAgainAndAgain) {
-  const TrainConfig config = measured({.batch = 4});  // 16 images a step
+  const run::Run config = measured({.batch = 4});  // 16 images a step
   const auto data = std::make_shared<CountedDataset>(network_of(config).input_shape, 40);
   (void)bench_of(config, BenchUse::Inference, {.warmup = 1, .steps = 2}, data);
   for (std::int64_t i = 0; i < 40; ++i) EXPECT_EQ(data->reads(i), i < 8 ? 2 : 1) << i;
 }
 
 /// What a validation of `images` sums up, with initial weights.
-pipeline::MicroBatchMetrics validated(TrainConfig config, std::int64_t images) {
+pipeline::MicroBatchMetrics validated(run::Run config, std::int64_t images) {
   config.data.validation_size = images;
   config.validation_batch_size = config.batch_size;
   const comm::World world;
@@ -104,7 +104,7 @@ TEST(BenchmarkTest, InferenceComputesWhatAValidationComputes) {
        {Layout{}, Layout{.type = DType::BF16}, Layout{.stages = 3, .schedule = "1F1B"},
         Layout{.replicas = 2}, Layout{.family = Family::EfficientNet}}) {
     SCOPED_TRACE(name_of(layout));
-    TrainConfig config = measured(layout);
+    run::Run config = measured(layout);
     const std::int64_t images = 3 * config.total_batch();
     const BenchResult result =
         bench_of(config, BenchUse::Inference, {.warmup = 0, .steps = 3},
@@ -118,7 +118,7 @@ TEST(BenchmarkTest, InferenceComputesWhatAValidationComputes) {
 }
 
 TEST(BenchmarkTest, InferenceKeepsNoStash) {
-  TrainConfig config = measured({});
+  run::Run config = measured({});
   config.validation_batch_size = config.batch_size;
   const comm::World world;
   const Session inference(config, Use::Inference, world);
@@ -133,8 +133,8 @@ TEST(BenchmarkTest, InferenceKeepsNoStash) {
 
 TEST(BenchmarkTest, SyntheticImagesStayOnTheDevice) {
   for (const BenchUse use : {BenchUse::Training, BenchUse::Inference}) {
-    TrainConfig config = measured({});
-    config.data.source = ImageSource::Device;
+    run::Run config = measured({});
+    config.data.source = run::ImageSource::Device;
     const auto data = std::make_shared<CountedDataset>(network_of(config).input_shape, 500);
     const BenchResult result = bench_of(config, use, {.warmup = 1, .steps = 2}, data);
     EXPECT_EQ(result.metrics.samples, 2 * config.total_batch());

@@ -6,8 +6,8 @@
 namespace millrace::train {
 namespace {
 
-TrainConfig config_of(std::int64_t iterations) {
-  TrainConfig config;
+run::Run config_of(std::int64_t iterations) {
+  run::Run config;
   config.iterations = iterations;
   config.iterations_per_epoch = 10;
   config.log_every = 4;
@@ -17,7 +17,7 @@ TrainConfig config_of(std::int64_t iterations) {
 }
 
 /// Iterations from 0 to end at which the member of Due is set.
-std::vector<std::int64_t> when(const TrainConfig& config, bool Due::*member) {
+std::vector<std::int64_t> when(const run::Run& config, bool Due::*member) {
   std::vector<std::int64_t> found;
   for (std::int64_t done = 0; done <= config.iterations; ++done)
     if (due_after(config, done).*member) found.push_back(done);
@@ -27,7 +27,7 @@ std::vector<std::int64_t> when(const TrainConfig& config, bool Due::*member) {
 using Points = std::vector<std::int64_t>;
 
 TEST(CadenceTest, EveryMultipleAndTheLastIterationAreDue) {
-  TrainConfig config = config_of(23);
+  run::Run config = config_of(23);
   EXPECT_EQ(when(config, &Due::log), (Points{4, 8, 12, 16, 20, 23}));
   EXPECT_EQ(when(config, &Due::checkpoint), (Points{0, 5, 10, 15, 20, 23}));
   EXPECT_EQ(when(config, &Due::validate), (Points{10, 20, 23}));
@@ -36,20 +36,20 @@ TEST(CadenceTest, EveryMultipleAndTheLastIterationAreDue) {
   EXPECT_EQ(when(config, &Due::checkpoint), (Points{23}));
   config.checkpoint_minutes = 5.0;
   EXPECT_EQ(when(config, &Due::checkpoint), (Points{0, 23}));
-  config.validation = ValidationMode::End;
+  config.validation = run::ValidationMode::End;
   EXPECT_EQ(when(config, &Due::checkpoint), (Points{0, 10, 20, 23}));
-  config.validation = ValidationMode::None;
+  config.validation = run::ValidationMode::None;
   EXPECT_EQ(when(config, &Due::validate), Points{});
   EXPECT_FALSE(is_validation_point(config, 20));
 }
 
 TEST(CadenceTest, ValidationAtTheEndNeedsCheckpointsAtItsPoints) {
-  TrainConfig config = config_of(25);
-  config.validation = ValidationMode::End;
+  run::Run config = config_of(25);
+  config.validation = run::ValidationMode::End;
   config.checkpoint_every = 7;
   EXPECT_EQ(when(config, &Due::validate), Points{});
   EXPECT_EQ(when(config, &Due::checkpoint), (Points{0, 7, 10, 14, 20, 21, 25}));
-  const auto where = [&](bool (*is)(const TrainConfig&, std::int64_t)) {
+  const auto where = [&](bool (*is)(const run::Run&, std::int64_t)) {
     Points found;
     for (std::int64_t done = 0; done <= 25; ++done)
       if (is(config, done)) found.push_back(done);
@@ -59,17 +59,17 @@ TEST(CadenceTest, ValidationAtTheEndNeedsCheckpointsAtItsPoints) {
   // Every saved one is validated: all that are due but the untrained weights; others are those of
   // an interruption.
   EXPECT_EQ(where(is_validated_saved), (Points{7, 10, 14, 20, 21, 25}));
-  config.validation = ValidationMode::All;
+  config.validation = run::ValidationMode::All;
   EXPECT_EQ(where(is_validated_saved), Points{});
 }
 
 TEST(CadenceTest, CheckpointsAreCountedAsTheyAreDue) {
-  for (const ValidationMode mode :
-       {ValidationMode::None, ValidationMode::All, ValidationMode::End}) {
+  for (const run::ValidationMode mode :
+       {run::ValidationMode::None, run::ValidationMode::All, run::ValidationMode::End}) {
     for (const std::int64_t iterations : {0, 1, 2, 23, 24, 60}) {
       for (const std::int64_t saved : {0, 1, 3, 4, 6, 100}) {
         for (const std::int64_t validated : {0, 1, 2, 6, 9, 100}) {
-          TrainConfig config = config_of(iterations);
+          run::Run config = config_of(iterations);
           config.validation = mode;
           config.checkpoint_every = saved;
           config.validate_every = validated;
@@ -89,8 +89,8 @@ TEST(CadenceTest, CheckpointsAreCountedAsTheyAreDue) {
 
 TEST(CadenceTest, CheckpointsOfLongIntervalsAreCounted) {
   constexpr std::int64_t kLong = std::int64_t{1} << 62;
-  TrainConfig config = config_of(kLong);
-  config.validation = ValidationMode::End;
+  run::Run config = config_of(kLong);
+  config.validation = run::ValidationMode::End;
   config.checkpoint_every = kLong / 2;
   config.validate_every = kLong / 2 - 1;
   EXPECT_EQ(checkpoints_from(config, 0),
@@ -121,7 +121,7 @@ TEST(StopTest, AnAccuracyOrValidationsWithoutABetterOneEndTheRun) {
             "the last 2 validations were no better than 60.00 % after 20 updates (`early-stop` "
             "2)"},
            {0.0, 2, {{10, 50.0}, {20, 60.0}, {30, 60.0}, {40, 60.5}}, ""}}) {
-    TrainConfig config;
+    run::Run config;
     config.stop_threshold = one.threshold;
     config.early_stop = one.early;
     EXPECT_EQ(reason_to_stop(config, one.seen), one.reason);

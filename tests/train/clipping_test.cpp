@@ -12,10 +12,10 @@ namespace {
 
 using namespace small;
 
-TrainConfig clipped(Layout layout, LossScaling scaling) {
+run::Run clipped(Layout layout, run::LossScaling scaling) {
   layout.rule = UpdateRule::Momentum;
   layout.clip_norm = 0.5;
-  TrainConfig config = planned(layout);
+  run::Run config = planned(layout);
   config.loss_scaling = scaling;
   return config;
 }
@@ -34,7 +34,7 @@ TEST(Clipping, SkipsAStepWhoseNormIsNotFinite) {
 
 TEST(Clipping, NamesTheNormThatIsNotFinite) {
   if (device::kHasFloat64) GTEST_SKIP() << "the squares of all finite gradients are finite";
-  TrainConfig config = clipped({.stages = 2, .schedule = "1F1B"}, {.initial = 0x1p100});
+  run::Run config = clipped({.stages = 2, .schedule = "1F1B"}, {.initial = 0x1p100});
   config.check_exceptions = true;
   const comm::World world;
   Training training(config, world);
@@ -49,7 +49,8 @@ TEST(Clipping, FindsAScaleWhoseNormIsFiniteInEveryLayout) {
   constexpr int kScalingSteps = 16;
   const comm::World world;
   const auto trained = [&](const Layout& layout) {
-    Training training(clipped(layout, {.kind = ScalingKind::Dynamic, .initial = 0x1p68}), world);
+    Training training(clipped(layout, {.kind = run::ScalingKind::Dynamic, .initial = 0x1p68}),
+                      world);
     training.steps(kScalingSteps);
     return std::pair(training.session().scaling(), training.digest());
   };
@@ -71,8 +72,8 @@ TEST(Clipping, FindsAScaleWhoseNormIsFiniteInEveryLayout) {
 // An infinite gradient has an infinite norm: the step is skipped as it is without clipping.
 TEST(Clipping, TreatsGradientsThatAreNotFiniteAsOtherRunsDo) {
   for (const double norm : {0.0, 0.5}) {
-    TrainConfig config = clipped({.stages = 2, .schedule = "1F1B"},
-                                 {.kind = ScalingKind::Dynamic, .initial = 1024.0});
+    run::Run config = clipped({.stages = 2, .schedule = "1F1B"},
+                              {.kind = run::ScalingKind::Dynamic, .initial = 1024.0});
     config.optimiser.clip_norm = norm;
     const std::int64_t first =
         io::SampleOrder::shuffled(config.seed, NoiseDataset(config.model.image).size()).at(0).index;

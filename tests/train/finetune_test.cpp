@@ -18,11 +18,11 @@ namespace millrace::train {
 namespace {
 
 /// Four updates on 8 of 16 images each, that is, two epochs.
-TrainConfig config_of(const fs::path& run) {
-  TrainConfig config;
+run::Run config_of(const fs::path& run) {
+  run::Run config;
   config.model.size = "8";
   config.model.image = {8, 8, 3};
-  config.optimiser.kind = OptimiserKind::Momentum;
+  config.optimiser.kind = run::OptimiserKind::Momentum;
   config.learning_rate.base_rate = 0.05;
   config.batch_size = 4;
   config.micro_batches = 2;
@@ -40,7 +40,7 @@ TrainConfig config_of(const fs::path& run) {
 }
 
 /// Trains in a child process; returns the error, or "".
-std::string train_in_child(TrainConfig config) {
+std::string train_in_child(run::Run config) {
   fs::create_directories(config.run_directory);
   const fs::path report = config.run_directory.string() + ".error";
   const pid_t child = ::fork();
@@ -90,7 +90,7 @@ bool is_slot(const std::string& name) { return name.ends_with("/momentum"); }
 class FinetuneTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    TrainConfig config = config_of(source());
+    run::Run config = config_of(source());
     config.averaging = {.last_epochs = {1}, .decays = {0.75}};
     ASSERT_EQ(train_in_child(config), "");
   }
@@ -103,8 +103,8 @@ class FinetuneTest : public testing::Test {
   /// A run of four updates with averages.
   static fs::path source() { return root() / "source"; }
   /// Starts from the weights of the source.
-  static TrainConfig warm(const std::string& name) {
-    TrainConfig config = config_of(root() / name);
+  static run::Run warm(const std::string& name) {
+    run::Run config = config_of(root() / name);
     config.iterations = 1;
     config.init_path = source();
     return config;
@@ -132,14 +132,14 @@ TEST_F(FinetuneTest, WeightsThatNothingCanBeComputedWithAreBlamed) {
   std::vector<io::NamedTensor> changed;
   for (const io::TensorInfo& info : good.tensors())
     changed.push_back({info, std::as_bytes(std::span(tensors.at(info.name)))});
-  TrainConfig config = warm("blamed");
+  run::Run config = warm("blamed");
   config.init_path = io::write_checkpoint(root() / "not_finite", good.header(), changed);
   const std::string error = train_in_child(config);
   test::expect_in(error, {"ckpt-4: fc1/kernel[0, 1] is nan: no network can compute with it"});
 }
 
 TEST_F(FinetuneTest, ARunBeginsWithWeightsAndStatisticsButNotWithSlots) {
-  const TrainConfig config = warm("warm");
+  const run::Run config = warm("warm");
   ASSERT_EQ(train_in_child(config), "");
   const Tensors begin = read(checkpoint_of(config.run_directory, 0));
   const Tensors end = read(checkpoint_of(source(), 4));
@@ -151,7 +151,7 @@ TEST_F(FinetuneTest, ARunBeginsWithWeightsAndStatisticsButNotWithSlots) {
       EXPECT_EQ(values, end.at(name)) << name;
   }
   // A single checkpoint of the run can be used too, and so can an average.
-  TrainConfig other = warm("warm-average");
+  run::Run other = warm("warm-average");
   other.init_path = source() / "averages" / "mean-1-epochs";
   ASSERT_EQ(train_in_child(other), "");
   EXPECT_EQ(read(checkpoint_of(other.run_directory, 0)).at("fc1/kernel"),
@@ -159,7 +159,7 @@ TEST_F(FinetuneTest, ARunBeginsWithWeightsAndStatisticsButNotWithSlots) {
 }
 
 TEST_F(FinetuneTest, OtherClassesNeedAFreshLastLayer) {
-  TrainConfig config = warm("classes");
+  run::Run config = warm("classes");
   config.model.classes = 5;
   EXPECT_NE(train_in_child(config), "");
   EXPECT_FALSE(fs::exists(config.run_directory)) << "nothing is left behind";
@@ -187,9 +187,9 @@ TEST_F(FinetuneTest, OtherClassesNeedAFreshLastLayer) {
 // The gradients are finite, so the update is made, but its result is never saved.
 TEST(DivergedRunTest, SavesNoWeightsThatAreNoNumbers) {
   const test::TemporaryDirectory directory;
-  TrainConfig config = config_of(directory / "run");
+  run::Run config = config_of(directory / "run");
   config.iterations = 1;
-  config.validation = ValidationMode::None;
+  config.validation = run::ValidationMode::None;
   config.learning_rate.base_rate = static_cast<double>(std::numeric_limits<float>::max());
   config.optimiser.weight_decay = 1e6;
   const std::string error = train_in_child(config);

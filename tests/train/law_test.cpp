@@ -222,7 +222,7 @@ TEST(LawTest, FrozenParametersGiveTheBitsOfOneStage) {
 // running statistics change as usual.
 TEST(LawTest, OnlyWhatTheFilterNamesMoves) {
   const auto after_a_step = [&](const std::vector<std::string>& trained, std::int64_t steps) {
-    TrainConfig config = planned({.stages = 2, .trained = trained});
+    run::Run config = planned({.stages = 2, .trained = trained});
     config.optimiser.weight_decay = 0.1;
     const comm::World world;
     Training training(config, world);
@@ -267,7 +267,7 @@ TEST(LawTest, NothingIsComputedOrSentForFrozenStages) {
   using pipeline::ActionKind;
   using pipeline::KernelKind;
   const Layout layout{.stages = 4, .schedule = "1F1B", .trained = {"fc1"}};
-  const TrainConfig config = planned(layout, ValidationMode::All);
+  const run::Run config = planned(layout, run::ValidationMode::All);
   const comm::World world;
   const Session session(config, Session::Use::Training, world);
   EXPECT_EQ(calls_of(session, KernelKind::LinearBackwardWeight), 1u);
@@ -316,7 +316,7 @@ TEST_P(AveragesLawTest, MovingAveragesFollowTheFormula) {
   Layout layout = {.stages = 2, .trained = {"b2", "fc1"}, .ema_decay = kDecay};
   if (GetParam()) layout.type = DType::BF16;
   layout.narrow = GetParam();
-  TrainConfig config = planned(layout, ValidationMode::All);
+  run::Run config = planned(layout, run::ValidationMode::All);
   Training training(config, world);
   const auto average_name = [](const std::string& name) { return name + "/ema"; };
   std::map<std::string, std::vector<float>> expected;
@@ -353,7 +353,7 @@ TEST_P(AveragesLawTest, MovingAveragesFollowTheFormula) {
 // By hand: clipping to norm c an update that is the gradient itself moves the weights by c.
 TEST(LawTest, ClippingBoundsTheNorm) {
   const auto moved = [](double clip_norm) {
-    TrainConfig config = planned({.rule = UpdateRule::Sgd, .clip_norm = clip_norm});
+    run::Run config = planned({.rule = UpdateRule::Sgd, .clip_norm = clip_norm});
     config.optimiser.weight_decay = 0.0;
     const comm::World world;
     Training training(config, world);

@@ -7,10 +7,10 @@
 namespace millrace::train {
 namespace {
 
-constexpr LossScaling kDynamic = {
-    .kind = ScalingKind::Dynamic, .initial = 32768.0, .growth_interval = 3};
+constexpr run::LossScaling kDynamic = {
+    .kind = run::ScalingKind::Dynamic, .initial = 32768.0, .growth_interval = 3};
 
-ScalingState after(const LossScaling& scaling, ScalingState state, std::string_view steps) {
+ScalingState after(const run::LossScaling& scaling, ScalingState state, std::string_view steps) {
   for (const char step : steps) state = after_step(scaling, state, step == 'x');
   return state;
 }
@@ -43,7 +43,7 @@ TEST(LossScaler, StaysBetweenOneAndWhatFloatsHold) {
 }
 
 TEST(LossScaler, StaticScalesOnlyCount) {
-  const LossScaling scaling{.initial = 128.0, .growth_interval = 1};
+  const run::LossScaling scaling{.initial = 128.0, .growth_interval = 1};
   EXPECT_EQ(after(scaling, first_scaling(scaling), "x..xx"),
             (ScalingState{.scale = 128.0, .skipped = 3, .skipped_in_row = 2}));
 }

@@ -17,8 +17,8 @@ class MetricsLogTest : public testing::Test {
  protected:
   /// 8 images per iteration, 4 iterations per epoch, and a row every 3 iterations, so that rows and
   /// epochs do not coincide.
-  [[nodiscard]] TrainConfig config(const std::string& name) const {
-    TrainConfig config;
+  [[nodiscard]] run::Run config(const std::string& name) const {
+    run::Run config;
     config.run_directory = root_ / name;
     fs::create_directories(config.run_directory);
     config.batch_size = 4;
@@ -49,7 +49,7 @@ class MetricsLogTest : public testing::Test {
   }
 
   /// The total time in the row of update 6 of a run that was restored at update 3, 7 seconds later.
-  static double total_after_restoring(const TrainConfig& config, const PartialRow& partial) {
+  static double total_after_restoring(const run::Run& config, const PartialRow& partial) {
     MetricsLog restored(config, 3, partial, [] { return 7.0; });
     for (std::int64_t done = 4; done <= 6; ++done) restored.add(result_of(done));
     return restored.report(6).total_seconds;
@@ -73,7 +73,7 @@ class MetricsLogTest : public testing::Test {
 };
 
 TEST_F(MetricsLogTest, WritesTheHeadersOfTheRecipe) {
-  const TrainConfig config = this->config("run");
+  const run::Run config = this->config("run");
   const MetricsLog log(config);
   EXPECT_EQ(test::read_text(config.run_directory / "training.csv"),
             "step,iteration,epoch,lr,loss_batch,loss_avg,train_acc_batch,train_acc_avg,it_time,"
@@ -86,7 +86,7 @@ TEST_F(MetricsLogTest, WritesTheHeadersOfTheRecipe) {
 // Steps with a non-finite loss are not averaged, also in a restored run.
 TEST_F(MetricsLogTest, IterationsWithoutALossCountNowhere) {
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-  const TrainConfig config = this->config("run");
+  const run::Run config = this->config("run");
   {
     MetricsLog log(config, [] { return 3.0; });
     log.add({.loss = kNone, .correct = 5});
@@ -114,7 +114,7 @@ TEST_F(MetricsLogTest, IterationsWithoutALossCountNowhere) {
 }
 
 TEST_F(MetricsLogTest, AveragesOverTheRowAndOverTheLastEpoch) {
-  const TrainConfig config = this->config("run");
+  const run::Run config = this->config("run");
   MetricsLog log(config, [] { return 12.5; });
   log.add({.loss = 3.0, .correct = 2, .learning_rate = 0.5, .seconds = 9.0});
   log.add({.loss = 1.0, .correct = 6, .learning_rate = 0.25, .seconds = 0.5});
@@ -152,7 +152,7 @@ TEST_F(MetricsLogTest, RowOfTheFirstIterationAloneHasItsTime) {
 }
 
 TEST_F(MetricsLogTest, NumbersReadBackAsTheSameDoubles) {
-  const TrainConfig config = this->config("run");
+  const run::Run config = this->config("run");
   MetricsLog log(config);
   log.add({.loss = 0.1 + 0.2, .correct = 1, .learning_rate = 0.0005, .seconds = 1.0});
   (void)log.report(1);
@@ -161,14 +161,14 @@ TEST_F(MetricsLogTest, NumbersReadBackAsTheSameDoubles) {
 }
 
 TEST_F(MetricsLogTest, InterruptedRunLeavesTheSameRowsAsAnUninterruptedOne) {
-  const TrainConfig whole = config("whole");
+  const run::Run whole = config("whole");
   MetricsLog uninterrupted(whole);
   advance(uninterrupted, 1, 12, 12);
   const std::vector<std::string> expected = without_times(whole.run_directory / "training.csv");
   ASSERT_EQ(expected.size(), 5u);
 
   for (std::int64_t saved = 0; saved < 12; ++saved) {
-    const TrainConfig broken = config("broken" + std::to_string(saved));
+    const run::Run broken = config("broken" + std::to_string(saved));
     PartialRow partial;
     {
       MetricsLog log(broken);
@@ -189,7 +189,7 @@ TEST_F(MetricsLogTest, InterruptedRunLeavesTheSameRowsAsAnUninterruptedOne) {
 }
 
 TEST_F(MetricsLogTest, RowAfterRestoringContinuesTheTotalTime) {
-  const TrainConfig config = this->config("run");
+  const run::Run config = this->config("run");
   PartialRow partial;
   {
     MetricsLog log(config, [] { return 20.0; });
@@ -201,7 +201,7 @@ TEST_F(MetricsLogTest, RowAfterRestoringContinuesTheTotalTime) {
 
 // Its last rows go, but not their time.
 TEST_F(MetricsLogTest, TimeOfAKilledProcessCounts) {
-  const TrainConfig config = this->config("run");
+  const run::Run config = this->config("run");
   PartialRow partial;
   {
     MetricsLog log(config, [] { return 50.0; });
@@ -214,7 +214,7 @@ TEST_F(MetricsLogTest, TimeOfAKilledProcessCounts) {
 }
 
 TEST_F(MetricsLogTest, JsonLinesHaveAHeaderAndOneObjectARow) {
-  const TrainConfig config = this->config("run");
+  const run::Run config = this->config("run");
   MetricsLog log(config);
   advance(log, 1, 3);
   log.report(ValidationResult{.iteration = 3,
@@ -248,7 +248,7 @@ TEST_F(MetricsLogTest, JsonLinesHaveAHeaderAndOneObjectARow) {
 
 // Both accuracies of a line are those of the same images. Training.csv lacks the top-5.
 TEST_F(MetricsLogTest, TopFiveIsAveragedLikeTopOneAcrossRestarts) {
-  const TrainConfig config = this->config("run");  // 4 updates of 8 images an epoch
+  const run::Run config = this->config("run");  // 4 updates of 8 images an epoch
   {
     MetricsLog log(config);
     log.add({.loss = 1.0, .correct = 4, .correct_top5 = 8});
@@ -268,7 +268,7 @@ TEST_F(MetricsLogTest, TopFiveIsAveragedLikeTopOneAcrossRestarts) {
 }
 
 TEST_F(MetricsLogTest, AValidationOfAPartSaysOfHowMany) {
-  const TrainConfig config = this->config("run");
+  const run::Run config = this->config("run");
   MetricsLog log(config);
   log.report(ValidationResult{.iteration = 3, .images = 20, .set_images = 200, .batches = 1});
   EXPECT_NE(test::read_text(config.run_directory / "metrics.jsonl").find("\"images\":20"),
@@ -276,7 +276,7 @@ TEST_F(MetricsLogTest, AValidationOfAPartSaysOfHowMany) {
 }
 
 TEST_F(MetricsLogTest, AccuraciesAreComparedWithThoseOfAsManyImages) {
-  const TrainConfig config = this->config("run");
+  const run::Run config = this->config("run");
   {
     MetricsLog log(config);
     for (const auto& [iteration, images, correct] :
@@ -295,7 +295,7 @@ TEST_F(MetricsLogTest, AccuraciesAreComparedWithThoseOfAsManyImages) {
 
 // A run of an earlier build: its rows stay, the columns of this build are added.
 TEST_F(MetricsLogTest, RestoringAddsColumns) {
-  const TrainConfig config = this->config("run");
+  const run::Run config = this->config("run");
   const fs::path table = config.run_directory / "validation.csv";
   std::ofstream(table) << "iteration,epoch,val_acc,val_time,img_per_sec,latency,name\n"
                           "3,0.75,25,2,100,200,\n";
@@ -317,7 +317,7 @@ TEST_F(MetricsLogTest, RestoringAddsColumns) {
 }
 
 TEST_F(MetricsLogTest, RestoringCutsTheJsonLinesToo) {
-  TrainConfig config = this->config("run");
+  run::Run config = this->config("run");
   {
     MetricsLog log(config);
     advance(log, 1, 9);
@@ -337,7 +337,7 @@ TEST_F(MetricsLogTest, RestoringCutsTheJsonLinesToo) {
 }
 
 TEST_F(MetricsLogTest, WithoutADirectoryNothingIsWritten) {
-  TrainConfig config = this->config("run");
+  run::Run config = this->config("run");
   const fs::path directory = config.run_directory;
   config.run_directory.clear();
   MetricsLog log(config);
@@ -348,7 +348,7 @@ TEST_F(MetricsLogTest, WithoutADirectoryNothingIsWritten) {
 
 TEST_F(MetricsLogTest, FullDiskIsAnErrorThatNamesTheFile) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "there is no /dev/full here";
-  const TrainConfig config = this->config("run");
+  const run::Run config = this->config("run");
   fs::create_symlink("/dev/full", config.run_directory / "training.csv");
   expect_error(ErrorKind::Io,
                (config.run_directory / "training.csv").string() +
@@ -358,7 +358,7 @@ TEST_F(MetricsLogTest, FullDiskIsAnErrorThatNamesTheFile) {
 }
 
 TEST_F(MetricsLogTest, MissingDirectoryIsAnErrorThatNamesTheFile) {
-  TrainConfig config = this->config("run");
+  run::Run config = this->config("run");
   config.run_directory = root_ / "gone";
   expect_error(ErrorKind::Io, {"gone/training.csv"}, [&] { const MetricsLog log(config); });
 }
@@ -396,7 +396,7 @@ TEST_F(MetricsLogTest, DamagedRowsAreLeftOutAndSaid) {
       {"metrics.jsonl", 4, and_then("{\"iteration\": \"x\"}\n"), "line 5 is damaged"},
       {"metrics.jsonl", 4, and_then("{\"iteration\": 1e300}\n"), "line 5 is damaged"}};
   for (const Case& damage : cases) {
-    const TrainConfig config = this->config("run");
+    const run::Run config = this->config("run");
     {
       MetricsLog log(config);
       advance(log, 1, 9);
@@ -430,7 +430,7 @@ TEST_F(MetricsLogTest, DamagedRowsAreLeftOutAndSaid) {
 }
 
 TEST_F(MetricsLogTest, FilesThatAreRemovedUnderARunBeginAnew) {
-  const TrainConfig config = this->config("run");
+  const run::Run config = this->config("run");
   MetricsLog log(config);
   advance(log, 1, 3);
   fs::remove(config.run_directory / "training.csv");
@@ -447,7 +447,7 @@ TEST_F(MetricsLogTest, FilesThatAreRemovedUnderARunBeginAnew) {
 }
 
 TEST_F(MetricsLogTest, RowsOfAKilledProcessAreNoDamage) {
-  const TrainConfig config = this->config("run");
+  const run::Run config = this->config("run");
   {
     MetricsLog log(config);
     advance(log, 1, 12);

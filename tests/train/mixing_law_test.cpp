@@ -19,9 +19,10 @@ Outcome mixed(const Layout& layout, std::int64_t steps = 4, bool restart_each_st
   return train(layout, steps, data, restart_each_step);
 }
 
-constexpr MixingConfig kMixup{.form = MixingForm::Reversed, .mixup_alpha = 0.2};
-constexpr MixingConfig kCutmix{.form = MixingForm::Rolled, .cutmix_lambda = 0.6};
-constexpr MixingConfig kBoth{.form = MixingForm::Rolled, .mixup_alpha = 1.0, .cutmix_lambda = 0.5};
+constexpr run::MixingConfig kMixup{.form = run::MixingForm::Reversed, .mixup_alpha = 0.2};
+constexpr run::MixingConfig kCutmix{.form = run::MixingForm::Rolled, .cutmix_lambda = 0.6};
+constexpr run::MixingConfig kBoth{
+    .form = run::MixingForm::Rolled, .mixup_alpha = 1.0, .cutmix_lambda = 0.5};
 
 std::vector<Layout> recipes() {
   return {{.mixing = kMixup, .smoothing = 0.1, .form = SmoothingForm::AllClasses},
@@ -104,7 +105,7 @@ TEST(MixingLawTest, EveryOptionChangesTheTraining) {
                         {.smoothing = 0.1},
                         {.smoothing = 0.1, .form = SmoothingForm::AllClasses},
                         {.mixing = kMixup},
-                        {.mixing = {.form = MixingForm::Rolled, .mixup_alpha = 0.2}},
+                        {.mixing = {.form = run::MixingForm::Rolled, .mixup_alpha = 0.2}},
                         {.mixing = {.mixup_alpha = 0.3}},
                         {.mixing = kCutmix},
                         {.mixing = {.cutmix_lambda = 0.7}},
@@ -121,8 +122,8 @@ TEST(MixingLawTest, EveryOptionChangesTheTraining) {
 
 /// Digest and losses of two steps on synthetic images.
 std::string trained_on(const std::shared_ptr<const io::Dataset>& data, const Layout& layout,
-                       ImageSource source) {
-  TrainConfig config = planned(layout);
+                       run::ImageSource source) {
+  run::Run config = planned(layout);
   config.data.source = source;
   const comm::World world;
   Training training(config, world, data);
@@ -139,7 +140,7 @@ TEST(MixingLawTest, ImagesThatStayOnTheDeviceTrainAsThoseThatAreSent) {
     for (const std::int32_t replicas : {1, 2}) {
       std::set<std::string> results;
       for (const std::optional<DType> type : {std::optional<DType>(), std::optional(DType::U8)})
-        for (const ImageSource source : {ImageSource::Device, ImageSource::Host}) {
+        for (const run::ImageSource source : {run::ImageSource::Device, run::ImageSource::Host}) {
           const Layout layout{.stages = 2, .replicas = replicas, .image_type = type, .loaders = 2};
           results.insert(trained_on(data, with_recipe(layout, recipe), source));
         }

@@ -15,10 +15,10 @@ NetworkFacts whole_facts() {
   return {.classes = 3,
           .image = {.h = 224, .w = 192, .c = 3},
           .class_names = {"cat", "dog, small", "\u00e9t\u00e9"},
-          .preparation = io::Preparation{.preset = "tpu",
-                                         .shorter_side = 256,
-                                         .mean = {255.0 / 7.0, 0.1, 0.0},
-                                         .deviation = {1.0 / 3.0, 57.12, 1e-30}}};
+          .preparation = run::Preparation{.preset = "tpu",
+                                          .shorter_side = 256,
+                                          .mean = {255.0 / 7.0, 0.1, 0.0},
+                                          .deviation = {1.0 / 3.0, 57.12, 1e-30}}};
 }
 
 TEST(NetworkFactsTest, ComeBackAsTheyWereWritten) {
@@ -26,7 +26,7 @@ TEST(NetworkFactsTest, ComeBackAsTheyWereWritten) {
        {whole_facts(), NetworkFacts{.classes = 10, .image = {.h = 32, .w = 32, .c = 3}},
         NetworkFacts{.classes = 1,
         .image = {.h = 1, .w = 2, .c = 3},
-        .preparation = io::Preparation{.by_image = true}}})
+        .preparation = run::Preparation{.by_image = true}}})
     EXPECT_EQ(parse_facts(to_json(facts), "file"), facts) << to_json(facts);
 }
 

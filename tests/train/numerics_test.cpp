@@ -18,13 +18,13 @@ namespace {
 using namespace small;
 
 /// Image `broken` has an infinite pixel.
-std::shared_ptr<const io::Dataset> noise(const TrainConfig& config, std::int64_t broken) {
+std::shared_ptr<const io::Dataset> noise(const run::Run& config, std::int64_t broken) {
   return std::make_shared<NoiseDataset>(config.model.image, broken);
 }
 
 /// A training restored after `before` steps has the same bits and scale as one that was not
 /// interrupted, at once and `after` steps later.
-void expect_restored_alike(const TrainConfig& config, int before, int after) {
+void expect_restored_alike(const run::Run& config, int before, int after) {
   const comm::World world;
   const test::TemporaryDirectory folder;
   Training whole(config, world);
@@ -41,7 +41,7 @@ void expect_restored_alike(const TrainConfig& config, int before, int after) {
 }
 
 /// Index of the image at this position of the run.
-std::int64_t image_at(const TrainConfig& config, std::int64_t position) {
+std::int64_t image_at(const run::Run& config, std::int64_t position) {
   return io::SampleOrder::shuffled(config.seed, NoiseDataset(config.model.image).size())
       .at(position)
       .index;
@@ -62,7 +62,7 @@ TEST(SkippedSteps, AnInfinityOfOneReplicaStopsAll) {
   }
   layouts[4].sharded = true;
   for (const Layout& layout : layouts) {
-    const TrainConfig config = planned(layout);
+    const run::Run config = planned(layout);
     const comm::World world;
     // Micro-batch 17 of the run is the first of replica 1 in the third step.
     Training training(config, world, noise(config, image_at(config, 17 * config.batch_size)));
@@ -83,12 +83,12 @@ TEST(SkippedSteps, AnInfinityOfOneReplicaStopsAll) {
 
 TEST(DynamicScaling, FindsItsLevelFromFarAbove) {
   for (const bool narrow : {false, true}) {
-    TrainConfig config = planned({.stages = 2,
-                                  .schedule = "ZB-H1",
-                                  .type = narrow ? DType::BF16 : DType::F32,
-                                  .narrow = narrow});
+    run::Run config = planned({.stages = 2,
+                               .schedule = "ZB-H1",
+                               .type = narrow ? DType::BF16 : DType::F32,
+                               .narrow = narrow});
     config.loss_scaling = {
-        .kind = ScalingKind::Dynamic, .initial = 0x1p127, .growth_interval = 2000};
+        .kind = run::ScalingKind::Dynamic, .initial = 0x1p127, .growth_interval = 2000};
     const comm::World world;
     Training training(config, world);
     int skipped = 0;
@@ -107,8 +107,9 @@ TEST(DynamicScaling, FindsItsLevelFromFarAbove) {
 }
 
 TEST(DynamicScaling, ContinuesFromACheckpointBitForBit) {
-  TrainConfig config = planned({.stages = 2, .schedule = "1F1B"});
-  config.loss_scaling = {.kind = ScalingKind::Dynamic, .initial = 0x1p120, .growth_interval = 2};
+  run::Run config = planned({.stages = 2, .schedule = "1F1B"});
+  config.loss_scaling = {
+      .kind = run::ScalingKind::Dynamic, .initial = 0x1p120, .growth_interval = 2};
   expect_restored_alike(config, 3, 6);
 }
 
@@ -138,7 +139,7 @@ TEST(Exceptions, FindNothingInASoundTraining) {
   layouts[4] = layouts[3];
   layouts[4].recompute = true;
   for (const Layout& layout : layouts) {
-    TrainConfig config = planned(layout);
+    run::Run config = planned(layout);
     const comm::World world;
     Training unchecked(config, world);
     unchecked.steps(2);
@@ -153,9 +154,10 @@ TEST(Exceptions, FindNothingInASoundTraining) {
 // A checked training runs kernel by kernel. An unchecked one repeats launches where the device
 // keeps them: a value that changes from step to step must not be kept with them.
 TEST(Exceptions, ChangeNothingWhereMasksAndScalesChange) {
-  TrainConfig config = planned(
+  run::Run config = planned(
       {.stages = 2, .schedule = "1F1B", .type = DType::F16, .family = Family::EfficientNet});
-  config.loss_scaling = {.kind = ScalingKind::Dynamic, .initial = 1024.0, .growth_interval = 2};
+  config.loss_scaling = {
+      .kind = run::ScalingKind::Dynamic, .initial = 1024.0, .growth_interval = 2};
   const comm::World world;
   Training unchecked(config, world);
   unchecked.steps(4);
@@ -167,7 +169,7 @@ TEST(Exceptions, ChangeNothingWhereMasksAndScalesChange) {
 }
 
 TEST(Exceptions, NameTheOpOfAGradient) {
-  TrainConfig config = planned({.stages = 2, .schedule = "1F1B"});
+  run::Run config = planned({.stages = 2, .schedule = "1F1B"});
   config.check_exceptions = true;
   config.loss_scaling.initial = 0x1p127;
   const comm::World world;
@@ -180,7 +182,7 @@ TEST(Exceptions, NameTheOpOfAGradient) {
 
 // Statistics of an infinite variance are finite, because its inverse square root is 0.
 TEST(Exceptions, NameABatchStatisticThatIsNot) {
-  TrainConfig config = planned({.stages = 2, .schedule = "1F1B"});
+  run::Run config = planned({.stages = 2, .schedule = "1F1B"});
   config.check_exceptions = true;
   const comm::World world;
   Training training(config, world);
@@ -201,7 +203,7 @@ TEST(Exceptions, NameABatchStatisticThatIsNot) {
 TEST(Exceptions, NameASumOverReplicas) {
   int seen = 0;
   for (int exponent = 127; exponent > 100; --exponent) {
-    TrainConfig config = planned({.stages = 2, .schedule = "1F1B", .replicas = 2});
+    run::Run config = planned({.stages = 2, .schedule = "1F1B", .replicas = 2});
     config.check_exceptions = true;
     config.loss_scaling.initial = std::ldexp(1.0, exponent);
     const comm::World world;
@@ -220,8 +222,8 @@ TEST(DynamicScaling, FindsTheRangeOfFloat16InEveryLayout) {
   constexpr int kScalingSteps = 14;
   const comm::World world;
   const auto trained = [&](const Layout& layout) {
-    TrainConfig config = planned(layout);
-    config.loss_scaling = {.kind = ScalingKind::Dynamic, .initial = 0x1p24};
+    run::Run config = planned(layout);
+    config.loss_scaling = {.kind = run::ScalingKind::Dynamic, .initial = 0x1p24};
     Training training(config, world);
     training.steps(kScalingSteps);
     return std::pair(training.session().scaling(), training.digest());
@@ -275,7 +277,7 @@ TEST(NarrowMasters, CheckpointsFitEveryPrecision) {
 
 TEST(NarrowMasters, StochasticRoundingCanBeLeftOut) {
   const auto trained = [](bool stochastic) {
-    TrainConfig config = planned({.type = DType::BF16, .narrow = true});
+    run::Run config = planned({.type = DType::BF16, .narrow = true});
     config.stochastic_rounding = stochastic;
     const comm::World world;
     Training training(config, world);
@@ -343,7 +345,7 @@ TEST(Slots, OfAnotherRuleAreRefused) {
   EXPECT_NO_THROW(load(UpdateRule::Momentum, UpdateRule::Lars));
   // Evaluation needs no slots and accepts any.
   const io::CheckpointReader checkpoint(saved[UpdateRule::RmsProp]);
-  TrainConfig config = planned({});
+  run::Run config = planned({});
   Session evaluation(config, Session::Use::Evaluation, world);
   evaluation.allocate();
   EXPECT_NO_THROW(evaluation.load(checkpoint));
@@ -354,8 +356,8 @@ TEST(Slots, OfAnotherRuleAreRefused) {
 // Two steps of SGD that differ only in weight decay differ by rate x decay x w.
 TEST(Decay, FormsAndExclusionsReachTheWeights) {
   const comm::World world;
-  const auto values_after = [&](double decay, DecayForm form, int steps) {
-    TrainConfig config = planned({.rule = UpdateRule::Sgd});
+  const auto values_after = [&](double decay, run::DecayForm form, int steps) {
+    run::Run config = planned({.rule = UpdateRule::Sgd});
     config.optimiser.weight_decay = decay;
     config.optimiser.decay_form = form;
     config.optimiser.decay_excludes = {"beta", "gamma", "fc"};
@@ -363,11 +365,11 @@ TEST(Decay, FormsAndExclusionsReachTheWeights) {
     training.steps(steps);
     return training.values();
   };
-  const auto before = values_after(0.0, DecayForm::HalfSquare, 0);
-  const auto plain = values_after(0.0, DecayForm::HalfSquare, 1);
+  const auto before = values_after(0.0, run::DecayForm::HalfSquare, 0);
+  const auto plain = values_after(0.0, run::DecayForm::HalfSquare, 1);
   std::size_t excluded = 0;
   for (const auto& [form, factor] :
-       {std::pair{DecayForm::HalfSquare, 0.25}, std::pair{DecayForm::Square, 0.5}}) {
+       {std::pair{run::DecayForm::HalfSquare, 0.25}, std::pair{run::DecayForm::Square, 0.5}}) {
     const auto decayed = values_after(0.25, form, 1);
     for (const auto& [name, values] : before) {
       const bool kernel = name.find("/kernel") != std::string::npos && name.rfind("fc", 0) != 0;
@@ -406,12 +408,12 @@ TEST_F(TwoRanks, AgreeOnWhatIsSkippedAndShareTheUpdate) {
   for (const bool over_stages : {false, true}) {
     for (const bool sharded : {false, true}) {
       if (over_stages && sharded) continue;
-      TrainConfig config = planned({.stages = 2,
-                                    .schedule = "1F1B",
-                                    .type = DType::BF16,
-                                    .replicas = over_stages ? 1 : 2,
-                                    .narrow = true,
-                                    .sharded = sharded});
+      run::Run config = planned({.stages = 2,
+                                 .schedule = "1F1B",
+                                 .type = DType::BF16,
+                                 .replicas = over_stages ? 1 : 2,
+                                 .narrow = true,
+                                 .sharded = sharded});
       config.pipeline.ranks.ranks = 2;
       const std::int64_t broken =
           image_at(config, 17 * config.batch_size);  // third step, replica 1 of two

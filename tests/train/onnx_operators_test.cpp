@@ -92,7 +92,7 @@ std::vector<float> logits_of(const io::OnnxFile& file, const OnnxTensor& x) {
   const device::ExecutionSpace space;
   program.begin_step(space, 1.0f);
   pipeline::load(program, {}, std::as_bytes(std::span(images)), labels);
-  pipeline::run(program, space, pipeline::Phase::Forward, {});
+  pipeline::run_phase(program, space, pipeline::Phase::Forward, {});
   const pipeline::BufferId out =
       program.program().phase(pipeline::Phase::Forward).back().at(pipeline::Role::X);
   return test::read_floats(program.address(out, {}), batch * kLogits);

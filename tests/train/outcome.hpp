@@ -60,7 +60,7 @@ inline void expect_schedule_was_kept(const pipeline::Executor& executor, bool sp
 inline Outcome train(const Layout& layout, std::int64_t steps = kSteps,
                      const std::shared_ptr<const io::Dataset>& data = nullptr,
                      bool restart_each_step = false) {
-  TrainConfig config = planned(layout, ValidationMode::All);
+  run::Run config = planned(layout, run::ValidationMode::All);
   if (data) config.data.train_size = data->size();
   const comm::World world;
   Training training(config, world, data);

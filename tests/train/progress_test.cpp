@@ -26,8 +26,8 @@ std::string contents(std::FILE* file) {
   return text;
 }
 
-TrainConfig small_config() {
-  TrainConfig config;
+run::Run small_config() {
+  run::Run config;
   config.data.train_size = 50'000;
   config.iterations_per_epoch = 1562;
   config.iterations = 15'620;
@@ -134,14 +134,14 @@ TEST(ProgressTest, AChangedNumberOfValidatedImagesIsTold) {
 }
 
 TEST(ProgressTest, TheFirstUpdateIsTold) {
-  TrainConfig config = small_config();
+  run::Run config = small_config();
   config.batch_size = 32;
   EXPECT_EQ(format_first_update(config, 1, {.loss = 2.5, .correct = 4, .seconds = 1.25}),
             "Update 1 of 15,620: loss 2.500, top-1 accuracy 12.500%, 1.250 s");
 }
 
 TEST(ProgressTest, PathsCannotEndALine) {
-  TrainConfig config = small_config();
+  run::Run config = small_config();
   config.run_directory = "a\nb\033[2J";
   test::expect_in(format_start(config, "", models::build_model(config.model)),
                   {"\n Saving to a\\nb\\x1b[2J\n"});
@@ -151,7 +151,7 @@ TEST(ProgressTest, PathsCannotEndALine) {
 }
 
 TEST(ProgressTest, StartTellsWhatToolsReadFromIt) {
-  TrainConfig config = small_config();
+  run::Run config = small_config();
   config.batch_size = 16;
   config.micro_batches = 2;
   config.run_directory = "logs/RN20_x";
@@ -162,7 +162,7 @@ TEST(ProgressTest, StartTellsWhatToolsReadFromIt) {
                   {"\n Batch Size: 32\n", "Image Size: 32x32\n", "\n Saving to logs/RN20_x\n"});
   test::expect_not_in(text, {"Trainable Variables"});
   EXPECT_TRUE(text.ends_with("\nTotal Parameters: 269722")) << text;
-  config.verbosity = Verbosity::Verbose;
+  config.verbosity = run::Verbosity::Verbose;
   const std::string more = format_start(config, "", models::build_model(config.model));
   test::expect_in(more, {"\nTrainable Variables:\n  b0/conv/kernel (16x3x3x3)\n"});
   test::expect_not_in(more, {"moving_mean"});
@@ -170,7 +170,7 @@ TEST(ProgressTest, StartTellsWhatToolsReadFromIt) {
 }
 
 TEST(ProgressTest, StatusTellsEpochUpdateAndRate) {
-  const TrainConfig config = small_config();
+  const run::Run config = small_config();
   const Status status{.iteration = 1563,
                       .loss = 1.8321,
                       .top1 = 0.412,
@@ -181,7 +181,7 @@ TEST(ProgressTest, StatusTellsEpochUpdateAndRate) {
 }
 
 TEST(ProgressTest, StatusCountsToTheEndOfTheRun) {
-  TrainConfig config = small_config();
+  run::Run config = small_config();
   config.iterations = 8;
   EXPECT_TRUE(format_status(config, {.iteration = 4}, {}).starts_with("epoch 1/1  update 4/8  "));
   config.iterations = 1562 + 8;
@@ -207,7 +207,7 @@ TEST(ProgressTest, SummaryHasNoRateWhereNothingWasTrained) {
 }
 
 TEST(ProgressTest, StatusShowsHowBusyDevicesAre) {
-  const TrainConfig config = small_config();
+  const run::Run config = small_config();
   Status status{.iteration = 1563,
                 .loss = 1.8321,
                 .top1 = 0.412,

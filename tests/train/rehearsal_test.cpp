@@ -13,7 +13,7 @@ using pipeline::StageCost;
 
 /// The costs of a layout with a rank per device.
 std::vector<StageCost> costs_of(const Layout& layout) {
-  TrainConfig config = planned(layout);
+  run::Run config = planned(layout);
   config.pipeline.ranks.ranks = config.pipeline.ranks.devices * layout.replicas;
   const comm::World world;
   const Timer timer;

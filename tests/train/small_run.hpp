@@ -107,7 +107,7 @@ struct Layout {
   std::function<pipeline::ChosenSegments(const models::Graph&, OpRange)> chooses = {};
   std::optional<DType> image_type = {};  ///< in which images reach the device
   int loaders = 1;                       ///< threads
-  MixingConfig mixing = {};
+  run::MixingConfig mixing = {};
   double smoothing = 0.0;
   SmoothingForm form = SmoothingForm::OtherClasses;
   double ema_decay = 0.0;
@@ -161,8 +161,8 @@ inline models::ModelOptions model_of(const Layout& layout) {
   return model;
 }
 
-inline TrainConfig config_of(const Layout& layout) {
-  TrainConfig config;
+inline run::Run config_of(const Layout& layout) {
+  run::Run config;
   config.model = model_of(layout);
   config.batch_size = layout.batch;
   config.micro_batches = kMicroBatches * 2 / (layout.replicas * layout.batch);
@@ -178,9 +178,9 @@ inline TrainConfig config_of(const Layout& layout) {
   if (layout.rule == UpdateRule::Adam || layout.rule == UpdateRule::AdamW)
     config.optimiser.epsilon = 1e-8;
   config.optimiser.sharded = layout.sharded;
-  config.recompute = !layout.recompute_layers.empty() ? Recompute::Layers
-                     : layout.recompute               ? Recompute::Stage
-                                                      : Recompute::None;
+  config.recompute = !layout.recompute_layers.empty() ? run::Recompute::Layers
+                     : layout.recompute               ? run::Recompute::Stage
+                                                      : run::Recompute::None;
   config.recompute_layers = layout.recompute_layers;
   config.label_smoothing = layout.smoothing;
   config.smoothing = layout.form;
@@ -203,7 +203,7 @@ inline std::vector<OpRange> spread_cuts(const models::Graph& graph, std::int32_t
   return ranges;
 }
 
-inline pipeline::PipelinePlan plan_of(const Layout& layout, const TrainConfig& config) {
+inline pipeline::PipelinePlan plan_of(const Layout& layout, const run::Run& config) {
   const models::Graph graph = network_of(config);
   pipeline::PipelinePlan plan;
   plan.ranges = spread_cuts(graph, layout.stages);
@@ -223,13 +223,14 @@ inline pipeline::PipelinePlan plan_of(const Layout& layout, const TrainConfig& c
 }
 
 /// A training of this layout, for Training below.
-inline TrainConfig planned(const Layout& layout, ValidationMode validation = ValidationMode::None) {
-  TrainConfig config = config_of(layout);
+inline run::Run planned(const Layout& layout,
+                        run::ValidationMode validation = run::ValidationMode::None) {
+  run::Run config = config_of(layout);
   config.pipeline = plan_of(layout, config);
   config.validation = validation;
   if (layout.chooses) {
     const models::Graph graph = network_of(config);
-    config.recompute = Recompute::Stage;
+    config.recompute = run::Recompute::Stage;
     for (const OpRange range : config.pipeline.ranges)
       config.chosen_segments.push_back(layout.chooses(graph, range));
   }
@@ -271,7 +272,7 @@ class Training {
   static constexpr double kRate = 0.05;
 
   /// Starts at iteration `first`. Without `data` it trains on noise.
-  explicit Training(const TrainConfig& config, const comm::World& world,
+  explicit Training(const run::Run& config, const comm::World& world,
                     std::shared_ptr<const io::Dataset> data = nullptr, std::int64_t first = 0)
       : config_(config),
         data_(data ? std::move(data) : std::make_shared<NoiseDataset>(config.model.image)),
@@ -311,7 +312,7 @@ class Training {
   }
 
  private:
-  TrainConfig config_;
+  run::Run config_;
   std::shared_ptr<const io::Dataset> data_;
   Session session_;
   Feeds feeds_;

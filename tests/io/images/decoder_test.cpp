@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include "core/random.hpp"
-#include "io/tools/image_codec.hpp"
 #include "tests/io/fixtures.hpp"
 #include "tests/io/images/test_images.hpp"
 #include "tests/support/file_bytes.hpp"
 #include "tests/support/sanitizers.hpp"
+#include "tools/data/image_codec.hpp"
 
 namespace millrace::io {
 namespace {

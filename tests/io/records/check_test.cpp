@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/tools/check.hpp"
+#include "tools/data/check.hpp"
 
 #include <sys/stat.h>
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/tools/convert.hpp"
+#include "tools/data/convert.hpp"
 
 #include "core/error.hpp"
 #include "io/data/imagenet.hpp"
 #include "io/data/tar_reader.hpp"
-#include "io/tools/check.hpp"
 #include "shards.hpp"
 #include "tar_writer.hpp"
 #include "tests/support/leftover.hpp"
+#include "tools/data/check.hpp"
 
 namespace millrace::io {
 namespace {

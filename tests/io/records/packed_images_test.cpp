@@ -3,8 +3,8 @@
 #include "core/crc32c.hpp"
 #include "io/data/imagenet.hpp"
 #include "io/data/little_endian.hpp"
-#include "io/tools/pack.hpp"
 #include "shards.hpp"
+#include "tools/data/pack.hpp"
 
 namespace millrace::io {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/record_frame.hpp"
 #include "io/data/little_endian.hpp"
-#include "io/tools/write_records.hpp"
 #include "shards.hpp"
+#include "tools/data/write_records.hpp"
 
 namespace millrace::io {
 namespace {

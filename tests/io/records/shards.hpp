@@ -8,7 +8,7 @@
 #include "../fixtures.hpp"
 #include "io/data/example.hpp"
 #include "io/data/record_frame.hpp"
-#include "io/tools/write_records.hpp"
+#include "tools/data/write_records.hpp"
 
 namespace millrace::io {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/tools/statistics.hpp"
+#include "tools/data/statistics.hpp"
 
 #include "io/data/imagenet.hpp"
 #include "shards.hpp"

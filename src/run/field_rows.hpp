@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the rows of the option table are written. A row names the option, its value, its range, the
+// trainers that have it and its help, followed by what not every option has. sets<>() binds it to a
+// member of the configuration, for example
+//
+//   row("adam-beta2", real(from_zero_below(1.0)), "millrace", "decay of the average",
+//       by_default(0.999), when(is_adam), sets<&OptimiserConfig::mean_square_decay>());
+//
+// The default stands once: in the member that the row sets, or in by_default(). The text of the
+// help follows from it. default_text() is for defaults that depend on other options.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/text.hpp"
+#include "run/patch.hpp"
+#include "run/run.hpp"
+
+namespace millrace::run {
+
+using FieldTable = std::vector<Field>;
+
+// The parts of the table: rows of one or a few neighbouring sections.
+void add_model_fields(FieldTable& table);
+void add_data_fields(FieldTable& table);
+void add_train_fields(FieldTable& table);
+void add_rate_fields(FieldTable& table);      ///< optimizer and learning rate
+void add_output_fields(FieldTable& table);    ///< validation, checkpoints, logs
+void add_pipeline_fields(FieldTable& table);  ///< pipeline, replicas and device
+void add_command_fields(FieldTable& table);   ///< of one invocation
+
+/// The part of a configuration that a member belongs to.
+template <class Part, class Config>
+auto& part_of(Config& config) {
+  if constexpr (std::is_same_v<Part, Run>) return config;
+  if constexpr (std::is_same_v<Part, OptimiserConfig>) return config.optimiser;
+  if constexpr (std::is_same_v<Part, OptimiserRequest>) return config.update;
+  if constexpr (std::is_same_v<Part, LearningRateConfig>) return config.learning_rate;
+  if constexpr (std::is_same_v<Part, RateRequest>) return config.rate;
+  if constexpr (std::is_same_v<Part, LengthRequest>) return config.length;
+  if constexpr (std::is_same_v<Part, ValidationRequest>) return config.validating;
+  if constexpr (std::is_same_v<Part, CheckpointRequest>) return config.saving;
+  if constexpr (std::is_same_v<Part, LogRequest>) return config.logging;
+  if constexpr (std::is_same_v<Part, LayoutRequest>) return config.layout;
+  if constexpr (std::is_same_v<Part, DataConfig>) return config.data;
+  if constexpr (std::is_same_v<Part, ImageFileRequest>) return config.data.images;
+  if constexpr (std::is_same_v<Part, AveragingConfig>) return config.averaging;
+  if constexpr (std::is_same_v<Part, MixingConfig>) return config.data.mixing;
+  if constexpr (std::is_same_v<Part, Augmentation>) return config.data.augmentation;
+  if constexpr (std::is_same_v<Part, pipeline::RankMap>) return config.pipeline.ranks;
+  if constexpr (std::is_same_v<Part, models::ModelOptions>) return config.model;
+  if constexpr (std::is_same_v<Part, models::ResidualOptions>) return config.model.residual;
+  if constexpr (std::is_same_v<Part, models::ResNeXtOptions>) return config.model.resnext;
+  if constexpr (std::is_same_v<Part, models::SqueezeNetOptions>) return config.model.squeezenet;
+  if constexpr (std::is_same_v<Part, models::EfficientNetOptions>) return config.model.efficientnet;
+}
+
+/// The position of a choice in the list of its option, and the choice at a position.
+[[nodiscard]] std::size_t index_of_choice(const Field& spec, const std::string& choice);
+[[nodiscard]] std::string choice_at(const Field& spec, std::size_t index);
+
+template <class T>
+struct OptionalOf : std::false_type {};
+template <class T>
+struct OptionalOf<std::optional<T>> : std::true_type {};
+
+/// A member as the value of its option; nothing of one that is empty. Enumerators stand in the
+/// order of the choices; an enumeration that a flag sets has its two states in the order off, on.
+template <class T>
+std::optional<Value> value_of(const Field& spec, const T& member) {
+  if constexpr (OptionalOf<T>::value) {
+    return member ? value_of(spec, *member) : std::nullopt;
+  } else if constexpr (std::is_enum_v<T>) {
+    const auto index = static_cast<std::size_t>(member);
+    if (spec.type == ValueType::Flag) return index != 0;
+    return choice_at(spec, index);
+  } else if constexpr (std::is_same_v<T, char>) {
+    return std::string(1, member);
+  } else if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::vector<double>>) {
+    return member;
+  } else if constexpr (std::is_integral_v<T>) {
+    return static_cast<std::int64_t>(member);
+  } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    return join(member, " ");
+  } else if constexpr (std::is_same_v<T, std::filesystem::path>) {
+    return member.string();
+  } else {
+    return member;
+  }
+}
+
+/// Sets a member to the value of its option.
+template <class T>
+void set_member(const Field& spec, const Value& value, T& member) {
+  if constexpr (OptionalOf<T>::value) {
+    set_member(spec, value, member.emplace());
+  } else if constexpr (std::is_enum_v<T>) {
+    member = static_cast<T>(spec.type == ValueType::Flag
+                                ? static_cast<std::size_t>(std::get<bool>(value))
+                                : index_of_choice(spec, std::get<std::string>(value)));
+  } else if constexpr (std::is_same_v<T, char>) {
+    member = std::get<std::string>(value).front();
+  } else if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::vector<double>>) {
+    member = std::get<T>(value);
+  } else if constexpr (std::is_integral_v<T>) {
+    member = static_cast<T>(std::get<std::int64_t>(value));
+  } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    member = split_list(std::get<std::string>(value), ' ');
+  } else if constexpr (std::is_floating_point_v<T>) {
+    member = std::get<double>(value);
+  } else {
+    member = std::get<std::string>(value);
+  }
+}
+
+/// The class and the type of a pointer to a member.
+template <class Pointer>
+struct MemberOf;
+template <class Part, class T>
+struct MemberOf<T Part::*> {
+  using Owner = Part;
+  using Type = T;
+};
+
+/// What a row says about its option besides name, trainers and help: its kind, which every row has,
+/// and what only some have.
+using Trait = std::function<void(Field&)>;
+
+/// Adds rows to the table that agree in most of their section, commands and effect on a restore.
+/// Traits of a row come after those that its group shares.
+class Rows {
+ public:
+  Rows(FieldTable& table, Section section, CommandSet commands, OnRestore on_restore,
+       std::vector<Trait> shared = {})
+      : table_(table),
+        section_(section),
+        commands_(commands),
+        on_restore_(on_restore),
+        shared_(std::move(shared)) {}
+
+  /// `source`: the trainers that have the option.
+  template <class... Traits>
+  void operator()(std::string_view name, const Trait& kind, std::string_view source,
+                  std::string_view help, const Traits&... traits) const {
+    Field& spec = table_.emplace_back();
+    spec.name = name;
+    spec.section = section_;
+    spec.help = help;
+    spec.source = source;
+    spec.on_restore = on_restore_;
+    spec.commands = commands_;
+    kind(spec);
+    for (const Trait& trait : shared_) trait(spec);
+    (traits(spec), ...);
+  }
+
+ private:
+  FieldTable& table_;
+  Section section_;
+  CommandSet commands_;
+  OnRestore on_restore_;
+  std::vector<Trait> shared_;
+};
+
+namespace field_words {
+
+using Text = std::string_view;
+
+/// A trait that is one member of the row.
+template <class T>
+Trait trait(T Field::*member, std::type_identity_t<T> value) {
+  return [member, value = std::move(value)](Field& spec) { spec.*member = value; };
+}
+
+inline Trait kind(ValueType type, Text value_name, Range range = {}) {
+  return [=](Field& spec) {
+    spec.type = type;
+    spec.value_name = value_name;
+    spec.range = range;
+    if (type == ValueType::Flag) spec.by_default = false;
+  };
+}
+inline Trait flag() { return kind(ValueType::Flag, ""); }
+inline Trait integer(Range range) { return kind(ValueType::Integer, "N", range); }
+inline Trait real(Range range, Text value = "X") { return kind(ValueType::Real, value, range); }
+inline Trait reals(Text value, Range range) { return kind(ValueType::RealList, value, range); }
+inline Trait choice(Text choices) { return kind(ValueType::Choice, choices); }
+/// A choice that also takes the path of a file with this ending.
+inline Trait choice_or_file(Text choices, Text ending) {
+  return [=](Field& spec) {
+    choice(choices)(spec);
+    spec.or_file = ending;
+  };
+}
+inline Trait text(Text value) { return kind(ValueType::Text, value); }
+inline Trait names(Text value) { return kind(ValueType::NameList, value); }
+inline Trait path(Text value) { return kind(ValueType::Path, value); }
+
+/// The default, if it is not that of the member that the row sets.
+template <class T>
+Trait by_default(T value) {
+  if constexpr (std::is_integral_v<T>)
+    return trait(&Field::by_default, Value(std::int64_t{value}));
+  else if constexpr (std::is_convertible_v<T, std::string>)
+    return trait(&Field::by_default, Value(std::string(value)));
+  else
+    return trait(&Field::by_default, Value(std::move(value)));
+}
+/// A default that depends on other options, in words.
+inline Trait default_text(Text words) { return trait(&Field::default_text, std::string(words)); }
+inline Trait alias(Text name) { return trait(&Field::alias, name); }
+inline Trait unit(Text words) { return trait(&Field::unit, words); }
+inline Trait bare(Text value) { return trait(&Field::bare, value); }
+inline Trait environment(Text variable) { return trait(&Field::environment, variable); }
+inline Trait needs(Text what) { return trait(&Field::needs, what); }
+/// Its trainer accepts it where it has no effect.
+inline Trait harmless() { return trait(&Field::harmless, true); }
+/// Recipes contain it for other data, too.
+inline Trait for_other_data() { return trait(&Field::for_other_data, true); }
+inline Trait idle(Text why) { return trait(&Field::idle, why); }
+inline Trait families(FamilySet set) { return trait(&Field::families, set); }
+/// One of the few options of a training that --help lists, of these commands.
+inline Trait main_option(CommandSet commands = ~CommandSet{0}) {
+  return trait(&Field::listed_by, commands);
+}
+inline Trait may_change() { return trait(&Field::on_restore, OnRestore::MayChange); }
+inline Trait commands(CommandSet set) { return trait(&Field::commands, set); }
+/// These commands take several values, separated by commas, and run once with each.
+inline Trait lists(CommandSet set) { return trait(&Field::lists, set); }
+/// The row sets its member only where this holds.
+inline Trait when(bool (*applies)(const Run&)) { return trait(&Field::applies, applies); }
+/// The member is set whether the option has an effect or not: what others say, and the layout,
+/// decides later.
+inline Trait set_first() { return trait(&Field::set_first, true); }
+/// Recorded in config.toml only if given, because the default follows other options or machines.
+inline Trait if_given() { return trait(&Field::recorded_if_given, true); }
+
+template <auto member>
+Trait sets() {
+  using Part = typename MemberOf<decltype(member)>::Owner;
+  using Member = typename MemberOf<decltype(member)>::Type;
+  return [](Field& row) {
+    row.takes_default = !OptionalOf<Member>::value;
+    row.get = [](const Field& spec, const Run& config) {
+      return value_of(spec, part_of<Part>(config).*member);
+    };
+    row.set = [](const Field& spec, const Setting& given, Run& config) {
+      set_member(spec, given.value, part_of<Part>(config).*member);
+    };
+  };
+}
+/// A flag that chooses between two values of its member.
+template <auto member, auto without, auto with_flag>
+Trait chooses() {
+  using Part = typename MemberOf<decltype(member)>::Owner;
+  return [](Field& row) {
+    row.takes_default = true;
+    row.get = [](const Field&, const Run& config) {
+      return std::optional<Value>(part_of<Part>(config).*member == with_flag);
+    };
+    row.set = [](const Field&, const Setting& given, Run& config) {
+      part_of<Part>(config).*member = std::get<bool>(given.value) ? with_flag : without;
+    };
+  };
+}
+/// What of the configuration is recorded as the option: the result of `get`, or nothing.
+template <class Get>
+Trait records(Get get) {
+  return [get](Field& row) {
+    row.get = [get](const Field&, const Run& config) { return std::optional<Value>(get(config)); };
+  };
+}
+/// How an option changes the configuration that is more than one member.
+template <class Set>
+Trait changes(Set set) {
+  return [set](Field& row) {
+    row.set = [set](const Field&, const Setting& given, Run& config) { set(given, config); };
+  };
+}
+/// A member that is written in words of its own: `parse` reads them, `print` writes them.
+template <auto member, class Parse, class Print>
+Trait written(Parse parse, Print print) {
+  using Part = typename MemberOf<decltype(member)>::Owner;
+  return [parse, print](Field& row) {
+    row.get = [print](const Field&, const Run& config) {
+      return std::optional<Value>(print(part_of<Part>(config).*member));
+    };
+    row.set = [parse](const Field&, const Setting& given, Run& config) {
+      part_of<Part>(config).*member = parse(given);
+    };
+  };
+}
+
+/// "a|b|c": the choices that a table of the program offers, by the member that names them.
+template <class Element>
+[[nodiscard]] std::string choices_of(std::span<const Element> elements,
+                                     std::string_view Element::*name) {
+  std::vector<std::string_view> names;
+  for (const Element& element : elements) names.push_back(element.*name);
+  return join(names, "|");
+}
+
+constexpr CommandSet set_of(Command command) { return static_cast<CommandSet>(command); }
+
+inline constexpr CommandSet kTrain = set_of(Command::Train);
+inline constexpr CommandSet kBench = set_of(Command::Bench);
+inline constexpr CommandSet kPlan = set_of(Command::Plan);
+/// Commands that resolve a whole training. `restore` also takes the options that it must not
+/// change, so that it can refuse them by name.
+inline constexpr CommandSet kTrainings =
+    kTrain | set_of(Command::Restore) | set_of(Command::Import);
+/// A benchmark has no length, validation schedule, logs or checkpoints.
+inline constexpr CommandSet kRuns = kTrainings | kBench | kPlan;
+inline constexpr CommandSet kRunsAndValidate = kRuns | set_of(Command::Validate);
+inline constexpr CommandSet kContinues = kTrain | set_of(Command::Restore);
+inline constexpr CommandSet kPredict = set_of(Command::Predict);
+/// Commands that run a network forward.
+inline constexpr CommandSet kForward = set_of(Command::Validate) | kPredict;
+inline constexpr CommandSet kReads = set_of(Command::Restore) | set_of(Command::Validate);
+
+/// The data tools that read images.
+inline constexpr CommandSet kDataTools = set_of(Command::DataIndex) | set_of(Command::DataCheck) |
+                                         set_of(Command::DataStats) | set_of(Command::DataConvert);
+
+inline constexpr FamilySet kAllFamilies = 0;
+inline constexpr auto kResNet = static_cast<FamilySet>(Family::ResNet);
+inline constexpr auto kResNeXt = static_cast<FamilySet>(Family::ResNeXt);
+inline constexpr auto kSqueezeNet = static_cast<FamilySet>(Family::SqueezeNet);
+inline constexpr auto kEfficientNet = static_cast<FamilySet>(Family::EfficientNet);
+inline constexpr auto kGiven = static_cast<FamilySet>(Family::Given);
+inline constexpr FamilySet kResidual = kResNet | kResNeXt;
+inline constexpr FamilySet kNormed = kResidual | kEfficientNet;
+
+inline constexpr OnRestore kFixed = OnRestore::Fixed;
+inline constexpr OnRestore kMayChange = OnRestore::MayChange;
+inline constexpr double kMaxCount = 2147483647.0;
+inline constexpr double kMaxSeed = 9007199254740991.0;  // exact as a double
+
+constexpr Range at_least(double low) { return {.low = low, .high = kMaxCount}; }
+constexpr Range between(double low, double high) { return {.low = low, .high = high}; }
+constexpr Range above_zero() { return {.low = 0.0, .low_excluded = true}; }
+constexpr Range above_zero_to(double high) {
+  return {.low = 0.0, .high = high, .low_excluded = true};
+}
+constexpr Range from_zero_below(double high) {
+  return {.low = 0.0, .high = high, .high_excluded = true};
+}
+constexpr Range between_zero_and_one() {
+  return {.low = 0.0, .high = 1.0, .low_excluded = true, .high_excluded = true};
+}
+
+inline bool flag_of(const Setting& given) { return std::get<bool>(given.value); }
+inline const std::string& text_of(const Setting& given) {
+  return std::get<std::string>(given.value);
+}
+
+inline bool has_replicas(const Run& c) { return c.pipeline.ranks.replicas > 1; }
+
+}  // namespace field_words
+}  // namespace millrace::run

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/fields.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "models/model_options.hpp"
+
+namespace millrace::run {
+namespace {
+
+/// Whole numbers without an exponent, others in their shortest exact form.
+std::string number(double value) {
+  return value == std::floor(value) && std::abs(value) < 1e15
+             ? fmt::format("{}", static_cast<std::int64_t>(value))
+             : fmt::format("{}", value);
+}
+
+std::string describe(const Range& range) {
+  if (std::isinf(range.low) && std::isinf(range.high)) return "";
+  if (std::isinf(range.high))
+    return fmt::format(" {} {}", range.low_excluded ? "above" : "of at least", number(range.low));
+  if (!range.low_excluded && !range.high_excluded)
+    return fmt::format(" from {} to {}", number(range.low), number(range.high));
+  return fmt::format(" {} {} and {} {}", range.low_excluded ? "above" : "of at least",
+                     number(range.low), range.high_excluded ? "below" : "at most",
+                     number(range.high));
+}
+
+std::vector<std::string> choices(const Field& spec) { return split_list(spec.value_name, '|'); }
+
+/// Key in files and heading in the help, in the order of the sections.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kSections = {
+    {{"model", "Model"},
+     {"model", "ResNet and ResNeXt"},
+     {"model", "ResNeXt"},
+     {"model", "SqueezeNet"},
+     {"model", "EfficientNet"},
+     {"data", "Data"},
+     {"train", "Training"},
+     {"optimizer", "Optimizer"},
+     {"lr", "Learning rate"},
+     {"validation", "Validation"},
+     {"checkpoint", "Checkpoints"},
+     {"log", "Logs"},
+     {"pipeline", "Pipeline and replicas"},
+     {"device", "Device"},
+     {"", "This command"}}};
+static_assert(kSections.size() == static_cast<std::size_t>(Section::Command) + 1);
+
+constexpr std::array<std::pair<Family, std::string_view>, 5> kFamilies = {
+    {{Family::ResNet, "resnet"},
+     {Family::ResNeXt, "resnext"},
+     {Family::SqueezeNet, "squeezenet"},
+     {Family::EfficientNet, "efficientnet"},
+     {Family::Given, models::kGivenModel}}};
+
+}  // namespace
+
+const Field* find_field(std::string_view name) {
+  for (const Field& spec : field_table())
+    if (spec.name == name || (!spec.alias.empty() && spec.alias == name)) return &spec;
+  return nullptr;
+}
+
+std::string_view section_key(Section section) {
+  return kSections.at(static_cast<std::size_t>(section)).first;
+}
+
+std::string_view section_heading(Section section) {
+  return kSections.at(static_cast<std::size_t>(section)).second;
+}
+
+FamilySet family_named(std::string_view model) {
+  for (const auto& [family, name] : kFamilies)
+    if (name == model) return static_cast<FamilySet>(family);
+  return 0;
+}
+
+std::string describe_families(FamilySet families) {
+  std::vector<std::string_view> names;
+  for (const auto& [family, name] : kFamilies)
+    if ((families & static_cast<FamilySet>(family)) != 0)
+      names.push_back(family == Family::Given ? "FILE.onnx" : name);
+  return join(names, " or ");
+}
+
+std::string describe_values(const Field& spec) {
+  switch (spec.type) {
+    case ValueType::Flag:
+      return "true or false";
+    case ValueType::Integer:
+      return "a whole number" + describe(spec.range);
+    case ValueType::Real:
+      return "a number" + describe(spec.range);
+    case ValueType::RealList:
+      return "a list of ascending numbers" + describe(spec.range);
+    case ValueType::Choice:
+      return fmt::format("one of {}{}", join(choices(spec), ", "),
+                         spec.or_file.empty() ? "" : fmt::format(", or a {} file", spec.or_file));
+    case ValueType::Text:
+      return "text";
+    case ValueType::NameList:
+      return "names separated by spaces or commas";
+    case ValueType::Path:
+      return "a path";
+  }
+  return "";
+}
+
+std::string to_string(const Value& value) {
+  struct Visitor {
+    std::string operator()(bool flag) const { return flag ? "true" : "false"; }
+    std::string operator()(std::int64_t integer) const { return fmt::format("{}", integer); }
+    std::string operator()(double real) const { return fmt::format("{}", real); }
+    std::string operator()(const std::string& text) const { return text; }
+    std::string operator()(const std::vector<double>& reals) const { return join(reals, ","); }
+  };
+  return std::visit(Visitor{}, value);
+}
+
+}  // namespace millrace::run

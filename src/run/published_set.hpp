@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace millrace::run {
+
+/// What is known of a data set that a training can name before any of its files is opened.
+struct PublishedSet {
+  std::string_view name;   ///< value of `dataset`
+  std::string_view title;  ///< in messages
+  /// Words of which one, in the path of a folder, names the set; a comma-separated list. The first
+  /// set that matches counts.
+  std::string_view path_words;
+  std::int64_t train_size = 0;
+  std::int64_t validation_size = 0;
+  std::int64_t classes = 0;     ///< 0: as many as the network has
+  std::int64_t image_side = 0;  ///< usual side of an image for the network
+  bool resized = false;         ///< whether images may have another side
+};
+
+// The table is in published_set.cpp; io/data/dataset_kinds.cpp has how each of them is opened.
+
+/// The set of this name. Error(Internal) if there is none.
+[[nodiscard]] const PublishedSet& published_set(std::string_view name);
+/// The set that the path of a directory names; nullptr if none.
+[[nodiscard]] const PublishedSet* set_named_in(std::string_view path);
+
+}  // namespace millrace::run

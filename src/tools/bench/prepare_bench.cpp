@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "cli/prepare.hpp"
+#include "cli/prepare_parts.hpp"
+#include "core/error.hpp"
+#include "train/agreement.hpp"
+
+namespace millrace::cli {
+namespace {
+
+/// With --measured-epochs the data set says how many steps there are.
+void set_epochs(const Patch& options, PreparedBench& bench) {
+  const std::optional<double> epochs = options.real("measured-epochs");
+  if (!epochs) return;
+  const std::int64_t batch = bench.run.config.total_batch();
+  const std::int64_t epoch = bench.dataset()->size() / batch;
+  const double all = std::floor(*epochs * static_cast<double>(epoch));
+  bench.length.steps = static_cast<std::int64_t>(std::min(all, 1e15)) - bench.length.warmup;
+  if (bench.length.steps < 1)
+    fail(ErrorKind::Usage,
+         "{} epoch(s) of {} images have {} batches of {}, which leaves none to measure after {} "
+         "warm-up steps: lower --warmup-steps, or raise --measured-epochs",
+         *epochs, bench.dataset()->size(), all, batch, bench.length.warmup);
+}
+
+}  // namespace
+
+PreparedBench prepare_bench(const Invocation& invocation, const comm::World& world) {
+  require_asked_alike(world, invocation);
+  Patch options = invocation.options;
+  PreparedBench bench;
+  const bool infers = options.flag("inference");
+  if (infers) bench.use = train::BenchUse::Inference;
+  bench.length = {.warmup = options.integer("warmup-steps").value_or(infers ? 20 : 10),
+                  .steps = options.integer("steps").value_or(infers ? 80 : 50)};
+  drop_length(options);
+  if (const auto only = options.integer("batch-sizes")) impose(options, "batch-size", *only);
+  if (!options.text("data-dir") && image_source(options) == run::ImageSource::Files)
+    impose(options, "synthetic-data", true);
+  impose(options, "iterations", bench.length.all());
+  impose(options, "validation-mode", std::string(infers ? "all" : "none"));
+  const MachineFacts machine = this_machine(world);
+  const train::Together together(world);
+  open_in_turn(world, [&] { bench.run = open_and_resolve(options, machine); });
+  together.run([&] { set_epochs(options, bench); });
+  require_alike(world, bench.run);
+  bench.run.notices.insert(bench.run.notices.begin(), invocation.notices.begin(),
+                           invocation.notices.end());
+  return bench;
+}
+
+}  // namespace millrace::cli
