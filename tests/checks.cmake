@@ -4,6 +4,9 @@ find_program(BASH bash REQUIRED)
 set(layering ${CMAKE_CURRENT_SOURCE_DIR}/support/layering.sh)
 add_test(NAME layering COMMAND ${BASH} ${layering} ${PROJECT_SOURCE_DIR})
 
+# How many lines and files there may be.
+add_test(NAME budget COMMAND ${BASH} ${CMAKE_CURRENT_SOURCE_DIR}/support/budget.sh ${PROJECT_SOURCE_DIR})
+
 # The check itself, on a tree with one violation of each kind and one comment that is none.
 set(fixture ${CMAKE_CURRENT_BINARY_DIR}/layering_fixture)
 file(WRITE ${fixture}/src/core/a.hpp "#include \"io/dataset.hpp\"\n// MPI_Init in a comment\n")
@@ -39,7 +42,7 @@ endif()
 find_program(SHELLCHECK shellcheck)
 if(SHELLCHECK)
   add_test(NAME shellcheck COMMAND ${SHELLCHECK} scripts/setup scripts/demo scripts/test scripts/check-cuda scripts/check-gpu .ci/run
-    ${layering} tests/support/format.sh tests/support/tidy.sh tests/support/pack_corpus.sh
+    ${layering} tests/support/budget.sh tests/support/format.sh tests/support/tidy.sh tests/support/pack_corpus.sh
     tests/support/hardened.sh tests/e2e/slow_links.sh tests/e2e/two_hosts.sh tests/e2e/supervise.sh tests/e2e/soak.sh
     tests/gpu/run.sh tests/gpu/filters.sh tests/gpu/pack.sh tests/gpu/packed.sh tests/gpu/pack_test.sh
     tests/support/check_gpu.sh tests/e2e/install.sh tests/e2e/launch.sh configs/launch/supervise.sh configs/launch/slurm.sh
