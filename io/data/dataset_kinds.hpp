@@ -47,7 +47,7 @@ struct OpenedDatasets {
 };
 
 struct DatasetKind {
-  run::PublishedSet published;
+  const run::PublishedSet& published;
   /// Whether the set is in a directory or below it, judged by the names of files.
   bool (*is_in)(const std::filesystem::path& directory);
   /// Errors: Data if the set is missing or damaged; Usage for options that do not apply; Io.

@@ -70,7 +70,7 @@ std::string bash_completion() {
   std::string values;
   for (const Field& spec : field_table()) {
     if (spec.type != ValueType::Choice) continue;
-    const std::string choices = join(split_list(spec.value_name, '|'), " ");
+    const std::string choices = join(run::choices(spec), " ");
     for (const std::string_view name : {spec.name, spec.alias})
       if (!name.empty()) values += fmt::format("  [{}]=\"{}\"\n", name, choices);
   }

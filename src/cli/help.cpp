@@ -70,9 +70,9 @@ std::string brief_help(const Field& spec) {
   const std::string left = spec.type == ValueType::Flag ? name : fmt::format("{} {}", name, value);
   std::string text(spec.help.size() <= kLine ? spec.help
                                              : spec.help.substr(0, spec.help.find(';')));
-  if (const std::string choices = join(split_list(spec.value_name, '|'), ", ");
-      chooses && text.size() + choices.size() + 4 <= 2 * kLine)
-    text += ": " + choices;
+  if (const std::string names = join(run::choices(spec), ", ");
+      chooses && text.size() + names.size() + 4 <= 2 * kLine)
+    text += ": " + names;
   const std::string otherwise = spec.default_text.value_or("");
   std::string entry = help_entry(left, text);
   if (otherwise.empty() || otherwise.find_first_of(" ;") != std::string::npos ||

@@ -1,23 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of resolve(), in the order of their calls. Each part sets the fields that its options
-// determine, from the options and from fields set by earlier parts.
+// The parts of resolve() that choose a layout, and what plans and fits share with them.
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
-#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "cli/options.hpp"
 #include "cli/resolve.hpp"
-#include "core/update_rule.hpp"
-#include "models/registry.hpp"
+#include "models/graph.hpp"
 #include "partition/layout.hpp"
-#include "run/run.hpp"
 
 namespace millrace::cli {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the options ask for: the recipe of the network's family with every option that was given.
-// The numbers that follow from it, the data and the machine are the business of resolve().
+// The numbers that follow from it, the data and the machine are the business of complete().
 #include <algorithm>
 #include <array>
 

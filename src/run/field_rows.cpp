@@ -49,14 +49,12 @@ std::span<const Field> field_table() {
 }
 
 std::size_t index_of_choice(const Field& spec, const std::string& choice) {
-  const std::vector<std::string> choices = split_list(spec.value_name, '|');
-  const auto found = std::find(choices.begin(), choices.end(), choice);
-  MILLRACE_ASSERT(found != choices.end());
-  return static_cast<std::size_t>(found - choices.begin());
+  const std::vector<std::string> all = choices(spec);
+  const auto found = std::find(all.begin(), all.end(), choice);
+  MILLRACE_ASSERT(found != all.end());
+  return static_cast<std::size_t>(found - all.begin());
 }
 
-std::string choice_at(const Field& spec, std::size_t index) {
-  return split_list(spec.value_name, '|').at(index);
-}
+std::string choice_at(const Field& spec, std::size_t index) { return choices(spec).at(index); }
 
 }  // namespace millrace::run

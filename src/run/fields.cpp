@@ -32,8 +32,6 @@ std::string describe(const Range& range) {
                      number(range.high));
 }
 
-std::vector<std::string> choices(const Field& spec) { return split_list(spec.value_name, '|'); }
-
 /// Key in files and heading in the help, in the order of the sections.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kSections = {
     {{"model", "Model"},
@@ -89,6 +87,8 @@ std::string describe_families(FamilySet families) {
       names.push_back(family == Family::Given ? "FILE.onnx" : name);
   return join(names, " or ");
 }
+
+std::vector<std::string> choices(const Field& spec) { return split_list(spec.value_name, '|'); }
 
 std::string describe_values(const Field& spec) {
   switch (spec.type) {

@@ -14,8 +14,8 @@
 // the member of Run that it sets, and whether a restored run may change it. From it come
 // config.toml, the help, the reference page, and the check of what a restore may change
 // (continued.cpp). Options of commands that are no fields of a run stand in it, too. A key in a
-// file is the field's name in the section of its group: `batch-size = 32` in `[train]`. Messages
-// name a field `like-this`; who prints them spells it as its user does.
+// file is the field's name in the section of its group: `batch-size = 32` in `[train]`. What lies
+// below this folder names a field `like-this`; who prints such a message spells it for its user.
 #pragma once
 
 #include <cstdint>
@@ -167,6 +167,8 @@ struct Field {
 [[nodiscard]] FamilySet family_named(std::string_view model);
 /// The families with the names that --model takes: "resnet or resnext".
 [[nodiscard]] std::string describe_families(FamilySet families);
+/// The values that a Choice takes; empty for another field without a value name.
+[[nodiscard]] std::vector<std::string> choices(const Field& spec);
 /// "a whole number from 1 to 16", "one of SGD, momentum", ...
 [[nodiscard]] std::string describe_values(const Field& spec);
 

@@ -20,8 +20,6 @@ bool inside(const Range& range, double value) {
   return above && below && std::isfinite(value);
 }
 
-std::vector<std::string> choices(const Field& spec) { return split_list(spec.value_name, '|'); }
-
 ErrorKind kind_of(Origin origin) {
   return origin == Origin::File ? ErrorKind::Config : ErrorKind::Usage;
 }

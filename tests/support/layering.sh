@@ -108,8 +108,8 @@ only_in 'src/ops/cudnn/|src/device/' '<cudnn|\bcudnn[A-Z]|\bCUDNN_'
 only_in 'src/ops/cublas/' '<cublas|\bcublas[A-Z]|\bCUBLAS'
 only_in 'src/comm/' '<nccl\.h>|\bnccl[A-Z]'
 only_in 'src/device/' '<(hip|sycl)/|\bhip[A-Z]|\bsycl::'
-# Nothing below the command line and the tools knows how an option is spelled: messages name fields
-# of a run `like-this`, and whoever prints them spells them.
+# Nothing below src/run knows how an option is spelled: messages name fields of a run `like-this`, and
+# whoever prints them spells them. Messages of src/run itself still spell options.
 report "name the field of the run \`like-this\`" < <(
   grep -rnE --include='*.hpp' --include='*.cpp' '(//|").*(^|[^A-Za-z0-9_`-])--[a-z][a-z0-9-]*([^A-Za-z0-9_(:-]|$)' \
     src models partition pipeline io | grep -vE '^(src/(cli|run|tools)|io/(onnx|weights))/' || true)
