@@ -286,8 +286,8 @@ int dispatch(std::span<const std::string> words, const Environment& environment)
 std::span<const CommandSpec> command_table() {
   static const std::vector<CommandSpec> all = [] {
     std::vector<CommandSpec> commands(kCommands.begin(), kCommands.end());
-    for (const std::span<const CommandSpec> tool : commands_of_tools())
-      commands.insert(commands.end(), tool.begin(), tool.end());
+    for (const Tool& tool : built_tools())
+      commands.insert(commands.end(), tool.commands.begin(), tool.commands.end());
     return commands;
   }();
   return all;

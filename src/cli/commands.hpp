@@ -39,9 +39,15 @@ struct CommandSpec {
 [[nodiscard]] std::span<const CommandSpec> command_table();
 /// The row of a command. Errors: Usage if it belongs to a tool that this program lacks.
 [[nodiscard]] const CommandSpec& spec_of(Command id);
-/// The commands of each tool that this program is built with. The build defines it, from
-/// MILLRACE_TOOLS: src/tools/CMakeLists.txt.
-[[nodiscard]] std::vector<std::span<const CommandSpec>> commands_of_tools();
+
+/// What a tool adds to the program. Each folder of src/tools defines `Tool <folder>_tool()`, with
+/// what it has; the engine asks for the rest in vain.
+struct Tool {
+  std::span<const CommandSpec> commands = {};
+};
+/// The tools that this program is built with. The build defines it, from MILLRACE_TOOLS:
+/// src/tools/CMakeLists.txt.
+[[nodiscard]] std::vector<Tool> built_tools();
 
 int command_train(const Invocation& invocation);
 int command_restore(const Invocation& invocation);

@@ -95,14 +95,14 @@ int command_bench(const Invocation& invocation) {
 
 namespace millrace::tools {
 
-std::span<const cli::CommandSpec> bench_commands() {
+cli::Tool bench_tool() {
   using cli::Command;
   static constexpr auto kCommands = std::to_array<cli::CommandSpec>({
       {Command::Bench, "bench", "", cli::command_bench,
        "Measures training or inference after a warm-up; makes tables over batch, ranks, precision.",
        "millrace bench --dataset cifar-10 --model-size 20 --inference --batch-sizes 1,8,64"},
   });
-  return kCommands;
+  return {.commands = kCommands};
 }
 
 }  // namespace millrace::tools

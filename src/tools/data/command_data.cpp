@@ -228,7 +228,7 @@ int command_data_stats(const Invocation& invocation) {
 
 namespace millrace::tools {
 
-std::span<const cli::CommandSpec> data_commands() {
+cli::Tool data_tool() {
   using cli::Command;
   static constexpr auto kCommands = std::to_array<cli::CommandSpec>({
       {Command::Generate, "data generate", "DIR", cli::command_data_generate,
@@ -247,7 +247,7 @@ std::span<const cli::CommandSpec> data_commands() {
        "Writes TFRecord files from raw ImageNet, or packed files of scaled-down images.",
        "millrace data convert /data/imagenet --raw-dir /data/raw"},
   });
-  return kCommands;
+  return {.commands = kCommands};
 }
 
 }  // namespace millrace::tools

@@ -267,14 +267,14 @@ int command_predict(const Invocation& invocation) {
 
 namespace millrace::tools {
 
-std::span<const cli::CommandSpec> predict_commands() {
+cli::Tool predict_tool() {
   using cli::Command;
   static constexpr auto kCommands = std::to_array<cli::CommandSpec>({
       {Command::Predict, "predict", "CHECKPOINT|RUN_DIR [IMAGE|DIR|-]..", cli::command_predict,
        "Names the likeliest classes of images, or of the validation images of a run.",
        "millrace predict logs/RN20_bs32_BN_16.32_v0.2.0_3S9 photo.jpg more-photos"},
   });
-  return kCommands;
+  return {.commands = kCommands};
 }
 
 }  // namespace millrace::tools

@@ -185,14 +185,14 @@ int command_report(const Invocation& invocation) {
 
 namespace millrace::tools {
 
-std::span<const cli::CommandSpec> report_commands() {
+cli::Tool report_tool() {
   using cli::Command;
   static constexpr auto kCommands = std::to_array<cli::CommandSpec>({
       {Command::Report, "report", "RUN..", cli::command_report,
        "Writes a page about runs: curves, network, schedule, events, configuration.",
        "millrace report logs/RN20_bs32_BN_16.32_v0.2.0_3S9"},
   });
-  return kCommands;
+  return {.commands = kCommands};
 }
 
 }  // namespace millrace::tools
