@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The operator tests of ONNX in the shared data, as whole networks: the operator, and a matrix of
-// known numbers behind it. What comes out must be the matrix times the recorded output.
+// known numbers behind it. What comes out must be the matrix times the recorded output. The tests
+// are a folder with index.json and one safetensors file per test.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -9,8 +10,8 @@
 #include "core/permute.hpp"
 #include "device/compat.hpp"
 #include "io/onnx/onnx_file.hpp"
+#include "io/safetensors.hpp"
 #include "pipeline/stage.hpp"
-#include "tests/ops/onnx_case.hpp"
 #include "tests/support/device_floats.hpp"
 #include "tests/support/onnx_bytes.hpp"
 #include "tests/support/stage_calls.hpp"
@@ -19,9 +20,6 @@
 namespace millrace {
 namespace {
 
-using ops::OnnxTensor;
-using ops::OnnxTensors;
-using ops::OnnxTest;
 using test::Extents;
 using test::OnnxBytes;
 
@@ -30,6 +28,81 @@ constexpr std::int64_t kLogits = 10;
 const std::set<std::string> kOfImages = {
     "Conv",          "AveragePool", "MaxPool", "BatchNormalization", "GlobalAveragePool",
     "GlobalMaxPool", "Relu"};
+
+struct OnnxTensor {
+  std::vector<std::int64_t> dims;
+  std::vector<double> values;  ///< row-major, NCHW for images
+};
+using OnnxTensors = std::map<std::string, OnnxTensor>;
+
+struct OnnxNode {
+  std::string op;
+  std::vector<std::string> inputs;
+  std::vector<std::string> outputs;
+  nlohmann::json attributes;
+};
+
+struct OnnxTest {
+  std::string name;
+  std::filesystem::path file;
+  std::vector<OnnxNode> nodes;
+  std::vector<std::string> outputs;
+};
+
+fs::path data_folder() {
+  if (const char* folder = std::getenv("MILLRACE_TEST_DATA")) return folder;
+  return fs::path(MILLRACE_SOURCE_DIR) / ".." / "shared" / "data";
+}
+
+OnnxTest parse_test(const nlohmann::json& entry, const fs::path& folder) {
+  OnnxTest test;
+  test.name = entry.at("test").get<std::string>();
+  test.file = folder / (test.name + ".safetensors");
+  test.outputs = entry.at("outputs").get<std::vector<std::string>>();
+  for (const nlohmann::json& node : entry.at("nodes")) {
+    test.nodes.push_back({node.at("op").get<std::string>(),
+                          node.at("inputs").get<std::vector<std::string>>(),
+                          node.at("outputs").get<std::vector<std::string>>(), node.at("attrs")});
+  }
+  return test;
+}
+
+/// Folder of the tests, if the shared data is there.
+std::optional<fs::path> onnx_folder() {
+  const fs::path folder = data_folder() / "onnx_tests";
+  if (!fs::is_directory(folder)) return std::nullopt;
+  return folder;
+}
+
+/// All tests of both index files.
+std::vector<OnnxTest> onnx_tests() {
+  std::vector<OnnxTest> tests;
+  const std::optional<fs::path> folder = onnx_folder();
+  if (!folder) return tests;
+  for (const char* part : {"node", "pytorch-operator"}) {
+    std::ifstream stream(*folder / part / "index.json");
+    for (const nlohmann::json& entry : nlohmann::json::parse(stream)) {
+      tests.push_back(parse_test(entry, *folder / part));
+    }
+  }
+  return tests;
+}
+
+/// Inputs and parameters, by the names that nodes use; or the expected outputs.
+enum class OnnxSide { Inputs, Outputs };
+
+OnnxTensors read_tensors(const OnnxTest& test, OnnxSide side) {
+  const io::SafeTensorsFile file(test.file);
+  OnnxTensors tensors;
+  for (const auto& [key, tensor] : file.tensors()) {
+    const std::size_t dot = key.find('.');
+    const bool output = key.substr(0, dot) == "output";
+    if (output != (side == OnnxSide::Outputs)) continue;
+    const std::vector<float> floats = tensor.to_floats();
+    tensors[key.substr(dot + 1)] = {tensor.shape, {floats.begin(), floats.end()}};
+  }
+  return tensors;
+}
 
 std::int64_t count_of(const Extents& extents) {
   return std::accumulate(extents.begin(), extents.end(), std::int64_t{1}, std::multiplies<>());
@@ -51,7 +124,7 @@ void add_attribute(io::onnx::NodeProto& node, const std::string& name,
 
 /// The operator, its output flattened, and the matrix.
 std::string network_of(const OnnxTest& test, const OnnxTensors& inputs, const OnnxTensor& output) {
-  const ops::OnnxNode& recorded = test.nodes.front();
+  const OnnxNode& recorded = test.nodes.front();
   OnnxBytes file(inputs.at(recorded.inputs.front()).dims);
   io::onnx::NodeProto& node = file.node(recorded.op.c_str(), "op", {"x"}, "made");
   for (std::size_t i = 1; i < recorded.inputs.size(); ++i) {
@@ -117,22 +190,22 @@ void expect_logits(const std::string& name, const std::vector<float>& logits,
 }
 
 TEST(OnnxOperatorTest, NetworksOfOneOperatorGiveWhatWasRecorded) {
-  if (!ops::onnx_folder()) GTEST_SKIP() << "needs the operator tests of ONNX in the shared data";
+  if (!onnx_folder()) GTEST_SKIP() << "needs the operator tests of ONNX in the shared data";
   int passed = 0;
   std::map<std::string, int> skipped;
-  for (const OnnxTest& test : ops::onnx_tests()) {
-    const ops::OnnxNode& node = test.nodes.front();
+  for (const OnnxTest& test : onnx_tests()) {
+    const OnnxNode& node = test.nodes.front();
     if (test.nodes.size() != 1 || !kOfImages.contains(node.op)) {
       ++skipped["other operators, or several"];
       continue;
     }
-    const OnnxTensors inputs = read_tensors(test, ops::OnnxSide::Inputs);
+    const OnnxTensors inputs = read_tensors(test, OnnxSide::Inputs);
     const OnnxTensor& x = inputs.at(node.inputs.front());
     if (x.dims.size() != 4 || test.outputs.size() != 1) {
       ++skipped["not of images, or with other outputs"];
       continue;
     }
-    const OnnxTensor output = read_tensors(test, ops::OnnxSide::Outputs).at(test.outputs.front());
+    const OnnxTensor output = read_tensors(test, OnnxSide::Outputs).at(test.outputs.front());
     try {
       const io::OnnxFile file(network_of(test, inputs, output), test.name, "net");
       expect_logits(test.name, logits_of(file, x), output);
