@@ -4,8 +4,7 @@
 // result or an Error. A target (<name>_fuzz.cpp) defines how to process one input and a few good
 // seeds. Two drivers run it:
 //
-//   driver.cpp     runs the known inputs (so does every ctest), then mutates them blindly for as
-//                  long as it is told:       fuzz_<name>_test [--seconds N] [--seed N] [FILE ..]
+//   driver.cpp     runs the known inputs, as every ctest does, or files: fuzz_<name>_test [FILE ..]
 //   libfuzzer.cpp  libFuzzer (preset fuzz), which follows the coverage and keeps what it finds:
 //                  fuzz_<name>_test CORPUS_FOLDER; an empty folder is filled with the known inputs
 //
@@ -16,8 +15,8 @@
 //   ./fuzz_<name>_test -merge=1 -max_len=512 tests/fuzz/corpus/<name> CORPUS_FOLDER
 //   cmake --build . --target pack_fuzz_<name>
 //
-// With FILEs the driver runs only those, like libFuzzer. After a crash, the input is in
-// fuzz_<name>.last of the current folder (driver) or in crash-* (libFuzzer).
+// After a crash, the input is in fuzz_<name>_test.last of the current folder (driver) or in crash-*
+// (libFuzzer).
 #pragma once
 
 #include <algorithm>

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What gpu_streaming counts: that every kernel reads, and writes from end to end, the memory that
-// its bytes stand for, and that their number is that of the shapes.
+// its bytes stand for.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 
 #include "device/compat.hpp"
 #include "streaming_kernels.hpp"
@@ -103,57 +102,6 @@ std::string test_name(const testing::TestParamInfo<StreamingRecipe>& info) {
   return name;
 }
 INSTANTIATE_TEST_SUITE_P(All, StreamingTest, testing::ValuesIn(streaming_recipes()), test_name);
-
-/// Numbers of elements, by hand: 3 x 6 x 6 x 40 of an activation; the stem has 3 x 12 x 12 x 10 in
-/// front of its pool and 3 x 6 x 6 x 10 behind it; images have 3 x 24 x 24 pixels.
-constexpr std::int64_t kN = 4320;
-constexpr std::int64_t kStem = 4320;
-constexpr std::int64_t kPooled = 1080;
-constexpr std::int64_t kPixels = 1728;
-constexpr std::int64_t kP = 9001;
-
-/// What both types have, with `t` bytes an element.
-std::map<std::string, std::int64_t> bytes_of_activations(const std::string& type, std::int64_t t) {
-  return {{type + " relu forward", 2 * t * kN},
-          {type + " relu backward", 3 * t * kN},
-          {type + " swish forward", 2 * t * kN},
-          {type + " swish backward", 3 * t * kN},
-          {type + " add and relu", 3 * t * kN},
-          {type + " sum of gradients", 3 * t * kN},
-          {type + " accumulate", (t + 8) * kN},
-          {type + " norm statistics", t * kN},
-          {type + " norm and relu", 2 * t * kN},
-          {type + " norm, add and relu", 3 * t * kN},
-          {type + " norm backward, sums", 2 * t * kN},
-          {type + " norm, add backward, sums", 4 * t * kN},
-          {type + " norm backward", 3 * t * kN},
-          {type + " max pool forward", t * kStem + (t + 1) * kPooled},
-          {type + " max pool backward", t * kStem + (t + 1) * kPooled},
-          {type + " average pool forward", t * kN + t * 1080},
-          {type + " average pool backward", t * kN + t * 1080},
-          {type + " global average forward", t * kN + t * 120},
-          {type + " global average backward", t * kN + t * 120},
-          {type + " images", (3 + 3 * t) * kPixels},
-          {type + " images of eight channels", (3 + 8 * t) * kPixels}};
-}
-
-TEST(StreamingBytesTest, AreThoseOfTheShapes) {
-  std::map<std::string, std::int64_t> expected = bytes_of_activations("bfloat16", 2);
-  expected.merge(bytes_of_activations("float32", 4));
-  expected.merge(std::map<std::string, std::int64_t>{
-      {"bfloat16 from float32", 6 * kN},
-      {"bfloat16 to float32", 6 * kN},
-      {"bfloat16 momentum, stochastic", 12 * kP},  // gradient, then weight and velocity twice
-      {"float32 momentum", 22 * kP},               // the copy in 16 bits in addition
-      {"float32 Adam", 30 * kP},
-      {"float32 copy of weights", 6 * kP},
-      {"float32 finite gradients", 4 * kP},
-      {"float32 sum of two replicas", 12 * kP}});
-  std::map<std::string, std::int64_t> counted;
-  for (const StreamingRecipe& recipe : streaming_recipes())
-    counted[recipe.name] = recipe.make(kSizes).bytes();
-  EXPECT_EQ(counted, expected);
-}
 
 }  // namespace
 }  // namespace millrace::gpu

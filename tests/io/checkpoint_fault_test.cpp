@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // If writing a checkpoint fails at any system call, the old or the new checkpoint is complete.
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <cerrno>
-#include <csignal>
 
 #include "io/checkpoint.hpp"
 #include "tests/io/checkpoint_fixtures.hpp"
@@ -98,43 +94,6 @@ INSTANTIATE_TEST_SUITE_P(NextAndSame, CheckpointFaultTest,
                          [](const auto& iteration) {
                            return iteration.param == kOldIteration ? "Replacing" : "Next";
                          });
-
-// 0 if the write failed as expected.
-int write_with_limit(const fs::path& folder, rlim_t limit) {
-  std::signal(SIGXFSZ, SIG_IGN);
-  rlimit value{};
-  ::getrlimit(RLIMIT_FSIZE, &value);
-  value.rlim_cur = limit;
-  ::setrlimit(RLIMIT_FSIZE, &value);
-  try {
-    write_checkpoint(folder, sample_header(6), SampleModel(kNewSeed).tensors());
-    return 1;
-  } catch (const Error& error) {
-    const std::string text = error.what();
-    if (error.kind() != ErrorKind::Io) return 2;
-    if (text.find(folder.string()) == std::string::npos) return 3;
-    return text.find("File too large") == std::string::npos ? 4 : 0;
-  }
-}
-
-TEST(CheckpointDiskFullTest, OldOneStaysAndNothingIsLeft) {
-  const TemporaryDirectory directory;
-  write_checkpoint(directory.path(), sample_header(5), SampleModel(kOldSeed).tensors());
-  const auto size = fs::file_size(directory / "ckpt-5" / "part-000.h5");
-  for (const rlim_t limit :
-       {rlim_t{0}, rlim_t{500}, rlim_t{1500}, rlim_t{size / 2}, rlim_t{size - 1}}) {
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) ::_exit(write_with_limit(directory.path(), limit));
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFEXITED(status)) << limit;
-    EXPECT_EQ(WEXITSTATUS(status), 0) << limit;
-    EXPECT_EQ(std::distance(fs::directory_iterator(directory.path()), fs::directory_iterator()), 1);
-    const CheckpointReader reader(directory / "ckpt-5");
-    EXPECT_EQ(digest(reader), digest(SampleModel(kOldSeed).tensors()));
-  }
-}
 
 }  // namespace
 }  // namespace millrace::io

@@ -87,13 +87,6 @@ TEST_F(CheckpointTest, RoundTripKeepsHeaderAndEveryByte) {
   EXPECT_EQ(verify(path), Names{});
 }
 
-TEST_F(CheckpointTest, SameIterationIsReplaced) {
-  write(5, 1);
-  const fs::path path = write(5, 2);
-  expect_content(CheckpointReader(path), SampleModel(2));
-  EXPECT_EQ(names_in(folder_), (Names{"ckpt-5"}));
-}
-
 TEST_F(CheckpointTest, UnknownTensorsAndWrongBuffersAreErrors) {
   const CheckpointReader reader(write(5));
   EXPECT_EQ(reader.find("nothing"), nullptr);
@@ -615,14 +608,6 @@ TEST_F(CheckpointTest, RetiringRemovesLeftoversOfDeadWritersOnly) {
   Names expected = {living, ".ckpt-7.tmp.x", "ckpt-1"};
   std::sort(expected.begin(), expected.end());
   EXPECT_EQ(names_in(folder_), expected);
-}
-
-TEST_F(CheckpointTest, ReaderOutlivesTheDirectory) {
-  const CheckpointReader reader(write(1));
-  write(2);
-  retire_checkpoints(folder_, {.keep = 1});
-  EXPECT_FALSE(fs::exists(folder_ / "ckpt-1"));
-  expect_content(reader, SampleModel(1));
 }
 
 // Readers and the digest see the tensors alone.

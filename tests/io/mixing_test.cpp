@@ -22,31 +22,6 @@ double below(const std::vector<double>& numbers, double limit) {
   return static_cast<double>(count) / static_cast<double>(numbers.size());
 }
 
-TEST(BetaTest, MomentsAreThoseOfTheDistribution) {
-  constexpr std::size_t kCount = 40'000;
-  for (const double alpha : {0.1, 0.2, 1.0, 5.0}) {
-    const std::vector<double> shares = betas(alpha, kCount);
-    double sum = 0.0;
-    double squares = 0.0;
-    double fourths = 0.0;
-    for (const double x : shares) {
-      ASSERT_GE(x, 0.0);
-      ASSERT_LE(x, 1.0);
-      sum += x;
-      squares += (x - 0.5) * (x - 0.5);
-      fourths += std::pow(x - 0.5, 4);
-    }
-    const double variance = 1.0 / (4.0 * (2.0 * alpha + 1.0));
-    // Fourth central moment of the symmetric distribution: kurtosis 3 (2a + 1) / (2a + 3).
-    const double fourth = 3.0 * (2.0 * alpha + 1.0) / (2.0 * alpha + 3.0) * variance * variance;
-    const auto count = static_cast<double>(kCount);
-    EXPECT_NEAR(sum / count, 0.5, 4.0 * std::sqrt(variance / count)) << alpha;
-    EXPECT_NEAR(squares / count, variance, 4.0 * std::sqrt((fourth - variance * variance) / count))
-        << alpha;
-    EXPECT_NEAR(fourths / count / fourth, 1.0, 0.05) << alpha;
-  }
-}
-
 TEST(BetaTest, TailsAreThoseOfTheDistribution) {
   // Distribution functions at 0.01 and 0.25, by numerical integration.
   struct Row {

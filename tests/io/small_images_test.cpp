@@ -86,21 +86,6 @@ TEST(SmallImagesTest, AllWindowsAreEquallyLikely) {
   EXPECT_LT(chi_squared, 161.0 + 5.0 * 18.0);
 }
 
-TEST(SmallImagesTest, StandardisationHasMeanZeroAndDeviationOne) {
-  const Planes planes = random_planes(2);
-  const PixelScaling scaling = standardisation_of(planes);
-  double mean = 0.0;
-  for (const std::uint8_t pixel : planes) mean += pixel;
-  mean /= 3072.0;
-  double variance = 0.0;
-  for (const std::uint8_t pixel : planes) variance += (pixel - mean) * (pixel - mean);
-  variance /= 3072.0;
-  for (std::size_t c = 0; c < 3; ++c) {
-    EXPECT_NEAR(static_cast<double>(scaling.mean[c]), mean, 1e-5);
-    EXPECT_NEAR(static_cast<double>(scaling.scale[c]) * std::sqrt(variance), 1.0, 1e-6);
-  }
-}
-
 TEST(SmallImagesTest, FlatImagesDivideByTheFloorOfTheDeviation) {
   for (const std::uint8_t level : {std::uint8_t{0}, std::uint8_t{255}}) {
     Planes planes;

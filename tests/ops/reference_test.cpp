@@ -146,15 +146,27 @@ TEST(Reference, SoftmaxLossByHand) {
 }
 
 TEST(Reference, SoftmaxLossGradient) {
-  const SoftmaxLossShape s{4, 7, 0.1f};
-  const Values logits = random_values(s.batch * s.classes, 1, -3.0, 3.0);
   const std::vector<std::int64_t> labels = {0, 6, -1, 3};
-  EXPECT_TRUE(same_gradient(reference::softmax_loss_backward(s, logits, labels, 0.5),
-                            numeric_gradient(logits, [&](const Values& v) {
-                              double sum = 0.0;
-                              for (const double l : reference::softmax_loss(s, v, labels)) sum += l;
-                              return 0.5 * sum;
-                            })));
+  std::vector<ImageMixing> mixing(4);
+  for (std::int32_t n = 0; n < 4; ++n)
+    mixing[static_cast<std::size_t>(n)] = {.share = 0.3f * static_cast<float>(n),
+                                           .area = 0.25f,
+                                           .partner = 3 - n,
+                                           .donor = 1,
+                                           .box = {}};
+  for (const SmoothingForm form : {SmoothingForm::OtherClasses, SmoothingForm::AllClasses})
+    for (const auto& [wanted, mixed] : {std::pair{labels, std::vector<ImageMixing>{}},
+                                        {std::vector<std::int64_t>{0, 6, 2, 3}, mixing}}) {
+      const SoftmaxLossShape s{4, 7, 0.1f, form};
+      const Values logits = random_values(s.batch * s.classes, 1, -3.0, 3.0);
+      EXPECT_TRUE(same_gradient(
+          reference::softmax_loss_backward(s, logits, wanted, 0.5, mixed),
+          numeric_gradient(logits, [&, &wanted = wanted, &mixed = mixed](const Values& v) {
+            double sum = 0.0;
+            for (const double l : reference::softmax_loss(s, v, wanted, mixed)) sum += l;
+            return 0.5 * sum;
+          })));
+    }
 }
 
 }  // namespace

@@ -89,53 +89,6 @@ TYPED_TEST(SoftmaxLoss, IsTheReference) {
   }
 }
 
-TYPED_TEST(SoftmaxLoss, AnImageMixedWithNothingHasThePlainLoss) {
-  using T = TypeParam;
-  for (const SmoothingForm form : kForms) {
-    const SoftmaxLossShape s{5, 11, 0.1f, form};
-    const Values logits = random_as<T>(s.batch * s.classes, 3, -3.0, 3.0);
-    const Labels labels = {1, 4, 10, 0, 7};
-    std::vector<ImageMixing> mixing(5);
-    for (std::int32_t n = 0; n < 5; ++n)
-      mixing[static_cast<std::size_t>(n)] = {.partner = 4 - n, .donor = n, .box = {}};
-    const auto plain = this->run(s, logits, labels, 1.0f);
-    const auto mixed = this->run(s, logits, labels, 1.0f, mixing);
-    EXPECT_EQ(mixed.loss, plain.loss);
-    EXPECT_EQ(mixed.dlogits, plain.dlogits);
-  }
-}
-
-// The numerical slope of the mean loss for every logit equals the gradient.
-TEST(SoftmaxLossSlope, OfEveryLogitIsItsGradient) {
-  for (const SmoothingForm form : kForms) {
-    for (const bool mixed : {false, true}) {
-      const SoftmaxLossShape s{6, 5, 0.2f, form};
-      const Labels labels = {0, 4, 2, 2, 1, mixed ? 3 : -1};
-      const std::vector<ImageMixing> mixing =
-          mixed ? some_mixing(s.batch) : std::vector<ImageMixing>{};
-      const Values logits = random_as<float>(s.batch * s.classes, 5, -2.0, 2.0);
-      struct Fixture : SoftmaxLoss<float> {
-        using SoftmaxLoss<float>::run;
-        void TestBody() override {}
-      };
-      const auto loss_at = [&](const Values& at) {
-        double sum = 0.0;
-        for (const double x : Fixture::run(s, at, labels, 1.0f, mixing).loss) sum += x;
-        return sum;
-      };
-      const Values gradient = Fixture::run(s, logits, labels, 1.0f, mixing).dlogits;
-      for (std::size_t i = 0; i < logits.size(); ++i) {
-        constexpr double kStep = 1.0 / 64.0;
-        Values up = logits;
-        Values down = logits;
-        up[i] += kStep;
-        down[i] -= kStep;
-        EXPECT_NEAR((loss_at(up) - loss_at(down)) / (2.0 * kStep), gradient[i], 2e-4) << i;
-      }
-    }
-  }
-}
-
 TEST(SoftmaxLossShapeTest, TargetsAreThoseOfTheRecipes) {
   const SoftmaxLossShape others{1, 5, 0.1f};
   EXPECT_FLOAT_EQ(others.on(), 0.9f);

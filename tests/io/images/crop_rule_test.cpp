@@ -254,16 +254,6 @@ TEST(CropRuleTest, AreasAreDrawnAsByTorchvision) {
   }
 }
 
-TEST(CropRuleTest, TheTwoDistributionsDiffer) {
-  const ImageHeader image = image_of(500, 375);
-  CropRule by_area = image_preset("tf").crop;
-  by_area.draw = CropDraw::Area;
-  std::string feature;
-  EXPECT_GT(greatest_distance(drawn_boxes(image_preset("tf").crop, image, {}),
-                              drawn_boxes(by_area, image, {}), feature),
-            2.5);
-}
-
 TEST(CropRuleTest, BoxesKeepTheirBounds) {
   for (const ImagePreset& preset : image_presets()) {
     const CropRule& rule = preset.crop;

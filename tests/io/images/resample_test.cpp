@@ -162,29 +162,6 @@ TEST(ResampleTest, PixelsOutsideTheBoxAreNotUsed) {
   }
 }
 
-TEST(ResampleTest, OnlyLegacyFormsTellWhenTheImageIsMirrored) {
-  const Image image = make_image(50, 40);
-  const ImageWindow window{
-      .box = {0, 0, 40, 50}, .scaled_width = 14, .scaled_height = 14, .mirror = Mirror::Yes};
-  for (const Filter filter : kFilters) {
-    const bool same = resampled(image.view(), window, {filter, MirrorStage::Before}, 14) ==
-                      resampled(image.view(), window, {filter, MirrorStage::After}, 14);
-    EXPECT_EQ(same, !is_legacy(filter)) << static_cast<int>(filter);
-  }
-}
-
-TEST(ResampleTest, FlatImagesStayFlat) {
-  for (const std::uint8_t level :
-       {std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{254}, std::uint8_t{255}}) {
-    Image image = make_image(50, 40);
-    std::fill(image.bytes.begin(), image.bytes.end(), level);
-    for (const Filter filter : kFilters)
-      for (const ImageWindow& window : windows(14))
-        for (const std::uint8_t byte : resampled(image.view(), window, {filter}, 14))
-          ASSERT_EQ(byte, level) << static_cast<int>(filter);
-  }
-}
-
 TEST(ResampleTest, OneResamplerServesImagesOfAllSizes) {
   Resampler resampler;
   for (const int side : {14, 3, 20}) {

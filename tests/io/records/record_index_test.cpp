@@ -295,19 +295,6 @@ TEST_F(RecordSetTest, ReadsEveryImageFromManyThreads) {
   EXPECT_EQ(source.where(21), (root / "train-00002-of-00003").string() + ", record 0 at offset 0");
 }
 
-TEST_F(RecordSetTest, HandsOutBoxes) {
-  const std::vector<ObjectBox> boxes = {{0.1f, 0.2f, 0.3f, 0.4f}};
-  RecordWriter writer(root / "train-00000-of-00001");
-  writer.append(payload_of(0, 1, boxes));
-  writer.append(payload_of(1, 1));
-  writer.commit();
-  const auto source = opened();
-  ReadBuffer buffer;
-  const StoredImage first = source->stored(0, buffer);
-  EXPECT_EQ(std::vector(first.boxes.begin(), first.boxes.end()), boxes);
-  EXPECT_TRUE(source->stored(1, buffer).boxes.empty());
-}
-
 TEST_F(RecordSetTest, ReadingAgainAllocatesNothing) {
   const std::vector<ObjectBox> boxes(5, {0.1f, 0.2f, 0.3f, 0.4f});
   RecordWriter writer(root / "train-00000-of-00001");

@@ -70,22 +70,5 @@ TEST(StatisticsTest, OneBadImageOf91IsNamed) {
                [&] { (void)collect_statistics(*source, share, measure); });
 }
 
-TEST(StatisticsTest, BadImagesAreListedUpToAShare) {
-  const TemporaryDirectory root;
-  const auto path = root / "train-00000-of-00001";
-  const auto places = write_shard(path, 0, 20);
-  OpenOptions options;
-  options.classes = 10;
-  const auto source = open_image_dataset(root.path(), Split::Train, options);
-  for (const std::size_t i : {4u, 6u}) flip_byte(path, places[i] + 40);
-  const MeasureImage measure = [](std::span<const std::byte>) { return ImageSize{3, 4}; };
-  const ImageStatistics found = collect_statistics(*source, 0.1, measure);
-  EXPECT_EQ(found.images, 20);
-  EXPECT_EQ(found.measured, 18);
-  EXPECT_EQ(std::ssize(found.bad), 2);
-  expect_error(ErrorKind::Data, {"2 of 20 images", source->where(6), "`max-bad-fraction`"},
-               [&] { (void)collect_statistics(*source, 0.09, measure); });
-}
-
 }  // namespace
 }  // namespace millrace::io
