@@ -260,7 +260,4 @@ millrace_plain_library(isa-l isal ISAL isa-l/crc.h isal)
 
 if(MILLRACE_TESTS)
   find_package(GTest REQUIRED)
-  if(MILLRACE_BENCHMARKS)
-    find_package(benchmark QUIET)
-  endif()
 endif()
