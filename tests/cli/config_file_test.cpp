@@ -1,12 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "cli/options.hpp"
 #include "support.hpp"
@@ -35,10 +28,6 @@ TEST(ConfigFileTest, ReadsEveryType) {
   EXPECT_EQ(options.find("model-size")->where, "a.toml:3: [model] model-size");
 }
 
-TEST(ConfigFileTest, EmptyFileGivesNothing) {
-  EXPECT_TRUE(parse_config("", "a.toml").settings().empty());
-}
-
 TEST(ConfigFileTest, KeysOfFeaturesThatAreGoneAreLeftOut) {
   const Patch options =
       parse_config("[pipeline]\nkernel-table = \"/old/t.json\"\nshards = 2\n", "config.toml");
@@ -61,12 +50,10 @@ TEST(ConfigFileTest, ErrorsNameFileAndLine) {
        "a.toml:3: [train] batch-size: '0' is not a whole number from 1 to 2147483647"},
       {"[train]\nbatch-size = \"8\"\n",
        "a.toml:2: [train] batch-size: expected a whole number, found \"8\"; allowed: a whole "
-       "number from 1 "
-       "to 2147483647"},
+       "number from 1 to 2147483647"},
       {"[train]\nbatch-size = 2.5\n",
        "a.toml:2: [train] batch-size: expected a whole number, found 2.5; allowed: a whole number "
-       "from 1 to "
-       "2147483647"},
+       "from 1 to 2147483647"},
       {"[model]\nbatch-norm = \"yes\"\n",
        "a.toml:2: [model] batch-norm: expected true or false, found \"yes\"; allowed: true or "
        "false"},
@@ -80,32 +67,27 @@ TEST(ConfigFileTest, ErrorsNameFileAndLine) {
        "0"},
       {"[train]\nprecision = 16.32\n",
        "a.toml:2: [train] precision: expected a quoted string, found 16.32; allowed: one of 16.16, "
-       "16.32, "
-       "32.32"},
+       "16.32, 32.32"},
       {"[lr]\nlearning-rate-schedule = [0.75, 0.5]\n",
        "a.toml:2: [lr] learning-rate-schedule: '0.75,0.5' is not a list of ascending numbers from "
-       "0 "
-       "to 1"},
+       "0 to 1"},
   };
   for (const auto& [text, expected] : table) {
-    const Failure failure = parse_failure(text);
-    EXPECT_EQ(failure.kind, ErrorKind::Config) << text;
-    EXPECT_EQ(failure.text, expected);
+    expect_refusal(ErrorKind::Config, expected, [&] { (void)parse_config(text, "a.toml"); });
   }
 }
 
-TEST(ConfigFileTest, KeyOutsideASectionIsRefused) {
-  const Failure failure = parse_failure("seed = 3\n");
-  EXPECT_EQ(failure.kind, ErrorKind::Config);
-  EXPECT_TRUE(failure.text.starts_with("a.toml:1: key seed is outside a section")) << failure.text;
-}
-
 TEST(ConfigFileTest, BrokenSyntaxIsOneLineWithItsPlace) {
-  for (const char* text : {"[train]\nseed = 3\nbatch-size 32\n", "[train]\nseed = 1\nepochs = =\n",
-                           "[train]\nseed = 3\nseed = \"unfinished\n"}) {
+  const std::vector<std::pair<std::string, std::string>> table = {
+      {"seed = 3\n", "a.toml:1: key seed is outside a section"},
+      {"[train]\nseed = 3\nbatch-size 32\n", "a.toml:3: "},
+      {"[train]\nseed = 1\nepochs = =\n", "a.toml:3: "},
+      {"[train]\nseed = 3\nseed = \"unfinished\n", "a.toml:3: "},
+      {"[train]\nseed = 3\nseed = 4\n", "a.toml:"}};
+  for (const auto& [text, begin] : table) {
     const Failure failure = parse_failure(text);
     EXPECT_EQ(failure.kind, ErrorKind::Config);
-    EXPECT_TRUE(failure.text.starts_with("a.toml:3: ")) << failure.text;
+    EXPECT_TRUE(failure.text.starts_with(begin)) << failure.text;
     EXPECT_FALSE(contains(failure.text, "\n")) << failure.text;
   }
 }
@@ -113,17 +95,9 @@ TEST(ConfigFileTest, BrokenSyntaxIsOneLineWithItsPlace) {
 TEST(ConfigFileTest, RefusesTextThatIsNotUtf8) {
   for (const char* text :
        {"[train]\n# \xff\n", "[train]\n'\xbf)'", "[train]\n\xed\xa0\x80 = 3\n"}) {
-    const Failure failure = parse_failure(text);
-    EXPECT_EQ(failure.kind, ErrorKind::Config);
-    EXPECT_EQ(failure.text, "a.toml:2: is not UTF-8 text: save the file as UTF-8");
+    expect_refusal(ErrorKind::Config, "a.toml:2: is not UTF-8 text: save the file as UTF-8",
+                   [&] { (void)parse_config(text, "a.toml"); });
   }
-}
-
-TEST(ConfigFileTest, KeyGivenTwiceIsRefused) {
-  const Failure failure = parse_failure("[train]\nseed = 3\nseed = 4\n");
-  EXPECT_EQ(failure.kind, ErrorKind::Config);
-  EXPECT_TRUE(failure.text.starts_with("a.toml:")) << failure.text;
-  EXPECT_FALSE(contains(failure.text, "\n")) << failure.text;
 }
 
 TEST(ConfigFileTest, EveryKeyRefusesAValueOfAnotherType) {
@@ -141,10 +115,8 @@ TEST(ConfigFileTest, EveryKeyRefusesAValueOfAnotherType) {
 
 TEST(ConfigFileTest, MissingFileNamesItsPath) {
   const TemporaryDirectory directory;
-  const std::filesystem::path path = directory.path() / "none.toml";
-  const Failure failure = failure_of([&] { (void)read_config_file(path); });
-  EXPECT_EQ(failure.kind, ErrorKind::Io);
-  EXPECT_TRUE(contains(failure.text, path.string())) << failure.text;
+  const fs::path path = directory.path() / "none.toml";
+  expect_refused(ErrorKind::Io, {path.string()}, [&] { (void)read_config_file(path); });
 }
 
 // What toml11 would follow down to the end of the stack, or for minutes.
@@ -159,21 +131,19 @@ TEST(ConfigFileTest, DeepOnesAreRefusedBeforeTheyAreParsed) {
   const std::string lists = "y = " + std::string(40'000, '[');
   for (const std::string& text :
        {lists, tables, "x = \"\"\" \" \"\"\"; " + lists, "x = ''' ' '''; " + lists}) {
-    const Failure failure = failure_of([&] { (void)parse_config("\n" + text, "deep.toml"); });
-    EXPECT_EQ(failure.kind, ErrorKind::Config);
-    EXPECT_EQ(failure.text, "deep.toml:2: more than 512 brackets: nested too deeply");
+    expect_refusal(ErrorKind::Config, "deep.toml:2: more than 512 brackets: nested too deeply",
+                   [&] { (void)parse_config("\n" + text, "deep.toml"); });
   }
   for (const std::string& text :
        {"[" + dotted + "]\n", dotted + " = 1\n", "x = {" + dotted + " = 1}\n"}) {
-    const Failure failure = failure_of([&] { (void)parse_config("\n" + text, "deep.toml"); });
-    EXPECT_EQ(failure.kind, ErrorKind::Config);
-    EXPECT_EQ(failure.text, "deep.toml:2: more than 512 dots in a line: nested too deeply");
+    expect_refusal(ErrorKind::Config,
+                   "deep.toml:2: more than 512 dots in a line: nested too deeply",
+                   [&] { (void)parse_config("\n" + text, "deep.toml"); });
   }
   std::string list = "x = [";
   for (int i = 0; i < 20'000; ++i) list += "1,";
-  const Failure wide = failure_of([&] { (void)parse_config("\n" + list + "1]\n", "wide.toml"); });
-  EXPECT_EQ(wide.kind, ErrorKind::Config);
-  EXPECT_EQ(wide.text, "wide.toml:2: more than 2048 commas: a list is too long");
+  expect_refusal(ErrorKind::Config, "wide.toml:2: more than 2048 commas: a list is too long",
+                 [&] { (void)parse_config("\n" + list + "1]\n", "wide.toml"); });
   const std::string quoted =
       "[data]\ndata-dir = \"" + std::string(40, '[') + "\" # [[[[[[[[[[[[[[[[[[";
   EXPECT_NO_THROW((void)parse_config(quoted, "quoted.toml"));

@@ -2,15 +2,8 @@
 //
 // The tools for data, from words to exit codes.
 #include <fmt/format.h>
-#include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "cli/commands.hpp"
 #include "io/data/example.hpp"
@@ -23,7 +16,6 @@ namespace millrace::cli {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
-namespace fs = std::filesystem;
 
 /// A shard of six images, labels 1, 2, 3, 1, 2, 3.
 fs::path write_shard(const fs::path& folder) {
@@ -60,10 +52,8 @@ TEST(DataCommandsTest, IndexIsMadeAndFoundAgain) {
 TEST(DataCommandsTest, CheckNamesFileRecordAndOffsetAndEndsWithThree) {
   const TemporaryDirectory root;
   const fs::path path = write_shard(root.path());
-  const Outcome whole = run_words({"data", "check", root.path().string()});
-  EXPECT_EQ(whole.code, 0) << whole.out;
-  EXPECT_TRUE(contains(whole.out, "training: 1 file, 6 images, ")) << whole.out;
-  EXPECT_TRUE(contains(whole.out, ": 0 bad\n")) << whole.out;
+  expect_said(run_words({"data", "check", root.path().string()}), 0,
+              {"training: 1 file, 6 images, ", ": 0 bad\n"});
   const auto record_bytes = static_cast<std::streamoff>(fs::file_size(path) / 6);
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(4 * record_bytes + 50);
@@ -113,31 +103,21 @@ TEST(DataCommandsTest, NamesThatAreNoUtf8AndNoTextAreEscaped) {
       << stats.out;
   EXPECT_EQ(json.at("training").at("class_names"), std::vector<std::string>{"n1"});
   const Outcome text = run_words({"data", "stats", root.path().string()});
-  EXPECT_TRUE(contains(text.out, "headers                1 bad of 2 read; `millrace data check` "))
-      << text.out;
-  EXPECT_TRUE(contains(text.out, "class 0             2  n1\n")) << text.out;
-  const Outcome check = run_words({"data", "check", root.path().string()});
-  EXPECT_EQ(check.code, 3);
-  EXPECT_TRUE(contains(check.out, "n1/t\\xfe\\n.JPEG: ")) << check.out;
-  EXPECT_TRUE(contains(check.err, "note: ")) << check.err;
-  EXPECT_TRUE(contains(check.out, "2 images")) << check.out;
+  expect_in(text.out, {"headers                1 bad of 2 read; `millrace data check` ",
+                       "class 0             2  n1\n"});
+  expect_said(run_words({"data", "check", root.path().string()}), 3,
+              {"n1/t\\xfe\\n.JPEG: ", "note: ", "2 images"});
 }
 
 TEST(DataCommandsTest, MistakesAreExplained) {
   const TemporaryDirectory root;
-  const Outcome nothing = run_words({"data", "index", root.path().string()});
-  EXPECT_EQ(nothing.code, 3);
-  EXPECT_TRUE(contains(nothing.err, "no training images in")) << nothing.err;
-  const Outcome unsaid = run_words({"data", "convert", root.path().string()});
-  EXPECT_EQ(unsaid.code, 2);
-  EXPECT_TRUE(contains(unsaid.err, "needs --raw-dir DIR")) << unsaid.err;
-  const Outcome unpacked = run_words({"data", "convert", root.path().string(), "--packed"});
-  EXPECT_EQ(unpacked.code, 2);
-  EXPECT_TRUE(contains(unpacked.err, "which is not given")) << unpacked.err;
-  const Outcome empty = run_words(
-      {"data", "convert", (root.path() / "out").string(), "--raw-dir", root.path().string()});
-  EXPECT_EQ(empty.code, 3);
-  EXPECT_TRUE(contains(empty.err, "class archives (.tar)")) << empty.err;
+  expect_said(run_words({"data", "index", root.path().string()}), 3, {"no training images in"});
+  expect_said(run_words({"data", "convert", root.path().string()}), 2, {"needs --raw-dir DIR"});
+  expect_said(run_words({"data", "convert", root.path().string(), "--packed"}), 2,
+              {"which is not given"});
+  expect_said(run_words({"data", "convert", (root.path() / "out").string(), "--raw-dir",
+                         root.path().string()}),
+              3, {"class archives (.tar)"});
 }
 
 }  // namespace

@@ -2,16 +2,9 @@
 //
 // Raw images to shards and packed files, and what the tools then say of these.
 #include <fmt/format.h>
-#include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <array>
-#include <filesystem>
-#include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
 
 #include "cli/commands.hpp"
 #include "io/data/imagenet.hpp"
@@ -26,7 +19,6 @@ namespace millrace::cli {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
-namespace fs = std::filesystem;
 
 using Files = std::map<std::string, std::vector<std::byte>>;
 
@@ -91,10 +83,8 @@ TEST(PackTest, AImageThatIsTooThinIsBadAndNamed) {
   const TemporaryDirectory root;
   write_classes(root / "train");
   store_image(root / "train" / "n1" / "thin.JPEG", 1, 100);
-  const Outcome refused = pack(root.path(), root / "out", {"--max-bad-fraction", "0"});
-  EXPECT_EQ(refused.code, 3);
-  EXPECT_TRUE(contains(refused.err, "n1/thin.JPEG: ")) << refused.err;
-  EXPECT_TRUE(contains(refused.err, "25600 x 256")) << refused.err;
+  expect_said(pack(root.path(), root / "out", {"--max-bad-fraction", "0"}), 3,
+              {"n1/thin.JPEG: ", "25600 x 256"});
   EXPECT_FALSE(fs::exists(root / "out" / "train.packed"));
 }
 
@@ -102,15 +92,10 @@ TEST(PackTest, BadImagesAreLeftOutNamedAndCounted) {
   const TemporaryDirectory root;
   write_classes(root / "train");
   store(root / "train" / "n1" / "1.JPEG", kNoImage);
-  const Outcome refused = pack(root.path(), root / "none", {"--max-bad-fraction", "0"});
-  EXPECT_EQ(refused.code, 3);
-  EXPECT_TRUE(contains(refused.err, "1 of 6 images")) << refused.err;
-  EXPECT_TRUE(contains(refused.err, "--max-bad-fraction")) << refused.err;
-  EXPECT_TRUE(contains(refused.err, "n1/1.JPEG: ")) << refused.err;
-  const Outcome taken = pack(root.path(), root / "out", {"--threads", "1", "--shorter-side", "8"});
-  ASSERT_EQ(taken.code, 0) << taken.err;
-  EXPECT_TRUE(contains(taken.err, "n1/1.JPEG: ")) << taken.err;
-  EXPECT_TRUE(contains(taken.out, "training: 5 images, 1 bad one left out, ")) << taken.out;
+  expect_said(pack(root.path(), root / "none", {"--max-bad-fraction", "0"}), 3,
+              {"1 of 6 images", "--max-bad-fraction", "n1/1.JPEG: "});
+  expect_said(pack(root.path(), root / "out", {"--threads", "1", "--shorter-side", "8"}), 0,
+              {"n1/1.JPEG: ", "training: 5 images, 1 bad one left out, "});
   const io::PackedImages packed(root / "out" / "train.packed");
   EXPECT_EQ(packed.size(), 5);
   EXPECT_EQ(packed.shorter_side(), 8);
@@ -137,11 +122,9 @@ TEST(PackTest, TwoNeverWriteIntoOneFolder) {
   fs::create_directories(root / "out");
   {
     const io::RunLock first(root / "out");
-    const Outcome second = pack(root.path(), root / "out", {"--shorter-side", "8"});
-    EXPECT_EQ(second.code, 2);
-    EXPECT_TRUE(contains(second.err, fmt::format("folder {} is in use by process {}",
-                                                 (root / "out").string(), ::getpid())))
-        << second.err;
+    expect_said(
+        pack(root.path(), root / "out", {"--shorter-side", "8"}), 2,
+        {fmt::format("folder {} is in use by process {}", (root / "out").string(), ::getpid())});
     EXPECT_FALSE(fs::exists(root / "out" / "train.packed"));
   }
   EXPECT_EQ(pack(root.path(), root / "out", {"--shorter-side", "8"}).code, 0);
@@ -151,33 +134,24 @@ TEST(ConvertCommandTest, ASplitThatIsDoneIsSkipped) {
   const TemporaryDirectory root;
   write_classes(root / "raw" / "train");
   const std::vector<std::string> shards = {"--train-shards", "2", "--validation-shards", "1"};
-  const Outcome first = convert(root / "raw", root / "out", shards);
-  EXPECT_EQ(first.code, 0) << first.err;
-  EXPECT_TRUE(contains(first.err, "no validation images in")) << first.err;
+  expect_said(convert(root / "raw", root / "out", shards), 0, {"no validation images in"});
   const Files training = files_below(root / "out");
   EXPECT_EQ(training.size(), 2u);
   write_classes(root / "raw" / "val");
-  const Outcome second = convert(root / "raw", root / "out", shards);
-  EXPECT_EQ(second.code, 0) << second.err;
-  EXPECT_TRUE(contains(second.out, "training: already converted: 6 images")) << second.out;
+  expect_said(convert(root / "raw", root / "out", shards), 0,
+              {"training: already converted: 6 images"});
   Files all = files_below(root / "out");
   EXPECT_EQ(all.erase("validation/validation-00000-of-00001"), 1u);
   EXPECT_EQ(all, training);
   store_image(root / "raw" / "train" / "n1" / "3.JPEG", 9, 5);
-  const Outcome other = convert(root / "raw", root / "out", shards);
-  EXPECT_EQ(other.code, 2);
-  EXPECT_TRUE(contains(other.err, "of 6 pictures")) << other.err;
-  EXPECT_TRUE(contains(other.err, "of 7 pictures")) << other.err;
+  expect_said(convert(root / "raw", root / "out", shards), 2, {"of 6 pictures", "of 7 pictures"});
 }
 
 TEST(ConvertCommandTest, BothSplitsAreLookedForBeforeWorkBegins) {
   const TemporaryDirectory root;
   write_classes(root / "raw" / "train");
   store_image(root / "raw" / "val" / "a.JPEG");
-  const Outcome outcome = convert(root / "raw", root / "out");
-  EXPECT_EQ(outcome.code, 3);
-  EXPECT_TRUE(contains(outcome.err, "--validation-labels")) << outcome.err;
-  EXPECT_TRUE(contains(outcome.err, "synset_labels.txt")) << outcome.err;
+  expect_said(convert(root / "raw", root / "out"), 3, {"--validation-labels", "synset_labels.txt"});
   EXPECT_FALSE(fs::exists(root / "out"));
   fs::remove(root / "raw" / "val" / "a.JPEG");
   EXPECT_EQ(convert(root / "raw", root / "out", {"--split", "validation"}).code, 3);
@@ -188,15 +162,10 @@ TEST(ConvertCommandTest, BadImagesObeyTheFraction) {
   write_classes(root / "raw" / "train");
   store(root / "raw" / "train" / "n2" / "0.JPEG", kNoImage);
   const std::vector<std::string> strict = {"--train-shards", "2", "--max-bad-fraction", "0"};
-  const Outcome refused = convert(root / "raw", root / "out", strict);
-  EXPECT_EQ(refused.code, 3);
-  EXPECT_TRUE(contains(refused.err, "1 of 6 images")) << refused.err;
-  EXPECT_TRUE(contains(refused.err, "n2/0.JPEG: ")) << refused.err;
+  expect_said(convert(root / "raw", root / "out", strict), 3, {"1 of 6 images", "n2/0.JPEG: "});
   const std::vector<std::string> lenient = {"--train-shards", "2"};
-  const Outcome taken = convert(root / "raw", root / "out", lenient);
-  ASSERT_EQ(taken.code, 0) << taken.err;
-  EXPECT_TRUE(contains(taken.out, "training: 5 images, 1 bad one left out, of 2 classes"))
-      << taken.out;
+  expect_said(convert(root / "raw", root / "out", lenient), 0,
+              {"training: 5 images, 1 bad one left out, of 2 classes"});
   std::vector<std::int32_t> labels = labels_of(root / "out", io::Split::Train);
   std::ranges::sort(labels);
   EXPECT_EQ(labels, (std::vector<std::int32_t>{0, 0, 0, 1, 1}));
@@ -213,10 +182,8 @@ TEST(ConvertCommandTest, TwoNeverWriteIntoOneFolder) {
   const fs::path foreign = test::leave_temporary(root / "out" / "train" / "train-00000-of-00002");
   {
     const io::RunLock first(root / "out" / "train");
-    const Outcome second = convert(root / "raw", root / "out", {"--train-shards", "2"});
-    EXPECT_EQ(second.code, 2);
-    EXPECT_TRUE(contains(second.err, fmt::format("in use by process {}", ::getpid())))
-        << second.err;
+    expect_said(convert(root / "raw", root / "out", {"--train-shards", "2"}), 2,
+                {fmt::format("in use by process {}", ::getpid())});
     EXPECT_TRUE(fs::exists(foreign));
   }
   EXPECT_EQ(convert(root / "raw", root / "out", {"--train-shards", "2"}).code, 0);
@@ -228,10 +195,8 @@ TEST(ConvertCommandTest, ShardsThatWouldHideTheNewOnesAreRefused) {
   write_classes(root / "raw" / "train");
   write_classes(root / "raw" / "val");
   store(root / "out" / "validation-00000-of-00002", "of somebody");
-  const Outcome outcome = convert(root / "raw", root / "out", {"--train-shards", "2"});
-  EXPECT_EQ(outcome.code, 2);
-  EXPECT_TRUE(contains(outcome.err, (root / "out" / "validation-00000-of-00002").string()))
-      << outcome.err;
+  expect_said(convert(root / "raw", root / "out", {"--train-shards", "2"}), 2,
+              {(root / "out" / "validation-00000-of-00002").string()});
   EXPECT_FALSE(fs::exists(root / "out" / "train"));
   EXPECT_EQ(convert(root / "raw", root / "out", {"--train-shards", "2", "--split", "train"}).code,
             0);
@@ -272,9 +237,8 @@ TEST(ConvertCommandTest, ImagesAreToldByContent) {
   EXPECT_EQ(labels_of(root / "good", io::Split::Train).size(), 7u);
   EXPECT_TRUE(contains(good.err, "n1/LICENSE")) << good.err;
   store(root / "raw" / "train" / "n1" / "text.JPEG", "no image either");
-  const Outcome bad = convert(root / "raw", root / "bad", {"--max-bad-fraction", "0"});
-  EXPECT_EQ(bad.code, 3);
-  EXPECT_TRUE(contains(bad.err, "n1/text.JPEG: neither a JPEG nor a PNG")) << bad.err;
+  expect_said(convert(root / "raw", root / "bad", {"--max-bad-fraction", "0"}), 3,
+              {"n1/text.JPEG: neither a JPEG nor a PNG"});
 }
 
 TEST(ConvertCommandTest, ListsOfLabelsMayHaveLineEndsOfWindows) {
@@ -291,9 +255,8 @@ TEST(ConvertCommandTest, ValidationAloneHasNoNumbersOfClasses) {
   const TemporaryDirectory root;
   write_classes(root / "raw" / "val");
   fs::remove_all(root / "raw" / "val" / "n1");
-  const Outcome refused = convert(root / "raw", root / "out", {"--split", "validation"});
-  EXPECT_EQ(refused.code, 3);
-  EXPECT_TRUE(contains(refused.err, "an empty folder for each class")) << refused.err;
+  expect_said(convert(root / "raw", root / "out", {"--split", "validation"}), 3,
+              {"an empty folder for each class"});
   for (const char* const name : {"n1", "n2"}) fs::create_directories(root / "raw" / "train" / name);
   ASSERT_EQ(convert(root / "raw", root / "out", {"--split", "validation"}).code, 0);
   EXPECT_EQ(labels_of(root / "out", io::Split::Validation), (std::vector<std::int32_t>{1, 1, 1}));
@@ -303,14 +266,12 @@ TEST(ConvertCommandTest, OptionsWithoutEffectAreRefused) {
   const TemporaryDirectory root;
   write_classes(root / "raw" / "train");
   for (const char* const option : {"--shorter-side", "--label-offset", "--data-classes"}) {
-    const Outcome outcome = convert(root / "raw", root / "out", {option, "7"});
-    EXPECT_EQ(outcome.code, 2) << option;
-    EXPECT_TRUE(contains(outcome.err, fmt::format("{} has no effect", option))) << outcome.err;
+    expect_said(convert(root / "raw", root / "out", {option, "7"}), 2,
+                {fmt::format("{} has no effect", option)});
   }
   for (const char* const option : {"--train-shards", "--validation-shards", "--seed"}) {
-    const Outcome outcome = pack(root / "raw", root / "out", {option, "7"});
-    EXPECT_EQ(outcome.code, 2) << option;
-    EXPECT_TRUE(contains(outcome.err, fmt::format("{} has no effect", option))) << outcome.err;
+    expect_said(pack(root / "raw", root / "out", {option, "7"}), 2,
+                {fmt::format("{} has no effect", option)});
   }
   EXPECT_FALSE(fs::exists(root / "out"));
 }
@@ -325,10 +286,8 @@ TEST(PackedToolsTest, CheckStatsAndIndexReadPackedImages) {
   EXPECT_EQ(index.code, 0) << index.err;
   EXPECT_TRUE(contains(index.out, "training: 6 images of 2 classes, packed")) << index.out;
   for (const char* const tool : {"index", "check", "stats"}) {
-    const Outcome idle = run_words({"data", tool, out.string(), "--label-offset", "0"});
-    EXPECT_EQ(idle.code, 2) << tool;
-    EXPECT_TRUE(contains(idle.err, "--label-offset has no effect here: it needs TFRecord files"))
-        << idle.err;
+    expect_said(run_words({"data", tool, out.string(), "--label-offset", "0"}), 2,
+                {"--label-offset has no effect here: it needs TFRecord files"});
   }
   const Outcome stats = run_words({"data", "stats", out.string(), "--json"});
   ASSERT_EQ(stats.code, 0) << stats.err;
@@ -337,28 +296,19 @@ TEST(PackedToolsTest, CheckStatsAndIndexReadPackedImages) {
   EXPECT_EQ(json.at("per_class"), (std::vector<int>{3, 3}));
   EXPECT_EQ(json.at("height").at("median"), 10);
   EXPECT_EQ(json.at("width").at("largest"), 16);
-  const Outcome whole = run_words({"data", "check", out.string()});
-  EXPECT_EQ(whole.code, 0) << whole.err;
-  EXPECT_TRUE(contains(whole.out, "training: 1 file, 6 images, ")) << whole.out;
+  expect_said(run_words({"data", "check", out.string()}), 0, {"training: 1 file, 6 images, "});
   for (const std::streamoff at : {70, 64 + 10 * 12 * 3 + 24 + 5}) {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(at);
     file.put('\x7f');
   }
-  const Outcome damaged = run_words({"data", "check", out.string()});
-  EXPECT_EQ(damaged.code, 3);
-  EXPECT_TRUE(contains(damaged.out, "image 0 at offset 64: data checksum mismatch")) << damaged.out;
-  EXPECT_TRUE(contains(damaged.out, "image 1 at offset 448: data checksum mismatch"))
-      << damaged.out;
-  EXPECT_TRUE(contains(damaged.out, ": 2 bad")) << damaged.out;
+  expect_said(run_words({"data", "check", out.string()}), 3,
+              {"image 0 at offset 64: data checksum mismatch",
+               "image 1 at offset 448: data checksum mismatch", ": 2 bad"});
   fs::resize_file(path, 1000);
-  const Outcome cut = run_words({"data", "check", out.string()});
-  EXPECT_EQ(cut.code, 3);
-  EXPECT_TRUE(contains(cut.out, "the file is truncated")) << cut.out;
+  expect_said(run_words({"data", "check", out.string()}), 3, {"the file is truncated"});
   fs::remove(path);
-  const Outcome nothing = run_words({"data", "check", out.string()});
-  EXPECT_EQ(nothing.code, 3);
-  EXPECT_TRUE(contains(nothing.err, "train.packed")) << nothing.err;
+  expect_said(run_words({"data", "check", out.string()}), 3, {"train.packed"});
 }
 
 }  // namespace

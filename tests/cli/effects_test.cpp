@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What options of training do to the configuration, and those that say that they do nothing.
-#include <algorithm>
 
 #include "seed_lines.hpp"
 
@@ -34,13 +33,12 @@ TEST(OptimiserOptionsTest, ReachTheConfiguration) {
   // 1 - 2^-9 x 32
   EXPECT_EQ(line("--optimiser RMSprop --rmsprop-base-decay-exp -9").optimiser.mean_square_decay,
             0.9375);
-  EXPECT_TRUE(contains(refusal("--optimiser RMSprop --rmsprop-base-decay-exp -2"),
-                       "1 - 2^-2 x a total batch of 32 is -7"));
-  const run::OptimiserConfig lars =
-      line(
-          "--optimiser LARS --lars-eeta 0.002 --lars-epsilon 1e-9 --lars-weight-decay 0.01 "
-          "--lars-skip-list beta bias")
-          .optimiser;
+  expect_in(refusal("--optimiser RMSprop --rmsprop-base-decay-exp -2"),
+            {"1 - 2^-2 x a total batch of 32 is -7"});
+  const run::OptimiserConfig lars = line(
+                                        "--optimiser LARS --lars-eeta 0.002 --lars-epsilon 1e-9 "
+                                        "--lars-weight-decay 0.01 --lars-skip-list beta bias")
+                                        .optimiser;
   EXPECT_EQ(lars.trust, 0.002);
   EXPECT_EQ(lars.epsilon, 1e-9);
   EXPECT_EQ(lars.weight_decay, 0.01);
@@ -106,8 +104,8 @@ TEST(ScheduleOptionsTest, ReachTheConfiguration) {
   EXPECT_EQ(line("--epochs 90 --max-iterations 10").iterations, 10);
   EXPECT_EQ(line("--epochs 90 --max-iterations 10").learning_rate.horizon, 90 * 1562);
   EXPECT_EQ(line("--lr-horizon 99").learning_rate.horizon, 99);
-  EXPECT_TRUE(contains(refusal("--lr-schedule polynomial_decay_lr --warmup-epochs 2"),
-                       "--warmup-epochs has no effect here"));
+  expect_in(refusal("--lr-schedule polynomial_decay_lr --warmup-epochs 2"),
+            {"--warmup-epochs has no effect here"});
 }
 
 TEST(ImageTypeTest, IsBytesWhereTheDeviceHasMemoryOfItsOwn) {
@@ -141,8 +139,7 @@ TEST(NumericsOptionsTest, ReachTheConfiguration) {
   EXPECT_EQ(line("--data-loader-image-type float32").data.image_type, DType::F32);
   EXPECT_EQ(line("--data-loader-image-type bfloat16").data.image_type, DType::BF16);
   EXPECT_EQ(line("--data-loader-image-type float16").data.image_type, DType::F16);
-  EXPECT_TRUE(contains(refusal("--data-loader-image-type float16 --no-hostside-norm"),
-                       "exclude each other"));
+  expect_in(refusal("--data-loader-image-type float16 --no-hostside-norm"), {"exclude each other"});
   EXPECT_EQ(line("--max-cpus 3").data.max_cpus, 3);
   EXPECT_TRUE(contains(refusal("--randaugment 2,9"), "--randaugment has no effect here"));
   EXPECT_EQ(line("--mixup-alpha 0.2").data.mixing.mixup_alpha, 0.2);
@@ -171,8 +168,8 @@ TEST(TraceOptionsTest, ReachTheConfiguration) {
   EXPECT_EQ(line("--gc-profile --profile-steps 5,8").trace_last, 8);
   EXPECT_TRUE(contains(refusal("--trace-kernels"), "it needs --trace FILE or --gc-profile"));
   EXPECT_TRUE(contains(refusal("--trace a.svg --trace-kernels"), "drawings do not show kernels"));
-  EXPECT_TRUE(contains(refusal("--gc-profile TILE_PROFILE --fp-exceptions"),
-                       "kernels cannot be traced with --fp-exceptions"));
+  expect_in(refusal("--gc-profile TILE_PROFILE --fp-exceptions"),
+            {"kernels cannot be traced with --fp-exceptions"});
 }
 
 TEST(OutputOptionsTest, ReachTheConfiguration) {
@@ -229,10 +226,9 @@ TEST(NondeterministicOptionTest, HasAnEffectOnlyWhereCudnnComputes) {
   const Resolution none = resolve_line(given);
   EXPECT_EQ(none.config, line(""));  // and nothing of it is recorded
   std::vector<std::string> expected = plain.notices;
-  expected.insert(
-      expected.begin(),
-      "--allow-nondeterministic has no effect here: cuDNN does not compute in this build, whose "
-      "kernels always sum in the same order");
+  expected.insert(expected.begin(),
+                  "--allow-nondeterministic has no effect here: cuDNN does not compute in this "
+                  "build, whose kernels always sum in the same order");
   EXPECT_EQ(none.notices, expected);
 }
 
@@ -263,8 +259,8 @@ TEST(ScratchCapsTest, AreSharesOfTheMemoryOfADevice) {
 
 TEST(DeviceNumbersTest, AreOneForEachDeviceOrTheFirstOfARow) {
   const std::string two =
-      "--shards 2 --gradients-to-accumulate 2 --pipeline-splits b2/0 "
-      "--threads-per-device 1 --select-ipus ";
+      "--shards 2 --gradients-to-accumulate 2 --pipeline-splits b2/0 --threads-per-device 1 "
+      "--select-ipus ";
   EXPECT_EQ(line("--select-ipus AUTO").device_numbers, std::vector<int>{});
   EXPECT_EQ(line("--threads-per-device 1 --select-ipus 1").device_numbers, std::vector<int>{1});
   EXPECT_EQ(line("--threads-per-device 1 --select-ipus 1 0").device_numbers, std::vector<int>{1});

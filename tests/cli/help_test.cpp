@@ -3,14 +3,6 @@
 // What the tables of commands and options become: help by topic, manual pages, completion, and the
 // list of recipes.
 #include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-#include <string>
-#include <vector>
 
 #include "cli/option_text.hpp"
 #include "run/recipes.hpp"
@@ -22,7 +14,6 @@ namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
 using Kind = HelpTopic::Kind;
-namespace fs = std::filesystem;
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -70,14 +61,6 @@ TEST(HelpTest, TopicsTogetherListEveryOptionOnce) {
   }
   EXPECT_EQ(run_words({"train", "--help", "lr"}).out, run_words({"help", "train", "lr"}).out);
   EXPECT_EQ(run_words({"train", "--help=all"}).out, run_words({"train", "--help-all"}).out);
-}
-
-TEST(HelpTest, UnknownTopicIsNamed) {
-  const Outcome outcome = run_words({"train", "--help", "pipelin"});
-  EXPECT_EQ(outcome.code, 2);
-  EXPECT_EQ(outcome.err,
-            "millrace: error: --help: 'pipelin' is not a topic of millrace train; did you mean "
-            "pipeline?\n");
 }
 
 TEST(HelpTest, RestoreListsWhatMayChange) {
@@ -178,6 +161,21 @@ TEST(CompletionTest, OffersEveryOptionOfEveryCommand) {
       EXPECT_EQ(contains(words + " ", fmt::format(" --{} ", spec.name)), spec.taken_by(command.id))
           << command.name << spec.name;
   }
+}
+
+TEST(ReferenceTest, CommittedPageIsTheGeneratedOne) {
+  std::ifstream in(fs::path(MILLRACE_SOURCE_DIR) / "configs" / "README.md");
+  ASSERT_TRUE(in) << "configs/README.md is missing";
+  std::ostringstream committed;
+  committed << in.rdbuf();
+  EXPECT_EQ(committed.str(), option_reference())
+      << "write it again: millrace --write-option-reference configs/README.md";
+}
+
+TEST(ReferenceTest, NamesEveryOption) {
+  const std::string text = option_reference();
+  for (const Field& spec : field_table())
+    EXPECT_TRUE(contains(text, "| `" + std::string(spec.name) + "` |")) << spec.name;
 }
 
 TEST(RecipeListTest, NamesAreFoundWithAndWithoutTheirEnding) {

@@ -1,15 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/launcher_output.hpp"
 
-#include <gtest/gtest.h>
-
-#include <chrono>
-#include <set>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
 #include "cli/launcher_end.hpp"
 #include "support.hpp"
 
@@ -118,10 +109,10 @@ TEST(LauncherEndTest, AHostThatIsCutOffIsNamed) {
     end.stuck_ranks = {0, 1};
     const auto [code, text] = meaning(end);
     EXPECT_EQ(code, 124);
-    EXPECT_EQ(text,
-              "rank 2 on b (replica 1, stage 0), rank 3 on b (replica 1, stage 1) did not respond: "
-              "it is stopped, or its machine hangs or is cut off; the last checkpoint can be "
-              "restored");
+    EXPECT_EQ(
+        text,
+        "rank 2 on b (replica 1, stage 0), rank 3 on b (replica 1, stage 1) did not respond: it is "
+        "stopped, or its machine hangs or is cut off; the last checkpoint can be restored");
   }
 }
 

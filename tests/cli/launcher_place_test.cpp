@@ -1,21 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/launcher_place.hpp"
 
-#include <gtest/gtest.h>
-
-#include <chrono>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <optional>
-
 #include "support.hpp"
 
 namespace millrace::cli {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
-namespace fs = std::filesystem;
 
 TEST(LauncherPlaceTest, AFolderGoesWithItsObject) {
   const TemporaryDirectory base;
@@ -48,10 +39,8 @@ TEST(LauncherPlaceTest, OnlyWhatNobodyHoldsIsAbandoned) {
 
 TEST(LauncherPlaceTest, APlaceWithoutRoomIsNamed) {
   const TemporaryDirectory base;
-  const Failure missing = failure_of([&] { const HeldFolder folder(base / "none"); });
-  EXPECT_EQ(missing.kind, ErrorKind::Io);
-  EXPECT_TRUE(contains(missing.text, "none: cannot write MPI's temporary files")) << missing.text;
-  EXPECT_TRUE(contains(missing.text, "TMPDIR")) << missing.text;
+  expect_refused(ErrorKind::Io, {"none: cannot write MPI's temporary files", "TMPDIR"},
+                 [&] { const HeldFolder folder(base / "none"); });
 }
 
 }  // namespace

@@ -2,12 +2,6 @@
 #include "cli/options.hpp"
 
 #include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <set>
-#include <string>
-#include <vector>
 
 #include "support.hpp"
 
@@ -101,8 +95,8 @@ TEST(OptionTableTest, EveryVariableRefusesBadValuesByName) {
 
 TEST(ArgumentsTest, ReadsEveryTypeOfValue) {
   const Patch options = train_options(
-      "--batch-size 8 --base-learning-rate -6 --learning-rate-schedule 0.5,0.75,0.875 "
-      "--optimiser MOMENTUM --xla-recompute --name-suffix=-x=y --epochs 1e1");
+      "--batch-size 8 --base-learning-rate -6 --learning-rate-schedule 0.5,0.75,0.875 --optimiser "
+      "MOMENTUM --xla-recompute --name-suffix=-x=y --epochs 1e1");
   EXPECT_EQ(options.integer("batch-size"), 8);
   EXPECT_EQ(options.real("base-learning-rate"), -6.0);
   EXPECT_EQ(options.value<std::vector<double>>("learning-rate-schedule"),
@@ -120,48 +114,50 @@ TEST(ArgumentsTest, UnderstandsUniqueBeginningsAndAliases) {
   EXPECT_EQ(options.integer("gradients-to-accumulate"), 4);
   EXPECT_EQ(options.text("optimiser"), "momentum");
   EXPECT_TRUE(options.flag("synthetic-data"));
-}
-
-TEST(ArgumentsTest, NameThatBeginsAnotherNameIsMeantItself) {
+  EXPECT_EQ(train_options("--lr 0.1").real("abs-learning-rate"), 0.1);
+  // A name that begins another name is meant itself.
   EXPECT_EQ(train_options("--model resnet").text("model"), "resnet");
   EXPECT_EQ(train_options("--normalise dataset").text("normalise"), "dataset");
 }
 
-TEST(ArgumentsTest, TheLastOfSeveralCounts) {
+TEST(ArgumentsTest, TheLastOfSeveralCountsAndFlagsCanBeSwitchedOff) {
   EXPECT_EQ(train_options("--batch-size 8 --batch-size 16").integer("batch-size"), 16);
-}
-
-TEST(ArgumentsTest, FlagsCanBeSwitchedOff) {
   EXPECT_FALSE(train_options("--no-validation=false").flag("no-validation"));
+  EXPECT_NO_THROW((void)train_options("--batch-norm=false --group-norm"));
 }
 
-TEST(ArgumentsTest, AmbiguousBeginningsAreListed) {
-  const Failure failure = failure_of([] { (void)train_options("--log 3"); });
-  EXPECT_EQ(failure.kind, ErrorKind::Usage);
-  EXPECT_EQ(failure.text,
-            "--log is ambiguous: it could be any of --log-dir, --logs-per-epoch, --log-freq, "
-            "--log-all-instances; write more of the name");
+TEST(ArgumentsTest, WordsThatAreNotUnderstoodAreRefusedInOneLine) {
+  const std::string names = " needs a value: NAME .., names separated by spaces or commas";
+  const std::vector<std::pair<std::vector<std::string>, std::string>> table = {
+      {{"--log", "3"},
+       "--log is ambiguous: it could be any of --log-dir, --logs-per-epoch, --log-freq, "
+       "--log-all-instances; write more of the name"},
+      {{"--learning-rate", "0.1"},
+       "--learning-rate is ambiguous: it could be any of --lr, --base-learning-rate, "
+       "--initial-learning-rate, --learning-rate-decay, --learning-rate-schedule, "
+       "--learning-rate-epochs; write more of the name"},
+      {{"--bacth-size", "3"}, "unknown option --bacth-size; did you mean --batch-size?"},
+      {{"-b", "3"}, "unknown option -b; options begin with two dashes"},
+      {{"--digest"}, "--digest is not an option of this command; --help lists its options"},
+      {{"--optimiser", "momentun"},
+       "--optimiser: 'momentun' is not one of SGD, momentum, momentum-rate-inside, Nesterov, "
+       "RMSprop, LARS, Adam, AdamW; did you mean momentum?"},
+      {{"--weight-decay-excludes", "--seed", "1"}, "--weight-decay-excludes" + names},
+      {{"--weight-decay-excludes", " , "}, "--weight-decay-excludes" + names},
+      {{"--ranks", "--seed", "1"}, "--ranks needs a value: N, a whole number from 1 to 16384"},
+      {{"--no-logs="}, "--no-logs needs a value: true or false"},
+      {{"--save-checkpoint-steps", "60", "--ckpts-per-epoch", "2"},
+       "--save-checkpoint-steps and --ckpts-per-epoch exclude each other: give one of them"},
+      {{"--save-check=60", "--checkp", "2", "--ckpts-per-epoch", "2"},
+       "--checkpoint-every and --ckpts-per-epoch exclude each other: give one of them"},
+  };
+  for (const auto& [line, expected] : table)
+    expect_refusal(ErrorKind::Usage, expected, [&line = line] {
+      (void)load_options(Command::Train, line, 0, environment_of({}));
+    });
 }
 
-TEST(ArgumentsTest, ALearningRateIsFoundUnderTheNamesThatItHasElsewhere) {
-  EXPECT_EQ(train_options("--lr 0.1").real("abs-learning-rate"), 0.1);
-  EXPECT_EQ(failure_of([] { (void)train_options("--learning-rate 0.1"); }).text,
-            "--learning-rate is ambiguous: it could be any of --lr, --base-learning-rate, "
-            "--initial-learning-rate, --learning-rate-decay, --learning-rate-schedule, "
-            "--learning-rate-epochs; write more of the name");
-}
-
-TEST(ArgumentsTest, UnknownOptionsNameTheNearest) {
-  const Failure failure = failure_of([] { (void)train_options("--bacth-size 3"); });
-  EXPECT_EQ(failure.kind, ErrorKind::Usage);
-  EXPECT_EQ(failure.text, "unknown option --bacth-size; did you mean --batch-size?");
-  EXPECT_EQ(failure_of([] { (void)train_options("-b 3"); }).text,
-            "unknown option -b; options begin with two dashes");
-}
-
-TEST(ArgumentsTest, OptionsOfOtherCommandsAreRefused) {
-  EXPECT_EQ(failure_of([] { (void)train_options("--digest"); }).text,
-            "--digest is not an option of this command; --help lists its options");
+TEST(ArgumentsTest, OptionsForNewRunsAreRefusedByOthers) {
   const std::vector<std::string> line = {"--restore-path", "r", "--compile-only"};
   EXPECT_TRUE(
       contains(failure_of([&] { (void)parse_arguments(Command::Restore, line, 0); }).text,
@@ -176,21 +172,10 @@ TEST(ArgumentsTest, WordsThatAreNoOptionsAreCounted) {
             "unexpected argument 'b'; --help shows the usage");
 }
 
-TEST(ArgumentsTest, ChoicesSuggestTheNearest) {
-  EXPECT_EQ(failure_of([] { (void)train_options("--optimiser momentun"); }).text,
-            "--optimiser: 'momentun' is not one of SGD, momentum, momentum-rate-inside, Nesterov, "
-            "RMSprop, LARS, Adam, AdamW; did you mean momentum?");
-}
-
 TEST(PrecedenceTest, CommandLineBeforeEnvironmentBeforeFile) {
   const TemporaryDirectory directory;
   const std::string file = (directory.path() / "a.toml").string();
-  {
-    std::FILE* out = std::fopen(file.c_str(), "w");
-    ASSERT_NE(out, nullptr);
-    fmt::print(out, "[data]\ndata-dir = \"file\"\n[train]\nbatch-size = 4\nseed = 5\n");
-    std::fclose(out);
-  }
+  std::ofstream(file) << "[data]\ndata-dir = \"file\"\n[train]\nbatch-size = 4\nseed = 5\n";
   const std::string with_file = "--config " + file;
   EXPECT_EQ(train_options(with_file).text("data-dir"), "file");
   EXPECT_EQ(train_options(with_file, {{"DATA_DIR", "env"}}).text("data-dir"), "env");
@@ -219,50 +204,13 @@ TEST(PrecedenceTest, ConflictsInOnePlaceAreRefused) {
       "--no-logs --name-suffix b",       "--ckpts-per-epoch 1 --disable-checkpoints",
   };
   for (const std::string& line : lines) {
-    const Failure failure = failure_of([&] { (void)train_options(line); });
-    EXPECT_EQ(failure.kind, ErrorKind::Usage) << line;
-    EXPECT_TRUE(contains(failure.text, "exclude each other")) << failure.text;
+    expect_refused(ErrorKind::Usage, {"exclude each other"}, [&] { (void)train_options(line); });
   }
   EXPECT_EQ(failure_of([] {
-              (void)train_options("--save-checkpoint-steps 60 --ckpts-per-epoch 2");
+              check_conflicts(parse_config("[train]\nepochs = 3\niterations = 4\n", "a.toml"));
             }).text,
-            "--save-checkpoint-steps and --ckpts-per-epoch exclude each other: give one of them");
-  EXPECT_EQ(failure_of([] {
-              (void)train_options("--save-check=60 --checkp 2 --ckpts-per-epoch 2");
-            }).text,
-            "--checkpoint-every and --ckpts-per-epoch exclude each other: give one of them");
-  EXPECT_EQ(
-      failure_of([] {
-        check_conflicts(parse_config("[train]\nepochs = 3\niterations = 4\n", "a.toml"));
-      }).text,
-      "a.toml:2: [train] epochs and a.toml:3: [train] iterations exclude each other: give one "
-      "of them");
-}
-
-TEST(PrecedenceTest, AFlagThatIsOffConflictsWithNothing) {
-  EXPECT_NO_THROW((void)train_options("--batch-norm=false --group-norm"));
-}
-
-TEST(ArgumentsTest, AMissingValueIsOneLineThatSaysWhatIsWanted) {
-  const std::vector<std::pair<std::vector<std::string>, std::string>> table = {
-      {{"--hosts"}, "--hosts needs a value: NAME[:N] .., names separated by spaces or commas"},
-      {{"--hosts", ""}, "--hosts needs a value: NAME[:N] .., names separated by spaces or commas"},
-      {{"--hosts="}, "--hosts needs a value: NAME[:N] .., names separated by spaces or commas"},
-      {{"--weight-decay-excludes", "--seed", "1"},
-       "--weight-decay-excludes needs a value: NAME .., names separated by spaces or commas"},
-      {{"--weight-decay-excludes", " , "},
-       "--weight-decay-excludes needs a value: NAME .., names separated by spaces or commas"},
-      {{"--ranks"}, "--ranks needs a value: N, a whole number from 1 to 16384"},
-      {{"--ranks", ""}, "--ranks needs a value: N, a whole number from 1 to 16384"},
-      {{"--ranks", "--seed", "1"}, "--ranks needs a value: N, a whole number from 1 to 16384"},
-      {{"--no-logs="}, "--no-logs needs a value: true or false"},
-  };
-  for (const auto& [line, expected] : table) {
-    const Failure failure =
-        failure_of([&line = line] { (void)parse_arguments(Command::Train, line, 0); });
-    EXPECT_EQ(failure.kind, ErrorKind::Usage);
-    EXPECT_EQ(failure.text, expected);
-  }
+            "a.toml:2: [train] epochs and a.toml:3: [train] iterations exclude each other: give "
+            "one of them");
 }
 
 // Whatever the option: never the words of the parser behind ours.

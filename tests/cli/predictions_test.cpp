@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/predict/predictions.hpp"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-
 namespace millrace::cli {
 namespace {
 

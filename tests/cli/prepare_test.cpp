@@ -1,16 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/prepare.hpp"
 
-#include <gtest/gtest.h>
 #include <sched.h>
 
-#include <algorithm>
-#include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <optional>
-#include <sstream>
-#include <string>
 #include <thread>
 
 #include "cli/datasets.hpp"
@@ -35,7 +27,6 @@ namespace millrace::cli {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
-namespace fs = std::filesystem;
 
 /// This process alone.
 const comm::World& world() {
@@ -59,12 +50,18 @@ class PrepareTest : public ::testing::Test {
             .command_line = "millrace",
             .words = {}};
   }
+  static PreparedRun begun(const std::string& line) {
+    return prepare_training(invocation(Command::Train, line), world());
+  }
+  static PreparedRun continued(const std::string& line) {
+    return prepare_restoring(invocation(Command::Restore, line), world());
+  }
+  static PreparedRun validated(const std::string& line) {
+    return prepare_validation(invocation(Command::Validate, line), world());
+  }
   [[nodiscard]] PreparedRun train(const std::string& rest) const {
-    PreparedRun run = prepare_training(
-        invocation(Command::Train, "--data-dir " + (root_.path() / "data").string() +
-                                       " --dataset cifar-10 --run-dir " + run_.string() + " " +
-                                       rest),
-        world());
+    PreparedRun run = begun("--data-dir " + (root_.path() / "data").string() +
+                            " --dataset cifar-10 --run-dir " + run_.string() + " " + rest);
     run.notices = respelled(std::move(run.notices), run.options);
     return run;
   }
@@ -160,10 +157,8 @@ TEST_F(PrepareTest, AMistakeLeavesNoDirectory) {
 TEST_F(PrepareTest, WhatConfigTomlCannotHoldIsRefused) {
   const std::string odd = (root_.path() / "odd\xfe").string();
   fs::copy(root_.path() / "data", odd, fs::copy_options::recursive);
-  const Failure failure = failure_of([&] { (void)train("--batch-size 8 --data-dir " + odd); });
-  EXPECT_EQ(failure.kind, ErrorKind::Usage);
-  EXPECT_TRUE(contains(failure.text, "--data-dir '")) << failure.text;
-  EXPECT_TRUE(contains(failure.text, "odd\\xfe' is not valid UTF-8")) << failure.text;
+  expect_refused(ErrorKind::Usage, {"--data-dir '", "odd\\xfe' is not valid UTF-8"},
+                 [&] { (void)train("--batch-size 8 --data-dir " + odd); });
   EXPECT_FALSE(fs::exists(run_));
   const PreparedRun begun = train("--batch-size 8");
   (void)save(begun.config);
@@ -180,9 +175,9 @@ TEST_F(PrepareTest, RestoringFindsTheSameConfiguration) {
     const Failure busy = failure_of([&] { (void)restore(); });
     EXPECT_EQ(busy.kind, ErrorKind::Usage) << busy.text;
   }
-  const std::filesystem::path left = test::leave_temporary(first.run_directory / "config.toml");
+  const fs::path left = test::leave_temporary(first.run_directory / "config.toml");
   EXPECT_EQ(restore("", {{"DATA_DIR", "/nowhere/cifar"}}).config, first);
-  EXPECT_FALSE(std::filesystem::exists(left)) << "a killed process left it";
+  EXPECT_FALSE(fs::exists(left)) << "a killed process left it";
 }
 
 TEST_F(PrepareTest, RestoringTakesEditsOfTheFileButNotOfTheMathematics) {
@@ -190,13 +185,10 @@ TEST_F(PrepareTest, RestoringTakesEditsOfTheFileButNotOfTheMathematics) {
   edit("pipeline-num-parallel = 1", "pipeline-num-parallel = 3");
   EXPECT_EQ(restore().config.data.loader_threads, 3);
   edit("batch-size = 8", "batch-size = 16");
-  const Failure failure = failure_of([&] { (void)restore(); });
-  EXPECT_EQ(failure.kind, ErrorKind::Usage);
-  EXPECT_TRUE(contains(failure.text, "config.toml:")) << failure.text;
-  EXPECT_TRUE(contains(failure.text,
-                       "batch-size 16 would change the mathematics of the run, which "
-                       "started with 8"))
-      << failure.text;
+  expect_refused(ErrorKind::Usage,
+                 {"config.toml:",
+                  "batch-size 16 would change the mathematics of the run, which started with 8"},
+                 [&] { (void)restore(); });
 }
 
 TEST_F(PrepareTest, DefaultsThatFollowAnotherOptionFollowItStillWhenRestored) {
@@ -208,20 +200,16 @@ TEST_F(PrepareTest, DefaultsThatFollowAnotherOptionFollowItStillWhenRestored) {
 TEST_F(PrepareTest, TheFilesTellTheSetWhereTheirPlaceDoesNot) {
   const std::string place = "--run-dir " + run_.string() + " --batch-size 8 --data-dir ";
   const fs::path plain = root_.path() / "pictures";
-  const auto missing = failure_of(
-      [&] { (void)prepare_training(invocation(Command::Train, place + plain.string()), world()); });
-  EXPECT_EQ(missing.kind, ErrorKind::Data);
-  EXPECT_EQ(missing.text,
-            "'" + plain.string() + "' does not exist: --data-dir takes the folder of a data set");
+  expect_refusal(
+      ErrorKind::Data,
+      "'" + plain.string() + "' does not exist: --data-dir takes the folder of a data set",
+      [&] { (void)begun(place + plain.string()); });
   fs::create_directories(plain);
-  const Failure failure = failure_of(
-      [&] { (void)prepare_training(invocation(Command::Train, place + plain.string()), world()); });
+  const Failure failure = failure_of([&] { (void)begun(place + plain.string()); });
   EXPECT_TRUE(contains(failure.text, "does not name a known data set")) << failure.text;
   io::generate_cifar10_like(plain / "some" / "cifar-10-batches-bin",
                             {.train_records = 16, .test_records = 8});
-  EXPECT_EQ(prepare_training(invocation(Command::Train, place + plain.string()), world())
-                .config.data.dataset,
-            "cifar-10");
+  EXPECT_EQ(begun(place + plain.string()).config.data.dataset, "cifar-10");
 }
 
 TEST_F(PrepareTest, WithoutValidationItsImagesAreNotNeeded) {
@@ -231,15 +219,10 @@ TEST_F(PrepareTest, WithoutValidationItsImagesAreNotNeeded) {
 }
 
 TEST_F(PrepareTest, RestoringWithoutARunNamesTheFile) {
-  const Failure failure = failure_of([&] {
-    (void)prepare_restoring(invocation(Command::Restore, "--restore-path " + run_.string()),
-                            world());
-  });
-  EXPECT_EQ(failure.kind, ErrorKind::Usage);
-  EXPECT_TRUE(contains(failure.text, run_.string())) << failure.text;
-  EXPECT_EQ(
-      failure_of([&] { (void)prepare_restoring(invocation(Command::Restore, ""), world()); }).text,
-      "--restore-path is missing: give the directory of a run");
+  expect_refused(ErrorKind::Usage, {run_.string()},
+                 [&] { (void)continued("--restore-path " + run_.string()); });
+  EXPECT_EQ(failure_of([&] { (void)continued(""); }).text,
+            "--restore-path is missing: give the directory of a run");
 }
 
 // As a prediction takes it; there it would write a second run inside of the first.
@@ -248,29 +231,19 @@ TEST_F(PrepareTest, RestoringTheNewestCheckpointContinuesItsRun) {
   const fs::path older = save(config, "", 2);
   const fs::path newest = save(config);
   for (const fs::path& path : {newest, newest.parent_path(), run_})
-    EXPECT_EQ(
-        prepare_restoring(invocation(Command::Restore, "--restore-path " + path.string()), world())
-            .config.run_directory,
-        run_);
-  const Failure failure = failure_of([&] {
-    (void)prepare_restoring(invocation(Command::Restore, "--restore-path " + older.string()),
-                            world());
-  });
-  EXPECT_EQ(failure.kind, ErrorKind::Usage);
-  EXPECT_EQ(failure.text, older.string() + ": is an older checkpoint of the run in " +
-                              run_.string() +
-                              ", which continues from ckpt-3: give the directory of a run, or "
-                              "start a new one with these weights: train --init-path");
+    EXPECT_EQ(continued("--restore-path " + path.string()).config.run_directory, run_);
+  expect_refusal(ErrorKind::Usage,
+                 older.string() + ": is an older checkpoint of the run in " + run_.string() +
+                     ", which continues from ckpt-3: give the directory of a run, or start a new "
+                     "one with these weights: train --init-path",
+                 [&] { (void)continued("--restore-path " + older.string()); });
   fs::create_directories(root_.path() / "x" / "y");
   fs::rename(older, root_.path() / "x" / "y" / "ckpt-2");
-  EXPECT_TRUE(
-      contains(failure_of([&] {
-                 (void)prepare_restoring(
-                     invocation(Command::Restore,
-                                "--restore-path " + (root_.path() / "x" / "y" / "ckpt-2").string()),
-                     world());
-               }).text,
-               "is a checkpoint without a run"));
+  EXPECT_TRUE(contains(failure_of([&] {
+                         (void)continued("--restore-path " +
+                                         (root_.path() / "x" / "y" / "ckpt-2").string());
+                       }).text,
+                       "is a checkpoint without a run"));
 }
 
 // The process that holds the lock may write config.toml before it leaves.
@@ -293,10 +266,8 @@ TEST_F(PrepareTest, ARestoreThatWaitedReadsWhatIsThereThen) {
 TEST_F(PrepareTest, ValidationTakesItsConfigurationFromTheCheckpoint) {
   const fs::path checkpoint = save(train("--batch-size 8 --no-validation --seed 5").config);
   for (const fs::path& path : {run_, checkpoint}) {
-    const PreparedRun validation = prepare_validation(
-        invocation(Command::Validate,
-                   "--valid-batch-size 5 --precision 32.32 --restore-path " + path.string()),
-        world());
+    const PreparedRun validation =
+        validated("--valid-batch-size 5 --precision 32.32 --restore-path " + path.string());
     EXPECT_EQ(validation.config.validation, run::ValidationMode::All);
     EXPECT_EQ(validation.config.validation_batch_size, 5);
     EXPECT_EQ(validation.config.precision.activations, DType::F32);
@@ -315,8 +286,7 @@ TEST_F(PrepareTest, ValidationIsOfAllImagesUnlessItsOwnLineSaysOtherwise) {
   (void)save(trained.config);
   for (const auto& [line, images] :
        {std::pair("", 16), {"--max-eval-steps 3", 12}, {"--max-eval-steps 0", 16}}) {
-    const PreparedRun validation = prepare_validation(
-        invocation(Command::Validate, "--restore-path " + run_.string() + " " + line), world());
+    const PreparedRun validation = validated("--restore-path " + run_.string() + " " + line);
     EXPECT_EQ(validation.data.validation->size(), images) << line;
     EXPECT_EQ(validation.config.data.validation_size, images) << line;
   }
@@ -338,9 +308,10 @@ TEST_F(PrepareTest, ValidationReadsTheImagesThatAreNamedAfterATrainingOnRandomOn
     };
     const PreparedRun random = validate("");
     EXPECT_NE(random.config.data.source, run::ImageSource::Files) << source;
-    EXPECT_EQ(random.notices, (std::vector<std::string>{"validating 10000 random images; "
-                                                        "--max-eval-steps N takes N batches of 8 "
-                                                        "alone"}));
+    EXPECT_EQ(
+        random.notices,
+        (std::vector<std::string>{
+            "validating 10000 random images; --max-eval-steps N takes N batches of 8 alone"}));
     EXPECT_EQ(validate("--max-eval-steps 2").notices,
               (std::vector<std::string>{"validating 16 random images"}));
     const PreparedRun run = validate("--data-dir " + data_.string());
@@ -356,9 +327,9 @@ TEST_F(PrepareTest, ValidationReadsTheImagesThatAreNamedAfterATrainingOnRandomOn
 }
 
 TEST_F(PrepareTest, ValidationTypedAsTheTrainingKeepsWhatTheCheckpointSays) {
-  (void)save(train("--batch-size 8 --no-validation --seed 5 --optimiser momentum "
-                   "--threads-per-device 1")
-                 .config);
+  (void)save(
+      train("--batch-size 8 --no-validation --seed 5 --optimiser momentum --threads-per-device 1")
+          .config);
   const auto validate = [&](const std::string& rest) {
     Translation translation =
         read_command_line(Command::Validate,
@@ -377,10 +348,10 @@ TEST_F(PrepareTest, ValidationTypedAsTheTrainingKeepsWhatTheCheckpointSays) {
   EXPECT_EQ(run.config.optimiser.kind, UpdateRule::Momentum);
   EXPECT_EQ(run.config.pipeline.ranks.devices, 2);
   EXPECT_EQ(run.notices, (std::vector<std::string>{
-                             "--epochs, --optimiser, --pipeline-depth: no effect on "
-                             "validation, which reads every image once and changes no weights"}));
-  EXPECT_TRUE(contains(failure_of([&] { (void)validate("--model-size 56"); }).text,
-                       "would change the mathematics of the run"));
+                             "--epochs, --optimiser, --pipeline-depth: no effect on validation, "
+                             "which reads every image once and changes no weights"}));
+  expect_in(failure_of([&] { (void)validate("--model-size 56"); }).text,
+            {"would change the mathematics of the run"});
 }
 
 // The layout of a run is that of its validation, unless another one is given; what only backward
@@ -428,9 +399,7 @@ TEST_F(PrepareTest, ValidationKeepsTheLayoutOfTheRun) {
         train("--batch-size 2 --gradients-to-accumulate 2 " + std::string(c.trained));
     (void)save(trained.config);
     const PreparedRun run =
-        prepare_validation(invocation(Command::Validate, "--restore-path " + run_.string() + " " +
-                                                             std::string(c.typed)),
-                           world());
+        validated("--restore-path " + run_.string() + " " + std::string(c.typed));
     EXPECT_EQ(run.config.pipeline.schedule.device_of, c.device_of) << c.trained << c.typed;
     EXPECT_EQ(run.config.pipeline.ranks, c.ranks) << c.trained << c.typed;
     EXPECT_EQ(run.config.recompute, run::Recompute::None) << c.trained;
@@ -478,8 +447,7 @@ TEST_F(PrepareTest, ReplicasOfAValidationOccupyTheProcessesThatWereStarted) {
 TEST_F(PrepareTest, ValidationNeedsNoTrainingImages) {
   (void)save(train("--batch-size 8 --epochs 2").config);
   fs::remove(data_ / "data_batch_1.bin");
-  const PreparedRun run =
-      prepare_validation(invocation(Command::Validate, "--restore-path " + run_.string()), world());
+  const PreparedRun run = validated("--restore-path " + run_.string());
   EXPECT_EQ(run.data.validation->size(), 16);
   EXPECT_EQ(run.data.train, nullptr);
 }
@@ -505,18 +473,13 @@ TEST_F(PrepareTest, DataWithoutNamesForPeopleHaveTheClassesOfTheRunAndKeepItsNam
   const Names names = {"n01 (goldfish, Carassius)", "n02 (moss)"};
   {
     const PreparedRun run =
-        prepare_training(invocation(Command::Train,
-                                    "--dataset imagenet --image-size 32 --batch-size 2 --epochs 1 "
-                                    "--data-dir " +
-                                        folder.string() + " --run-dir " + run_.string()),
-                         world());
+        begun("--dataset imagenet --image-size 32 --batch-size 2 --epochs 1 --data-dir " +
+              folder.string() + " --run-dir " + run_.string());
     EXPECT_EQ(run.config.data.class_names, names);
     (void)save(run.config, to_json(train::facts_of(run.config)));
   }
   const auto validate = [&] {
-    return prepare_validation(invocation(Command::Validate, "--restore-path " + run_.string() +
-                                                                " --data-dir " + folder.string()),
-                              world());
+    return validated("--restore-path " + run_.string() + " --data-dir " + folder.string());
   };
   std::ofstream(folder / "words.txt") << "n02\tliverwort\n";
   EXPECT_EQ(validate().config.data.class_names,
@@ -538,18 +501,15 @@ TEST_F(PrepareTest, ARestoredRunNeedsTheClassesThatItHasLearned) {
   };
   const auto begin = [&](const std::string& more) {
     fs::remove_all(run_);
-    const PreparedRun run = prepare_training(
-        invocation(Command::Train,
-                   "--dataset imagenet --image-size 32 --batch-size 2 --epochs 1 --data-dir " +
-                       folder("own", {"ant", "bee", "cow"}) + " --run-dir " + run_.string() + more),
-        world());
+    const PreparedRun run =
+        begun("--dataset imagenet --image-size 32 --batch-size 2 --epochs 1 --data-dir " +
+              folder("own", {"ant", "bee", "cow"}) + " --run-dir " + run_.string() + more);
     (void)save(run.config, to_json(train::facts_of(run.config)));
   };
   const auto refusal = [&](const std::string& data) {
     const Failure failure = failure_of([&] { (void)restore("--data-dir " + data); });
     EXPECT_EQ(failure.kind, ErrorKind::Data);
-    EXPECT_TRUE(contains(failure.text, "ckpt-3"));
-    EXPECT_TRUE(contains(failure.text, "a training of other classes is a new run"));
+    expect_in(failure.text, {"ckpt-3", "a training of other classes is a new run"});
     return failure.text;
   };
   const std::string other = folder("other", {"ant", "bee", "dog"});
@@ -568,38 +528,31 @@ TEST_F(PrepareTest, ARestoredRunNeedsTheClassesThatItHasLearned) {
 TEST_F(PrepareTest, RecordsHaveTheClassesOfTheRecordedNetwork) {
   write_classes(root_.path() / "own", {"ant", "bee", "cow"});
   {
-    const PreparedRun run = prepare_training(
-        invocation(Command::Train,
-                   "--dataset imagenet --image-size 32 --batch-size 2 --epochs 1 --data-dir " +
-                       (root_.path() / "own").string() + " --run-dir " + run_.string()),
-        world());
+    const PreparedRun run =
+        begun("--dataset imagenet --image-size 32 --batch-size 2 --epochs 1 --data-dir " +
+              (root_.path() / "own").string() + " --run-dir " + run_.string());
     (void)save(run.config, to_json(train::facts_of(run.config)));
   }
   const fs::path records = root_.path() / "records";
   for (const char* shard : {"train-00000-of-00001", "validation-00000-of-00001"})
     io::write_shard(records / shard, 0, 3);
   const auto validate = [&] {
-    return prepare_validation(invocation(Command::Validate, "--restore-path " + run_.string() +
-                                                                " --data-dir " + records.string()),
-                              world());
+    return validated("--restore-path " + run_.string() + " --data-dir " + records.string());
   };
   EXPECT_EQ(validate().config.model.classes, 3);
   EXPECT_EQ(validate().config.data.class_names, (std::vector<std::string>{"ant", "bee", "cow"}));
   EXPECT_EQ(restore("--data-dir " + records.string()).config.model.classes, 3);
   io::write_shard(records / "validation-00000-of-00001", 2, 3);
-  const Failure failure = failure_of([&] { (void)validate(); });
-  EXPECT_EQ(failure.kind, ErrorKind::Data);
-  EXPECT_TRUE(contains(failure.text, "validation-00000-of-00001, record 1 at offset "));
-  EXPECT_TRUE(contains(failure.text, "label 4 is not one of 1 to 3")) << failure.text;
+  expect_refused(ErrorKind::Data,
+                 {"validation-00000-of-00001, record 1 at offset ", "label 4 is not one of 1 to 3"},
+                 [&] { (void)validate(); });
 }
 
 TEST_F(PrepareTest, AValidationOfNothingAsksForARun) {
-  const Failure failure =
-      failure_of([&] { (void)prepare_validation(invocation(Command::Validate, ""), world()); });
-  EXPECT_EQ(failure.kind, ErrorKind::Usage);
-  EXPECT_EQ(failure.text,
-            "nothing to validate: give the directory of a run, or a checkpoint, with "
-            "--restore-path");
+  expect_refusal(
+      ErrorKind::Usage,
+      "nothing to validate: give the directory of a run, or a checkpoint, with --restore-path",
+      [&] { (void)validated(""); });
 }
 
 // Lengths and warm-ups of a guide's line follow from the images: those of the run, also when it is
@@ -653,8 +606,7 @@ TEST_F(PrepareTest, OnlyTrainingSpeaksOfALongWarmUp) {
   EXPECT_TRUE(contains(run.notices.front(), "covers all 4 updates")) << run.notices.front();
   EXPECT_TRUE(contains(run.notices.front(), "--warmup-iterations sets")) << run.notices.front();
   (void)save(run.config);
-  const PreparedRun validation =
-      prepare_validation(invocation(Command::Validate, "--restore-path " + run_.string()), world());
+  const PreparedRun validation = validated("--restore-path " + run_.string());
   EXPECT_TRUE(validation.notices.empty()) << validation.notices.front();
 }
 

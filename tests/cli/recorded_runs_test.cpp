@@ -1,17 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/recorded_runs.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "cli/dialect.hpp"
 #include "io/checkpoint.hpp"
 #include "io/checkpoint_attributes.hpp"
@@ -21,7 +10,6 @@ namespace millrace::cli {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
-namespace fs = std::filesystem;
 
 class RecordedRunsTest : public ::testing::Test {
  protected:
@@ -73,8 +61,8 @@ TEST_F(RecordedRunsTest, TheOnlyRunInAFolderIsTaken) {
   EXPECT_EQ(options.arguments.front(), run);
   // A report is about any run, and so this folder has two.
   options.arguments = {root()};
-  EXPECT_TRUE(contains(failure_of([&] { (void)find_recorded_runs(Command::Report, options); }).text,
-                       "holds 2 runs"));
+  expect_in(failure_of([&] { (void)find_recorded_runs(Command::Report, options); }).text,
+            {"holds 2 runs"});
 }
 
 TEST_F(RecordedRunsTest, ARunOrCheckpointIsTakenAsItIs) {
@@ -92,11 +80,11 @@ TEST_F(RecordedRunsTest, SeveralRunsAreListed) {
   const std::string old = make_run("a", 5).string();
   const std::string newest = make_run("c", 1).string();
   const std::string middle = make_run("b", 3).string();
-  const Failure failure = failure_of([&] { (void)meant_by("--restore-path " + root()); });
-  EXPECT_EQ(failure.kind, ErrorKind::Usage);
-  EXPECT_EQ(failure.text, "--restore-path " + root() +
-                              ": holds 3 runs: give the path of one of them, the newest first: " +
-                              newest + ", " + middle + ", " + old);
+  expect_refusal(ErrorKind::Usage,
+                 "--restore-path " + root() +
+                     ": holds 3 runs: give the path of one of them, the newest first: " + newest +
+                     ", " + middle + ", " + old,
+                 [&] { (void)meant_by("--restore-path " + root()); });
 }
 
 TEST_F(RecordedRunsTest, OfManyRunsTheNewestAreListed) {
@@ -169,13 +157,10 @@ TEST_F(RecordedRunsTest, EveryCommandSaysWhatToGiveInPlaceOfAFile) {
 
 TEST_F(RecordedRunsTest, AnImportTakesNoFolder) {
   const fs::path run = make_run("run", 1);
-  const Outcome outcome = run_words({"import", run.string(), root() + "/other"});
-  EXPECT_EQ(outcome.code, 2);
-  EXPECT_TRUE(contains(outcome.err, run.string() +
-                                        ": is a directory, not a file of weights: it holds "
-                                        "checkpoints, which need no import: give it to validate, "
-                                        "predict or --init-path as it is\n"))
-      << outcome.err;
+  expect_said(
+      run_words({"import", run.string(), root() + "/other"}), 2,
+      {run.string() + ": is a directory, not a file of weights: it holds checkpoints, which need "
+                      "no import: give it to validate, predict or --init-path as it is\n"});
   EXPECT_FALSE(fs::exists(root() + "/other"));
 }
 

@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <string>
-#include <vector>
 
 #include "cli/resolve.hpp"
 #include "support.hpp"
@@ -71,10 +67,6 @@ TEST(RestoreTest, RefusalNamesBothValues) {
   EXPECT_EQ(failure_of([] { (void)continued("--batch-size 64"); }).text,
             "--batch-size 64 would change the mathematics of the run, which started with 32: leave "
             "the option out, or start a new run");
-}
-
-TEST(RestoreTest, TheSameValueIsNoChange) {
-  EXPECT_EQ(continued("--batch-size 32 --epochs 3").integer("batch-size"), 32);
 }
 
 // A run continues by the line that began it, whatever was made of its words.

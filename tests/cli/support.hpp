@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <map>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
 #include "cli/commands.hpp"
 #include "cli/dialect.hpp"
 #include "cli/options.hpp"
@@ -16,9 +8,11 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "tests/support/temporary_directory.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::cli::testing {
 
+using test::expect_in;
 using test::TemporaryDirectory;
 
 inline std::vector<std::string> words(std::string_view line) { return split_list(line, ' '); }
@@ -74,6 +68,27 @@ Failure failure_of(Call&& call) {
   }
   ADD_FAILURE() << "nothing was refused";
   return {};
+}
+
+/// Expects that a call is refused in exactly these words.
+template <class Call>
+void expect_refusal(ErrorKind kind, const std::string& text, Call&& call) {
+  const Failure failure = failure_of(std::forward<Call>(call));
+  EXPECT_EQ(failure.kind, kind) << failure.text;
+  EXPECT_EQ(failure.text, text);
+}
+/// Expects that a call is refused in words that contain all of these.
+template <class Call>
+void expect_refused(ErrorKind kind, const std::vector<std::string>& parts, Call&& call) {
+  const Failure failure = failure_of(std::forward<Call>(call));
+  EXPECT_EQ(failure.kind, kind) << failure.text;
+  expect_in(failure.text, parts);
+}
+
+/// Expects that a command ends with this code and says all parts, on either stream.
+inline void expect_said(const Outcome& outcome, int code, const std::vector<std::string>& parts) {
+  EXPECT_EQ(outcome.code, code) << outcome.err;
+  expect_in(outcome.out + outcome.err, parts);
 }
 
 inline bool contains(std::string_view text, std::string_view part) {

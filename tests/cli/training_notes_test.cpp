@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/training_notes.hpp"
 
-#include <gtest/gtest.h>
-
-#include <string>
-#include <vector>
-
 #include "support.hpp"
 
 namespace millrace::cli {
