@@ -12,7 +12,6 @@
 #include <numeric>
 #include <string>
 
-#include "core/error.hpp"
 #include "io/atomic_file.hpp"
 #include "io/hdf5.hpp"
 #include "io/hdf5_in_child.hpp"
@@ -69,11 +68,8 @@ std::string read_all(const std::filesystem::path& path) {
   std::vector<std::byte> data;
   for (const Tensor& tensor : tensors()) {
     data.resize(tensor.bytes());
-    try {
-      reader.read(tensor.name, tensor.type, tensor.shape, data);
-    } catch (const Error& error) {
-      require(error.kind() == ErrorKind::Checkpoint, "bad bytes are bad checkpoints");
-    }
+    fails_only_as(ErrorKind::Checkpoint,
+                  [&] { reader.read(tensor.name, tensor.type, tensor.shape, data); });
   }
   return "read";
 }
@@ -88,12 +84,10 @@ void run_one(std::span<const std::byte> input) {
   require(ftruncate(memory, 0) == 0 && io::write_at(memory, file, 0) == 0, "memory can be written");
   const std::filesystem::path path = "/proc/self/fd/" + std::to_string(memory);
   constexpr io::ChildLimits kLimits{.seconds = 1, .bytes = std::uint64_t{1} << 30};
-  try {
+  fails_only_as(ErrorKind::Checkpoint, [&] {
     (void)io::hdf5_in_child(
         path, ErrorKind::Checkpoint, [&] { return read_all(path); }, kLimits);
-  } catch (const Error& error) {
-    require(error.kind() == ErrorKind::Checkpoint, "bad bytes are bad checkpoints");
-  }
+  });
 }
 
 std::vector<Bytes> seeds() {

@@ -28,6 +28,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/error.hpp"
 #include "tests/support/file_bytes.hpp"
 
 namespace millrace::fuzz {
@@ -39,6 +40,16 @@ inline void require(bool holds, const char* promise) {
   if (holds) return;
   std::fprintf(stderr, "broken: %s\n", promise);
   std::abort();
+}
+
+/// Runs an action on untrusted bytes, which may end in an Error of this kind.
+template <class Action>
+void fails_only_as(ErrorKind kind, const Action& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    require(error.kind() == kind, error.what());
+  }
 }
 
 [[nodiscard]] inline Bytes bytes_of(std::string_view text) {

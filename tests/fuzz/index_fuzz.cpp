@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <string>
 
-#include "core/error.hpp"
 #include "io/data/archive_set.hpp"
 #include "io/data/class_names.hpp"
 #include "io/data/image_folder.hpp"
@@ -88,7 +87,7 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 void run_one(std::span<const std::byte> input) {
   if (input.empty()) return;
   const auto rest = input.subspan(1);
-  try {
+  fails_only_as(ErrorKind::Data, [&] {
     // The known inputs that are older than the last readers keep theirs.
     const int tag = std::to_integer<int>(input[0]);
     switch (tag < kNewer ? tag % 5 : 5 + tag % 4) {
@@ -109,9 +108,7 @@ void run_one(std::span<const std::byte> input) {
       default:
         return read_class_names(text_of(rest));
     }
-  } catch (const Error& error) {
-    require(error.kind() == ErrorKind::Data, "bad bytes are bad data");
-  }
+  });
 }
 
 std::vector<Bytes> seeds() {

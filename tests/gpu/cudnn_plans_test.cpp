@@ -19,14 +19,55 @@
 #include "ops/cudnn/plan.hpp"
 #include "ops/linear.hpp"
 #include "pipeline/stage.hpp"
-#include "shapes.hpp"
 #include "train/setup.hpp"
 
 namespace millrace::ops::cudnn {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::describe;
+/// A convolution of ResNet-50, 3x3 by 2.
+ConvShape strided() {
+  ConvShape s;
+  s.window = {.batch = 256,
+              .in = {56, 56, 128},
+              .out = {28, 28, 128},
+              .kernel_h = 3,
+              .kernel_w = 3,
+              .stride_h = 2,
+              .stride_w = 2,
+              .pad_top = 1,
+              .pad_left = 1};
+  return s;
+}
+
+/// Its first one, 7x7 by 2.
+ConvShape stem() {
+  ConvShape s;
+  s.window = {.batch = 256,
+              .in = {224, 224, 3},
+              .out = {112, 112, 64},
+              .kernel_h = 7,
+              .kernel_w = 7,
+              .stride_h = 2,
+              .stride_w = 2,
+              .pad_top = 3,
+              .pad_left = 3};
+  s.pad_bottom = 3;
+  s.pad_right = 3;
+  return s;
+}
+
+/// A convolution as text that tells shapes apart: "256 of 56x56x64 to 56x56x64, window 3x3, ..".
+std::string describe(const ConvShape& s) {
+  const WindowShape& w = s.window;
+  return fmt::format(
+      "{} of {}x{}x{} to {}x{}x{}, window {}x{}, stride {} {}, padding {} {} {} {}, dilation {} "
+      "{}, "
+      "groups {}{}",
+      w.batch, w.in.h, w.in.w, w.in.c, w.out.h, w.out.w, w.out.c, w.kernel_h, w.kernel_w,
+      w.stride_h, w.stride_w, w.pad_top, w.pad_left, s.pad_bottom, s.pad_right, s.dilation_h,
+      s.dilation_w, s.groups, s.bias ? ", bias" : "");
+}
 
 using Shapes = std::map<std::string, ConvShape>;
 
@@ -193,11 +234,11 @@ TEST(CudnnPlansTest, PaddedImagesTakeLessScratch) {
     }
   }
   EXPECT_GT(padded, 20);
-  const ConvShape stem = testing::stem();
-  EXPECT_GT(scratch_of(stem, DType::BF16, Pass::Forward, 3), 200'000'000);
-  EXPECT_EQ(scratch_of(stem, DType::BF16, Pass::Forward, 8), 0);
-  EXPECT_GT(scratch_of(stem, DType::BF16, Pass::BackwardWeight, 3), 200'000'000);
-  EXPECT_LT(scratch_of(stem, DType::BF16, Pass::BackwardWeight, 8), 10'000'000);
+  const ConvShape first = stem();
+  EXPECT_GT(scratch_of(first, DType::BF16, Pass::Forward, 3), 200'000'000);
+  EXPECT_EQ(scratch_of(first, DType::BF16, Pass::Forward, 8), 0);
+  EXPECT_GT(scratch_of(first, DType::BF16, Pass::BackwardWeight, 3), 200'000'000);
+  EXPECT_LT(scratch_of(first, DType::BF16, Pass::BackwardWeight, 8), 10'000'000);
 }
 
 /// Whether the library has a kernel for the convolution with sums: padding is the same on both
@@ -227,12 +268,12 @@ TEST(CudnnPlansTest, ConvolutionsWithSumsExistInFloat16) {
   fmt::print("{} convolutions of recipes with sums, {} without\n", found, others);
   EXPECT_GT(found, 100);
   for (const DType type : {DType::BF16, DType::F32})
-    EXPECT_FALSE(find_plan(device, {testing::strided(), type, Pass::Forward, true}, {}));
+    EXPECT_FALSE(find_plan(device, {strided(), type, Pass::Forward, true}, {}));
 }
 
 /// The two calls of a convolution and of the norm behind it.
 std::vector<OfferedCall> convolution_and_norm() {
-  ConvShape shape = testing::strided();
+  ConvShape shape = strided();
   OfferedCall conv;
   conv.kind = KernelKind::LinearForward;
   conv.shape = shape;
@@ -254,7 +295,7 @@ TEST(FusedPassTest, IsAConvolutionWithTheStatisticsOfItsOutput) {
   ASSERT_TRUE(pass);
   EXPECT_TRUE(pass->sums);
   EXPECT_EQ(pass->pass, Pass::Forward);
-  EXPECT_EQ(describe(pass->shape), describe(testing::strided()));
+  EXPECT_EQ(describe(pass->shape), describe(strided()));
   EXPECT_FALSE(fused_pass(calls, DType::BF16));
   EXPECT_FALSE(fused_pass(calls, DType::F32));
   EXPECT_FALSE(fused_pass(std::span(calls).first(1), DType::F16));
@@ -281,8 +322,8 @@ TEST(CudnnPlansTest, AreTheSameEveryTime) {
   for (const DType type : kTypes) {
     for (const Pass pass : kPasses) {
       const auto plan = [&] {
-        return find_plan(properties_from_text(millrace::testing::kH200),
-                         {testing::strided(), type, pass}, {});
+        return find_plan(properties_from_text(millrace::testing::kH200), {strided(), type, pass},
+                         {});
       };
       const std::optional<Plan> first = plan();
       const std::optional<Plan> second = plan();
@@ -295,10 +336,9 @@ TEST(CudnnPlansTest, AreTheSameEveryTime) {
 
 TEST(CudnnPlansTest, KeepToACapOfScratch) {
   const Descriptor device = properties_from_text(millrace::testing::kH200);
-  const std::optional<Plan> fast =
-      find_plan(device, {testing::strided(), DType::F32, Pass::Forward}, {});
+  const std::optional<Plan> fast = find_plan(device, {strided(), DType::F32, Pass::Forward}, {});
   const std::optional<Plan> small =
-      find_plan(device, {testing::strided(), DType::F32, Pass::Forward}, {.cap = 0});
+      find_plan(device, {strided(), DType::F32, Pass::Forward}, {.cap = 0});
   ASSERT_TRUE(fast && small);
   EXPECT_GT(fast->scratch, kDefaultCap) << "the test needs a shape whose fastest kernel takes more";
   EXPECT_EQ(small->scratch, 0);
@@ -311,7 +351,7 @@ TEST(CudnnPlansTest, DevicesAndVersionsHaveNames) {
 }
 
 TEST(CudnnPlansTest, RefuseWhatTheLibraryRefuses) {
-  ConvShape wrong = testing::strided();
+  ConvShape wrong = strided();
   wrong.window.out = {1, 1, 128};
   const auto refused = [](const auto& action) {
     const std::string message = message_of(ErrorKind::Internal, action);

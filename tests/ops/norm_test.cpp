@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Norms against the reference. norm_fusion_test checks that fused kernels equal their parts bit for
-// bit.
+// Norms alone against the reference. With what is fused into them they equal their parts bit for
+// bit (norm_fusion_test), and the parts equal the reference (elementwise_test).
 #include "ops/norm.hpp"
 
 #include "device/compat.hpp"
@@ -53,57 +53,17 @@ TEST_P(Norm, ForwardIsTheReference) {
   run([]<class T>(const NormCase& given) {
     const NormShape& s = given.shape;
     NormHarness<T> h(s);
-    const reference::NormSets sets(s);
-    const Values norm = reference::norm_forward(s, h.x, h.gamma, h.beta, kDoubleEpsilon);
+    const Values expected = reference::norm_forward(s, h.x, h.gamma, h.beta, kDoubleEpsilon);
     const Values xhat = reference::normalise(s, h.x, kDoubleEpsilon);
-    for (const bool with_skip : {false, true}) {
-      for (const Activation fn : reference::kActivations) {
-        Values expected;
-        for (std::size_t i = 0; i < norm.size(); ++i) {
-          expected.push_back(reference::apply_fn(fn, norm[i] + (with_skip ? h.skip[i] : 0.0)));
-        }
-        DeviceValues<T> y(s.elements());
-        h.apply(y, with_skip ? &h.skip_device : nullptr, fn);
-        // Up to three roundings to T, of values no larger than these; float32 loses a little in a x
-        // + b where the mean is larger than the deviation, here by up to 32 for a single row.
-        EXPECT_TRUE(close(y.values(), expected,
-                          [&](std::size_t i) {
-                            const double z = std::abs(norm[i]) + std::abs(h.skip[i]);
-                            return (3.0 * kUnit<T> + 8.0 * kFloatUnit) * (z + 1.0) +
-                                   512.0 * kFloatUnit * (1.0 + std::abs(xhat[i]));
-                          }))
-            << "function " << static_cast<int>(fn) << ", skip " << with_skip;
-      }
-    }
+    DeviceValues<T> y(s.elements());
+    h.apply(y, nullptr, Activation::None);
+    // Rounded to T; float32 loses a little in a x + b where the mean is larger than the deviation,
+    // here by up to 32 for a single row.
+    EXPECT_TRUE(close(y.values(), expected, [&](std::size_t i) {
+      return (kUnit<T> + 8.0 * kFloatUnit) * (std::abs(expected[i]) + 1.0) +
+             512.0 * kFloatUnit * (1.0 + std::abs(xhat[i]));
+    }));
   });
-}
-
-struct BackwardVariant {
-  Activation fn;
-  bool skip;
-  bool two;
-};
-constexpr BackwardVariant kVariants[] = {
-    {Activation::None, false, false},  {Activation::Relu, false, false},
-    {Activation::Swish, false, false}, {Activation::Sigmoid, false, false},
-    {Activation::None, true, false},   {Activation::Relu, true, false},
-    {Activation::None, false, true},   {Activation::Relu, false, true},
-    {Activation::Swish, false, true},  {Activation::None, true, true},
-    {Activation::Relu, true, true},
-};
-
-/// dz of the reference. For Relu, the sign is taken from the kernel's output, because rounding may
-/// decide it.
-template <class T>
-Values expected_dz(const NormHarness<T>& h, const BackwardVariant& v, const Values& y) {
-  const Values norm = reference::norm_forward(h.shape, h.x, h.gamma, h.beta, kDoubleEpsilon);
-  Values dz;
-  for (std::size_t i = 0; i < norm.size(); ++i) {
-    const double g = h.dy[i] + (v.two ? h.dy2[i] : 0.0);
-    const double z = v.fn == Activation::Relu ? y[i] : norm[i];
-    dz.push_back(g * reference::fn_derivative(v.fn, z));
-  }
-  return dz;
 }
 
 TEST_P(Norm, BackwardIsTheReference) {
@@ -115,54 +75,30 @@ TEST_P(Norm, BackwardIsTheReference) {
     const Values statistics = expected_statistics(s, h.x);
     const double inverse = *std::max_element(
         statistics.begin() + static_cast<std::ptrdiff_t>(statistics.size() / 2), statistics.end());
-    for (const BackwardVariant& v : kVariants) {
-      SCOPED_TRACE(testing::Message() << "function " << static_cast<int>(v.fn) << ", skip "
-                                      << v.skip << ", two gradients " << v.two);
-      DeviceValues<T> y(s.elements());
-      h.apply(y, v.skip ? &h.skip_device : nullptr, v.fn);
-      NormOutputs<T> out(s);
-      NormBackwardReduce<T> args = h.reduce_arguments();
-      out.place(args);
-      args.dy = h.dy_device.data();
-      args.dy2 = v.two ? h.dy2_device.data() : nullptr;
-      args.y = y.data();
-      args.dz = v.skip || v.two ? out.dz.data() : nullptr;
-      args.skip_used = v.skip;
-      args.fn = v.fn;
-      norm_backward_reduce(h.space, s, args);
-      if (args.dz != nullptr) {
-        h.backward_apply(out.dx, out.dz, out.coefficients, Activation::None);
-      } else {
-        h.backward_apply(out.dx, h.dy_device, out.coefficients, v.fn);
-      }
-
-      const Values dz = expected_dz(h, v, y.values());
-      // Roundings to T before the sums: of dy + dy2, of z (which moves a smooth derivative) and of
-      // dz.
-      const bool exact = (v.fn == Activation::None || v.fn == Activation::Relu) && !v.two;
-      const double rounding = (exact ? 0.0 : 3.0 * kUnit<T>)+64.0 * kFloatUnit;
-      if (args.dz != nullptr) {
-        EXPECT_TRUE(close_to(out.dz.values(), dz, 6.0 * kUnit<T> + 64.0 * kFloatUnit));
-      }
-      const reference::NormGradients expected =
-          reference::norm_backward(s, dz, h.x, h.gamma, kDoubleEpsilon);
-      Values sums(h.gamma.size());
-      Values products(h.gamma.size());
-      for (std::size_t i = 0; i < dz.size(); ++i) {
-        sums[sets.channel(i)] += std::abs(h.dy[i]) + std::abs(h.dy2[i]);
-        products[sets.channel(i)] +=
-            (std::abs(h.dy[i]) + std::abs(h.dy2[i])) * (std::abs(xhat[i]) + 1.0);
-      }
-      EXPECT_TRUE(close(out.dbeta.values(), expected.dbeta,
-                        [&](std::size_t c) { return rounding * sums[c]; }));
-      EXPECT_TRUE(close(out.dgamma.values(), expected.dgamma,
-                        [&](std::size_t c) { return rounding * products[c]; }));
-      // |dz| <= 2 and gamma <= 1.5; the terms of dx are at most about 3 inverse (1 + |xhat|) each.
-      EXPECT_TRUE(close(out.dx.values(), expected.dx, [&](std::size_t i) {
-        return kUnit<T> * std::abs(expected.dx[i]) +
-               2.0 * rounding * 3.0 * inverse * (1.0 + std::abs(xhat[i]));
-      }));
+    NormOutputs<T> out(s);
+    NormBackwardReduce<T> args = h.reduce_arguments();
+    out.place(args);
+    args.dy = h.dy_device.data();
+    norm_backward_reduce(h.space, s, args);
+    h.backward_apply(out.dx, h.dy_device, out.coefficients, Activation::None);
+    const reference::NormGradients expected =
+        reference::norm_backward(s, h.dy, h.x, h.gamma, kDoubleEpsilon);
+    constexpr double kRounding = 64.0 * kFloatUnit;
+    Values sums(h.gamma.size());
+    Values products(h.gamma.size());
+    for (std::size_t i = 0; i < h.dy.size(); ++i) {
+      sums[sets.channel(i)] += std::abs(h.dy[i]);
+      products[sets.channel(i)] += std::abs(h.dy[i]) * (std::abs(xhat[i]) + 1.0);
     }
+    EXPECT_TRUE(close(out.dbeta.values(), expected.dbeta,
+                      [&](std::size_t c) { return kRounding * sums[c]; }));
+    EXPECT_TRUE(close(out.dgamma.values(), expected.dgamma,
+                      [&](std::size_t c) { return kRounding * products[c]; }));
+    // |dy| <= 1 and gamma <= 1.5; the terms of dx are at most about 3 inverse (1 + |xhat|) each.
+    EXPECT_TRUE(close(out.dx.values(), expected.dx, [&](std::size_t i) {
+      return kUnit<T> * std::abs(expected.dx[i]) +
+             2.0 * kRounding * 3.0 * inverse * (1.0 + std::abs(xhat[i]));
+    }));
   });
 }
 

@@ -191,31 +191,6 @@ TEST_P(UpdateRuleTest, FiveStepsAreTheReference) {
   EXPECT_TRUE(close_to(actual.mean_square, expected.mean_square, 16.0 * kFloatUnit));
 }
 
-TEST_P(UpdateRuleTest, KeepsElementsOutsideSpans) {
-  const State before = start();
-  Updater updater({{1, 2, true, true, 0}}, before);
-  updater.step(GetParam(), kUpdate, random_as<float>(kElements, 10));
-  const State after = updater.state();
-  for (std::size_t i = 0; i < static_cast<std::size_t>(kElements); ++i) {
-    if (i == 1 || i == 2) {
-      EXPECT_NE(after.weights[i], before.weights[i]);
-      continue;
-    }
-    ASSERT_EQ(after.weights[i], before.weights[i]) << i;
-    ASSERT_EQ(after.velocity[i], before.velocity[i]) << i;
-    ASSERT_EQ(after.mean_square[i], before.mean_square[i]) << i;
-  }
-}
-
-TEST_P(UpdateRuleTest, DecayIsSwitchedBySpan) {
-  const Spans spans = {{0, 3, true, false, 0}, {3, 3, false, false, 1}};
-  Updater updater(spans, {Values(6, 1.0), Values(6), Values(6, 1.0)});
-  updater.step(GetParam(), kUpdate, Values(6, 0.0));
-  const Values weights = updater.state().weights;
-  for (std::size_t i = 0; i < 3; ++i) EXPECT_LT(weights[i], 1.0);
-  for (std::size_t i = 3; i < 6; ++i) EXPECT_EQ(weights[i], 1.0);
-}
-
 std::vector<UpdateRule> all_rules() {
   std::vector<UpdateRule> rules;
   for (const OptimiserRow& row : kOptimisers) rules.push_back(row.rule);

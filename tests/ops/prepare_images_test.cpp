@@ -167,29 +167,6 @@ TYPED_TEST(PrepareImages, MixingIsTheReference) {
   EXPECT_EQ(mixed[index(2, 3, 3, 1)], mixed[index(0, 3, 3, 1)]);
 }
 
-TYPED_TEST(PrepareImages, BytesAreNormalisedAsOnTheHost) {
-  using T = TypeParam;
-  const Values bytes = some_bytes();
-  const std::vector<PixelScaling> scaling = some_scaling();
-  const Values y = this->prepare(bytes, scaling, {});
-  int padded = 0;
-  for (std::int64_t n = 0; n < kBatch; ++n)
-    for (std::int64_t row = 0; row < kImage.h; ++row)
-      for (std::int64_t x = 0; x < kImage.w; ++x)
-        for (std::int64_t c = 0; c < kImage.c; ++c) {
-          const PixelScaling& s = scaling[static_cast<std::size_t>(n)];
-          const auto in = [&](const PixelBox& box) {
-            return row >= box.top && row < box.bottom && x >= box.left && x < box.right;
-          };
-          const bool real = in(s.real) && !in(s.erased);
-          const auto byte = static_cast<float>(bytes[index(n, row, x, c)]);
-          const float expected = real ? (byte - s.mean[c]) * s.scale[c] : 0.0f;
-          ASSERT_EQ(y[index(n, row, x, c)], decode(store_as<T>(expected)));
-          padded += real ? 0 : 1;
-        }
-  EXPECT_GT(padded, 100);
-}
-
 // Values that all types represent exactly, and some that only float32 does.
 TYPED_TEST(PrepareImages, FloatsOfAnyTypeAreRoundedAndThenMixed) {
   using T = TypeParam;

@@ -7,6 +7,7 @@
 
 #include "device/compat.hpp"
 #include "device/vendor_scope.hpp"
+#include "io/data/synthetic.hpp"
 #include "models/registry.hpp"
 #include "pipeline/device_memory.hpp"
 #include "pipeline/executor.hpp"
@@ -62,23 +63,6 @@ void* aligned_alloc(std::size_t alignment, std::size_t size) {
 
 namespace millrace::pipeline {
 namespace {
-
-/// Images of zeros.
-class Zeros final : public io::Dataset {
- public:
-  [[nodiscard]] std::string name() const override { return "zeros"; }
-  [[nodiscard]] std::int64_t size() const override { return 64; }
-  [[nodiscard]] Shape image_shape() const override { return {32, 32, 3}; }
-  [[nodiscard]] std::int64_t classes() const override { return 10; }
-  [[nodiscard]] std::int32_t label(std::int64_t index) const override {
-    return static_cast<std::int32_t>(index % 10);
-  }
-  io::Sample read(std::int64_t, const io::ReadKey&, std::span<std::uint8_t> image,
-                  PixelScaling&) const override {
-    std::fill(image.begin(), image.end(), std::uint8_t{0});
-    return io::Sample::Own;
-  }
-};
 
 using models::NormKind;
 struct Case {
@@ -141,7 +125,7 @@ TEST_P(AllocationTest, NoneWithinAStep) {
   std::vector<std::unique_ptr<io::Loader>> loaders;
   std::vector<io::BatchSource*> feeds;
   std::int64_t bytes = 0;
-  const auto data = std::make_shared<Zeros>();
+  const std::shared_ptr<const io::Dataset> data = io::make_synthetic({.size = 64});
   for (std::int32_t r = 0; r < 2; ++r) {
     for (std::int32_t s = 0; s < 3; ++s) {
       const auto at = static_cast<std::size_t>(s);

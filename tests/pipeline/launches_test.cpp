@@ -9,6 +9,7 @@
 // and the sums of a bias' gradient. What the library itself launches is not counted.
 #include <Kokkos_Core.hpp>
 
+#include "io/data/synthetic.hpp"
 #include "models/registry.hpp"
 #include "ops/elementwise.hpp"
 #include "ops/linear.hpp"
@@ -125,27 +126,6 @@ void print(const Launches& launches) {
 
 // ---- a step -------------------------------------------------------------------------------------
 
-/// Bytes that the device scales.
-class Pixels final : public io::Dataset {
- public:
-  explicit Pixels(const Shape& shape) : shape_(shape) {}
-  [[nodiscard]] std::string name() const override { return "pixels"; }
-  [[nodiscard]] std::int64_t size() const override { return 64; }
-  [[nodiscard]] Shape image_shape() const override { return shape_; }
-  [[nodiscard]] std::int64_t classes() const override { return 1000; }
-  [[nodiscard]] std::int32_t label(std::int64_t index) const override {
-    return static_cast<std::int32_t>(index);
-  }
-  io::Sample read(std::int64_t index, const io::ReadKey&, std::span<std::uint8_t> image,
-                  PixelScaling&) const override {
-    std::fill(image.begin(), image.end(), static_cast<std::uint8_t>(index));
-    return io::Sample::Own;
-  }
-
- private:
-  Shape shape_;
-};
-
 struct StepCase {
   models::NormKind norm = models::NormKind::Batch;
   std::int64_t image = 224;
@@ -187,7 +167,9 @@ Launches launches_of_step(const StepCase& step) {
   const auto transport = comm::make_transport(world, device_memory());
   executor.bind(arena.at(bytes), *transport, world);
 
-  const auto data = std::make_shared<Pixels>(graph.input_shape);
+  // Bytes that the device scales.
+  const std::shared_ptr<const io::Dataset> data =
+      io::make_synthetic({.image_shape = graph.input_shape, .classes = 1000, .size = 64});
   io::LoaderOptions loading;
   loading.batch_size = step.batch;
   loading.type = DType::U8;

@@ -7,6 +7,7 @@
 #include "pipeline/pipeline_plan.hpp"
 
 #include "device/compat.hpp"
+#include "io/data/synthetic.hpp"
 #include "models/registry.hpp"
 #include "pipeline/executor.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
@@ -91,20 +92,6 @@ class NotingTransport final : public comm::Transport {
   std::vector<int> asked_;  ///< how often; -1: not started
 };
 
-class Zeros final : public io::Dataset {
- public:
-  [[nodiscard]] std::string name() const override { return "zeros"; }
-  [[nodiscard]] std::int64_t size() const override { return 64; }
-  [[nodiscard]] Shape image_shape() const override { return {32, 32, 3}; }
-  [[nodiscard]] std::int64_t classes() const override { return 10; }
-  [[nodiscard]] std::int32_t label(std::int64_t) const override { return 0; }
-  io::Sample read(std::int64_t, const io::ReadKey&, std::span<std::uint8_t> image,
-                  PixelScaling&) const override {
-    std::fill(image.begin(), image.end(), std::uint8_t{0});
-    return io::Sample::Own;
-  }
-};
-
 /// The part of one rank.
 class Rank {
  public:
@@ -113,7 +100,7 @@ class Rank {
       : transport(rank) {
     const std::vector<Slots> slots = slots_of(graph, plan);
     const std::vector<Slots> evaluation_slots = slots_of(graph, evaluation);
-    const auto data = std::make_shared<Zeros>();
+    const std::shared_ptr<const io::Dataset> data = io::make_synthetic({.size = 64});
     std::int64_t bytes = 0;
     for (std::int32_t r = 0; r < plan.ranks.replicas; ++r) {
       for (std::int32_t s = 0; s < plan.schedule.stages; ++s) {

@@ -391,42 +391,28 @@ TEST(ScheduleTest, WarmUpTradesMemoryForLatency) {
 
 // ---- unequal stages
 
-TEST(ScheduleTest, UnequalStagesRespectTheirBounds) {
+// AutoScheduleTest compares the generators with bounds.
+TEST(ScheduleTest, GPipeOfUnequalStagesWaitsForTheLongest) {
   std::mt19937 random(7);
   std::uniform_real_distribution<double> seconds(0.5, 1.5);
-  double above_1f1b = 0.0;
-  double above_grouped = 0.0;
-  constexpr int kTrials = 200;
-  for (int trial = 0; trial < kTrials; ++trial) {
+  for (int trial = 0; trial < 200; ++trial) {
     const auto p = static_cast<std::int32_t>(2 + random() % 7);
     const auto m = p + static_cast<std::int32_t>(random() % 25);
     Costs costs;
     double sum = 0.0;
-    double longest_forward = 0.0;
-    double longest_backward = 0.0;
+    double forward = 0.0;
+    double backward = 0.0;
     for (std::int32_t s = 0; s < p; ++s) {
-      StageCost cost;
-      cost.forward = seconds(random);
-      cost.backward_input = cost.forward * (0.8 + 0.4 * seconds(random) - 0.2);
-      cost.backward_weight = cost.backward_input;
-      const double backward = cost.backward_input + cost.backward_weight;
-      sum += cost.forward + backward;
-      longest_forward = std::max(longest_forward, cost.forward);
-      longest_backward = std::max(longest_backward, backward);
+      const StageCost cost{
+          .forward = seconds(random), .backward_input = seconds(random), .backward_weight = 0.5};
+      sum += cost.work();
+      forward = std::max(forward, cost.forward);
+      backward = std::max(backward, cost.backward_input + cost.backward_weight);
       costs.stages.push_back(cost);
     }
-    const double bound = lower_bound_seconds(costs.stages, m, false);
-    const auto time = [&](std::string_view kind) {
-      return replay(complete(request(kind, p, m)), costs).makespan;
-    };
-    EXPECT_NEAR(time("GPipe"), sum + (m - 1) * (longest_forward + longest_backward), 1e-9);
-    for (const std::string_view kind : {"1F1B", "Grouped"}) EXPECT_GE(time(kind), bound - 1e-9);
-    above_1f1b += time("1F1B") / bound - 1.0;
-    above_grouped += time("Grouped") / bound - 1.0;
+    EXPECT_NEAR(replay(complete(request("GPipe", p, m)), costs).makespan,
+                sum + (m - 1) * (forward + backward), 1e-9);
   }
-  // A deeper warm-up recovers some of the time lost to unequal stages.
-  EXPECT_LE(above_grouped, above_1f1b);
-  EXPECT_LE(above_1f1b / kTrials, 0.08);
 }
 
 // ---- validation

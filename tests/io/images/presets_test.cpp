@@ -16,88 +16,66 @@ TEST(ImagePresetTest, NamesFindTheirPreset) {
                [] { static_cast<void>(image_preset("caffe")); });
 }
 
+struct Row {
+  const char* name;
+  CropRule crop;
+  Resampling resampling;
+  CentreOffset centre;
+  ImageNormalisation normalisation;
+};
+
 // Every number is written as in the original training, even if it is our default.
-
-void expect_row(const ImagePreset& preset, const CropRule& crop, const Resampling& resampling,
-                CentreOffset centre, ImageNormalisation normalisation) {
-  SCOPED_TRACE(preset.name);
-  EXPECT_EQ(preset.crop, crop);
-  EXPECT_EQ(preset.training, resampling);
-  EXPECT_EQ(preset.validation, resampling);
-  EXPECT_EQ(preset.evaluation, (EvaluationRule{.scaled = 256, .window = 224, .centre = centre}));
-  EXPECT_EQ(preset.normalisation, normalisation);
-}
-
-// sample_distorted_bounding_box(0.1, [0.75, 1.33], [0.05, 1], 100 attempts), the whole image if
-// they fail; flip, then resize_bilinear of TensorFlow 1; center of 256/224 at floor(d / 2).
-TEST(ImagePresetTest, TfIsTheInputOfTheTensorFlowTrainings) {
-  expect_row(image_preset("tf"),
-             {.draw = CropDraw::Height,
-              .min_area = 0.05,
-              .max_area = 1.0,
-              .min_aspect = 0.75,
-              .max_aspect = 1.33,
-              .attempts = 100,
-              .min_object_covered = 0.1,
-              .fallback = CropFallback::Whole,
-              .centre = CentreOffset::Down},
-             {Filter::BilinearLegacy, MirrorStage::Before}, CentreOffset::Down,
-             ImageNormalisation::MeanOnly);
-}
-
-// DALI's random crop: area 0.05 to 1 today and 0.1 to 1 in 2019, aspect 0.75 to 1.33 and 0.8 to
-// 1.25, 100 attempts.
-TEST(ImagePresetTest, NvidiaAndDali2019AreTheDaliPipelines) {
-  CropRule crop{.draw = CropDraw::Area,
-                .min_area = 0.05,
-                .max_area = 1.0,
-                .min_aspect = 0.75,
-                .max_aspect = 1.33,
-                .attempts = 100,
-                .min_object_covered = 0.1,
-                .fallback = CropFallback::CentreBox,
-                .centre = CentreOffset::Down};
-  const Resampling resampling{Filter::Bilinear, MirrorStage::After};
-  expect_row(image_preset("nvidia"), crop, resampling, CentreOffset::Down,
-             ImageNormalisation::Nvidia);
-  crop.min_area = 0.1;
-  crop.min_aspect = 0.8;
-  crop.max_aspect = 1.25;
-  expect_row(image_preset("dali2019"), crop, resampling, CentreOffset::Down,
-             ImageNormalisation::Dali2019);
-}
-
-// One attempt at 8 % to 100 % and 3/4 to 4/3, otherwise the shorter side to 224 and its center;
-// resize_bicubic of TensorFlow 1, then the flip; every center at (d + 1) / 2.
-TEST(ImagePresetTest, TpuIsTheInputOfTheTpuTraining) {
-  expect_row(image_preset("tpu"),
-             {.draw = CropDraw::Height,
-              .min_area = 0.08,
-              .max_area = 1.0,
-              .min_aspect = 3.0 / 4.0,
-              .max_aspect = 4.0 / 3.0,
-              .attempts = 1,
-              .min_object_covered = 0.1,
-              .fallback = CropFallback::CentreOfScaled,
-              .centre = CentreOffset::Up},
-             {Filter::BicubicLegacy, MirrorStage::After}, CentreOffset::Up,
-             ImageNormalisation::Torch);
-}
-
-// RandomResizedCrop, Resize, CenterCrop (which rounds as Python does) and Normalize, on PIL images.
-TEST(ImagePresetTest, TorchIsTorchvision) {
-  expect_row(image_preset("torch"),
-             {.draw = CropDraw::Area,
-              .min_area = 0.08,
-              .max_area = 1.0,
-              .min_aspect = 3.0 / 4.0,
-              .max_aspect = 4.0 / 3.0,
-              .attempts = 10,
-              .min_object_covered = 0.1,
-              .fallback = CropFallback::CentreBox,
-              .centre = CentreOffset::Down},
-             {Filter::BilinearAntialiased, MirrorStage::After}, CentreOffset::Even,
-             ImageNormalisation::Torch);
+TEST(ImagePresetTest, RowsAreThoseOfTheTrainings) {
+  using enum CentreOffset;
+  constexpr double kThreeQuarters = 3.0 / 4.0;
+  constexpr double kFourThirds = 4.0 / 3.0;
+  const Row rows[] = {
+      // sample_distorted_bounding_box(0.1, [0.75, 1.33], [0.05, 1], 100 attempts), the whole image
+      // if they fail; flip, then resize_bilinear of TensorFlow 1; center of 256/224 at floor(d /
+      // 2).
+      {"tf",
+       {CropDraw::Height, 0.05, 1.0, 0.75, 1.33, 100, 0.1, CropFallback::Whole, Down},
+       {Filter::BilinearLegacy, MirrorStage::Before},
+       Down,
+       ImageNormalisation::MeanOnly},
+      // DALI's random crop: area 0.05 to 1 today and 0.1 to 1 in 2019, aspect 0.75 to 1.33 and 0.8
+      // to 1.25, 100 attempts.
+      {"nvidia",
+       {CropDraw::Area, 0.05, 1.0, 0.75, 1.33, 100, 0.1, CropFallback::CentreBox, Down},
+       {Filter::Bilinear, MirrorStage::After},
+       Down,
+       ImageNormalisation::Nvidia},
+      {"dali2019",
+       {CropDraw::Area, 0.1, 1.0, 0.8, 1.25, 100, 0.1, CropFallback::CentreBox, Down},
+       {Filter::Bilinear, MirrorStage::After},
+       Down,
+       ImageNormalisation::Dali2019},
+      // One attempt at 8 % to 100 % and 3/4 to 4/3, otherwise the shorter side to 224 and its
+      // center; resize_bicubic of TensorFlow 1, then the flip; every center at (d + 1) / 2.
+      {"tpu",
+       {CropDraw::Height, 0.08, 1.0, kThreeQuarters, kFourThirds, 1, 0.1,
+        CropFallback::CentreOfScaled, Up},
+       {Filter::BicubicLegacy, MirrorStage::After},
+       Up,
+       ImageNormalisation::Torch},
+      // RandomResizedCrop, Resize, CenterCrop (which rounds as Python does) and Normalize, on PIL
+      // images.
+      {"torch",
+       {CropDraw::Area, 0.08, 1.0, kThreeQuarters, kFourThirds, 10, 0.1, CropFallback::CentreBox,
+        Down},
+       {Filter::BilinearAntialiased, MirrorStage::After},
+       Even,
+       ImageNormalisation::Torch}};
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.name);
+    const ImagePreset& preset = image_preset(row.name);
+    EXPECT_EQ(preset.crop, row.crop);
+    EXPECT_EQ(preset.training, row.resampling);
+    EXPECT_EQ(preset.validation, row.resampling);
+    EXPECT_EQ(preset.evaluation,
+              (EvaluationRule{.scaled = 256, .window = 224, .centre = row.centre}));
+    EXPECT_EQ(preset.normalisation, row.normalisation);
+  }
 }
 
 TEST(ImagePresetTest, CentresOfOddDifferencesLieWhereTheTrainingPutsThem) {

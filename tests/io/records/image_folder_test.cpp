@@ -52,6 +52,7 @@ TEST_F(ImageFolderTest, ClassesAreSortedFoldersAndImagesAreRecognizedByContent) 
   EXPECT_EQ(source->name(), "image folder");
   ASSERT_EQ(source->size(), 4);
   EXPECT_EQ(source->classes(), 3);
+  EXPECT_EQ(source->class_names(), (std::vector<std::string>{"n01", "n02", "n03"}));
   ReadBuffer buffer;
   EXPECT_EQ(source->label(0), 0);
   EXPECT_EQ(text_of(source->stored(0, buffer).bytes), kPng);
@@ -88,11 +89,6 @@ TEST_F(ImageFolderTest, ValidationUsesTheClassNumbersOfTraining) {
   expect_error(ErrorKind::Data,
                {"class n04 has validation images", "one of the 3 classes of the training images"},
                [&] { (void)open_image_dataset(root.path(), Split::Validation, {}); });
-}
-
-TEST_F(ImageFolderTest, NamesItsClasses) {
-  write_folders(root.path());
-  EXPECT_EQ(opened()->class_names(), (std::vector<std::string>{"n01", "n02", "n03"}));
 }
 
 TEST_F(ImageFolderTest, FoundUnderItsOtherNames) {
