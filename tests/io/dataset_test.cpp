@@ -2,9 +2,13 @@
 #include "io/data/dataset.hpp"
 
 #include "core/random.hpp"
+#include "io/data/cifar.hpp"
 #include "io/data/memory_dataset.hpp"
 #include "io/data/part_of_set.hpp"
+#include "io/data/synthetic.hpp"
 #include "tests/io/fixtures.hpp"
+#include "tests/io/samples.hpp"
+#include "tests/support/test.hpp"
 
 namespace millrace::io {
 namespace {
@@ -151,6 +155,197 @@ TEST(PartOfSetTest, IsOfAllClasses) {
   EXPECT_EQ(part_of(in_order, 6), (Labels{0, 0, 0, 1, 1, 2}));
   EXPECT_EQ(part_of(in_order, 12), in_order);
   EXPECT_EQ(part_of({3, 0, 0, 1, 2, 2}, 3), (Labels{3, 0, 0})) << "the first of a mixed set";
+}
+
+// ---- small images -------------------------------------------------------------------------------
+
+using Planes = std::array<std::uint8_t, kSmallPixels>;
+using Image = std::array<std::uint8_t, kSmallPixels>;
+
+Planes random_planes(std::uint64_t seed) {
+  const RandomStream stream(seed, RandomPurpose::GeneratedData);
+  Planes planes;
+  for (std::size_t i = 0; i < planes.size(); ++i)
+    planes[i] = static_cast<std::uint8_t>(stream.block(0, i)[0]);
+  return planes;
+}
+
+/// The recipe, literally: mirror, pad by four, crop.
+Image naive_decode(const Planes& planes, const Crop& crop) {
+  Image image{};
+  for (std::int64_t y = 0; y < 32; ++y) {
+    for (std::int64_t x = 0; x < 32; ++x) {
+      const std::int64_t source_y = y + crop.top - 4;
+      std::int64_t source_x = x + crop.left - 4;
+      if (source_y < 0 || source_y >= 32 || source_x < 0 || source_x >= 32) continue;
+      if (crop.mirror == Mirror::Yes) source_x = 31 - source_x;
+      for (std::int64_t c = 0; c < 3; ++c)
+        image[static_cast<std::size_t>((y * 32 + x) * 3 + c)] =
+            planes[static_cast<std::size_t>(c * 1024 + source_y * 32 + source_x)];
+    }
+  }
+  return image;
+}
+
+TEST(SmallImagesTest, EveryWindowAgreesWithTheRecipe) {
+  const Planes planes = random_planes(1);
+  for (const Mirror mirror : {Mirror::No, Mirror::Yes}) {
+    for (std::int32_t top = 0; top <= 8; ++top) {
+      for (std::int32_t left = 0; left <= 8; ++left) {
+        const Crop crop{.mirror = mirror, .top = top, .left = left};
+        Image image;
+        image.fill(77);  // every element must be written
+        decode_bytes(planes, crop, image);
+        ASSERT_EQ(image, naive_decode(planes, crop)) << top << " " << left;
+      }
+    }
+  }
+}
+
+TEST(SmallImagesTest, ValidationSeesTheImageItself) {
+  const Crop crop = draw_crop({.seed = 5, .epoch = 3, .augment = false}, 77);
+  EXPECT_EQ(crop, (Crop{.mirror = Mirror::No, .top = 4, .left = 4}));
+}
+
+TEST(SmallImagesTest, WindowsAreKeyedBySeedEpochAndIndex) {
+  const auto draw = [](std::uint64_t seed, std::uint64_t epoch, std::int64_t first) {
+    std::vector<Crop> crops;
+    for (std::int64_t i = 0; i < 20; ++i)
+      crops.push_back(draw_crop({.seed = seed, .epoch = epoch, .augment = true}, first + i));
+    return crops;
+  };
+  EXPECT_EQ(draw(1, 2, 0), draw(1, 2, 0));
+  EXPECT_NE(draw(1, 2, 0), draw(2, 2, 0));
+  EXPECT_NE(draw(1, 2, 0), draw(1, 3, 0));
+  EXPECT_NE(draw(1, 2, 0), draw(1, 2, 20));
+}
+
+TEST(SmallImagesTest, AllWindowsAreEquallyLikely) {
+  constexpr int kPerWindow = 200;
+  constexpr int kWindows = 2 * 9 * 9;
+  std::map<std::tuple<Mirror, int, int>, int> counts;
+  for (std::int64_t i = 0; i < kPerWindow * kWindows; ++i) {
+    const Crop crop = draw_crop({.seed = 9, .epoch = 0, .augment = true}, i);
+    ++counts[{crop.mirror, crop.top, crop.left}];
+  }
+  ASSERT_EQ(counts.size(), static_cast<std::size_t>(kWindows));
+  double chi_squared = 0.0;
+  for (const auto& [window, count] : counts) {
+    const double difference = count - kPerWindow;
+    chi_squared += difference * difference / kPerWindow;
+  }
+  // 161 degrees of freedom: mean 161, deviation 18.
+  EXPECT_LT(chi_squared, 161.0 + 5.0 * 18.0);
+}
+
+TEST(SmallImagesTest, FlatImagesDivideByTheFloorOfTheDeviation) {
+  for (const std::uint8_t level : {std::uint8_t{0}, std::uint8_t{255}}) {
+    Planes planes;
+    planes.fill(level);
+    const PixelScaling scaling = standardisation_of(planes);
+    EXPECT_FLOAT_EQ(scaling.scale[0], std::sqrt(3072.0f));
+    EXPECT_EQ(scaling.mean[0], static_cast<float>(level));
+  }
+  Planes nearly_flat{};
+  nearly_flat[5] = 1;  // deviation sqrt(p - p^2) with p = 1/3072 is just below the floor sqrt(p)
+  EXPECT_FLOAT_EQ(standardisation_of(nearly_flat).scale[1], std::sqrt(3072.0f));
+}
+
+TEST(SmallImagesTest, RealWindowIsWhereTheImageShows) {
+  EXPECT_EQ(real_window({}), (PixelBox{.top = 0, .left = 0, .bottom = 32, .right = 32}));
+  EXPECT_EQ(real_window({.top = 0, .left = 8}),
+            (PixelBox{.top = 4, .left = 0, .bottom = 32, .right = 28}));
+  EXPECT_EQ(real_window({.top = 7, .left = 1}),
+            (PixelBox{.top = 0, .left = 3, .bottom = 29, .right = 32}));
+}
+
+// ---- synthetic ----------------------------------------------------------------------------------
+
+TEST(SyntheticTest, RepeatsOneImageAndOneLabel) {
+  const auto dataset =
+      make_synthetic({.image_shape = {8, 6, 3}, .classes = 1000, .size = 1'281'167, .seed = 4});
+  EXPECT_EQ(dataset->size(), 1'281'167);
+  EXPECT_EQ(dataset->image_shape(), (Shape{8, 6, 3}));
+  EXPECT_EQ(dataset->classes(), 1000);
+  EXPECT_EQ(dataset->label(0), dataset->label(1'281'166));
+  EXPECT_EQ(image_of(*dataset, 0),
+            image_of(*dataset, 99, {.seed = 1, .epoch = 2, .augment = true}));
+}
+
+TEST(SyntheticTest, SamplesMayDiffer) {
+  const SyntheticOptions options{
+      .image_shape = {32, 32, 3}, .classes = 1000, .size = 100, .images = SyntheticImages::Varied};
+  const auto dataset = make_synthetic(options);
+  std::set<std::vector<float>> images;
+  std::set<std::int32_t> labels;
+  for (std::int64_t i = 0; i < dataset->size(); ++i) {
+    images.insert(image_of(*dataset, i));
+    labels.insert(dataset->label(i));
+  }
+  EXPECT_EQ(images.size(), 100u);
+  EXPECT_GT(labels.size(), 80u);
+  EXPECT_EQ(image_of(*dataset, 7), image_of(*make_synthetic(options), 7));
+  EXPECT_EQ(image_of(*dataset, 0), image_of(*make_synthetic({.size = 1}), 0));
+}
+
+TEST(SyntheticTest, PixelsAreATruncatedNormal) {
+  const auto dataset = make_synthetic({.image_shape = {224, 224, 3}, .classes = 1000, .size = 1});
+  const std::vector<float> image = image_of(*dataset, 0);
+  const auto [least, most] = std::minmax_element(image.begin(), image.end());
+  EXPECT_GE(*least, 7.0f);
+  EXPECT_LE(*most, 247.0f);
+  EXPECT_LT(*least, 8.0f);
+  EXPECT_GT(*most, 246.0f);
+  const auto count = static_cast<double>(image.size());
+  double mean = 0.0;
+  for (const float pixel : image) mean += static_cast<double>(pixel) / count;
+  double variance = 0.0;
+  for (const float pixel : image)
+    variance += std::pow(static_cast<double>(pixel) - mean, 2) / count;
+  EXPECT_NEAR(mean, 127.0, 0.5);
+  // A normal distribution truncated at two deviations keeps 0.8796 of its deviation.
+  EXPECT_NEAR(std::sqrt(variance), 60.0 * 0.8796, 0.5);
+}
+
+TEST(SyntheticTest, PixelsAreNotNormalised) {
+  const auto dataset = make_synthetic({.image_shape = {9, 7, 3}, .classes = 10, .size = 2});
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(dataset->image_shape().elements()));
+  PixelScaling scaling;
+  EXPECT_EQ(dataset->read(1, {}, bytes, scaling), Sample::Own);
+  const std::vector<float> image = image_of(*dataset, 1);
+  for (std::size_t i = 0; i < bytes.size(); ++i) ASSERT_EQ(image[i], static_cast<float>(bytes[i]));
+}
+
+TEST(SyntheticTest, SeedsDifferAndLabelsStayInRange) {
+  std::vector<int> seen(3, 0);
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const auto dataset =
+        make_synthetic({.image_shape = {2, 2, 1}, .classes = 3, .size = 5, .seed = seed});
+    ASSERT_GE(dataset->label(0), 0);
+    ASSERT_LT(dataset->label(0), 3);
+    ++seen[static_cast<std::size_t>(dataset->label(0))];
+  }
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), 0), 0);
+  const SyntheticOptions options{.image_shape = {4, 4, 3}, .classes = 10, .size = 5, .seed = 1};
+  SyntheticOptions other = options;
+  other.seed = 2;
+  EXPECT_EQ(image_of(*make_synthetic(options), 0), image_of(*make_synthetic(options), 0));
+  EXPECT_NE(image_of(*make_synthetic(options), 0), image_of(*make_synthetic(other), 0));
+}
+
+TEST(SyntheticTest, ImpossibleNumbersAreRefused) {
+  expect_error(ErrorKind::Config, {"0 images", "at least 1"}, [] {
+    (void)make_synthetic({.image_shape = {4, 4, 3}, .classes = 10, .size = 0});
+  });
+  expect_error(ErrorKind::Config, {"4x-1x3"}, [] {
+    (void)make_synthetic({.image_shape = {4, -1, 3}, .classes = 10, .size = 1});
+  });
+  expect_error(ErrorKind::Config, {"4x4x5", "channels at most 4"}, [] {
+    (void)make_synthetic({.image_shape = {4, 4, 5}, .classes = 2, .size = 3});
+  });
+  expect_error(ErrorKind::Config, {"0 classes"}, [] {
+    (void)make_synthetic({.image_shape = {4, 4, 3}, .classes = 0, .size = 1});
+  });
 }
 
 }  // namespace

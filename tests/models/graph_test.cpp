@@ -3,6 +3,10 @@
 
 #include <unordered_set>
 
+#include "models/limits.hpp"
+#include "models/networks.hpp"
+#include "models/registry.hpp"
+#include "tests/support/expect_error.hpp"
 #include "tests/support/test.hpp"
 
 namespace millrace::models {
@@ -60,6 +64,291 @@ TEST(Graph, CountsElementsAndMacs) {
   EXPECT_EQ(graph.parameter(ParameterId{0}).elements(), 144);
   EXPECT_TRUE(graph.parameter(ParameterId{1}).trainable());
   EXPECT_FALSE(graph.parameter(ParameterId{3}).trainable());
+}
+
+// ---- graph builder ------------------------------------------------------------------------------
+
+TEST(GraphBuilder, NamesOpsAndParametersBelowTheirLayer) {
+  GraphBuilder b("tiny", {8, 8, 3}, 10);
+  b.begin_layer("b0");
+  ValueId x = b.conv("conv", b.input(), {.out_channels = 4, .kernel = {3, 3}, .pad = same(1)});
+  x = b.batch_norm("norm", x, {});
+  b.begin_layer("b1/0");
+  x = b.global_average_pool("pool", x);
+  b.begin_layer("fc1");
+  x = b.dense("", x, {.units = 10});
+  b.begin_layer("loss");
+  b.softmax_loss("", x);
+  const Graph graph = std::move(b).build();
+
+  std::vector<std::string> ops;
+  for (const Op& op : graph.ops) ops.push_back(op.name);
+  EXPECT_EQ(ops, (std::vector<std::string>{"b0/conv", "b0/norm", "b1/0/pool", "fc1", "loss"}));
+  std::vector<std::string> parameters;
+  for (const Parameter& parameter : graph.parameters) parameters.push_back(parameter.name);
+  EXPECT_EQ(parameters, (std::vector<std::string>{"b0/conv/kernel", "b0/norm/gamma", "b0/norm/beta",
+                                                  "b0/norm/moving_mean", "b0/norm/moving_variance",
+                                                  "fc1/kernel", "fc1/bias"}));
+  EXPECT_EQ(graph.layers[1].name, "b1/0");
+  EXPECT_EQ(graph.layers[1].first_op, OpId{2});
+  EXPECT_EQ(graph.ops[2].layer, LayerId{1});
+  EXPECT_FALSE(graph.ops[4].output.valid());
+}
+
+TEST(GraphBuilder, MisfitsNameNetworkAndOp) {
+  GraphBuilder b("tiny", {8, 8, 3}, 10);
+  b.begin_layer("b1/0");
+  const ValueId x = b.conv("conv", b.input(), {.out_channels = 4});
+  expect_error(ErrorKind::Config, "tiny: b1/0/add: cannot add shapes 8x8x4 and 8x8x3",
+               [&] { b.add("add", x, b.input()); });
+  expect_error(ErrorKind::Config,
+               "tiny: b1/0/norm: 4 channels do not divide into 32 groups; the nearest count that "
+               "fits is 4",
+               [&] { b.group_norm("norm", x, {}); });
+  expect_error(ErrorKind::Config, "tiny: b1/0: logits must be 1x1x10, one per class, not 8x8x4",
+               [&] { b.softmax_loss("", x); });
+}
+
+TEST(GraphBuilder, RefusesEmptyImagesAndNoClasses) {
+  expect_error(ErrorKind::Config,
+               "tiny: image size 8x0x3 is empty; every extent must be at least 1", [] {
+                 GraphBuilder("tiny", {8, 0, 3}, 10);
+               });
+  expect_error(ErrorKind::Config, "tiny: 0 classes; at least 1 is required", [] {
+    GraphBuilder("tiny", {8, 8, 3}, 0);
+  });
+}
+
+TEST(GraphBuilder, RefusesNetworksAboveTheLimits) {
+  expect_error(ErrorKind::Config,
+               "tiny: classes: 1048577 channels exceed the limit of 1048576 per value", [] {
+                 GraphBuilder("tiny", {8, 8, 3}, 1048577);
+               });
+  expect_error(ErrorKind::Config,
+               "tiny: images: 1.11e+19 elements (2147483647x1717986918x3) exceed the limit of "
+               "4294967296 per image; use fewer channels or smaller images",
+               [] {
+                 GraphBuilder("tiny", {2147483647, 1717986918, 3}, 10);
+               });
+  GraphBuilder b("tiny", {8, 8, 3}, 10);
+  b.begin_layer("b1");
+  expect_error(ErrorKind::Config,
+               "tiny: b1/conv: 1048577 channels exceed the limit of 1048576 per value",
+               [&] { b.conv("conv", b.input(), {.out_channels = 1048577}); });
+  expect_error(ErrorKind::Config,
+               "tiny: b1/square has 4.4e+12 parameters, above the limit of 1099511627776 per "
+               "network; use fewer channels",
+               [&] {
+                 const ValueId x = b.conv("wide", b.input(), {.out_channels = 1048576});
+                 b.conv("square", x, {.out_channels = 1048576, .kernel = {2, 2}});
+               });
+}
+
+// No tensor is too large by itself.
+TEST(GraphBuilder, RefusesTooManyParametersTogether) {
+  GraphBuilder b("wide", {1, 1, 1048576}, 1);
+  b.begin_layer("b1");
+  ValueId x = b.input();
+  for (const char* name : {"a", "b"}) x = b.conv(name, x, {.out_channels = 1048576});
+  x = b.dense("fc", x, {.units = 1});
+  b.softmax_loss("loss", x);
+  expect_error(ErrorKind::Config,
+               "wide: has 2.2e+12 parameters, above the limit of 1099511627776 per network; use "
+               "fewer channels",
+               [&] { static_cast<void>(std::move(b).build()); });
+}
+
+TEST(GraphBuilder, RefusesTooManyOps) {
+  GraphBuilder b("deep", {1, 1, 1}, 1);
+  b.begin_layer("b1");
+  ValueId x = b.input();
+  for (std::int64_t i = 0; i < kMostOps; ++i) x = b.activation(std::to_string(i), x, {});
+  expect_error(ErrorKind::Config, "deep: b1/more: exceeds the limit of 100000 ops per network",
+               [&] { b.activation("more", x, {}); });
+}
+
+TEST(GraphBuilder, RefusesOpsWithoutLayerAndForeignValues) {
+  GraphBuilder b("tiny", {8, 8, 3}, 10);
+  EXPECT_THROW(b.activation("relu", b.input(), {}), Error);
+  b.begin_layer("b0");
+  EXPECT_THROW(b.activation("relu", ValueId{7}, {}), Error);
+  EXPECT_THROW(b.activation("relu", ValueId{}, {}), Error);
+  EXPECT_NO_THROW(b.activation("relu", b.input(), {}));
+}
+
+/// The message of build() for the layers that `add` adds before a valid end.
+void expect_refused(const std::string& message, const std::function<ValueId(GraphBuilder&)>& add) {
+  GraphBuilder b("tiny", {8, 8, 3}, 10);
+  b.begin_layer("b0");
+  const ValueId x = add(b);
+  b.begin_layer("fc1");
+  const ValueId logits = b.dense("", x, {.units = 10});
+  b.begin_layer("loss");
+  b.softmax_loss("", logits);
+  expect_error(ErrorKind::Internal, "graph tiny: " + message,
+               [&] { static_cast<void>(std::move(b).build()); });
+}
+
+TEST(GraphBuilder, BuildChecksNames) {
+  const auto relu = [](GraphBuilder& b, const std::string& name) {
+    return b.activation(name, b.input(), {});
+  };
+  expect_refused("layers: a layer has no name", [&](GraphBuilder& b) {
+    b.activation("relu", b.input(), {});
+    b.begin_layer("");
+    return relu(b, "");
+  });
+  expect_refused("layer b0: name is used twice", [&](GraphBuilder& b) {
+    relu(b, "x");
+    b.begin_layer("b0");
+    return relu(b, "y");
+  });
+  expect_refused("layer b0: has no ops", [&](GraphBuilder& b) {
+    b.begin_layer("b1");
+    return relu(b, "");
+  });
+  expect_refused("op b0/relu: name is used twice", [&](GraphBuilder& b) {
+    relu(b, "relu");
+    return relu(b, "relu");
+  });
+  expect_refused("op b0: has its layer's name but is not its first op", [&](GraphBuilder& b) {
+    relu(b, "relu");
+    return relu(b, "");
+  });
+  expect_refused("op b0/relu: has the name of another layer", [&](GraphBuilder& b) {
+    relu(b, "relu");
+    b.begin_layer("b0/relu");
+    return relu(b, "x");
+  });
+}
+
+TEST(GraphBuilder, BuildChecksValuesAndLoss) {
+  expect_refused("op b0/relu: no op reads its output", [](GraphBuilder& b) {
+    b.activation("relu", b.input(), {});
+    return b.input();
+  });
+  expect_refused("op b0/loss: is a loss but not the last op", [](GraphBuilder& b) {
+    b.softmax_loss("loss", b.dense("dense", b.input(), {.units = 10}));
+    return b.input();
+  });
+  GraphBuilder b("tiny", {8, 8, 3}, 10);
+  b.begin_layer("b0");
+  b.conv("conv", b.input(), {.out_channels = 4});
+  expect_error(ErrorKind::Internal, "graph tiny: op b0/conv: is the last op but not a loss",
+               [&] { static_cast<void>(std::move(b).build()); });
+}
+
+// ---- freeze -------------------------------------------------------------------------------------
+
+Graph resnet8() {
+  ModelOptions options;
+  options.size = "8";
+  options.image = {8, 8, 3};
+  return build_model(options);
+}
+
+std::set<std::string> learning(const Graph& graph) {
+  std::set<std::string> names;
+  for (const Parameter& parameter : graph.parameters)
+    if (parameter.learns()) names.insert(parameter.name);
+  return names;
+}
+
+TEST(TrainOnly, FreezesNamesWithoutAnyFilter) {
+  Graph graph = resnet8();
+  train_only(graph, std::vector<std::string>{"fc1", "b1/0/norm1"});
+  EXPECT_EQ(learning(graph), (std::set<std::string>{"b1/0/norm1/beta", "b1/0/norm1/gamma",
+                                                    "fc1/bias", "fc1/kernel"}));
+  for (const Parameter& parameter : graph.parameters)
+    EXPECT_TRUE(parameter.trainable() || !parameter.frozen) << "state is never frozen";
+}
+
+TEST(TrainOnly, WithoutFiltersAllLearn) {
+  Graph graph = resnet8();
+  train_only(graph, std::vector<std::string>{"fc1"});
+  train_only(graph, {});
+  EXPECT_EQ(graph, resnet8());
+}
+
+TEST(TrainOnly, RefusesAFilterThatMatchesNoName) {
+  Graph graph = resnet8();
+  expect_error(
+      ErrorKind::Config,
+      "`variable-filter`: no trainable parameter of resnet-8 has 'fc2' in its name; the nearest "
+      "are fc1/kernel, fc1/bias, b0/conv/kernel, b1/0/conv1/kernel, b1/0/conv2/kernel",
+      [&] {
+        train_only(graph, std::vector<std::string>{"fc1", "fc2"});
+      });
+  EXPECT_EQ(graph, resnet8());
+  // Running statistics do not count as names.
+  EXPECT_THROW(train_only(graph, std::vector<std::string>{"moving_mean"}), Error);
+}
+
+TEST(WantedGradients, BeginAtTheFirstParameterThatLearns) {
+  Graph graph = resnet8();
+  const auto wanted_by = [&](std::string_view op) -> bool {
+    return wanted_gradients(graph)[graph.op(graph.find(op)).output.at()];
+  };
+  const std::vector<bool> all = wanted_gradients(graph);
+  EXPECT_FALSE(all[Graph::input().at()]);
+  EXPECT_EQ(std::count(all.begin(), all.end(), true), std::ssize(all) - 1);
+  // A branch that learns beside a shortcut that does not.
+  train_only(graph, std::vector<std::string>{"b2/0/conv2"});
+  EXPECT_FALSE(wanted_by("b1/0/relu"));
+  EXPECT_FALSE(wanted_by("b2/0/norm1"));
+  EXPECT_TRUE(wanted_by("b2/0/conv2"));
+  EXPECT_TRUE(wanted_by("b2/0/add"));
+  EXPECT_TRUE(wanted_by("fc1"));
+}
+
+// ---- registry -----------------------------------------------------------------------------------
+
+TEST(Registry, BuildsByName) {
+  EXPECT_EQ(build_model({}), build_resnet({}));
+  ModelOptions options = default_options("resnext", Task::Cifar);
+  EXPECT_EQ(build_model(options), build_resnext(options));
+  options = default_options("squeezenet", Task::Cifar);
+  EXPECT_EQ(build_model(options), build_squeezenet(options));
+  options = default_options("efficientnet", Task::Cifar);
+  EXPECT_EQ(build_model(options), build_efficientnet(options));
+}
+
+TEST(Registry, DefaultsAreThoseOfTheRecipes) {
+  const auto is = [](std::string_view model, Task task, std::string_view size, NormKind norm,
+                     std::int64_t groups) {
+    const ModelOptions options = default_options(model, task);
+    EXPECT_EQ(options.model, model);
+    EXPECT_EQ(options.size, size) << model;
+    EXPECT_EQ(options.task, task) << model;
+    EXPECT_EQ(options.norm, norm) << model;
+    EXPECT_EQ(options.groups, groups) << model;
+    const bool cifar = task == Task::Cifar;
+    EXPECT_EQ(options.classes, cifar ? 10 : 1000);
+    EXPECT_EQ(options.image, (cifar ? Shape{32, 32, 3} : Shape{224, 224, 3}));
+    EXPECT_EQ(options.shortcut, cifar ? 'A' : 'B');
+    EXPECT_NO_THROW(static_cast<void>(build_model(options))) << model;
+  };
+  is("resnet", Task::ImageNet, "18", NormKind::Group, 32);
+  is("resnet", Task::Cifar, "20", NormKind::Batch, 16);
+  is("resnext", Task::ImageNet, "14", NormKind::Group, 32);
+  is("resnext", Task::Cifar, "11", NormKind::Batch, 16);
+  is("squeezenet", Task::ImageNet, "1.0", NormKind::Group, 32);
+  is("squeezenet", Task::Cifar, "1.0", NormKind::Group, 32);
+  is("efficientnet", Task::ImageNet, "B0", NormKind::Group, 4);
+  is("efficientnet", Task::Cifar, "cifar", NormKind::Group, 4);
+}
+
+TEST(Registry, UnknownModelsListTheKnownOnes) {
+  ModelOptions options;
+  options.model = "resent";
+  expect_error(ErrorKind::Config,
+               "unknown model resent (did you mean resnet?); models: resnet, resnext, "
+               "squeezenet, efficientnet",
+               [&] { static_cast<void>(build_model(options)); });
+  options.model = "vgg";
+  expect_error(ErrorKind::Config,
+               "unknown model vgg; models: resnet, resnext, squeezenet, efficientnet",
+               [&] { static_cast<void>(build_model(options)); });
 }
 
 }  // namespace
