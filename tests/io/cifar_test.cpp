@@ -5,7 +5,6 @@
 #include "io/images/presets.hpp"
 #include "tests/io/fixtures.hpp"
 #include "tests/io/samples.hpp"
-#include "tools/data/generate.hpp"
 
 namespace millrace::io {
 namespace {
@@ -62,30 +61,6 @@ TEST(CifarLimitTest, FilesCutBetweenRecordsAreRefused) {
   test::write_file(folder / "batches.meta.txt", "airplane\nautomobile\n");
   write_bytes(folder / "test_batch.bin", records10(4, 0, 1));
   refused(folder.path(), {"test_batch.bin: 4 records, but 10000 are in the published file"}, kTest);
-}
-
-TEST(CifarLimitTest, GeneratedSetsKnowTheirLength) {
-  const TemporaryDirectory folder;
-  generate_cifar10_like(folder / "10", {.train_records = 20, .test_records = 8});
-  generate_cifar100_like(folder / "100", {.train_records = 9, .test_records = 8});
-  struct Case {
-    CifarKind kind;
-    const char* folder;
-    Split split;
-    const char* file;
-    std::int64_t size;
-  };
-  for (const Case& one : {Case{CifarKind::Cifar10, "10", Split::Train, "data_batch_1.bin", 20},
-                          Case{CifarKind::Cifar10, "10", Split::Validation, "test_batch.bin", 8},
-                          Case{CifarKind::Cifar100, "100", Split::Train, "train.bin", 9},
-                          Case{CifarKind::Cifar100, "100", Split::Validation, "test.bin", 8}}) {
-    const fs::path set = folder / one.folder;
-    const CifarOptions options{.kind = one.kind, .split = one.split};
-    EXPECT_EQ(open_cifar(set, options)->size(), one.size);
-    const std::size_t record = one.kind == CifarKind::Cifar10 ? kRecord10 : kRecord100;
-    fs::resize_file(set / one.file, fs::file_size(set / one.file) - record);
-    refused(set, {(set / one.file).string(), "were generated"}, options);
-  }
 }
 
 struct CifarTest : testing::Test {

@@ -116,14 +116,6 @@ int sum_of(const Launches& launches) {
                          [](int sum, const auto& entry) { return sum + entry.second; });
 }
 
-void print(const Launches& launches) {
-  std::vector<std::pair<std::string, int>> table(launches.begin(), launches.end());
-  std::stable_sort(table.begin(), table.end(),
-                   [](const auto& a, const auto& b) { return a.second > b.second; });
-  for (const auto& [label, count] : table) std::printf("  %4d  %s\n", count, label.c_str());
-  std::printf("  %4d  in all\n", sum_of(launches));
-}
-
 // ---- a step -------------------------------------------------------------------------------------
 
 struct StepCase {
@@ -187,7 +179,6 @@ class LaunchesTest : public testing::TestWithParam<models::NormKind> {};
 
 TEST_P(LaunchesTest, OfAStepOfResNet50AreAtMost300) {
   const Launches launches = launches_of_step({.norm = GetParam()});
-  print(launches);
   EXPECT_LE(sum_of(launches), 300);
   EXPECT_EQ(launches.at("momentum"), 1);  // the step was not skipped
 }

@@ -128,16 +128,6 @@ TEST(SvgTest, ArrowsFollowMessages) {
   EXPECT_EQ(count(svg, "url(#millrace-arrow)"), 2u * 2u * 5u);
 }
 
-TEST(SvgTest, LongNumbersStandInSmallerLetters) {
-  const TimeLine line = full_line(make("1F1B", 2, 16));
-  const std::string svg = to_svg(line, {.width = 800.0});
-  for (const int number : {9, 10, 15}) {
-    const std::string text = fmt::format(">{}</text>", number);
-    EXPECT_GE(count(svg, text), 2u) << "forwards without " << text;
-  }
-  EXPECT_GE(count(svg, "\"middle\" font-size="), 2u * 6u) << "those of two digits";
-}
-
 TEST(SvgTest, NumbersStandWhereTheyFit) {
   const TimeLine line = full_line(make("1F1B", 3, 5));
   EXPECT_EQ(count(to_svg(line, {.width = 1200.0}), ">F4</text>"), 3u);
