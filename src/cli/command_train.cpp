@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "cli/command_line.hpp"
 #include "cli/commands.hpp"
-#include "cli/dialect.hpp"
 #include "cli/exports.hpp"
 #include "cli/fit_layout.hpp"
 #include "cli/launch.hpp"

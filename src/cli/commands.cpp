@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "cli/dialect.hpp"
 #include "cli/launch.hpp"
 #include "cli/option_text.hpp"
 #include "cli/prepare.hpp"
@@ -71,7 +70,7 @@ Matched match_command(std::span<const std::string> words) {
     if (words.size() >= name.size() && std::ranges::equal(name, words.first(name.size())))
       return {&command, name.size()};
   }
-  refuse_device_list(words);
+  if (const OtherTrainers* const dialects = other_trainers()) dialects->refuse_program(words[0]);
   // The second word belongs to the name if the first starts a name of two words.
   std::vector<std::string> names;
   std::string typed = words[0];
@@ -121,9 +120,11 @@ std::string wanted_help(const CommandSpec& command, std::span<const std::string>
   };
   if (asks({"--help-all"})) return command_help(command, {.kind = HelpTopic::Kind::All});
   if (!asks({"--help", "-h", "--helpfull", "--helpshort"})) return "";
-  std::string text = dialect_help({words.begin(), words.end()});
+  const OtherTrainers* const dialects = other_trainers(words);
+  const std::string text = dialects != nullptr ? dialects->help(words) : "";
   if (!text.empty() || !asks({"--help", "-h"})) return text;
-  const CommandSpec& meant = spec_of(meant_command(command.id, {words.begin(), words.end()}));
+  const CommandSpec& meant =
+      dialects != nullptr ? spec_of(dialects->meant(command.id, words)) : command;
   return command_help(meant, help_topic(meant, words));
 }
 
@@ -194,23 +195,22 @@ int run_command(std::span<const std::string> words, const Environment& environme
   const std::size_t arguments = matched.command->arguments.ends_with("..")
                                     ? rest.size()
                                     : split_list(matched.command->arguments, ' ').size();
-  Translation translation = read_command_line(matched.command->id, rest, arguments, environment);
-  if (translation.command == Command::Restore || translation.command == Command::Validate)
-    name_restored(translation.options);
-  const std::vector<std::string> found =
-      find_recorded_runs(translation.command, translation.options);
-  if (translation.command == Command::Predict) name_run_first(translation.options);
-  std::vector<std::string>& notices = translation.notices;
+  CommandLine line = read_command_line(matched.command->id, rest, arguments, environment);
+  if (line.command == Command::Restore || line.command == Command::Validate)
+    name_restored(line.options);
+  const std::vector<std::string> found = find_recorded_runs(line.command, line.options);
+  if (line.command == Command::Predict) name_run_first(line.options);
+  std::vector<std::string>& notices = line.notices;
   notices.insert(notices.begin(), found.begin(), found.end());
-  const CommandSpec& command = spec_of(translation.command);
-  read_network(translation.options, translation.notices);
+  const CommandSpec& command = spec_of(line.command);
+  read_network(line.options, line.notices);
   const Invocation invocation{.command = command.name,
-                              .options = std::move(translation.options),
+                              .options = std::move(line.options),
                               .environment = environment,
                               .command_line = typed_line(words),
                               .words = {words.begin(), words.end()},
-                              .notices = std::move(translation.notices),
-                              .for_images = std::move(translation.for_images)};
+                              .notices = std::move(line.notices),
+                              .for_images = std::move(line.for_images)};
   const auto needed = std::ranges::count_if(
       split_list(command.arguments, ' '), [](const std::string& a) { return !a.starts_with('['); });
   if (std::ssize(invocation.options.arguments) < needed)

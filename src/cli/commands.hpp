@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/options.hpp"
+#include "cli/command_line.hpp"
 
 namespace millrace::cli {
 
@@ -44,6 +44,7 @@ struct CommandSpec {
 /// what it has; the engine asks for the rest in vain.
 struct Tool {
   std::span<const CommandSpec> commands = {};
+  const OtherTrainers* dialects = nullptr;
 };
 /// The tools that this program is built with. The build defines it, from MILLRACE_TOOLS:
 /// src/tools/CMakeLists.txt.

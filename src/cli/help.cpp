@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "cli/commands.hpp"
-#include "cli/dialect.hpp"
 #include "cli/option_text.hpp"
 #include "core/text.hpp"
 
@@ -34,14 +33,6 @@ std::string wrapped(std::string_view text, std::size_t begin, std::size_t indent
     column += word.size();
   }
   return out;
-}
-
-/// `left`, followed by the text on the same or the next line, broken into lines.
-std::string help_entry(const std::string& left, std::string_view text) {
-  const std::string gap = left.size() + 2 <= kHelpColumn
-                              ? std::string(kHelpColumn - left.size(), ' ')
-                              : "\n" + std::string(kHelpColumn, ' ');
-  return left + gap + wrapped(text, kHelpColumn, kHelpColumn) + "\n";
 }
 
 /// Choices that do not fit on the line of the name are listed before the text.
@@ -115,28 +106,14 @@ std::string other_topics(const CommandSpec& command, const HelpTopic& topic) {
   return fmt::format("\n{}\n", wrapped(rest, 0, 0));
 }
 
-/// What a name becomes, or why it has no effect or is not supported.
-std::string meaning(const DialectWord& word) {
-  switch (word.fate) {
-    case Fate::Means:
-      return fmt::format("--{}: {}", word.text, find_field(word.text)->help);
-    case Fate::Becomes:
-      return std::string(word.text);
-    case Fate::Idle:
-      return fmt::format("no effect: {}", word.text);
-    case Fate::Refused:
-      return fmt::format("not supported: {}", word.text);
-  }
-  return "";
-}
-
-std::string word_help(const DialectWord& word) {
-  std::string left = fmt::format("  --{}", word.name);
-  if (!word.shorthand.empty()) left += fmt::format(", -{}", word.shorthand);
-  return help_entry(left, meaning(word));
-}
-
 }  // namespace
+
+std::string help_entry(const std::string& left, std::string_view text) {
+  const std::string gap = left.size() + 2 <= kHelpColumn
+                              ? std::string(kHelpColumn - left.size(), ' ')
+                              : "\n" + std::string(kHelpColumn, ' ');
+  return left + gap + wrapped(text, kHelpColumn, kHelpColumn) + "\n";
+}
 
 std::string meaning(const Field& spec) {
   if (!spec.idle.empty()) return fmt::format("{}; no effect: {}", spec.help, spec.idle);
@@ -269,23 +246,6 @@ std::string command_help(const CommandSpec& command, const HelpTopic& topic) {
         "--dialect accepts the option names of the other trainers.\n"
         "Names may be shortened to a unique prefix. Precedence: command line, environment, file, "
         "default.\n";
-  return text;
-}
-
-std::string dialect_help(std::vector<std::string> words) {
-  std::string text;
-  for (const DialectSpec& dialect : take_dialects(words).dialects) {
-    if (dialect.translate == nullptr) continue;
-    if (text.empty())
-      text += fmt::format("usage: millrace train --dialect {} [SCRIPT] [options]\n", dialect.name);
-    text += fmt::format("\n{}\n", dialect.title);
-    for (const DialectWord& word : dialect.words) text += word_help(word);
-  }
-  if (!text.empty())
-    text +=
-        "\nDashes and underscores are interchangeable in these names. To switch a flag off, put no "
-        "before its\nname or =false after it. Options of millrace are accepted too, written in "
-        "full: millrace train --help.\n";
   return text;
 }
 

@@ -14,7 +14,7 @@
 #include <filesystem>
 #include <functional>
 
-#include "cli/dialect.hpp"
+#include "cli/command_line.hpp"
 #include "cli/launcher_end.hpp"
 #include "cli/launcher_place.hpp"
 #include "cli/launcher_process.hpp"

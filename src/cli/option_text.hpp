@@ -20,6 +20,10 @@ namespace millrace::cli {
 /// The same with the trainers that have the option: " (images; default 1) [IPU]".
 [[nodiscard]] std::string remarks_and_source(const Field& spec);
 
+/// An entry of a help: `left`, followed by the text on the same or the next line, broken into
+/// lines.
+[[nodiscard]] std::string help_entry(const std::string& left, std::string_view text);
+
 /// What a command's help is about.
 struct HelpTopic {
   enum class Kind { Short, Section, All } kind = Kind::Short;

@@ -182,6 +182,8 @@ Patch read_environment(Command command, const Environment& environment) {
 
 Patch load_options(Command command, std::span<const std::string> words, std::size_t max_arguments,
                    const Environment& environment) {
+  // A restore takes its run as an argument, whatever command was typed.
+  if (command == Command::Restore) max_arguments = std::max<std::size_t>(max_arguments, 1);
   Patch options = parse_arguments(command, words, max_arguments);
   check_conflicts(options);
   options = merge(std::move(options), read_environment(command, environment));

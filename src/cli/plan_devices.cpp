@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/dialect.hpp"
+#include "cli/command_line.hpp"
 #include "cli/planning.hpp"
 #include "cli/resolve_parts.hpp"
 #include "core/counted.hpp"

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "cli/cluster.hpp"
-#include "cli/dialect.hpp"
+#include "cli/command_line.hpp"
 #include "cli/exports.hpp"
 #include "cli/initial_network.hpp"
 #include "cli/launch.hpp"

@@ -27,7 +27,7 @@ enum class Images { All, OfValidation };
 [[nodiscard]] Patch recorded_in(const io::CheckpointReader& checkpoint);
 
 /// Options are recorded in files that hold only UTF-8, but file names may be anything. Errors:
-/// Usage for a value that could not be read back.
+/// Usage for a value that could not be read back, and for summaries that no tool writes.
 void check_recordable(const Patch& options, const PreparedRun& run);
 
 /// Runs `open` on every rank, first on the first rank of each machine, which indexes files for the

@@ -63,15 +63,21 @@ TEST(CommandsTest, AveragesFollowARunThatKeepsThree) {
   }
 }
 
+TEST(CommandsTest, ADialectIsRefusedWithoutItsTool) {
+  if (other_trainers() != nullptr) GTEST_SKIP() << "this program reads dialects";
+  for (const char* line : {"train --dialect nvidia", "train --dialect ipu --help"}) {
+    const Outcome outcome = run_words(words(line));
+    EXPECT_EQ(outcome.code, 2) << line;
+    EXPECT_TRUE(contains(outcome.err, "see MILLRACE_TOOLS")) << outcome.err;
+  }
+}
+
 TEST(CommandsTest, MistakesEndWithTwoAndOneLine) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {"inspekt x", "unknown command 'inspekt'; did you mean 'inspect'?"},
       {"data generat x", "unknown command 'data generat'; did you mean 'data generate'?"},
       {"inspect",
        "millrace inspect needs CHECKPOINT|RUN_DIR; millrace inspect --help shows the usage"},
-      {"gc-info -l", "gc-info lists devices and trains nothing: use millrace doctor"},
-      {"train --dialect ipu gc-info -l",
-       "gc-info lists devices and trains nothing: use millrace doctor"},
       {"train --help pipelin",
        "--help: 'pipelin' is not a topic of millrace train; did you mean pipeline?"},
       {"inspect a b", "unexpected argument 'b'; --help shows the usage"},

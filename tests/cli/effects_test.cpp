@@ -2,7 +2,7 @@
 //
 // What options of training do to the configuration, and those that say that they do nothing.
 
-#include "seed_lines.hpp"
+#include "support.hpp"
 
 namespace millrace::cli {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <thread>
 
+#include "cli/command_line.hpp"
 #include "cli/datasets.hpp"
-#include "cli/dialect.hpp"
 #include "cli/run_name.hpp"
 #include "core/machine_limits.hpp"
 #include "core/text.hpp"
@@ -327,11 +327,12 @@ TEST_F(PrepareTest, ValidationReadsTheImagesThatAreNamedAfterATrainingOnRandomOn
 }
 
 TEST_F(PrepareTest, ValidationTypedAsTheTrainingKeepsWhatTheCheckpointSays) {
+  if (other_trainers() == nullptr) GTEST_SKIP() << "built without dialects";
   (void)save(
       train("--batch-size 8 --no-validation --seed 5 --optimiser momentum --threads-per-device 1")
           .config);
   const auto validate = [&](const std::string& rest) {
-    Translation translation =
+    CommandLine translation =
         read_command_line(Command::Validate,
                           words("--dialect ipu --data-dir " + (root_.path() / "data").string() +
                                 " --restore-path " + run_.string() + " " + rest),
@@ -558,9 +559,10 @@ TEST_F(PrepareTest, AValidationOfNothingAsksForARun) {
 // Lengths and warm-ups of a guide's line follow from the images: those of the run, also when it is
 // continued by the same line.
 TEST_F(PrepareTest, AGuidesLineContinuesItsRun) {
+  if (other_trainers() == nullptr) GTEST_SKIP() << "built without dialects";
   write_classes(root_.path() / "own", {"ant", "bee", "cow"});
   const auto read = [&](Command command, const std::string& line) {
-    Translation line_read = read_command_line(
+    CommandLine line_read = read_command_line(
         command,
         words("--dialect " + line + " --image-size 32 --model-size 10 --threads-per-device 1"), 0,
         environment_of({}));

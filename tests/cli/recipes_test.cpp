@@ -6,7 +6,7 @@
 #include "run/recipes.hpp"
 #include "cli/prepare.hpp"
 #include "cli/smoke.hpp"
-#include "seed_lines.hpp"
+#include "support.hpp"
 
 namespace millrace::cli {
 namespace {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cli/command_line.hpp"
 #include "cli/commands.hpp"
-#include "cli/dialect.hpp"
 #include "cli/options.hpp"
 #include "cli/resolve.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "models/registry.hpp"
+#include "run/learning_rate.hpp"
 #include "tests/support/temporary_directory.hpp"
 #include "tests/support/test.hpp"
 
@@ -93,6 +95,25 @@ inline void expect_said(const Outcome& outcome, int code, const std::vector<std:
 
 inline bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
+}
+
+inline std::int64_t parameters_of(const run::Run& config) {
+  return models::build_model(config.model).trainable_elements();
+}
+
+inline double rate_at(const run::Run& config, std::int64_t iteration) {
+  return run::learning_rate_at(config.learning_rate, iteration, config.iterations);
+}
+
+/// Compares learning rates with those in a text such as "0: 0.5, 15619: 0.0005", by iteration.
+inline void expect_rates(const run::Run& config, std::string_view rates) {
+  for (const std::string& rate : split_list(rates)) {
+    const std::vector<std::string> words = split_list(rate, ' ');
+    const auto iteration = parse_number<std::int64_t>(words.at(0).substr(0, words[0].size() - 1));
+    const auto expected = parse_number<double>(words.at(1));
+    ASSERT_TRUE(iteration && expected) << rate;
+    EXPECT_NEAR(rate_at(config, *iteration), *expected, 1e-9 + 1e-7 * *expected) << rate;
+  }
 }
 
 }  // namespace millrace::cli::testing

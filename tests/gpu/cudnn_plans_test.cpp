@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
-#include "../cli/seed_lines.hpp"
 #include "../support/expect_error.hpp"
 #include "devices.hpp"
 #include "ops/cudnn/plan.hpp"
 #include "ops/linear.hpp"
 #include "pipeline/stage.hpp"
+#include "tests/cli/support.hpp"
 #include "train/setup.hpp"
 
 namespace millrace::ops::cudnn {

@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/command_line.hpp"
 #include "cli/commands.hpp"
 #include "cli/datasets.hpp"
-#include "cli/dialect.hpp"
 #include "cli/resolve.hpp"
 #include "core/counted.hpp"
 #include "core/error.hpp"

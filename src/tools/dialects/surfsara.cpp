@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <array>
 
-#include "cli/dialect.hpp"
 #include "core/error.hpp"
+#include "tools/dialects/dialect.hpp"
 
 namespace millrace::cli {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/dialect_habana.hpp"
+#include "tools/dialects/habana.hpp"
 
 #include <fmt/format.h>
 

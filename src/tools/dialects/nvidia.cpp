@@ -7,8 +7,8 @@
 #include <array>
 #include <cmath>
 
-#include "cli/dialect.hpp"
 #include "core/error.hpp"
+#include "tools/dialects/dialect.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -308,7 +308,7 @@ Command command_of(const std::string& mode) {
 void translate(DialectReader& read) {
   const bool predicts = read.script == "predict.py";
   const std::string mode = read.text("mode", predicts ? "predict" : "train_and_evaluate");
-  const Translation& translation = read.translation();
+  const CommandLine& translation = read.translation();
   read.mean(command_of(mode), read.spelled("mode").empty() ? read.script : "--mode " + mode);
   if (mode == "evaluate") set_evaluated(read);
   if (mode == "evaluate" && (set_place(read, "restore-path") || read.restores)) {

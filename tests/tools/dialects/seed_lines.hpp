@@ -13,10 +13,7 @@
 #include <vector>
 
 #include "cli/cluster.hpp"
-#include "cli/dialect.hpp"
-#include "models/registry.hpp"
-#include "run/learning_rate.hpp"
-#include "support.hpp"
+#include "tests/cli/support.hpp"
 
 namespace millrace::cli::testing {
 
@@ -73,7 +70,7 @@ inline Read read_seed(std::string_view dialect, const std::string& text) {
   std::vector<std::string> rest = {"--dialect", std::string(dialect)};
   rest.insert(rest.end(), line.begin() + static_cast<std::ptrdiff_t>(prefix.script), line.end());
   const Environment environment = environment_of(prefix.variables);
-  Translation translation = read_command_line(read.command, rest, 0, environment);
+  CommandLine translation = read_command_line(read.command, rest, 0, environment);
   read.command = translation.command;
   read.options = for_all_workers(translation.options, cluster_of(translation.options, environment));
   read.notices = std::move(translation.notices);
@@ -85,25 +82,6 @@ inline Read read_seed(std::string_view dialect, const std::string& text) {
 
 inline run::Run config_of(const Read& read) {
   return resolve(read.options, published_facts(read.options), read.machine).config;
-}
-
-inline std::int64_t parameters_of(const run::Run& config) {
-  return models::build_model(config.model).trainable_elements();
-}
-
-inline double rate_at(const run::Run& config, std::int64_t iteration) {
-  return run::learning_rate_at(config.learning_rate, iteration, config.iterations);
-}
-
-/// Compares learning rates with those in a text such as "0: 0.5, 15619: 0.0005", by iteration.
-inline void expect_rates(const run::Run& config, std::string_view rates) {
-  for (const std::string& rate : split_list(rates)) {
-    const std::vector<std::string> words = split_list(rate, ' ');
-    const auto iteration = parse_number<std::int64_t>(words.at(0).substr(0, words[0].size() - 1));
-    const auto expected = parse_number<double>(words.at(1));
-    ASSERT_TRUE(iteration && expected) << rate;
-    EXPECT_NEAR(rate_at(config, *iteration), *expected, 1e-9 + 1e-7 * *expected) << rate;
-  }
 }
 
 }  // namespace millrace::cli::testing

@@ -8,8 +8,8 @@
 #include <array>
 #include <limits>
 
-#include "cli/dialect_habana.hpp"
 #include "core/error.hpp"
+#include "tools/dialects/habana.hpp"
 
 namespace millrace::cli {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/dialect.hpp"
+#include "tools/dialects/dialect.hpp"
 
 #include <fmt/format.h>
 
@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "cli/commands.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 
@@ -226,13 +227,14 @@ std::vector<DialectSpec> habana_dialects(std::string_view script,
 
 /// Words and defaults of the IPU trainer that differ from millrace's. A restored run has the
 /// defaults recorded.
-void speak_ipu(Translation& translation) {
-  Patch& options = translation.options;
+void speak_ipu(CommandLine& line) {
+  Patch& options = line.options;
+  options.dialect.name = "ipu";
   options.dialect.spellings["recompute segments"] = {.word = "--xla-recompute", .same_value = true};
-  const bool recorded =
-      translation.command == Command::Restore || options.find("restore-path") != nullptr;
-  if (recorded || options.find("precision") != nullptr) return;
-  options.set(*find_field("precision"),
+  const Field& precision = *find_field("precision");
+  const bool recorded = line.command == Command::Restore || options.find("restore-path") != nullptr;
+  if (recorded || options.find("precision") != nullptr || !precision.taken_by(line.command)) return;
+  options.set(precision,
               {.value = std::string("16.16"), .origin = Origin::Dialect, .where = "--dialect ipu"});
 }
 
@@ -253,43 +255,6 @@ Dialect own_spellings(const DialectSpec& dialect) {
           std::string(word.text),
           Dialect::Spelling{.word = fmt::format("--{}", word.name), .same_value = true});
   return spoken;
-}
-
-/// Whether a line continues a run.
-bool continues(std::span<const std::string> words) {
-  return std::ranges::any_of(words, [](const std::string& word) {
-    return word == "--restore-path" || word.starts_with("--restore-path=");
-  });
-}
-
-/// A restore takes its run as an argument, whatever command was typed.
-std::size_t arguments_of(Command meant, std::size_t most) {
-  return meant == Command::Restore ? std::max<std::size_t>(most, 1) : most;
-}
-
-std::string_view purpose(Command command) {
-  if (command == Command::Validate)
-    return "validation, which reads every image once and changes no weights";
-  if (command == Command::Restore) return "a run that is continued";
-  if (command == Command::Predict) return "a prediction";
-  if (command == Command::Bench) return "a benchmark, which runs some steps and saves nothing";
-  return command == Command::Plan ? "a plan" : "this training";
-}
-
-/// Removes the options that the command ignores, with one notice for those from the command line.
-/// `unread` are names of a dialect that were given and not used.
-void pass_over(Translation& translation, std::vector<std::string> unread) {
-  std::vector<std::string> gone;
-  for (const auto& [name, setting] : translation.options.settings()) {
-    if (find_field(name)->taken_by(translation.command)) continue;
-    if (setting.origin == Origin::File) continue;  // a file may serve several commands
-    if (setting.origin == Origin::CommandLine) unread.push_back(setting.where);
-    gone.push_back(name);
-  }
-  for (const std::string& name : gone) translation.options.erase(name);
-  if (!unread.empty())
-    translation.notices.push_back(
-        fmt::format("{}: no effect on {}", join(unread, ", "), purpose(translation.command)));
 }
 
 /// Refuses different values for one option under a name of the dialect and under millrace's.
@@ -328,7 +293,7 @@ Spoken take_dialects(std::vector<std::string>& words) {
   Spoken spoken;
   spoken.name = std::get<std::string>(value);
   const std::string& name = spoken.name;
-  refuse_device_list(words);
+  if (!words.empty()) refuse_device_list(words[0]);
   take_profiler(words);
   spoken.script = take_program(name, words);
   if (name == "nvidia")
@@ -342,62 +307,86 @@ Spoken take_dialects(std::vector<std::string>& words) {
   return spoken;
 }
 
-Command meant_command(Command typed, std::vector<std::string> words) {
-  const Spoken spoken = take_dialects(words);
-  const bool own = spoken.dialects.empty() || spoken.dialects.front().translate == nullptr;
-  return own ? command_of(spoken, typed) : typed;
+namespace {
+
+/// The IPU trainer has the names of millrace, which took them over.
+bool has_own_names(const Spoken& spoken) { return spoken.dialects.front().translate == nullptr; }
+
+CommandLine read_ipu_line(const Spoken& spoken, TypedLine line) {
+  line.command = command_of(spoken, line.command);
+  CommandLine read = read_own_line(line);
+  const std::vector<std::string> notes =
+      notes_on_variables(spoken.name, line.words, line.environment);
+  read.notices.insert(read.notices.begin(), notes.begin(), notes.end());
+  speak_ipu(read);
+  return read;
 }
 
-Translation read_command_line(Command command, std::span<const std::string> words,
-                              std::size_t max_arguments, const Environment& environment,
-                              std::int64_t images) {
+/// `words` are those of the line, without --dialect and the program.
+CommandLine translate(const Spoken& spoken, std::vector<std::string> words, const TypedLine& line,
+                      std::int64_t images) {
+  const DialectSpec& dialect = spoken.dialects.front();
+  CommandLine read{.command = line.command,
+                   .options = {},
+                   .notices = notes_on_variables(spoken.name, words, line.environment)};
+  read.options.dialect = own_spellings(dialect);
+  const bool restores = continues_run(words);
+  const std::vector<std::string> passed = take_nvidia_script(spoken.script, words);
+  DialectReader reader(passed.empty() ? fmt::format("--dialect {}", dialect.name) : spoken.script,
+                       read, workers_of(passed, words, line.environment));
+  reader.images = images;
+  reader.script = spoken.script;
+  reader.restores = restores;
+  const std::vector<std::string> own = read_words(dialect, words, reader);
+  check_whole_names(dialect, own);
+  read_passed(dialect, passed, reader);
+  dialect.translate(reader);
+  Patch native = load_options(read.command, own, line.max_arguments, line.environment);
+  check_said_once(native, read.options);
+  reader.note_overruled(native);
+  yield_to_command_line(native, read.options);
+  std::vector<std::string> arguments = std::move(read.options.arguments);
+  arguments.insert(arguments.begin(), native.arguments.begin(), native.arguments.end());
+  read.options = merge(native, read.options);
+  read.options.arguments = std::move(arguments);
+  pass_over_idle(read, reader.unread());
+  check_conflicts(read.options);
+  return read;
+}
+
+CommandLine read_dialect(const TypedLine& line) {
+  std::vector<std::string> words(line.words.begin(), line.words.end());
+  const Spoken spoken = take_dialects(words);
+  if (!spoken.name.empty() && !find_field("dialect")->taken_by(line.command))
+    fail(ErrorKind::Usage, "--dialect is not an option of this command; --help lists its options");
+  const TypedLine rest{line.command, words, line.max_arguments, line.environment};
+  if (spoken.name.empty()) return read_own_line(rest);
+  if (has_own_names(spoken)) return read_ipu_line(spoken, rest);
+  CommandLine read = translate(spoken, words, rest, kImageNetImages);
+  read.for_images = [spoken, words, typed = line.command, most = line.max_arguments,
+                     environment = line.environment](std::int64_t images) {
+    return translate(spoken, words, {typed, words, most, environment}, images).options;
+  };
+  return read;
+}
+
+Command meant_command(Command typed, std::span<const std::string> words) {
   std::vector<std::string> rest(words.begin(), words.end());
   const Spoken spoken = take_dialects(rest);
-  const std::vector<DialectSpec>& dialects = spoken.dialects;
-  if (!spoken.name.empty() && !find_field("dialect")->taken_by(command))
-    fail(ErrorKind::Usage, "--dialect is not an option of this command; --help lists its options");
-  Translation translation;
-  translation.command = command;
-  translation.notices = notes_on_variables(spoken.name, rest, environment);
-  const bool restores = continues(rest);
-  if (dialects.empty() || dialects.front().translate == nullptr) {  // only millrace's names
-    translation.command = command_of(spoken, command);
-    if (translation.command == Command::Train && restores) translation.command = Command::Restore;
-    translation.options = load_options(
-        translation.command, rest, arguments_of(translation.command, max_arguments), environment);
-    translation.options.dialect.name = spoken.name;
-    if (!dialects.empty()) speak_ipu(translation);
-    pass_over(translation, {});
-    return translation;
-  }
-  translation.for_images = [command, line = std::vector<std::string>(words.begin(), words.end()),
-                            max_arguments, environment](std::int64_t there) {
-    return read_command_line(command, line, max_arguments, environment, there).options;
-  };
-  const DialectSpec& dialect = dialects.front();
-  translation.options.dialect = own_spellings(dialect);
-  const std::vector<std::string> passed = take_nvidia_script(spoken.script, rest);
-  DialectReader read(passed.empty() ? fmt::format("--dialect {}", dialect.name) : spoken.script,
-                     translation, workers_of(passed, rest, environment));
-  read.images = images;
-  read.script = spoken.script;
-  read.restores = restores;
-  const std::vector<std::string> own = read_words(dialect, rest, read);
-  check_whole_names(dialect, own);
-  read_passed(dialect, passed, read);
-  dialect.translate(read);
-  Patch native = load_options(translation.command, own,
-                              arguments_of(translation.command, max_arguments), environment);
-  check_said_once(native, translation.options);
-  read.note_overruled(native);
-  yield_to_command_line(native, translation.options);
-  std::vector<std::string> arguments = std::move(translation.options.arguments);
-  arguments.insert(arguments.begin(), native.arguments.begin(), native.arguments.end());
-  translation.options = merge(native, translation.options);
-  translation.options.arguments = std::move(arguments);
-  pass_over(translation, read.unread());
-  check_conflicts(translation.options);
-  return translation;
+  return spoken.name.empty() || has_own_names(spoken) ? command_of(spoken, typed) : typed;
 }
 
+}  // namespace
 }  // namespace millrace::cli
+
+namespace millrace::tools {
+
+cli::Tool dialects_tool() {
+  static constexpr cli::OtherTrainers kTrainers{.read = cli::read_dialect,
+                                                .help = cli::dialect_help,
+                                                .meant = cli::meant_command,
+                                                .refuse_program = cli::refuse_device_list};
+  return {.dialects = &kTrainers};
+}
+
+}  // namespace millrace::tools

@@ -8,7 +8,7 @@
 #include <cctype>
 #include <utility>
 
-#include "cli/dialect.hpp"
+#include "cli/command_line.hpp"
 
 namespace millrace::cli {
 

@@ -6,9 +6,9 @@
 #include <optional>
 #include <utility>
 
-#include "cli/dialect.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "tools/dialects/dialect.hpp"
 
 namespace millrace::cli {
 

@@ -3,8 +3,8 @@
 // Habana's ResNeXt, imagenet_main.py.
 #include <array>
 
-#include "cli/dialect_habana.hpp"
 #include "core/error.hpp"
+#include "tools/dialects/habana.hpp"
 
 namespace millrace::cli {
 namespace {

@@ -197,7 +197,7 @@ void expect_resolves(const std::string& text) {
                                     ? behind.size()
                                     : split_list(command->arguments, ' ').size();
   try {
-    const Translation read = read_command_line(command->id, behind, arguments, environment);
+    const CommandLine read = read_command_line(command->id, behind, arguments, environment);
     const bool trains = read.command == Command::Train || read.command == Command::Bench;
     const bool untrained =
         read.command == Command::Validate && read.options.find("restore-path") == nullptr;

@@ -10,9 +10,9 @@
 #include <regex>
 
 #include "cli/commands.hpp"
-#include "cli/dialect.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "tools/dialects/dialect.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -220,8 +220,8 @@ std::vector<std::string> notes_on_variables(std::string_view dialect,
   return notes;
 }
 
-void refuse_device_list(std::span<const std::string> words) {
-  if (words.empty() || file_name(words[0]) != "gc-info") return;
+void refuse_device_list(const std::string& word) {
+  if (file_name(word) != "gc-info") return;
   fail(ErrorKind::Usage, "gc-info lists devices and trains nothing: use millrace doctor");
 }
 

@@ -50,7 +50,7 @@ void expect_line(const std::string& dialect_and_line, const std::string& summary
 }
 
 TEST(SeedLinesTest, ResolveToThePublishedNumbers) {
-  std::ifstream file(fs::path(MILLRACE_SOURCE_DIR) / "tests/cli/seed_lines.txt");
+  std::ifstream file(fs::path(MILLRACE_SOURCE_DIR) / "tests/tools/dialects/seed_lines.txt");
   int lines = 0;
   for (std::string line; std::getline(file, line);) {
     if (line.empty() || line.starts_with('#')) continue;
@@ -77,7 +77,7 @@ void expect_recorded(const run::Run& config) {
 }
 
 TEST(SeedLinesTest, AreTheSameRunsWhenTheyAreReadBack) {
-  std::ifstream file(fs::path(MILLRACE_SOURCE_DIR) / "tests/cli/seed_lines.txt");
+  std::ifstream file(fs::path(MILLRACE_SOURCE_DIR) / "tests/tools/dialects/seed_lines.txt");
   for (std::string line; std::getline(file, line);) {
     const std::size_t colon = line.find(": ");
     if (line.empty() || std::string_view("#=@").find(line[0]) != std::string_view::npos) continue;
@@ -287,7 +287,7 @@ TEST(SurfsaraLinesTest, Evaluation) {
 // Words that stand beside those of the guides: rows of B.3 to B.6.
 
 TEST(RefusalsTest, SayWhatIsWrong) {
-  std::ifstream file(fs::path(MILLRACE_SOURCE_DIR) / "tests/cli/refusals.txt");
+  std::ifstream file(fs::path(MILLRACE_SOURCE_DIR) / "tests/tools/dialects/refusals.txt");
   int lines = 0;
   for (std::string line; std::getline(file, line);) {
     if (line.empty() || line.starts_with('#')) continue;

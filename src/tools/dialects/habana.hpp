@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "cli/dialect.hpp"
+#include "tools/dialects/dialect.hpp"
 
 namespace millrace::cli {
 

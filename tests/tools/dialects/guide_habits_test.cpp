@@ -24,7 +24,7 @@ TEST(DialectTest, TheProgramOfTheGuideMayStandInFront) {
   };
   for (const char* program : {"", "train.py ", "python train.py ", "python3 ./train.py ",
                               "/usr/bin/python3.9 -u cnns/train.py ", "python3 -m cnns.train "}) {
-    const Translation line =
+    const CommandLine line =
         read("--dialect ipu " + std::string(program) + "--dataset cifar-10 --batch-size 7");
     EXPECT_EQ(line.options.integer("batch-size"), 7) << program;
     EXPECT_EQ(line.command, Command::Train);
@@ -47,6 +47,16 @@ TEST(DialectTest, TheProgramOfTheGuideMayStandInFront) {
 }
 
 // Two guides begin with programs that prepare the data.
+TEST(DialectTest, AProgramThatListsDevicesNamesTheCommandThatDoes) {
+  for (const char* line : {"gc-info -l", "train --dialect ipu gc-info -l"}) {
+    const Outcome outcome = run_words(words(line));
+    EXPECT_EQ(outcome.code, 2) << line;
+    EXPECT_TRUE(
+        contains(outcome.err, "gc-info lists devices and trains nothing: use millrace doctor"))
+        << outcome.err;
+  }
+}
+
 TEST(DialectTest, AProgramThatPreparesDataNamesTheCommandThatDoes) {
   const auto refusal = [](const char* dialect, const char* line) {
     return failure_of([&] { (void)read_seed(dialect, line); }).text;

@@ -18,8 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/options.hpp"
-#include "core/error.hpp"
+#include "cli/command_line.hpp"
 
 namespace millrace::cli {
 
@@ -43,16 +42,6 @@ struct DialectWord {
   [[nodiscard]] bool is(Fate other) const { return fate == other; }
 };
 
-/// A command line in a dialect, translated.
-struct Translation {
-  Command command = Command::Train;
-  Patch options;
-  std::vector<std::string> notices;
-  /// The options of the same line for a training set of this number of images, on which lengths
-  /// and warm-ups depend; nullptr where they do not.
-  std::function<Patch(std::int64_t images)> for_images = nullptr;
-};
-
 /// Images of ImageNet for training, which every length is for until the data set is known.
 inline constexpr std::int64_t kImageNetImages = 1'281'167;
 
@@ -61,7 +50,7 @@ inline constexpr std::int64_t kImageNetImages = 1'281'167;
 class DialectReader {
  public:
   /// `where` names what has the defaults: "--dialect nvidia".
-  DialectReader(std::string where, Translation& translation, std::int64_t worker_count)
+  DialectReader(std::string where, CommandLine& translation, std::int64_t worker_count)
       : workers(worker_count), where_(std::move(where)), translation_(translation) {}
 
   /// Records a name as it was spelled, with its value. `done`: it already has its effect. A name
@@ -106,7 +95,7 @@ class DialectReader {
   void pass_over(std::string_view name, std::string_view why);
   /// Names that were given and never read, as they were typed, without flags that are off.
   [[nodiscard]] std::vector<std::string> unread() const;
-  [[nodiscard]] Translation& translation() { return translation_; }
+  [[nodiscard]] CommandLine& translation() { return translation_; }
 
   std::int64_t workers = 1;               ///< number of replicas
   std::int64_t images = kImageNetImages;  ///< per epoch, for lengths in batches
@@ -122,7 +111,7 @@ class DialectReader {
   const Given* read_name(std::string_view name);
 
   std::string where_;
-  Translation& translation_;
+  CommandLine& translation_;
   std::map<std::string, Given, std::less<>> given_;
   std::vector<std::string> implied_;
 };
@@ -163,7 +152,7 @@ struct DialectSpec {
                                                           std::span<const std::string> words,
                                                           const Environment& environment);
 /// Errors: Usage for gc-info, which lists devices, naming the command that does.
-void refuse_device_list(std::span<const std::string> words);
+void refuse_device_list(const std::string& word);
 /// Replaces "gc-profile -d DIR --" before a program by --trace DIR/trace.json behind it.
 void take_profiler(std::vector<std::string>& words);
 
@@ -179,22 +168,8 @@ struct Spoken {
 /// `meant`: a benchmark or a plan may be one of a training, and a run continues by the line that
 /// began it. Errors: Usage when they contradict each other, naming both.
 [[nodiscard]] Command agreed_command(Command typed, Command meant, const std::string& by);
-/// The command that the program in a line stands for: validate for the IPU trainer's validation.py.
-[[nodiscard]] Command meant_command(Command typed, std::vector<std::string> words);
-/// `text` with options named as the line spells them: --lr_init for --abs-learning-rate.
-[[nodiscard]] std::string respelled(std::string text, const Patch& options);
-[[nodiscard]] std::vector<std::string> respelled(std::vector<std::string> lines,
-                                                 const Patch& options);
-[[nodiscard]] Error respelled(const Error& error, const Patch& options);
-/// Help on every name of the dialects that `words` select; empty when they select none.
-[[nodiscard]] std::string dialect_help(std::vector<std::string> words);
 
-/// Options of a whole command line, including --dialect and --config, for a training set of
-/// `images`. `command` is the one that was typed; `train --restore-path` means `restore`. The
-/// number of processes comes from the launcher's variables. Errors: Usage, naming the word.
-[[nodiscard]] Translation read_command_line(Command command, std::span<const std::string> words,
-                                            std::size_t max_arguments,
-                                            const Environment& environment,
-                                            std::int64_t images = kImageNetImages);
+/// Help on every name of the dialects that `words` select; empty when they select none.
+[[nodiscard]] std::string dialect_help(std::span<const std::string> words);
 
 }  // namespace millrace::cli
