@@ -5,6 +5,7 @@
 #include <array>
 #include <vector>
 
+#include "cli/command_line.hpp"
 #include "cli/commands.hpp"
 #include "cli/option_text.hpp"
 #include "core/text.hpp"
@@ -14,6 +15,9 @@ namespace {
 
 constexpr std::size_t kHelpColumn = 30;  ///< where texts begin
 constexpr std::size_t kHelpWidth = 100;
+
+/// A text of the table, which names other fields `like-this`.
+std::string spelled(std::string_view text) { return respelled(std::string(text), Patch()); }
 
 /// Breaks `text` between words into lines of kHelpWidth; the first begins at column `begin`, later
 /// ones at `indent`.
@@ -64,7 +68,8 @@ std::string brief_help(const Field& spec) {
   if (const std::string names = join(run::choices(spec), ", ");
       chooses && text.size() + names.size() + 4 <= 2 * kLine)
     text += ": " + names;
-  const std::string otherwise = spec.default_text.value_or("");
+  text = spelled(text);
+  const std::string otherwise = spelled(spec.default_text.value_or(""));
   std::string entry = help_entry(left, text);
   if (otherwise.empty() || otherwise.find_first_of(" ;") != std::string::npos ||
       spec.type == ValueType::Flag)
@@ -116,8 +121,8 @@ std::string help_entry(const std::string& left, std::string_view text) {
 }
 
 std::string meaning(const Field& spec) {
-  if (!spec.idle.empty()) return fmt::format("{}; no effect: {}", spec.help, spec.idle);
-  return std::string(spec.help);
+  return spelled(spec.idle.empty() ? std::string(spec.help)
+                                   : fmt::format("{}; no effect: {}", spec.help, spec.idle));
 }
 
 std::string remarks(const Field& spec) {
@@ -126,7 +131,7 @@ std::string remarks(const Field& spec) {
   if (!spec.default_text.value_or("").empty())
     parts.push_back(fmt::format("default {}", *spec.default_text));
   if (!spec.environment.empty()) parts.push_back(fmt::format("or ${}", spec.environment));
-  return join(parts, "; ");
+  return spelled(join(parts, "; "));
 }
 
 std::string remarks_and_source(const Field& spec) {

@@ -203,7 +203,8 @@ StartupWatch::StartupWatch(const Patch& options) {
                       static_cast<int>(options.value<std::int64_t>("hang-timeout")));
 }
 
-void report_error(const Error& error, std::string_view place) {
+void report_error(const Error& raised, std::string_view place) {
+  const Error error = respelled(raised, Patch());  // fields that nothing has spelled so far
   print_error(fmt::format("millrace: error: {}{}", place, error.what()));
   if (error.table().empty()) return;
   for (const std::string& line : split_list(error.table(), '\n')) print_error(line);

@@ -51,7 +51,7 @@ class StartupWatch {
 
 /// Prints an error as the last thing that a command says, and the table that belongs to it. `place`
 /// stands before the message.
-void report_error(const Error& error, std::string_view place = {});
+void report_error(const Error& raised, std::string_view place = {});
 
 /// Runs `body` on every rank of a world. Rank 0 reports an error that all ranks share, in the words
 /// of the line that gave `options`. An error of a single rank ends all ranks and names that rank.

@@ -3,6 +3,7 @@
 // Manual pages in the format of man(7), from the tables of commands and options.
 #include <fmt/format.h>
 
+#include "cli/command_line.hpp"
 #include "cli/option_text.hpp"
 #include "core/text.hpp"
 #include "millrace_version.hpp"
@@ -49,7 +50,8 @@ std::string option_entry(const Field& spec) {
   text += fmt::format("\n{}", troff(meaning(spec)));
   if (const std::string more = remarks(spec); !more.empty())
     text += fmt::format(" ({})", troff(more));
-  if (!spec.needs.empty()) text += fmt::format("; needs {}", troff(spec.needs));
+  if (!spec.needs.empty())
+    text += fmt::format("; needs {}", troff(respelled(std::string(spec.needs), Patch())));
   return text + "\n";
 }
 

@@ -3,6 +3,7 @@
 // The page of options, configs/README.md.
 #include <fmt/format.h>
 
+#include "cli/command_line.hpp"
 #include "cli/option_text.hpp"
 
 namespace millrace::cli {
@@ -26,7 +27,8 @@ std::string reference_row(const Field& spec) {
                                                                             : "-";
   return fmt::format(
       "| `{}` | {} | {} | {} | {} | {} | {} |\n", spec.name, cell(values),
-      cell(spec.default_text.value_or("")), cell(spec.unit), cell(spec.source), restore,
+      cell(respelled(spec.default_text.value_or(""), Patch())),
+      cell(respelled(std::string(spec.unit), Patch())), cell(spec.source), restore,
       cell(fmt::format(
           "{}{}", meaning(spec),
           spec.environment.empty() ? "" : fmt::format(" (or `${}`)", spec.environment))));

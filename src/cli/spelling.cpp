@@ -15,14 +15,21 @@ namespace millrace::cli {
 namespace {
 
 /// A field of a run as it was said: "--batch-size", "--batch_size"; or, where a message begins with
-/// it, the line of a file that has it.
-std::string said(std::string_view field, bool begins, const Patch& options) {
-  const Setting* const given = options.find(field);
-  if (begins && given != nullptr && given->origin != Origin::Dialect &&
-      !given->where.starts_with("--"))
-    return given->where;
+/// it, the line of a file that has it. A number behind it is that of millrace's option.
+std::string said(std::string_view field, bool begins, bool has_number, const Patch& options) {
   const std::string_view name = find_field(field)->name;
-  return options.typed(name) != nullptr ? options.spelling(name) : fmt::format("--{}", name);
+  const Setting* const given = options.find(name);
+  const bool of_file = given != nullptr && given->where.find_first_of("-`") != 0;
+  if (begins && of_file && given->origin != Origin::Dialect) return given->where;
+  const auto theirs = options.dialect.spellings.find(name);
+  const bool other = theirs != options.dialect.spellings.end() && !theirs->second.same_value;
+  const bool spelled = options.typed(name) != nullptr && !(has_number && other);
+  return spelled ? options.spelling(name) : fmt::format("--{}", name);
+}
+
+/// Whether a number follows a word that ends at `end`.
+bool has_number(std::string_view text, std::size_t end) {
+  return end + 1 < text.size() && text[end] == ' ' && text[end + 1] >= '0' && text[end + 1] <= '9';
 }
 
 /// The fields of a run, which messages name `like-this`.
@@ -35,7 +42,7 @@ std::string with_fields(std::string text, const Patch& options) {
       at = end;
       continue;
     }
-    const std::string word = said(field, at == 0, options);
+    const std::string word = said(field, at == 0, has_number(text, end + 1), options);
     text.replace(at, end + 1 - at, word);
     at += word.size();
   }
@@ -58,14 +65,14 @@ std::string with_dialect(std::string text, const Patch& options) {
     auto theirs = spellings.find(text.substr(at + 2, end - at - 2));
     const bool explains = at > 0 && text[at - 1] == '(';  // the name that was typed, before it
     const bool has_value = end + 1 < text.size() && text[end] == ' ';
-    const bool has_number = has_value && text[end + 1] >= '0' && text[end + 1] <= '9';
+    const bool numbered = has_number(text, end);
     const bool with_value = has_value && theirs == spellings.end();
     if (with_value) {
       const std::size_t value_end = end_of_word(end + 1);
       theirs = spellings.find(text.substr(at + 2, value_end - at - 2));
       if (theirs != spellings.end()) end = value_end;
     }
-    if (theirs == spellings.end() || explains || (has_number && !theirs->second.same_value)) {
+    if (theirs == spellings.end() || explains || (numbered && !theirs->second.same_value)) {
       at = end;
       continue;
     }

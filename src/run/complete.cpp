@@ -36,7 +36,7 @@ bool has_own_notice(std::string_view name, const Run& config) {
 }
 
 /// An option without an effect is an error on the command line, unless its trainer accepts it
-/// there or --smoke took the data away, a notice in a file (which may serve several command lines),
+/// there or `smoke` took the data away, a notice in a file (which may serve several command lines),
 /// and normal in the environment and for defaults of a dialect.
 void check_effects(const Patch& given, const Run& config, Notices& notices) {
   for (const auto& [name, setting] : given.settings()) {
@@ -95,7 +95,7 @@ Completed complete(const Patch& given, const DatasetFacts& data, const MachineFa
   if (given.find("pipeline-num-parallel") == nullptr)
     run.data.loader_threads = loader_threads(run.data, machine);
   complete_data(data, machine, run);
-  complete_batch(given, run);
+  complete_batch(run);
   complete_length(run);
   complete_optimiser(given, run);
   complete_rate(given, run, result.notices);
@@ -106,8 +106,8 @@ Completed complete(const Patch& given, const DatasetFacts& data, const MachineFa
   complete_trace(given, run, result.notices);
   if (given.flag("smoke") && machine.ranks > 1)
     fail(ErrorKind::Usage,
-         "{} processes were started, but --smoke runs one replica in one process: start it without "
-         "a launcher (mpirun -np 1), or leave --smoke out",
+         "{} processes were started, but `smoke` runs one replica in one process: start it without "
+         "a launcher (mpirun -np 1), or leave `smoke` out",
          machine.ranks);
   return result;
 }

@@ -48,7 +48,7 @@ struct MachineFacts {
 /// Where a run is stored; run_name.hpp creates the directory.
 struct RunPlace {
   bool logs = true;
-  std::filesystem::path run_directory;  ///< given with --run-dir, or empty
+  std::filesystem::path run_directory;  ///< given with `run-dir`, or empty
   std::filesystem::path log_directory;
   std::string suffix;
 };
@@ -78,7 +78,7 @@ struct Completed {
 /// The text of a config.toml that makes the same run.
 [[nodiscard]] std::string to_toml(const Run& run);
 
-/// Whether --dataset or the path in --data-dir names the data set. Also true without a directory,
+/// Whether `dataset` or the path in `data-dir` names the data set. Also true without a directory,
 /// because nothing else could name it.
 [[nodiscard]] bool dataset_is_told(const Patch& options);
 
@@ -111,11 +111,11 @@ struct FamilyRecipe {
 [[nodiscard]] std::int64_t checked_product(std::int64_t a, std::int64_t b, std::string_view what);
 
 [[nodiscard]] models::Task task_of(std::string_view dataset);
-/// Whether --model names a file.
+/// Whether `model` names a file.
 [[nodiscard]] bool is_given_network(const Patch& options);
-/// The network in the file that --model names. Errors: Config if it was not read or recorded.
+/// The network in the file that `model` names. Errors: Config if it was not read or recorded.
 [[nodiscard]] const models::Graph& given_network(const Patch& options);
-/// The number of classes that --classes tells, if it is given. A recipe or a dialect may ask for
+/// The number of classes that `classes` tells, if it is given. A recipe or a dialect may ask for
 /// more than the network in a file has, which is meant for other networks.
 [[nodiscard]] std::optional<std::int64_t> told_classes(const Patch& options);
 /// Name of the family of networks, in lower case; kGivenModel for one in a file.
@@ -126,7 +126,7 @@ struct FamilyRecipe {
 /// Name of the data set. Errors: Usage when no option names it.
 [[nodiscard]] std::string dataset_name(const Patch& options);
 [[nodiscard]] bool wants_validation(const Patch& options);
-/// Errors: Usage for --quiet with --verbose.
+/// Errors: Usage for `quiet` with `verbose`.
 [[nodiscard]] Verbosity verbosity_of(const Patch& options);
 [[nodiscard]] inline bool is_quiet(const Patch& options) {
   return verbosity_of(options) == Verbosity::Quiet;
@@ -164,7 +164,7 @@ void complete_devices(const MachineFacts& machine, Run& config, Notices& notices
 /// another one is given.
 [[nodiscard]] Patch validated_options(const Patch& given, const Patch& recorded);
 /// Leaves out the replicas of the training, and the ranks that only these need, unless `given` has
-/// replicas that were typed: a validation may run on a smaller machine. Where --ranks was typed, or
+/// replicas that were typed: a validation may run on a smaller machine. Where `ranks` was typed, or
 /// a launcher started processes (`started`; 0: there is none), there are as many replicas as occupy
 /// these; a training of one replica gets more only for more processes than it has devices.
 void drop_replicas(Patch& options, const Patch& given, std::int64_t started);

@@ -25,16 +25,16 @@ std::string dataset_name(const Patch& options) {
   if (const auto name = options.text("dataset")) return *name;
   const std::optional<std::string> directory = options.text("data-dir");
   if (image_source(options) != ImageSource::Files && !directory)
-    fail(ErrorKind::Usage, "--{} needs --dataset: give the data set that it stands for",
-         options.flag("synthetic-data") ? "synthetic-data" : "generated-data");
+    fail(ErrorKind::Usage, "{} needs `dataset`: give the data set that it stands for",
+         options.flag("synthetic-data") ? "`synthetic-data`" : "`generated-data`");
   if (!directory)
     fail(ErrorKind::Usage,
-         "no data set: give --data-dir DIR or set DATA_DIR, or use --dataset with "
-         "--synthetic-data");
+         "no data set: give `data-dir` DIR or set DATA_DIR, or use `dataset` with "
+         "`synthetic-data`");
   std::string name = dataset_in(*directory);
   if (name.empty())
     fail(ErrorKind::Usage,
-         "{} '{}' does not name a known data set: give --dataset cifar-10, cifar-100 or imagenet",
+         "{} '{}' does not name a known data set: give `dataset` cifar-10, cifar-100 or imagenet",
          options.find("data-dir")->where, *directory);
   return name;
 }

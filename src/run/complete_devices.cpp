@@ -90,8 +90,7 @@ std::vector<int> device_numbers(const MachineFacts& machine, const Run& config, 
 }
 
 /// First and last weight update of a trace.
-void complete_traced_steps(const Patch& options, const std::string& steps, Run& config) {
-  const std::string spelled = options.spelling("profile-steps");
+void complete_traced_steps(const std::string& steps, Run& config) {
   const std::vector<std::string> pieces = split_list(steps);
   const auto number = [](const std::string& text) {
     return parse_number<std::int64_t>(text).value_or(0);
@@ -100,11 +99,12 @@ void complete_traced_steps(const Patch& options, const std::string& steps, Run& 
   config.trace_first = two ? number(pieces[0]) : 0;
   config.trace_last = two ? number(pieces[1]) : 0;
   if (config.trace_first > config.iterations)
-    fail(ErrorKind::Usage, "{}: the run has {} weight updates, but the trace would start at {}",
-         spelled, config.iterations, config.trace_first);
+    fail(ErrorKind::Usage,
+         "`profile-steps`: the run has {} weight updates, but the trace would start at {}",
+         config.iterations, config.trace_first);
   if (config.trace_first < 1 || config.trace_last < config.trace_first)
     fail(ErrorKind::Usage,
-         "{}: '{}' is not the first and last weight update of a trace; example: 5,8", spelled,
+         "`profile-steps`: '{}' is not the first and last weight update of a trace; example: 5,8",
          steps);
 }
 
@@ -120,24 +120,24 @@ constexpr std::array<Profile, 3> kProfiles = {{
     {"TILE_PROFILE", TraceDetail::Kernels, "every action and every kernel of each device"},
 }};
 
-/// --gc-profile, if it asks for a profile.
+/// `gc-profile`, if it asks for a profile.
 const Profile* profile_of(const Patch& options) {
   const std::string asked = options.text("gc-profile").value_or("NO_PROFILE");
   const auto* const found = std::ranges::find(kProfiles, asked, &Profile::name);
   return found == kProfiles.end() ? nullptr : found;
 }
 
-/// What asked for the profile. A hook of Habana's trainer stands for the value, too.
+/// What asked for the profile. A hook of Habana's trainer, which is not spelled like the field,
+/// stands for the value, too.
 std::string profile_words(const Patch& options) {
-  const std::string spelled = options.spelling("gc-profile");
-  return spelled == "--gc-profile" ? fmt::format("{} {}", spelled, *options.text("gc-profile"))
-                                   : spelled;
+  const bool own = options.find("gc-profile")->where.find('(') == std::string::npos;
+  return own ? fmt::format("`gc-profile` {}", *options.text("gc-profile")) : "`gc-profile`";
 }
 
 void require_trace(const Patch& options) {
   for (const char* name : {"profile-steps", "trace-kernels"})
     if (const Setting* const given = options.find(name))
-      fail(ErrorKind::Usage, "{} has no effect here: it needs --trace FILE or --gc-profile",
+      fail(ErrorKind::Usage, "{} has no effect here: it needs `trace` FILE or `gc-profile`",
            given->where);
 }
 
@@ -145,11 +145,11 @@ void check_kernels(const Run& config) {
   if (config.trace_detail != TraceDetail::Kernels) return;
   if (config.check_exceptions)
     fail(ErrorKind::Usage,
-         "kernels cannot be traced with --fp-exceptions, which checks the result of each and "
+         "kernels cannot be traced with `fp-exceptions`, which checks the result of each and "
          "changes its time: leave one of them out");
   if (config.trace.extension() == ".svg")
     fail(ErrorKind::Usage,
-         "--trace {}: drawings do not show kernels: give a file that does not end with .svg",
+         "`trace` {}: drawings do not show kernels: give a file that does not end with .svg",
          config.trace.string());
 }
 
@@ -162,7 +162,7 @@ void check_hosts(const Patch& given, const MachineFacts& machine, const Run& con
   if (hosts->origin == Origin::CommandLine && !config.layout.ranks)
     fail(
         ErrorKind::Usage,
-        "{} {}: the run has one rank, which stays on this machine: give --replicas or --shards for "
+        "{} {}: the run has one rank, which stays on this machine: give `replicas` or `shards` for "
         "more, or leave {} out",
         hosts->where, to_string(hosts->value), hosts->where);
   notices.push_back(fmt::format(
@@ -192,7 +192,7 @@ void complete_trace(const Patch& options, Run& config, Notices& notices) {
   if (options.flag("trace-kernels")) config.trace_detail = TraceDetail::Kernels;
   check_kernels(config);
   if (const std::optional<std::string> steps = options.text("profile-steps"))
-    complete_traced_steps(options, *steps, config);
+    complete_traced_steps(*steps, config);
 }
 
 void complete_devices(const MachineFacts& machine, Run& config, Notices& notices) {

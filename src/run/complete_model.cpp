@@ -12,17 +12,16 @@ namespace {
 
 using namespace models;  // NOLINT(google-build-using-namespace): the choices of a network
 
-/// The outputs that --classes asks for, or else as many as the data set has classes. More are
+/// The outputs that `classes` asks for, or else as many as the data set has classes. More are
 /// allowed; fewer are not.
 std::int64_t outputs_of(const Patch& given, const Run& config, const DatasetFacts& data) {
   const std::int64_t outputs = config.outputs.value_or(data.classes);
   if (outputs >= data.classes) return outputs;
-  const std::string& where = given.find("classes")->where;
-  fail(ErrorKind::Config, "{}: {} outputs are fewer than the {} classes of the data set{}", where,
-       outputs, data.classes,
-       where.starts_with("--init-path")
-           ? ": --init-fresh with the name of the last layer gives it as many"
-           : "");
+  const Setting& told = *given.find("classes");
+  const bool follows = told.origin == Origin::Dialect && given.find("init-path") != nullptr;
+  fail(ErrorKind::Config, "{}: {} outputs are fewer than the {} classes of the data set{}",
+       told.where, outputs, data.classes,
+       follows ? ": `init-fresh` with the name of the last layer gives it as many" : "");
 }
 
 }  // namespace
@@ -37,7 +36,7 @@ bool is_given_network(const Patch& options) {
 
 const models::Graph& given_network(const Patch& options) {
   if (options.network) return *options.network;
-  fail(ErrorKind::Config, "--model {}: this run does not hold the network: give the file to train",
+  fail(ErrorKind::Config, "`model` {}: this run does not hold the network: give the file to train",
        options.text("model").value_or(""));
 }
 
@@ -72,7 +71,7 @@ void check_families(const Patch& options, Notices& notices) {
         setting.origin == Origin::Dialect)
       continue;
     const std::string message =
-        fmt::format("{} is an option of other networks: it needs --model {}, but the model is {}",
+        fmt::format("{} is an option of other networks: it needs `model` {}, but the model is {}",
                     setting.where, describe_families(spec.families), model);
     if (setting.origin == Origin::CommandLine) fail(ErrorKind::Usage, "{}", message);
     notices.push_back(message);
@@ -95,15 +94,15 @@ void check_given(const Patch& given, const Run& config, const DatasetFacts& data
   const Graph& graph = *config.model.given.graph;
   if (graph.input_shape != data.image)
     fail(ErrorKind::Config,
-         "--model {}: the network reads images of {}, but those of the data set are {}: export it "
+         "`model` {}: the network reads images of {}, but those of the data set are {}: export it "
          "for this size{}",
          config.network, graph.input_shape, data.image,
-         config.model.task == Task::ImageNet ? ", or give --image-size" : "");
+         config.model.task == Task::ImageNet ? ", or give `image-size`" : "");
   const bool told = told_classes(given).has_value();
   const std::int64_t classes = told ? outputs_of(given, config, data) : data.classes;
   if (graph.classes < classes)
     fail(ErrorKind::Config,
-         "--model {}: the network has {} outputs, but {} {} classes: export it with at least one "
+         "`model` {}: the network has {} outputs, but {} {} classes: export it with at least one "
          "output per class",
          config.network, graph.classes,
          told ? given.find("classes")->where + " asks for" : "the data set has", classes);

@@ -17,18 +17,18 @@ void check_nothing_saved(const Patch& given, const Run& config) {
   const Setting* stop = given.find("stop-after");
   if (stop != nullptr)
     fail(ErrorKind::Usage,
-         "{} saves a checkpoint, but --no-logs saves nothing: leave one of them out", stop->where);
+         "{} saves a checkpoint, but `no-logs` saves nothing: leave one of them out", stop->where);
   if (config.validation == ValidationMode::End)
     fail(ErrorKind::Usage,
-         "--validation-mode end validates saved checkpoints, but --no-logs saves nothing: validate "
-         "with mode all, or leave --no-logs out");
+         "`validation-mode` end validates saved checkpoints, but `no-logs` saves nothing: validate "
+         "with mode all, or leave `no-logs` out");
 }
 
 void check_keeping_best(const Patch& given, const Run& config) {
   if (config.keep_best && config.validation != ValidationMode::All)
     fail(ErrorKind::Usage,
          "{} needs validation during training: leave out the option that disables it "
-         "(--validation-mode end keeps all checkpoints)",
+         "(`validation-mode` end keeps all checkpoints)",
          given.find("keep-best")->where);
 }
 
@@ -88,7 +88,7 @@ void complete_checkpoints(const Patch& given, Run& config, Notices& notices) {
     config.checkpoint_every = std::max<std::int64_t>(config.iterations_per_epoch / per_epoch, 1);
   else if (all)
     notices.emplace_back(
-        "--validation-mode end validates saved checkpoints, but only the final one will be saved");
+        "`validation-mode` end validates saved checkpoints, but only the final one will be saved");
 }
 
 void complete_logs(const Patch& given, Run& config, Notices& notices) {
@@ -103,7 +103,7 @@ void complete_logs(const Patch& given, Run& config, Notices& notices) {
   if (asked.per_report)
     notices.push_back(fmt::format("{} has no effect here: {} sets the interval",
                                   given.find("batches-per-step")->where,
-                                  asked.every ? "--log-freq" : "--logs-per-epoch"));
+                                  asked.every ? "`log-freq`" : "`logs-per-epoch`"));
   if (!told && config.length.iterations) asked.every = LogRequest::kUpdatesPerLine;
   if (!told && !config.length.iterations) asked.per_epoch = LogRequest::kLinesPerEpoch;
   config.log_every = asked.per_epoch
@@ -123,7 +123,7 @@ RunPlace complete_place(const Patch& given, const Run& config) {
   place.suffix = config.logging.suffix;
   if (place.suffix.find('/') != std::string::npos)
     fail(ErrorKind::Usage,
-         "{} '{}' must not contain a '/', because it is part of a directory's name; --log-dir sets "
+         "{} '{}' must not contain a '/', because it is part of a directory's name; `log-dir` sets "
          "the parent directory",
          given.find("name-suffix")->where, place.suffix);
   return place;

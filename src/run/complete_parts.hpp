@@ -12,7 +12,7 @@ namespace millrace::run {
 void check_families(const Patch& options, Notices& notices);
 void complete_model(const Patch& given, const DatasetFacts& data, Run& config, Notices& notices);
 void complete_data(const DatasetFacts& facts, const MachineFacts& machine, Run& config);
-void complete_batch(const Patch& given, Run& config);
+void complete_batch(Run& config);
 void complete_length(Run& config);
 void complete_optimiser(const Patch& given, Run& config);
 void complete_rate(const Patch& given, Run& config, Notices& notices);

@@ -38,8 +38,8 @@ double base_rate(Run& config) {
   if (!rate.exponent)
     fail(
         ErrorKind::Usage,
-        "--optimiser {} has no default learning rate for {} on {}: give --base-learning-rate X for "
-        "2^X times the total batch, or --abs-learning-rate",
+        "`optimiser` {} has no default learning rate for {} on {}: give `base-learning-rate` X for "
+        "2^X times the total batch, or `abs-learning-rate`",
         choice_at(*find_field("optimiser"), static_cast<std::size_t>(rule)), config.model.model,
         config.data.dataset);
   return std::exp2(*rate.exponent) * static_cast<double>(config.total_batch());
@@ -67,13 +67,14 @@ void resolve_shape(Run& config) {
   rate.factors = falling_factors(rate.decay, rate.cuts.size() + 1);
 }
 
-/// Whether nothing says how long the warm-up is, or millrace's own option on its own command line.
-/// It is then never longer than the run. Other trainers' warm-ups and recipes may be, and the rate
-/// then ends before its maximum, as it does there.
+/// Whether nothing says how long the warm-up is, or only a command line of millrace's own, now or
+/// before a restart. It is then never longer than the run. Other trainers' warm-ups and recipes may
+/// be, and the rate then ends before its maximum, as it does there.
 bool limits_warmup(const Patch& given, const std::string& name) {
   if (!given.dialect.name.empty()) return false;
   const Setting* setting = given.find(name);
-  return setting == nullptr || setting->where == "--" + name;
+  return setting == nullptr || setting->origin == Origin::CommandLine ||
+         setting->where == fmt::format("`{}`", name);
 }
 
 /// The limited warm-up is recorded, so that a restored run has the same.
@@ -88,7 +89,7 @@ std::int64_t warmup_iterations(const Patch& given, Run& config, Notices& notices
     const Setting* const setting = given.find("warmup-epochs");
     if (setting != nullptr && std::get<double>(setting->value) > 0.0)
       notices.push_back(
-          fmt::format("{} is ignored: --iterations sets the length of the run", setting->where));
+          fmt::format("{} is ignored: `iterations` sets the length of the run", setting->where));
     return 0;
   }
   const double epochs = *config.length.epochs;
@@ -107,8 +108,8 @@ void complete_warmup(const Patch& given, Run& config, Notices& notices) {
   rate.warmup_iterations = warmup_iterations(given, config, notices);
 }
 
-/// The step after which the learning rate no longer falls. With --max-iterations it is the end of
-/// --epochs, set by complete_length().
+/// The step after which the learning rate no longer falls. With `max-iterations` it is the end of
+/// `epochs`, set by complete_length().
 void complete_horizon(const Patch& given, Run& config) {
   LearningRateConfig& rate = config.learning_rate;
   if (config.rate.horizon) {

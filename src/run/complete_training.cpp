@@ -12,20 +12,20 @@ namespace millrace::run {
 
 namespace {
 
-/// "--batch-size, --replicas": the options that lower a total batch.
-std::string factors_above_one(const Patch& given, const Run& config) {
+/// "`batch-size` or `replicas`": the options that lower a total batch.
+std::string factors_above_one(const Run& config) {
   const bool pipelined = config.layout.depth_is_of_pipeline;
-  std::vector<std::string> names;
-  if (config.batch_size > 1) names.push_back(given.spelling("batch-size"));
+  std::vector<std::string_view> names;
+  if (config.batch_size > 1) names.emplace_back("`batch-size`");
   if (config.micro_batches > 1)
-    names.push_back(given.spelling(pipelined ? "pipeline-depth" : "gradients-to-accumulate"));
-  if (config.pipeline.ranks.replicas > 1) names.push_back(given.spelling("replicas"));
+    names.emplace_back(pipelined ? "`pipeline-depth`" : "`gradients-to-accumulate`");
+  if (config.pipeline.ranks.replicas > 1) names.emplace_back("`replicas`");
   return join(names, " or ");
 }
 
 }  // namespace
 
-void complete_batch(const Patch& given, Run& config) {
+void complete_batch(Run& config) {
   const std::int64_t replicas = config.pipeline.ranks.replicas;
   const std::int64_t images =
       checked_product(config.batch_size, config.micro_batches, "batch size x micro-batches");
@@ -38,7 +38,7 @@ void complete_batch(const Patch& given, Run& config) {
          "the total batch of {} ({} images x {} micro-batches x {} replicas) exceeds the {} "
          "training images: lower {}",
          total, config.batch_size, config.micro_batches, replicas, config.data.train_size,
-         factors_above_one(given, config));
+         factors_above_one(config));
   check_mixing(config.data.mixing, config.batch_size);
 }
 
@@ -52,7 +52,7 @@ void complete_length(Run& config) {
     if (updates < 1.0 || updates > kMost)
       fail(ErrorKind::Config,
            "{} epochs of {} updates are {:.3g} updates; allowed are 1 to {:.0e}: change "
-           "--epochs",
+           "`epochs`",
            *length.epochs, config.iterations_per_epoch, updates, kMost);
     config.iterations = static_cast<std::int64_t>(updates);
     if (length.max_iterations) {
@@ -67,7 +67,7 @@ void complete_length(Run& config) {
 void complete_numerics(const Patch& given, Run& config) {
   const LayoutRequest& layout = config.layout;
   if (layout.recompute == RecomputeRequest::Auto && layout.device_memory.empty())
-    fail(ErrorKind::Usage, "{} auto needs --device-memory, the memory that a device may use",
+    fail(ErrorKind::Usage, "{} auto needs `device-memory`, the memory that a device may use",
          given.find("recompute")->where);
 }
 

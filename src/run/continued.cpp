@@ -20,7 +20,7 @@ namespace {
 void set_own(Patch& options, std::string_view name, Value value) {
   options.set(
       *find_field(name),
-      {.value = std::move(value), .origin = Origin::File, .where = fmt::format("--{}", name)});
+      {.value = std::move(value), .origin = Origin::File, .where = fmt::format("`{}`", name)});
 }
 
 /// Whether a command line asks for another number or place of stages.
@@ -134,7 +134,7 @@ bool is_length(std::string_view name) {
   return name == "max-iterations" || name == "epochs" || name == "iterations";
 }
 
-/// Whether an option makes the run longer. With --epochs and --max-iterations, whichever ends first
+/// Whether an option makes the run longer. With `epochs` and `max-iterations`, whichever ends first
 /// ends the run, so that each may be raised; a limit may come with more epochs, and fewer epochs
 /// with a higher limit.
 bool extends(std::string_view name, const Patch& given, const Patch& recorded) {
@@ -231,11 +231,11 @@ void require_same_replicas(const Patch& given, const Patch& recorded) {
   const std::int64_t ranks = before * recorded.integer("shards").value_or(1);
   fail(ErrorKind::Usage,
        "this line has {} replica(s), and the run was started with {}, from which rates and batches "
-       "follow: {}, or continue it with millrace restore --restore-path alone",
+       "follow: {}, or continue it with millrace restore `restore-path` alone",
        now, before,
        ranks == 1
            ? "start it without a launcher"
-           : fmt::format("start it under mpirun -np {} or say --replicas {}", ranks, before));
+           : fmt::format("start it under mpirun -np {} or say `replicas` {}", ranks, before));
 }
 
 /// Errors: Usage for an option that changes the run, naming both values and what to do.
@@ -252,10 +252,10 @@ void require_same_replicas(const Patch& given, const Patch& recorded) {
   else if (now.origin == Origin::Dialect)
     remedy =
         "give the options that the run was started with, or continue it with millrace restore "
-        "--restore-path alone";
+        "`restore-path` alone";
   const std::string was =
       length && before == nullptr
-          ? fmt::format("whose length was given with --{} {}", own,
+          ? fmt::format("whose length was given with `{}` {}", own,
                         to_string(recorded.find(own)->value))
           : fmt::format("which started with{}",
                         before != nullptr ? " " + to_string(before->value) : "out it");

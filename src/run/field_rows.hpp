@@ -230,7 +230,7 @@ inline Trait harmless() { return trait(&Field::harmless, true); }
 inline Trait for_other_data() { return trait(&Field::for_other_data, true); }
 inline Trait idle(Text why) { return trait(&Field::idle, why); }
 inline Trait families(FamilySet set) { return trait(&Field::families, set); }
-/// One of the few options of a training that --help lists, of these commands.
+/// One of the few options of a training that the short help lists, of these commands.
 inline Trait main_option(CommandSet commands = ~CommandSet{0}) {
   return trait(&Field::listed_by, commands);
 }

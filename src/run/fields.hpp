@@ -136,8 +136,8 @@ struct Field {
   bool (*applies)(const Run& config) = nullptr;
   bool set_first = false;          ///< set before it is known whether it has an effect
   bool recorded_if_given = false;  ///< in config.toml, and not if it has its default
-  /// Commands whose --help lists the option. Options that `train` does not have are always listed;
-  /// others stand in --help-all only, unless their row says main_option().
+  /// Commands whose short help lists the option. Options that `train` does not have are always in
+  /// it; others stand in the long help only, unless their row says main_option().
   CommandSet listed_by = 0;
 
   [[nodiscard]] bool taken_by(Command command) const noexcept {
@@ -163,9 +163,9 @@ struct Field {
 [[nodiscard]] std::string_view section_key(Section section);
 /// "Model", "Learning rate", ...
 [[nodiscard]] std::string_view section_heading(Section section);
-/// The family that --model names.
+/// The family that `model` names.
 [[nodiscard]] FamilySet family_named(std::string_view model);
-/// The families with the names that --model takes: "resnet or resnext".
+/// The families with the names that `model` takes: "resnet or resnext".
 [[nodiscard]] std::string describe_families(FamilySet families);
 /// The values that a Choice takes; empty for another field without a value name.
 [[nodiscard]] std::vector<std::string> choices(const Field& spec);

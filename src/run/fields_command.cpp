@@ -24,7 +24,7 @@ void add_command(FieldTable& table) {
   row("compile-only", flag(), "IPU 2.0",
       "check everything and print what would run, but run nothing");
   row("run-dir", path("DIR"), "millrace",
-      "directory to create for the run, instead of one below --log-dir",
+      "directory to create for the run, instead of one below `log-dir`",
       environment("MILLRACE_RUN_DIR"), main_option());
   row("no-logs", flag(), "IPU", "create no run directory: no logs, no checkpoints",
       commands(kTrain | kPlan));
@@ -63,7 +63,7 @@ void add_continuing(FieldTable& table) {
       "write a CSV file with the images of every class and how many of them were right",
       commands(set_of(Command::Validate)));
   row("to", choice("safetensors|onnx|hdf5"), "millrace",
-      "format: tensors with the names of --like, a network that any program for ONNX runs, or all "
+      "format: tensors with the names of `like`, a network that any program for ONNX runs, or all "
       "tensors of the checkpoint for h5py",
       by_default("safetensors"), commands(set_of(Command::Export)));
   row("like", choice("torchvision|timm|akamaster|keras"), "millrace",
@@ -85,14 +85,14 @@ void add_measuring(FieldTable& table) {
   row("gc-profile", choice("NO_PROFILE|DEVICE_PROFILE|IPU_PROFILE|TILE_PROFILE"), "IPU",
       "write a trace to trace.json in the run directory: DEVICE_PROFILE of weight updates as a "
       "whole, IPU_PROFILE of every action of each device, TILE_PROFILE also of every kernel; of "
-      "the first weight update unless --profile-steps is given",
+      "the first weight update unless `profile-steps` is given",
       default_text("NO_PROFILE; IPU_PROFILE if given without a value"), bare("IPU_PROFILE"),
       commands(kContinues | kPlan));
   row("profile-steps", text("A,B"), "Habana", "first and last weight update to trace",
-      needs("--trace or --gc-profile"), commands(kContinues | kPlan));
+      needs("`trace` or `gc-profile`"), commands(kContinues | kPlan));
   row("trace-kernels", flag(), "millrace",
       "also trace every kernel, on a track below the forward and backward passes",
-      needs("--trace or --gc-profile"), commands(kContinues | kPlan));
+      needs("`trace` or `gc-profile`"), commands(kContinues | kPlan));
   row("plan", path("FILE"), "millrace",
       "take splits and devices from a file written by millrace plan",
       commands(kContinues | kBench | kPlan | set_of(Command::Validate)));
@@ -107,14 +107,14 @@ void add_measuring(FieldTable& table) {
   row("devices", integer(between(1, 65536)), "millrace",
       "search for the best layout on this number of devices: stages, replicas, micro-batches, "
       "schedule, recomputation",
-      unit("devices"), needs("--total-batch"), commands(kPlan));
+      unit("devices"), needs("`total-batch`"), commands(kPlan));
   row("total-batch", integer(at_least(1)), "millrace", "images per weight update of that layout",
-      unit("images"), needs("--devices"), commands(kPlan));
+      unit("images"), needs("`devices`"), commands(kPlan));
   row("machine-file", path("FILE"), "millrace",
       "measure this machine instead of a training and write what plans need to know of it",
       default_text(""), commands(kBench));
   row("format", choice("text|json|svg|csv|html"), "millrace",
-      "plan: readable text, a file for --plan, a drawing, or the schedule; report: html alone; "
+      "plan: readable text, a file for `plan`, a drawing, or the schedule; report: html alone; "
       "bench: text, json, or csv with a line for each run",
       default_text("text; html for report"), commands(kPlan | kBench | set_of(Command::Report)));
   row("output", path("FILE"), "millrace", "file to write the page or the weights to",
@@ -130,17 +130,17 @@ void add_benchmark(FieldTable& table) {
   row("inference", flag(), "NVIDIA",
       "measure forward passes with running statistics, on validation images", default_text(""));
   row("batch-sizes", kind(ValueType::Integer, "N,..", at_least(1)), "NVIDIA",
-      "measure several batch sizes, each in a run of its own, and print tables. --precision takes "
-      "a list, too, and so does --ranks: then there are as many replicas as ranks, or one for each "
-      "--shards of them",
+      "measure several batch sizes, each in a run of its own, and print tables. `precision` takes "
+      "a list, too, and so does `ranks`: then there are as many replicas as ranks, or one for each "
+      "`shards` of them",
       default_text(""), unit("images"), lists(kBench));
   row("steps", integer(at_least(1)), "millrace", "weight updates or forward passes to measure",
-      default_text("50; with --inference 80"), unit("steps"));
+      default_text("50; with `inference` 80"), unit("steps"));
   row("measured-epochs", real(above_zero()), "NVIDIA",
-      "measure until N epochs are over, warm-up included, instead of --steps", default_text(""),
+      "measure until N epochs are over, warm-up included, instead of `steps`", default_text(""),
       unit("epochs"));
   row("warmup-steps", integer(at_least(0)), "NVIDIA", "steps before the measurement starts",
-      default_text("10; with --inference 20"), unit("steps"));
+      default_text("10; with `inference` 20"), unit("steps"));
   row("display-every", integer(at_least(1)), "NVIDIA",
       "print the rate of every Nth measured step, and the averages, in lines of NVIDIA's logger; "
       "only in text",
@@ -161,7 +161,7 @@ void add_inspecting(FieldTable& table) {
       default_text(""));
   row("verify", flag(), "millrace", "read and check every tensor", default_text(""));
   row("pipeline", flag(), "IPU 1.4",
-      "train: run --shards as a pipeline (always the case with more than one micro-batch); bench: "
+      "train: run `shards` as a pipeline (always the case with more than one micro-batch); bench: "
       "also show how each device spent its time",
       default_text(""), commands(kTrain | kBench));
   row("json", flag(), "millrace", "print JSON", default_text(""),
@@ -183,7 +183,7 @@ void add_averaging(FieldTable& table) {
   row("mode", choice("mean|exponential"), "IPU 2.0",
       "plain mean, or decay x old + (1 - decay) x new starting with the oldest",
       by_default("mean"));
-  row("decay", real(between_zero_and_one(), "D"), "IPU 2.0", "decay of --mode exponential",
+  row("decay", real(between_zero_and_one(), "D"), "IPU 2.0", "decay of `mode` exponential",
       by_default(0.99));
   row("discard-last", integer(at_least(0)), "IPU 2.0", "leave out the newest N checkpoints",
       by_default(0), unit("checkpoints"));
@@ -212,11 +212,11 @@ void add_converting(FieldTable& table) {
   row("validation-shards", integer(between(1, 99999)), "millrace",
       "number of TFRecord files to write for validation images", by_default(128));
   row("packed", flag(), "millrace",
-      "instead write OUT/train.packed and OUT/validation.packed: the images of --data-dir, decoded "
+      "instead write OUT/train.packed and OUT/validation.packed: the images of `data-dir`, decoded "
       "and scaled down once");
   row("shorter-side", integer(between(1, 4096)), "millrace",
       "length of the shorter side of packed images", by_default(256), unit("pixels"),
-      needs("--packed"));
+      needs("`packed`"));
 }
 
 }  // namespace

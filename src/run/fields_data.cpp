@@ -155,19 +155,19 @@ void set_normalisation_of_small(const Setting& given, Run& c) {
 void add_data(FieldTable& table) {
   const Rows row(table, Section::Data, kRunsAndValidate, kFixed);
   row("dataset", choice("cifar-10|cifar-100|imagenet"), "IPU", "data set",
-      default_text("derived from --data-dir"), main_option(),
+      default_text("derived from `data-dir`"), main_option(),
       records([](const Run& c) { return Value(c.data.dataset); }));
   row("data-dir", path("DIR"), "IPU", "directory of the data set, or one above it",
-      environment("DATA_DIR"), needs("real data (no --synthetic-data or --generated-data)"),
+      environment("DATA_DIR"), needs("real data (no `synthetic-data` or `generated-data`)"),
       may_change(), commands(kRunsAndValidate | kPredict | set_of(Command::DataConvert)),
       main_option(), records([](const Run& c) { return unless_empty(c.data.directory.string()); }),
       changes([](const Setting& given, Run& c) { c.data.directory = text_of(given); }));
   row("synthetic-data", flag(), "IPU",
       "use one random image, which training keeps on the device, to measure the device alone; "
-      "needs --dataset",
+      "needs `dataset`",
       main_option(), takes_source<ImageSource::Device>());
   row("generated-data", flag(), "IPU 2.0",
-      "use random images, made on the host and sent with every micro-batch; needs --dataset",
+      "use random images, made on the host and sent with every micro-batch; needs `dataset`",
       takes_source<ImageSource::Host>());
   row("image-size", integer(between(1, 4096)), "IPU",
       "height and width of the images that the network sees",
@@ -181,7 +181,7 @@ void add_data(FieldTable& table) {
   row("normalise-input", flag(), "IPU",
       "ImageNet: also divide by the deviation of each channel; otherwise only the mean is "
       "subtracted",
-      needs("--dataset imagenet"), harmless(), when(is_imagenet),
+      needs("`dataset` imagenet"), harmless(), when(is_imagenet),
       records([](const Run& c) { return Value(c.data.normalisation == Normalisation::ImageNet); }),
       changes([](const Setting& given, Run& c) {
         c.data.normalisation = flag_of(given) ? Normalisation::ImageNet : Normalisation::MeanOnly;
@@ -193,12 +193,12 @@ void add_data(FieldTable& table) {
   row("hostside-norm", flag(), "IPU 2.0",
       "normalize images before they are sent (the default on cores)", default_text("on cores"),
       may_change(), changes([](const Setting&, Run& c) { c.data.normalises_on_host = true; }));
-  row("eight-bit-io", flag(), "IPU 2.0", "send images as bytes; same as --no-hostside-norm",
+  row("eight-bit-io", flag(), "IPU 2.0", "send images as bytes; same as `no-hostside-norm`",
       may_change(), changes([](const Setting& given, Run& c) {
         c.data.sends_bytes = c.data.sends_bytes || flag_of(given);
       }));
   row("data-loader-image-type", choice("uint8|float32|bfloat16|float16"), "Habana",
-      "data type in which images are sent to the device; uint8 is --no-hostside-norm",
+      "data type in which images are sent to the device; uint8 is `no-hostside-norm`",
       default_text("the type of the activations"), records(sent_type), changes(set_sent_type));
   row("train-with-valid-preprocessing", flag(), "IPU",
       "train on images prepared as for validation, without augmentation",
@@ -235,7 +235,7 @@ void add_mixing(FieldTable& table) {
   row("mixing-form", choice("rolled|reversed"), "IPU 2.0, NVIDIA",
       "partner and share: the previous image in the micro-batch, at most half (IPU), or the "
       "reversed micro-batch (NVIDIA)",
-      by_default("rolled"), needs("--mixup-alpha or --cutmix-lambda"), when(mixes),
+      by_default("rolled"), needs("`mixup-alpha` or `cutmix-lambda`"), when(mixes),
       records([](const Run& c) {
         const bool rolled = c.data.mixing.form == MixingForm::Rolled;
         return Value(std::string(rolled ? "rolled" : "reversed"));
@@ -250,25 +250,25 @@ void add_image_files(FieldTable& table) {
   row("image-preset", choice("tf|nvidia|dali2019|tpu|torch"), "all",
       "cropping, resampling and normalization of TensorFlow's recipes (IPU, Habana), NVIDIA's DALI "
       "(now or in 2019), the TPU guide (SURFsara) or torchvision",
-      by_default("tf"), needs("--dataset imagenet from files"), for_other_data(),
+      by_default("tf"), needs("`dataset` imagenet from files"), for_other_data(),
       sets<&ImageFileRequest::preset>());
   row("image-normalisation", choice("mean|torch|nvidia2019|dali2019|nvidia"), "all",
       "conversion of image bytes to floats: subtract the mean, or use the mean and deviation of "
       "torchvision or NVIDIA",
-      default_text("set by --image-preset"), needs("--dataset imagenet from files"),
+      default_text("set by `image-preset`"), needs("`dataset` imagenet from files"),
       for_other_data(), sets<&ImageFileRequest::normalisation>());
   row("image-mean", text("R,G,B"), "millrace",
       "what is subtracted from the bytes of red, green and blue, 0 to 255, in place of the mean of "
-      "--image-normalisation, such as 123.675,116.28,103.53",
-      default_text("set by --image-normalisation"), needs("--dataset imagenet from files"),
+      "`image-normalisation`, such as 123.675,116.28,103.53",
+      default_text("set by `image-normalisation`"), needs("`dataset` imagenet from files"),
       for_other_data(), three_colours<&ImageFileRequest::mean>(false));
   row("image-deviation", text("R,G,B"), "millrace",
-      "what the differences are divided by, in place of the deviation of --image-normalisation",
-      default_text("set by --image-normalisation"), needs("--dataset imagenet from files"),
+      "what the differences are divided by, in place of the deviation of `image-normalisation`",
+      default_text("set by `image-normalisation`"), needs("`dataset` imagenet from files"),
       for_other_data(), three_colours<&ImageFileRequest::deviation>(true));
   row("crop-area", reals("A,B", {.low = 0.0, .high = 1.0, .low_excluded = true}), "NVIDIA, Habana",
       "smallest and largest share of an image that a crop for training covers, such as 0.08 1",
-      default_text("set by --image-preset"), needs("--dataset imagenet from files"),
+      default_text("set by `image-preset`"), needs("`dataset` imagenet from files"),
       records([](const Run& c) -> std::optional<Value> {
         if (c.data.images.crop_area.empty()) return std::nullopt;
         return Value(c.data.images.crop_area);
@@ -305,14 +305,14 @@ void add_loading(FieldTable& table) {
   row("dataset-cache", text("SIZE|all"), "IPU, Habana",
       "keep image files in memory, still encoded, after they are first read, up to this size",
       default_text("off"), unit("bytes of this machine's memory; examples: 512MiB, 8GiB"),
-      needs("--dataset imagenet from files"), harmless(), may_change(), when(reads_image_files),
+      needs("`dataset` imagenet from files"), harmless(), may_change(), when(reads_image_files),
       records([](const Run& c) { return unless_empty(c.data.images.cache); }),
       changes([](const Setting& given, Run& c) { c.data.images.cache = text_of(given); }));
   row("standard-imagenet", flag(), "IPU", "read ImageNet in its plain order",
       idle("there is only one order, a permutation keyed by seed and epoch"), may_change());
   row("no-dataset-cache", flag(), "IPU",
       "keep no files of the data set in memory (the default here)", default_text("on"),
-      needs("--dataset imagenet from files"), harmless(), may_change(), when(reads_image_files));
+      needs("`dataset` imagenet from files"), harmless(), may_change(), when(reads_image_files));
   row("hostside-image-mixing", flag(), "IPU 2.0", "mix images before they are sent",
       idle("mixed images are the same wherever they are mixed"), may_change());
   row("dataset-benchmark", flag(), "IPU 2.0",

@@ -55,7 +55,7 @@ void add_model(FieldTable& table) {
       records([](const Run& c) { return Value(c.network); }), main_option());
   row("init-weights", choice("file|fresh"), "millrace",
       "weights that the network of an ONNX file starts with: those of the file, or random ones",
-      by_default("file"), needs("no --init-path"), families(kGiven), when(starts_from_file),
+      by_default("file"), needs("no `init-path`"), families(kGiven), when(starts_from_file),
       records(
           [](const Run& c) { return Value(std::string(c.weights_of_file ? "file" : "fresh")); }),
       changes([](const Setting& given, Run& c) { c.weights_of_file = text_of(given) == "file"; }));
@@ -79,11 +79,11 @@ void add_norm(FieldTable& table) {
   row("group-norm", flag(), "IPU", "use group normalization, for small micro-batches",
       default_text("on, except for ResNet and ResNeXt on CIFAR"), takes_norm<NormKind::Group>());
   row("groups", integer(between(1, kMaxGroups)), "IPU", "number of groups of group normalization",
-      default_text("32; 16 for CIFAR; 4 for EfficientNet"), needs("--group-norm"), harmless(),
+      default_text("32; 16 for CIFAR; 4 for EfficientNet"), needs("`group-norm`"), harmless(),
       when(has_group_norm), sets<&ModelOptions::groups>());
   row("groups-order", choice("contiguous|strided"), "millrace",
-      "channels of a group: consecutive ones, or those with equal index modulo --groups (IPU)",
-      needs("--group-norm"), when(has_group_norm), sets<&ModelOptions::group_order>());
+      "channels of a group: consecutive ones, or those with equal index modulo `groups` (IPU)",
+      needs("`group-norm`"), when(has_group_norm), sets<&ModelOptions::group_order>());
   row("norm-epsilon", real(above_zero()), "IPU",
       "value added to the variance before its square root is taken",
       default_text("1e-5 for batch norm; 1.53e-5 for group norm; 1e-3 for EfficientNet"),
@@ -91,11 +91,11 @@ void add_norm(FieldTable& table) {
       changes(
           [](const Setting& given, Run& c) { norm_epsilon(c) = std::get<double>(given.value); }));
   row("BN-decay", real(from_zero_below(1.0)), "IPU",
-      "decay of the running statistics of batch normalization", needs("--batch-norm"), harmless(),
+      "decay of the running statistics of batch normalization", needs("`batch-norm`"), harmless(),
       when(has_batch_norm), sets<&ModelOptions::batch_norm_decay>());
   row("BN-span", integer(between(1, 4096)), "millrace",
       "number of replicas that share the statistics of batch normalization", by_default(1),
-      unit("replicas"), needs("--batch-norm and --replicas"), when(has_batch_norm),
+      unit("replicas"), needs("`batch-norm` and `replicas`"), when(has_batch_norm),
       sets<&ModelOptions::batch_norm_span>(), if_given(), families(kNormed | kGiven));
   row("stable-norm", flag(), "IPU", "compute mean and variance in two passes",
       idle("mean and variance are always as accurate as with two passes"), families(kAllFamilies));
@@ -110,11 +110,11 @@ void add_residual(FieldTable& table) {
       "shortcut where shapes change: A subsamples and adds zero channels, B projects",
       default_text("A for CIFAR, B for ImageNet"), sets<&ModelOptions::shortcut>());
   row("shortcut-pad", choice("end|both"), "millrace", "side on which shortcut A adds zero channels",
-      needs("--shortcut A"), when(pads_shortcuts), sets<&ModelOptions::shortcut_pad>());
+      needs("`shortcut` A"), when(pads_shortcuts), sets<&ModelOptions::shortcut_pad>());
   row("stage-one-shortcut", choice("project|identity"), "millrace",
       "shortcut of the first block of stage 1, whose shapes match: project (IPU), or add the input "
       "(torchvision)",
-      needs("--shortcut B"), when(projects_shortcuts), sets<&ResidualOptions::stage_one>());
+      needs("`shortcut` B"), when(projects_shortcuts), sets<&ResidualOptions::stage_one>());
   row("initialisers",
       choice("ipu|nvidia|nvidia-fan-in|habana|habana-keras|surfsara|keras-applications"), "all",
       "trainer or library whose weight initialization is used",

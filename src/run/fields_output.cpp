@@ -81,14 +81,14 @@ bool logs_by(const Run& c) {
   return logged_by(c) == by;
 }
 
-constexpr std::string_view kRunDirectory = "a run directory (no --no-logs)";
+constexpr std::string_view kRunDirectory = "a run directory (no `no-logs`)";
 
 void add_validation(FieldTable& table) {
   const Rows row(table, Section::Validation, kTrainings, kMayChange);
   row("validation-mode", choice("all|end|none"), "IPU",
       "validate during training, all saved checkpoints but ckpt-0 after training, or never",
       by_default("all"), commands(kTrainings | kPlan), main_option(), sets<&Run::validation>());
-  row("no-validation", flag(), "IPU", "same as --validation-mode none",
+  row("no-validation", flag(), "IPU", "same as `validation-mode` none",
       commands(kTrainings | kPlan), changes([](const Setting& given, Run& c) {
         if (flag_of(given)) c.validation = ValidationMode::None;
       }));
@@ -108,7 +108,7 @@ void add_validation(FieldTable& table) {
       "stop when the top-1 accuracy of a validation reaches this fraction", default_text("never"),
       needs(kOnTheWay), when(validates_on_the_way), sets<&Run::stop_threshold>(), if_given());
   row("valid-batch-size", integer(at_least(1)), "IPU", "images per micro-batch in validation",
-      default_text("--batch-size"), unit("images"), needs("validation"), harmless(),
+      default_text("`batch-size`"), unit("images"), needs("validation"), harmless(),
       commands(kTrainings | kPlan | set_of(Command::Validate)), when(validates),
       sets<&ValidationRequest::batch_size>());
   row("max-eval-steps", integer(at_least(0)), "Habana",
@@ -136,7 +136,7 @@ void add_checkpoint(FieldTable& table) {
       when(saves_by_epochs), sets<&CheckpointRequest::only_last>());
   row("max-ckpts-to-keep", integer(at_least(0)), "IPU",
       "maximum number of checkpoints to keep besides the newest validated one; 0 keeps all",
-      default_text("1; all with --validation-mode end"), unit("checkpoints"), harmless(),
+      default_text("1; all with `validation-mode` end"), unit("checkpoints"), harmless(),
       sets<&CheckpointRequest::keep>());
   row("keep-best", flag(), "millrace", "also keep the checkpoint with the best validation accuracy",
       sets<&Run::keep_best>());
@@ -166,7 +166,7 @@ void add_log(FieldTable& table) {
   row("name-suffix", text("TEXT"), "IPU", "text to append to the name of the run directory",
       commands(kTrain), when(is_named), sets<&LogRequest::suffix>(), if_given());
   row("logs-per-epoch", integer(at_least(1)), "IPU", "number of log lines per epoch",
-      default_text("16 with --epochs"), unit("lines"), when(logs_by<LogBy::Epoch>), set_first(),
+      default_text("16 with `epochs`"), unit("lines"), when(logs_by<LogBy::Epoch>), set_first(),
       records([](const Run& c) {
         return Value(c.logging.per_epoch.value_or(LogRequest::kLinesPerEpoch));
       }),
@@ -174,8 +174,8 @@ void add_log(FieldTable& table) {
         c.logging.per_epoch = std::get<std::int64_t>(given.value);
       }));
   row("log-freq", integer(at_least(1)), "IPU",
-      "weight updates between log lines, instead of --logs-per-epoch",
-      default_text("500 with --iterations"), unit("weight updates"), when(logs_by<LogBy::Updates>),
+      "weight updates between log lines, instead of `logs-per-epoch`",
+      default_text("500 with `iterations`"), unit("weight updates"), when(logs_by<LogBy::Updates>),
       set_first(), records([](const Run& c) {
         return Value(c.logging.every.value_or(LogRequest::kUpdatesPerLine));
       }),
@@ -187,7 +187,7 @@ void add_log(FieldTable& table) {
       needs(kRunDirectory), when(keeps), sets<&LogRequest::tensorboard>(), if_given());
   row("summary-every", integer(at_least(1)), "Habana",
       "weight updates between the numbers in event files, which are then those of one update; "
-      "implies --enable-tensorboard",
+      "implies `enable-tensorboard`",
       default_text("at every log line, the means since the line before"), unit("weight updates"),
       needs(kRunDirectory), when(keeps), sets<&LogRequest::summary_every>());
   row("log-all-instances", flag(), "IPU 2.0", "every worker writes logs",

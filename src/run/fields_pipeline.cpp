@@ -59,7 +59,7 @@ void add_pipeline(FieldTable& table) {
       needs("more than one stage"), commands(kRunsAndValidate), main_option(),
       sets<&LayoutRequest::splits>(), if_given());
   row("pipeline-depth", integer(at_least(1)), "IPU",
-      "micro-batches per weight update and replica; same as --gradients-to-accumulate",
+      "micro-batches per weight update and replica; same as `gradients-to-accumulate`",
       by_default(1), unit("micro-batches"), main_option(),
       records([](const Run& c) -> std::optional<Value> {
         if (!c.layout.depth_is_of_pipeline) return std::nullopt;
@@ -79,11 +79,11 @@ void add_pipeline(FieldTable& table) {
   row("pipeline-warmup", integer(between(0, 4096)), "millrace",
       "micro-batches that a stage takes in beyond those that fill the pipeline: uses more memory "
       "to hide the latency of links",
-      by_default(0), unit("micro-batches"), needs("--pipeline-schedule 1F1B or Interleaved"),
+      by_default(0), unit("micro-batches"), needs("`pipeline-schedule` 1F1B or Interleaved"),
       sets<&LayoutRequest::extra_warmup>());
   row("chunks", integer(between(1, 64)), "millrace", "number of stages on each device",
       default_text("1; 2 for Looped and V schedules"), unit("stages per device"),
-      needs("--pipeline-schedule Looped or Looped-ZB"), commands(kRunsAndValidate),
+      needs("`pipeline-schedule` Looped or Looped-ZB"), commands(kRunsAndValidate),
       sets<&LayoutRequest::chunks>());
   row("device-mapping", names("N .."), "millrace", "device of each stage",
       default_text("stage s on device s"), commands(kRunsAndValidate),
@@ -94,16 +94,16 @@ void add_sharding(FieldTable& table) {
   const Rows row(table, Section::Pipeline, kRuns, kMayChange);
   row("device-memory", text("SIZE"), "millrace",
       "memory that a device may use; on cores with its share of what its process needs besides. "
-      "Automatic splits and --recompute auto stay within it, and what does not fit is refused",
+      "Automatic splits and `recompute` auto stay within it, and what does not fit is refused",
       alias("memory"), default_text("no limit"), unit("bytes; examples: 512MiB, 8GiB"),
       sets<&LayoutRequest::device_memory>(), if_given());
   row("sharding-include-filter", names("NAME .."), "IPU",
       "parts of layer names; automatic sharding cuts only at these layers",
-      default_text("all layers"), needs("--shards with one micro-batch and no splits"), harmless(),
+      default_text("all layers"), needs("`shards` with one micro-batch and no splits"), harmless(),
       when(is_cut_by_memory), set_first(), sets<&LayoutRequest::include>(), if_given());
   row("sharding-exclude-filter", names("NAME .."), "IPU",
       "parts of layer names; automatic sharding does not cut at these layers",
-      default_text("no layers"), needs("--shards with one micro-batch and no splits"), harmless(),
+      default_text("no layers"), needs("`shards` with one micro-batch and no splits"), harmless(),
       when(is_cut_by_memory), set_first(), sets<&LayoutRequest::exclude>(), if_given());
 }
 
@@ -121,18 +121,18 @@ void add_ranks(FieldTable& table) {
       default_text("this machine"), environment("MULTI_HLS_IPS"),
       commands(kContinues | kBench | set_of(Command::Validate)));
   row("ssh-port", integer(between(1, 65535)), "millrace",
-      "SSH port on which the launcher reaches other machines", by_default(22), needs("--hosts"),
+      "SSH port on which the launcher reaches other machines", by_default(22), needs("`hosts`"),
       commands(kContinues | kBench | set_of(Command::Validate)));
   row("interface", text("NAME"), "Habana",
       "network interface, or subnet such as 10.0.0.0/8, for messages between machines",
-      default_text("the launcher's choice"), environment("MPI_TCP_INCLUDE"), needs("--hosts"),
+      default_text("the launcher's choice"), environment("MPI_TCP_INCLUDE"), needs("`hosts`"),
       commands(kContinues | kBench | set_of(Command::Validate)));
   row("distributed", flag(), "IPU",
-      "run on the workers in TF_CONFIG, with --replicas on each; task 0 starts all ranks",
+      "run on the workers in TF_CONFIG, with `replicas` on each; task 0 starts all ranks",
       commands(kContinues));
   row("weight-check-every", integer(at_least(1)), "millrace",
       "weight updates between comparisons of the replicas' weights", by_default(100),
-      unit("weight updates"), needs("--replicas"), commands(kTrainings), when(has_replicas),
+      unit("weight updates"), needs("`replicas`"), commands(kTrainings), when(has_replicas),
       sets<&Run::weight_check_every>());
   row("hang-timeout", integer(between(0, 1000000)), "millrace",
       "time without progress after which the run ends and reports which rank waits for which; 0 "
@@ -153,9 +153,9 @@ void add_device(FieldTable& table) {
       }));
   row("recompute", choice("none|segments|auto"), "millrace",
       "recompute activations in the backward pass instead of keeping them: segments of every stage "
-      "in turn, or with auto those that cost the least time so that --device-memory suffices",
+      "in turn, or with auto those that cost the least time so that `device-memory` suffices",
       default_text("none"), sets<&LayoutRequest::recompute>());
-  row("xla-recompute", flag(), "IPU", "same as --recompute segments",
+  row("xla-recompute", flag(), "IPU", "same as `recompute` segments",
       records([](const Run& c) -> std::optional<Value> {
         if (c.layout.recompute == RecomputeRequest::Segments) return std::nullopt;
         return Value(c.layout.recomputes_stages);
@@ -165,7 +165,7 @@ void add_device(FieldTable& table) {
       "recompute only these layers; b2 means all of b2/0, b2/1, ..", sets<&Run::recompute_layers>(),
       if_given());
   row("batches-per-step", integer(at_least(1)), "IPU",
-      "weight updates between reports, if neither --log-freq nor --logs-per-epoch is given",
+      "weight updates between reports, if neither `log-freq` nor `logs-per-epoch` is given",
       unit("weight updates"), records([](const Run& c) -> std::optional<Value> {
         if (!c.logging.per_report || c.logging.per_epoch || c.logging.every) return std::nullopt;
         return Value(*c.logging.per_report);
@@ -179,7 +179,7 @@ void add_device(FieldTable& table) {
       "scratch memory is used. Runs with different limits agree to rounding only. With one number, "
       "every layout gives the same bits; with numbers per stage, the bits depend on the cuts",
       default_text("no limit"),
-      unit("fraction of --device-memory, or else of the memory of the GPU, or of the machine"),
+      unit("fraction of `device-memory`, or else of the memory of the GPU, or of the machine"),
       written<&LayoutRequest::scratch_shares>(parse_shares, kPrintList));
   row("allow-nondeterministic", flag(), "millrace",
       "let cuDNN take kernels whose sums have another order from run to run or from layout to "
@@ -189,7 +189,7 @@ void add_device(FieldTable& table) {
   row("select-ipus", names("N .."), "IPU",
       "numbers of the devices to use: one per device of the run, replica by replica, or the first "
       "of consecutive ones. Number n is GPU n of the machine or, without GPUs, its n-th set of "
-      "--threads-per-device cores. For a single device, a second number names that of validation, "
+      "`threads-per-device` cores. For a single device, a second number names that of validation, "
       "which runs on the first here",
       default_text("AUTO"), commands(kRunsAndValidate | kPredict),
       changes([](const Setting& given, Run& c) { c.layout.devices = text_of(given); }));

@@ -13,8 +13,8 @@ namespace {
 using namespace field_words;  // NOLINT(google-build-using-namespace): the words of the table
 using Kind = LearningRateKind;
 
-constexpr std::string_view kAdam = "--optimiser Adam or AdamW";
-constexpr std::string_view kLars = "--optimiser LARS";
+constexpr std::string_view kAdam = "`optimiser` Adam or AdamW";
+constexpr std::string_view kLars = "`optimiser` LARS";
 
 bool is_rmsprop(const Run& c) { return c.optimiser.kind == UpdateRule::RmsProp; }
 bool is_lars(const Run& c) { return c.optimiser.kind == UpdateRule::Lars; }
@@ -77,18 +77,18 @@ void add_optimiser(FieldTable& table) {
       "does",
       alias("optimizer"), sets<&OptimiserConfig::kind>(), main_option());
   row("momentum", real(from_zero_below(1.0)), "IPU", "momentum coefficient",
-      needs("--optimiser momentum, RMSprop, LARS or Nesterov"), harmless(), when(has_momentum),
+      needs("`optimiser` momentum, RMSprop, LARS or Nesterov"), harmless(), when(has_momentum),
       sets<&OptimiserConfig::momentum>());
   row("rmsprop-decay", real(from_zero_below(1.0)), "IPU",
       "decay of the moving average of squared gradients", by_default(0.9),
-      needs("--optimiser RMSprop"), harmless(), when(decays_by_constant),
+      needs("`optimiser` RMSprop"), harmless(), when(decays_by_constant),
       sets<&OptimiserRequest::rmsprop_decay>());
   row("rmsprop-base-decay-exp", real(between(-60.0, 20.0)), "IPU 2.0",
       "exponent: the decay is 1 - 2^X times the total batch", unit("power of 2"),
-      needs("--optimiser RMSprop"), when(is_rmsprop), sets<&OptimiserRequest::rmsprop_exponent>());
+      needs("`optimiser` RMSprop"), when(is_rmsprop), sets<&OptimiserRequest::rmsprop_exponent>());
   row("rmsprop-epsilon", real(above_zero()), "IPU",
       "value added to the mean square before its square root is taken",
-      needs("--optimiser RMSprop"), harmless(), when(is_rmsprop),
+      needs("`optimiser` RMSprop"), harmless(), when(is_rmsprop),
       sets<&OptimiserConfig::epsilon>());
 }
 
@@ -112,7 +112,7 @@ void add_lars(FieldTable& table) {
       "value added to the norm of the gradients", by_default(0.0), when(is_lars),
       sets<&OptimiserConfig::epsilon>());
   row("lars-weight-decay", real(between(0.0, 1.0)), "IPU 2.0", "weight decay with LARS",
-      default_text("--weight-decay"), when(is_lars), sets<&OptimiserRequest::lars_weight_decay>());
+      default_text("`weight-decay`"), when(is_lars), sets<&OptimiserRequest::lars_weight_decay>());
   row("lars-skip-list", names("NAME .."), "IPU 2.0, Habana",
       "parts of names of parameters that are updated with plain momentum and no decay; none: no "
       "parameters",
@@ -136,7 +136,7 @@ void add_decay(FieldTable& table) {
       default_text("no limit"), sets<&OptimiserConfig::clip_norm>(), if_given());
   row("shard-optimizer", flag(), "millrace",
       "shard the optimizer state: each replica keeps and updates its own whole tensors",
-      alias("shard-optimiser"), needs("--replicas"), may_change(), when(has_replicas),
+      alias("shard-optimiser"), needs("`replicas`"), may_change(), when(has_replicas),
       sets<&OptimiserConfig::sharded>());
 }
 
@@ -163,35 +163,35 @@ void add_rate(FieldTable& table) {
 void add_rate_curves(FieldTable& table) {
   const Rows row(table, Section::Rate, kRuns, kFixed, {harmless()});
   row("learning-rate-decay", real(above_zero_to(1.0)), "IPU",
-      "factor of the learning rate at each drop", needs("--lr-schedule stepped or piecewise"),
+      "factor of the learning rate at each drop", needs("`lr-schedule` stepped or piecewise"),
       when(is<Kind::Stepped, Kind::Piecewise>), sets<&LearningRateConfig::decay>());
   row("learning-rate-schedule", reals("X,X,..", between(0.0, 1.0)), "IPU",
       "points at which the learning rate drops",
       default_text("0.3,0.6,0.8,0.9; 0.5,0.75 for CIFAR"), unit("fractions of the run"),
-      needs("--lr-schedule stepped"), when(is<Kind::Stepped>),
+      needs("`lr-schedule` stepped"), when(is<Kind::Stepped>),
       sets<&LearningRateConfig::boundaries>());
   row("learning-rate-epochs", reals("X,X,..", between(0.0, 1e6)), "NVIDIA, Habana",
       "epochs after which the learning rate drops", by_default(std::vector<double>{30, 60, 80}),
-      unit("epochs"), needs("--lr-schedule piecewise"), when(is<Kind::Piecewise>),
+      unit("epochs"), needs("`lr-schedule` piecewise"), when(is<Kind::Piecewise>),
       sets<&RateRequest::drop_epochs>());
   row("lr-decay-rate", real(above_zero_to(1.0)), "IPU", "factor of the learning rate at each drop",
-      by_default(0.97), needs("--lr-schedule exponential"), when(is<Kind::Exponential>),
+      by_default(0.97), needs("`lr-schedule` exponential"), when(is<Kind::Exponential>),
       sets<&LearningRateConfig::decay>());
   row("lr-drops", integer(at_least(1)), "IPU", "number of drops in the whole run", unit("drops"),
-      needs("--lr-schedule exponential"), when(is<Kind::Exponential>),
+      needs("`lr-schedule` exponential"), when(is<Kind::Exponential>),
       sets<&LearningRateConfig::drops>());
   row("poly-lr-initial-lr", real(above_zero_to(1e6)), "IPU", "initial learning rate",
-      by_default(0.0012), needs("--lr-schedule polynomial_decay_lr"), when(is<Kind::Polynomial>),
+      by_default(0.0012), needs("`lr-schedule` polynomial_decay_lr"), when(is<Kind::Polynomial>),
       sets<&LearningRateConfig::base_rate>());
   row("poly-lr-end-lr", real(between(0.0, 1e6)), "IPU", "final learning rate", by_default(0.0001),
-      needs("--lr-schedule polynomial_decay_lr or lars-polynomial"),
+      needs("`lr-schedule` polynomial_decay_lr or lars-polynomial"),
       when(is<Kind::Polynomial, Kind::LarsPolynomial>), sets<&LearningRateConfig::end_rate>());
   row("poly-lr-decay-power", real(above_zero()), "IPU",
       "exponent of the remaining fraction of the run", default_text("1; 2 for lars-polynomial"),
-      needs("--lr-schedule polynomial_decay_lr or lars-polynomial"), when(has_polynomial),
+      needs("`lr-schedule` polynomial_decay_lr or lars-polynomial"), when(has_polynomial),
       sets<&RateRequest::power>());
   row("initial-learning-rate", real(between(0.0, 1e6)), "SURFsara",
-      "learning rate at the start of the warm-up", needs("--lr-schedule gradual-warmup"),
+      "learning rate at the start of the warm-up", needs("`lr-schedule` gradual-warmup"),
       when(is<Kind::GradualWarmup>), sets<&LearningRateConfig::initial_rate>());
 }
 
@@ -200,7 +200,7 @@ void add_warmup(FieldTable& table) {
   row("warmup-epochs", real(between(0.0, 1e6)), "IPU",
       "length of the learning-rate warm-up; 0 disables it", by_default(RateRequest::kWarmupEpochs),
       unit("epochs"),
-      needs("--epochs (a run of --iterations has no warm-up) and a schedule other than "
+      needs("`epochs` (a run of `iterations` has no warm-up) and a schedule other than "
             "polynomial_decay_lr"),
       commands(kTrainings), when(warms_up_by_epochs), sets<&RateRequest::warmup_epochs>());
   row("warmup-iterations", integer(between(0, 1e15)), "SURFsara",

@@ -70,12 +70,12 @@ void add_train(FieldTable& table) {
       default_text("100; 160 for CIFAR; EfficientNet 350, for CIFAR 300"), unit("epochs"),
       commands(kTrainings), main_option(), sets<&LengthRequest::epochs>());
   row("iterations", integer(between(1, 1e15)), "IPU",
-      "length of the training, instead of --epochs; no warm-up without --warmup-iterations",
+      "length of the training, instead of `epochs`; no warm-up without `warmup-iterations`",
       unit("weight updates"), commands(kTrainings), main_option(),
       sets<&LengthRequest::iterations>());
   row("max-iterations", integer(between(1, 1e15)), "Habana",
-      "stop after N weight updates at the latest; the learning rates remain those of --epochs",
-      unit("weight updates"), needs("--epochs"), commands(kTrainings), when(in_epochs),
+      "stop after N weight updates at the latest; the learning rates remain those of `epochs`",
+      unit("weight updates"), needs("`epochs`"), commands(kTrainings), when(in_epochs),
       sets<&LengthRequest::max_iterations>());
 }
 
@@ -86,22 +86,22 @@ void add_numerics(FieldTable& table) {
       default_text("0; 0.1 for EfficientNet on ImageNet"), sets<&Run::label_smoothing>());
   row("label-smoothing-form", choice("other-classes|all-classes"), "all",
       "classes that receive this share: the other classes (IPU), or all classes (NVIDIA, Habana)",
-      needs("--label-smoothing"), when(smooths_labels), sets<&Run::smoothing>());
+      needs("`label-smoothing`"), when(smooths_labels), sets<&Run::smoothing>());
   row("loss-scaling", text("X|dynamic"), "IPU, NVIDIA",
       "factor of the loss in the backward pass; dynamic adjusts it during training",
       by_default("128"), records(loss_scaling_of), changes(set_loss_scaling));
   row("precision", choice("16.16|16.32|32.32"), "IPU", "bits of activations and of master weights",
-      default_text("16.32; 16.16 with --dialect ipu"), commands(kRunsAndValidate | kPredict),
+      default_text("16.32; 16.16 with `dialect` ipu"), commands(kRunsAndValidate | kPredict),
       lists(kBench), main_option(), records(precision_of), changes(set_precision));
   row("half", choice("bf16|fp16"), "millrace", "16-bit data type", by_default("bf16"),
-      needs("16 bits in --precision"), commands(kRunsAndValidate | kPredict), when(has_16_bits),
+      needs("16 bits in `precision`"), commands(kRunsAndValidate | kPredict), when(has_16_bits),
       records([](const Run& c) {
         return Value(std::string(c.precision.activations == DType::F16 ? "fp16" : "bf16"));
       }),
       changes(set_half));
   row("no-stochastic-rounding", flag(), "IPU",
       "round 16-bit weights to the nearest number instead of stochastically",
-      needs("--precision 16.16"), harmless(), when(rounds_weights),
+      needs("`precision` 16.16"), harmless(), when(rounds_weights),
       chooses<&Run::stochastic_rounding, true, false>());
   row("ema-decay", real(between_zero_and_one()), "EfficientNet",
       "also keep a moving average of the weights with this decay: updated with them, validated "
@@ -121,7 +121,7 @@ void add_numerics(FieldTable& table) {
       commands(kTrain | set_of(Command::Restore)), sets<&Run::init_path>(), if_given());
   row("init-fresh", names("NAME .."), "millrace",
       "initialize parameters whose names contain one of these instead of loading them",
-      needs("--init-path or the weights of an ONNX file"),
+      needs("`init-path` or the weights of an ONNX file"),
       commands(kTrain | set_of(Command::Restore)), when(has_initial_weights),
       sets<&Run::init_fresh>(), if_given());
   row("variable-filter", names("NAME .."), "IPU",

@@ -30,14 +30,14 @@ enum class Origin { Dialect, File, Environment, CommandLine };
 struct Setting {
   Value value;
   Origin origin = Origin::CommandLine;
-  std::string where;               ///< "--batch-size", "DATA_DIR", "a.toml:12: [train] batch-size"
+  std::string where;               ///< a word, a variable, or "a.toml:12: [train] batch-size"
   std::vector<Value> others = {};  ///< behind the first, for a command that takes a list
 };
 
 /// How another trainer's command line spells options of millrace, for messages.
 struct Dialect {
   struct Spelling {
-    std::string word;         ///< "--lr_init"
+    std::string word;         ///< with its dashes
     bool same_value = false;  ///< whether its value is that of the option of millrace
   };
   std::string name = {};  ///< "nvidia"; empty: the line is millrace's own
@@ -62,7 +62,7 @@ class Patch {
   [[nodiscard]] const Setting* find(std::string_view name) const;
   /// Like find(), for options from the command line only.
   [[nodiscard]] const Setting* typed(std::string_view name) const;
-  /// An option as it was typed, or would be: --lr_init for --abs-learning-rate.
+  /// An option as it was typed, or would be, in the words of the dialect.
   [[nodiscard]] std::string spelling(std::string_view name) const;
   [[nodiscard]] bool flag(std::string_view name) const { return get<bool>(name).value_or(false); }
   [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name) const {
@@ -87,7 +87,7 @@ class Patch {
   /// Words that are not options, in order.
   std::vector<std::string> arguments;
   Dialect dialect;
-  /// The network in the file that --model names, once it was read; nullptr: a family builds it.
+  /// The network in the file that `model` names, once it was read; nullptr: a family builds it.
   std::shared_ptr<const models::Graph> network;
 
  private:

@@ -55,7 +55,7 @@ bool has_words(const std::string& name, const std::vector<std::string>& wanted) 
   });
   if (const std::string nearest = nearest_match(given, known); meant.empty() && !nearest.empty())
     meant = {nearest};
-  fail(ErrorKind::Usage, "--config: there is no file and no recipe '{}'; {}{}", given,
+  fail(ErrorKind::Usage, "`config`: there is no file and no recipe '{}'; {}{}", given,
        meant.empty() ? "" : fmt::format("did you mean {}? ", join(meant, " or ")),
        known.empty() ? "give the path of a TOML file"
                      : fmt::format("The recipes are {}", join(known, ", ")));
@@ -128,7 +128,7 @@ std::vector<std::string> rates_of_other_batch(const Patch& options) {
     const double value = std::get<double>(rate->value);
     lines.push_back(
         fmt::format("{} {} is for a total batch of {} and stays as it is; in "
-                    "proportion to that of {} it would be --{} {:.6g}",
+                    "proportion to that of {} it would be `{}` {:.6g}",
                     rate->where, value, *before, *now, name, value * *now / *before));
   }
   return lines;

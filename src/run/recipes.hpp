@@ -11,7 +11,7 @@
 
 namespace millrace::run {
 
-/// The file that --config names: a path, or the name of a recipe with or without ".toml". Errors:
+/// The file that `config` names: a path, or the name of a recipe with or without ".toml". Errors:
 /// Usage if there is neither, with the recipes that there are.
 [[nodiscard]] std::filesystem::path find_config(const std::filesystem::path& given);
 
@@ -19,14 +19,14 @@ namespace millrace::run {
 /// of the source tree that the program was built in.
 [[nodiscard]] std::vector<std::filesystem::path> recipe_files();
 
-/// Whether --config names a recipe that validates what another one has trained, and trains nothing.
+/// Whether `config` names a recipe that validates what another one has trained, and trains nothing.
 [[nodiscard]] bool only_validates(const std::filesystem::path& given);
 
-/// Lines about absolute learning rates that the file of --config has for another total batch than
+/// Lines about absolute learning rates that the file of `config` has for another total batch than
 /// that of `options`, where a rate in proportion would be usual: recipes keep theirs.
 [[nodiscard]] std::vector<std::string> rates_of_other_batch(const Patch& options);
 
-/// What `--config list` prints: the name of each recipe and what it trains.
+/// What `config` list prints: the name of each recipe and what it trains.
 [[nodiscard]] std::string recipe_list();
 
 }  // namespace millrace::run

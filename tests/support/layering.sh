@@ -108,11 +108,11 @@ only_in 'src/ops/cudnn/|src/device/' '<cudnn|\bcudnn[A-Z]|\bCUDNN_'
 only_in 'src/ops/cublas/' '<cublas|\bcublas[A-Z]|\bCUBLAS'
 only_in 'src/comm/' '<nccl\.h>|\bnccl[A-Z]'
 only_in 'src/device/' '<(hip|sycl)/|\bhip[A-Z]|\bsycl::'
-# Nothing below src/run knows how an option is spelled: messages name fields of a run `like-this`, and
-# whoever prints them spells them. Messages of src/run itself still spell options.
+# Only src/cli and the tools know how an option is spelled: others name fields of a run `like-this`, and
+# whoever prints a message or a help text spells them.
 report "name the field of the run \`like-this\`" < <(
   grep -rnE --include='*.hpp' --include='*.cpp' '(//|").*(^|[^A-Za-z0-9_`-])--[a-z][a-z0-9-]*([^A-Za-z0-9_(:-]|$)' \
-    src models partition pipeline io | grep -vE '^(src/(cli|run|tools)|io/(onnx|weights))/' || true)
+    src models partition pipeline io | grep -vE '^(src/(cli|tools)|io/(onnx|weights))/' || true)
 # Kernels run on devices without 64-bit floats (src/ops/accumulator.hpp).
 mapfile -t kernels < <(grep -rlE 'KOKKOS_([A-Z_]*FUNCTION|LAMBDA)' src pipeline 2>/dev/null || true)
 ((${#kernels[@]} > 0)) || report "found no kernels" <<<"src"

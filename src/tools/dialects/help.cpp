@@ -11,7 +11,8 @@ namespace {
 std::string meaning_of(const DialectWord& word) {
   switch (word.fate) {
     case Fate::Means:
-      return fmt::format("--{}: {}", word.text, find_field(word.text)->help);
+      return fmt::format("--{}: {}", word.text,
+                         respelled(std::string(find_field(word.text)->help), Patch()));
     case Fate::Becomes:
       return std::string(word.text);
     case Fate::Idle:

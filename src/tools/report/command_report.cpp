@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/command_line.hpp"
 #include "cli/commands.hpp"
 #include "cli/export_notes.hpp"
 #include "cli/planning.hpp"
@@ -127,7 +128,8 @@ report::ReportedRun reported(const fs::path& directory, CostModel model) {
       notes.emplace_back("config.toml is missing: network and configuration are unknown");
     }
   } catch (const Error& error) {
-    notes.push_back(fmt::format("this version of millrace cannot plan the run: {}", error.what()));
+    notes.push_back(fmt::format("this version of millrace cannot plan the run: {}",
+                                respelled(error.what(), Patch())));
   }
   if (run.record.trace.empty()) return run;
   try {
