@@ -258,7 +258,7 @@ TEST(RecipesTest, ARateForAnotherBatchIsSaidToStay) {
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_TRUE(lines[0].starts_with(file_of(nvidia).string() + ":")) << lines[0];
   expect_in(lines[0], {"abs-learning-rate 2.048 is for a total batch of 2048 and stays as it is; "
-                       "in proportion to that of 256 it would be --abs-learning-rate 0.256"});
+                       "in proportion to that of 256 it would be `abs-learning-rate` 0.256"});
   EXPECT_EQ(said(nvidia, "--replicas 1 --gradients-to-accumulate 4").size(), 1U);
   for (const char* same : {"", "--batch-size 32 --gradients-to-accumulate 8",
                            "--batch-size 32 --abs-learning-rate 1", "--batch-size 32 --lr 2.048"})
@@ -274,7 +274,7 @@ TEST(RecipesTest, ARateForAnotherBatchIsSaidToStay) {
             (std::vector<std::string>{
                 own.string() +
                 ":5: [lr] poly-lr-initial-lr 0.1 is for a total batch of 8 and stays as it is; in "
-                "proportion to that of 4 it would be --poly-lr-initial-lr 0.05"}));
+                "proportion to that of 4 it would be `poly-lr-initial-lr` 0.05"}));
 }
 
 // What chooses how files are read has nothing to read in a smoke run.

@@ -174,7 +174,7 @@ TEST(ResolveTest, OptionsOfAFileWithoutEffectAreNoticed) {
       resolve(options, published_facts(data_request(options)), {.cores = 1});
   ASSERT_EQ(resolution.notices.size(), 1u);
   EXPECT_EQ(resolution.notices[0],
-            "a.toml:3: [optimizer] momentum has no effect here: it needs --optimiser momentum, "
+            "a.toml:3: [optimizer] momentum has no effect here: it needs `optimiser` momentum, "
             "RMSprop, LARS or Nesterov");
 }
 

@@ -414,8 +414,8 @@ TEST(DialectTest, AdviceSpeaksTheDialect) {
             "--base_learning_rate --warmup_epochs");
   const Read read = read_seed(
       "habana", "imagenet_main.py -dd /imagenet --hooks ProfilerHook --profile_steps 2,4");
-  const std::vector<std::string> notices =
-      resolve(read.options, published_facts(read.options), read.machine).notices;
+  const std::vector<std::string> notices = respelled(
+      resolve(read.options, published_facts(read.options), read.machine).notices, read.options);
   EXPECT_TRUE(std::ranges::any_of(notices, [](const std::string& notice) {
     return notice.starts_with("--hooks: trace.json shows every action");
   }));
@@ -424,7 +424,7 @@ TEST(DialectTest, AdviceSpeaksTheDialect) {
                                                    "imagenet_main.py -dd /imagenet --hooks "
                                                    "ProfilerHook --profile_steps 4,2"));
                        }).text,
-                       "--profile_steps: '4,2' is not the first"));
+                       "--profile-steps: '4,2' is not the first"));
 }
 
 TEST(DialectTest, EveryMessageSpeaksTheDialect) {
