@@ -53,6 +53,7 @@ train::TrainInputs inputs_of(const PreparedRun& run, const Invocation& invocatio
           .details = run.config.verbosity == run::Verbosity::Verbose ? environment_lines()
                                                                      : std::vector<std::string>{},
           .voice = voice_of(run.options),
+          .summaries = summaries_of_tools(),
           .validation_set_size = run.data.facts.validation_size};
 }
 

@@ -293,6 +293,12 @@ std::span<const CommandSpec> command_table() {
   return all;
 }
 
+train::OpenSummaries summaries_of_tools() {
+  for (const Tool& tool : built_tools())
+    if (tool.summaries != nullptr) return tool.summaries;
+  return nullptr;
+}
+
 const CommandSpec& spec_of(Command id) {
   const auto found = std::ranges::find(command_table(), id, &CommandSpec::id);
   if (found == command_table().end())

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/command_line.hpp"
+#include "train/summaries.hpp"
 
 namespace millrace::cli {
 
@@ -45,10 +46,13 @@ struct CommandSpec {
 struct Tool {
   std::span<const CommandSpec> commands = {};
   const OtherTrainers* dialects = nullptr;
+  train::OpenSummaries summaries = nullptr;
 };
 /// The tools that this program is built with. The build defines it, from MILLRACE_TOOLS:
 /// src/tools/CMakeLists.txt.
 [[nodiscard]] std::vector<Tool> built_tools();
+/// What writes the summaries of a run; nullptr: nothing.
+[[nodiscard]] train::OpenSummaries summaries_of_tools();
 
 int command_train(const Invocation& invocation);
 int command_restore(const Invocation& invocation);

@@ -172,6 +172,10 @@ PreparedRun open_and_resolve(Patch options, const MachineFacts& machine,
 }
 
 void check_recordable(const Patch& options, const PreparedRun& run) {
+  if (run.config.tensorboard && summaries_of_tools() == nullptr)
+    fail(ErrorKind::Usage,
+         "`enable-tensorboard`: this program was built without the tool that writes event files: "
+         "see MILLRACE_TOOLS");
   if (!run.place.logs || is_utf8(to_toml(run.config))) return;
   std::string culprit = "an option";
   for (const auto& [name, setting] : options.settings())

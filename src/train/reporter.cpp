@@ -34,11 +34,13 @@ void each_line(std::string_view text, const Take& take) {
 
 }  // namespace
 
-Reporter::Reporter(const run::Run& config, const comm::World& world, const Voice& voice)
+Reporter::Reporter(const run::Run& config, const comm::World& world, const TrainInputs& inputs)
     : config_(config),
       world_(world),
-      voice_(voice),
-      console_(world.rank() == 0 ? Console(log_path(config)) : Console::silent()) {
+      voice_(inputs.voice),
+      open_summaries_(inputs.summaries),
+      console_(world.rank() == 0 ? Console(log_path(config)) : Console::silent()),
+      summary_rows_(config) {
   if (config.verbosity == run::Verbosity::Quiet) console_.quieten();
 }
 
@@ -78,13 +80,13 @@ void Reporter::line_by_rank(const std::string& text) {
 
 void Reporter::open_log() {
   log_.emplace(config_);
-  if (config_.tensorboard) summaries_.emplace(config_);
+  if (config_.tensorboard) summaries_ = open_summaries_(config_, std::nullopt);
 }
 
 void Reporter::continue_log(const io::CheckpointHeader& checkpoint) {
   log_.emplace(config_, checkpoint.iteration,
                parse_partial_row(checkpoint.log_state, checkpoint.iteration));
-  if (config_.tensorboard) summaries_.emplace(config_, checkpoint.iteration);
+  if (config_.tensorboard) summaries_ = open_summaries_(config_, checkpoint.iteration);
   accuracies_ = read_accuracies(config_.run_directory);
   for (const std::string& notice : log_->take_notices()) important(notice);
   // Changed options also apply to later restarts.
@@ -105,7 +107,8 @@ void Reporter::add_step(std::int64_t done, double seconds) {
 
 void Reporter::add_iteration(std::int64_t done, const IterationResult& result) {
   if (log_) log_->add(result);
-  if (summaries_) summaries_->add(done, result);
+  if (summaries_)
+    if (const std::optional<TrainRow> row = summary_rows_.add(done, result)) summaries_->add(*row);
   const double elapsed = training_.seconds();
   const double each = elapsed / static_cast<double>(done - first_iteration_);
   const auto batch = static_cast<double>(config_.total_batch());
@@ -123,7 +126,7 @@ void Reporter::add_iteration(std::int64_t done, const IterationResult& result) {
 void Reporter::end_row(std::int64_t done) {
   if (!log_) return;
   const TrainRow row = log_->report(done);
-  if (summaries_) summaries_->add(row);
+  if (summaries_ && config_.summary_every == 0) summaries_->add(row);
   line(format_line(row));
   for (const std::string& notice : log_->take_notices()) important(notice);
 }

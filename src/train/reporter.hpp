@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -32,7 +33,7 @@ namespace millrace::train {
 class Reporter {
  public:
   /// The references must outlive this.
-  Reporter(const run::Run& config, const comm::World& world, const Voice& voice);
+  Reporter(const run::Run& config, const comm::World& world, const TrainInputs& inputs);
 
   /// From now on steps of this session, whose first iteration is `first`, are counted and traced.
   /// `session` must outlive this. Collective. Errors: Io, if the trace cannot be written.
@@ -108,9 +109,11 @@ class Reporter {
   const run::Run& config_;
   const comm::World& world_;
   const Voice& voice_;
+  const OpenSummaries open_summaries_;
   Console console_;
-  std::optional<MetricsLog> log_;       ///< on rank 0
-  std::optional<Summaries> summaries_;  ///< likewise, with event files
+  std::optional<MetricsLog> log_;         ///< on rank 0
+  std::unique_ptr<Summaries> summaries_;  ///< likewise, with `enable-tensorboard`
+  SummaryRows summary_rows_;
   Accuracies accuracies_;
   std::int64_t set_images_ = 0;                              ///< for validation
   std::map<std::string, std::set<std::string>> bad_images_;  ///< lines by use; on rank 0

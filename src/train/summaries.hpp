@@ -2,41 +2,49 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
-#include "io/events/event_file.hpp"
 #include "run/run.hpp"
 #include "train/metrics_log.hpp"
 
 namespace millrace::train {
 
-/// The event files of a run: training in the run directory, validations in `eval` below it, as
-/// Habana's Keras trainer lays them out and with its tags. Accuracies are fractions. The step is
-/// the number of weight updates. Errors: Io.
+/// The numbers of a run for a program that displays them, such as TensorBoard. A tool writes them;
+/// the trainer is given how to open them. Errors of all: Io.
 class Summaries {
  public:
-  /// A new run, or one restored at iteration `restored`: what a killed process wrote after it is
-  /// removed.
-  explicit Summaries(const run::Run& config, std::optional<std::int64_t> restored = std::nullopt);
+  Summaries() = default;
+  Summaries(const Summaries&) = delete;
+  Summaries& operator=(const Summaries&) = delete;
+  virtual ~Summaries() = default;
 
-  /// With `summary-every`: one update; writes its numbers if it is due.
-  void add(std::int64_t done, const IterationResult& result);
-  /// Without: a row of the log.
-  void add(const TrainRow& row);
-  void add(const ValidationResult& result);
+  /// Updates up to `row.iteration`: a row of the log, or with `summary-every` one of SummaryRows.
+  virtual void add(const TrainRow& row) = 0;
+  virtual void add(const ValidationResult& result) = 0;
   /// The run is complete, after so many seconds of all its processes.
-  void end(std::int64_t done, double seconds);
+  virtual void end(std::int64_t done, double seconds) = 0;
   /// Returns when everything written has reached the disk.
-  void sync() const;
+  virtual void sync() const = 0;
+};
+
+/// Opens those of a new run, or of one restored at iteration `restored`: what a killed process
+/// wrote after it is removed.
+using OpenSummaries = std::unique_ptr<Summaries> (*)(const run::Run& config,
+                                                     std::optional<std::int64_t> restored);
+
+/// Makes rows of the updates of a run with `summary-every`.
+class SummaryRows {
+ public:
+  explicit SummaryRows(const run::Run& config);
+
+  /// One update. Returns the row that it completes; never without `summary-every`.
+  [[nodiscard]] std::optional<TrainRow> add(std::int64_t done, const IterationResult& result);
 
  private:
-  void add_training(const TrainRow& row);
-
   double total_batch_;
   std::int64_t every_;
-  io::EventFile training_;
-  std::optional<io::EventFile> validation_;
-  double seconds_ = 0.0;  ///< of the updates since the last summary
+  double seconds_ = 0.0;  ///< of the updates since the last row
   std::int64_t updates_ = 0;
 };
 

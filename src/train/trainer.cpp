@@ -41,7 +41,7 @@ class TrainingLoop {
         inputs_(inputs),
         world_(world),
         bad_images_(world, *inputs.train, config.data.max_bad_fraction, "training"),
-        reporter_(config, world, inputs.voice),
+        reporter_(config, world, inputs),
         watchdog_(world.rank(), config.hang_timeout),
         checkpoints_(config, *inputs.train, world, bad_images_, reporter_, watchdog_),
         validator_(config, inputs, world, reporter_, [this] {

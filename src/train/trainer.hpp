@@ -15,6 +15,7 @@
 #include "pipeline/stage.hpp"
 #include "run/run.hpp"
 #include "train/metrics_log.hpp"
+#include "train/summaries.hpp"
 
 namespace millrace::train {
 
@@ -35,6 +36,7 @@ struct TrainInputs {
   std::vector<std::string> notices;
   std::vector<std::string> details = {};  ///< what `verbose` tells besides
   Voice voice = {};
+  OpenSummaries summaries = nullptr;  ///< a run with `enable-tensorboard` needs it
   /// Images of the whole set of which `validation` has a part; 0: it has all.
   std::int64_t validation_set_size = 0;
 };

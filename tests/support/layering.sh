@@ -16,7 +16,6 @@ declare -A may_include=(
   [src/ops]="core device ops"
   [io/images]="core run io/images"
   [io/data]="core run io/images io/data io/atomic_file.hpp io/mixing.hpp"
-  [io/events]="core io/data io/events io/atomic_file.hpp"
   [io]="core run device models io/[a-z0-9_]*[.]hpp"
   [io/weights]="core models io/weights io/[a-z0-9_]*[.]hpp"
   [io/onnx]="core models io/onnx io/atomic_file.hpp"
@@ -47,7 +46,7 @@ own_files() {
   if [[ $1 == io ]]; then printf '%s\n' io/*.hpp io/*.cpp; else echo "$1"; fi
 }
 
-for folder in src/*/ models/ partition/ pipeline/ io/images/ io/data/ io/events/ io/weights/ io/onnx/ io/; do
+for folder in src/*/ models/ partition/ pipeline/ io/images/ io/data/ io/weights/ io/onnx/ io/; do
   folder=${folder%/}
   [[ -d $folder ]] || continue
   if [[ -z ${may_include[$folder]:-} ]]; then

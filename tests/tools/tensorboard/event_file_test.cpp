@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/events/event_file.hpp"
+#include "tools/tensorboard/event_file.hpp"
 
-#include "io/events/hparams.hpp"
 #include "tests/support/event_reader.hpp"
 #include "tests/support/temporary_directory.hpp"
 

@@ -13,6 +13,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "io/atomic_file.hpp"
@@ -50,12 +52,19 @@ class EventFile {
   std::uint64_t written_ = 0;
 };
 
-/// Seconds since 1970, which events carry as their wall time.
-[[nodiscard]] double seconds_now();
-
 /// Cuts the event files in a folder off behind the last event of a step up to `last`. An event that
 /// is incomplete or damaged is cut off with what follows it, which TensorBoard would not read.
 /// Errors: Io.
 void cut_event_files(const std::filesystem::path& folder, std::int64_t last);
+
+/// A number, text or flag by which TensorBoard's HParams tab compares runs.
+using HParam = std::variant<double, bool, std::string>;
+using HParams = std::vector<std::pair<std::string, HParam>>;
+
+/// Writes what makes a run a row of the HParams tab. Its columns are these values, and the scalars
+/// of event files in the same folder and in those below it.
+void begin_session(EventFile& file, const HParams& hparams);
+/// The run is complete, after this step.
+void end_session(EventFile& file, std::int64_t step);
 
 }  // namespace millrace::io
