@@ -31,6 +31,10 @@ file(WRITE ${fixture}/pipeline/stage.hpp "#include \"ops/conv.hpp\"\n")
 add_test(NAME layering_finds COMMAND ${BASH} ${layering} ${fixture})
 set_tests_properties(layering_finds PROPERTIES PASS_REGULAR_EXPRESSION "18 violations")
 
+# The engine without its tools, and a tree without a folder of src/tools. Builds the program twice.
+add_test(NAME tools COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/support/tools.sh ${CMAKE_COMMAND} ${PROJECT_SOURCE_DIR})
+set_tests_properties(tools PROPERTIES LABELS long TIMEOUT 7200 PROCESSORS 2)
+
 find_program(CLANG_FORMAT clang-format-14)
 if(CLANG_FORMAT)
   add_test(NAME format
@@ -45,7 +49,7 @@ if(SHELLCHECK)
     ${layering} tests/support/budget.sh tests/support/format.sh tests/support/tidy.sh tests/support/pack_corpus.sh
     tests/support/hardened.sh tests/e2e/slow_links.sh tests/e2e/two_hosts.sh tests/e2e/supervise.sh tests/e2e/soak.sh
     tests/gpu/run.sh tests/gpu/filters.sh tests/gpu/pack.sh tests/gpu/packed.sh tests/gpu/pack_test.sh
-    tests/support/check_gpu.sh tests/e2e/install.sh tests/e2e/launch.sh configs/launch/supervise.sh configs/launch/slurm.sh
+    tests/support/check_gpu.sh tests/support/tools.sh tests/e2e/install.sh tests/e2e/launch.sh configs/launch/supervise.sh configs/launch/slurm.sh
     configs/launch/mpirun.sh configs/launch/tf-config.sh WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 endif()
 
