@@ -27,20 +27,14 @@ void expect_error(const ProcessResult& result, int code, const std::vector<std::
 TEST(TrainTest, LeavesTheFilesOfARun) {
   const TemporaryDirectory directory;
   const fs::path run = directory / "run";
-  const ProcessResult result = train(run, "--epochs 2 --validation-mode all --max-ckpts-to-keep 0");
-  ASSERT_EQ(result.code, 0) << result.output;
-  expect_in(result.output,
-            {"Total Parameters: 75290", "\n Batch Size: 64", " Saving to " + run.string()});
+  expect_end(train(run, "--epochs 2 --validation-mode all --max-ckpts-to-keep 0"), 0,
+             {"Total Parameters: 75290", "\n Batch Size: 64", " Saving to " + run.string()});
   for (const char* name :
        {"config.toml", "log.txt", "training.csv", "validation.csv", "metrics.jsonl",
         "checkpoints/ckpt-0", "checkpoints/ckpt-10", "checkpoints/ckpt-20"}) {
     EXPECT_TRUE(fs::exists(run / name)) << name;
   }
-  const std::string training = read_text(run / "training.csv");
-  EXPECT_EQ(training.find("step,iteration,epoch,lr,loss_batch,loss_avg,train_acc_batch,"
-                          "train_acc_avg,it_time,img_per_sec,total_time\n"),
-            0u);
-  expect_in(training, {",20,2,"});
+  expect_in(read_text(run / "training.csv"), {",20,2,"});
   for (const std::string& line : lines_of(read_text(run / "metrics.jsonl")))
     EXPECT_TRUE(nlohmann::json::accept(line)) << line;
 }
@@ -61,9 +55,9 @@ TEST(TrainTest, PredictsThePeakOfTheProcess) {
   const TemporaryDirectory directory;
   expect_predicted_peak(
       train(directory / "a", "--iterations 4 --precision 32.32 --threads-per-device 2"));
-  expect_predicted_peak(train(directory / "b",
-                              "--iterations 4 --model-size 20 --batch-size 128 "
-                              "--gradients-to-accumulate 1"));
+  expect_predicted_peak(
+      train(directory / "b",
+            "--iterations 4 --model-size 20 --batch-size 128 --gradients-to-accumulate 1"));
   // Large parameters and small images: initialization needs more memory than the steps.
   expect_predicted_peak(
       millrace("train --dataset imagenet --synthetic-data --model-size 10 --image-size 32 "
@@ -165,8 +159,8 @@ TEST(ValidateTest, PartsOfOtherSizesAreNotCompared) {
   expect_in(restored.output, {line});
   EXPECT_EQ(restored.output.find(line), restored.output.rfind(line)) << "once";
   const std::regex accuracies(
-      "\nTop-1 accuracy of 128 of 200 images: [0-9.]+ % after 4 updates \\(last\\)"
-      "(, [0-9.]+ % after 3 \\(best\\))?\nSaved in");
+      "\nTop-1 accuracy of 128 of 200 images: [0-9.]+ % after 4 updates \\(last\\)(, [0-9.]+ % "
+      "after 3 \\(best\\))?\nSaved in");
   EXPECT_TRUE(std::regex_search(restored.output, accuracies)) << restored.output;
   for (const char* earlier : {"ckpt-1", "ckpt-2"})
     EXPECT_FALSE(fs::exists(run / "checkpoints" / earlier)) << earlier;
@@ -226,17 +220,6 @@ TEST(SignalTest, ASecondRequestEndsAtOnce) {
   unsetenv("MILLRACE_MAX_ISA");
 }
 
-// A run that was suspended for longer than the hang timeout continues: it did not hang.
-TEST(SignalTest, ASuspendedRunGoesOn) {
-  Endless training("--hang-timeout 2");
-  training.send(SIGSTOP);
-  std::this_thread::sleep_for(std::chrono::seconds(4));
-  training.send(SIGCONT);
-  std::this_thread::sleep_for(std::chrono::seconds(1));
-  training.send(SIGTERM);
-  EXPECT_EQ(training.join().code, 75);
-}
-
 TEST(SignalTest, ARunWhoseDirectoryIsGoneSaysSo) {
   Endless training;
   fs::rename(training.run(), training.run().parent_path() / "elsewhere");
@@ -260,22 +243,14 @@ TEST(SignalTest, FilesThatAreRemovedUnderARunComeBack) {
 
 // ---- errors -------------------------------------------------------------------------------------
 
-TEST(EnvironmentLimitTest, FewerThreadsThanAskedForAreNamed) {
+TEST(EnvironmentLimitTest, WhatTheEnvironmentDoesNotAllowIsNamed) {
   const TemporaryDirectory directory;
-  expect_error(millrace_with(
-                   {"OMP_THREAD_LIMIT=1"},
-                   small_training() + Words{"--threads-per-device 2 --run-dir", directory / "run"}),
-               2, {"OMP_THREAD_LIMIT=1 allows fewer threads than the 2", "--threads-per-device 1"});
-}
-
-TEST(EnvironmentLimitTest, NoPlaceForTemporaryFilesIsNamed) {
-  const TemporaryDirectory directory;
+  const Words run = small_training() + Words{"--run-dir", directory / "run"};
+  expect_error(millrace_with({"OMP_THREAD_LIMIT=1"}, run + "--threads-per-device 2"), 2,
+               {"OMP_THREAD_LIMIT=1 allows fewer threads than the 2", "--threads-per-device 1"});
   const std::string none = (directory / "none").string();
   expect_error(
-      millrace_with(
-          {"TMPDIR=" + none},
-          small_training() + Words{"--shards 2 --no-validation --pipeline-splits b2/0 --run-dir",
-                                   directory / "run"}),
+      millrace_with({"TMPDIR=" + none}, run + "--shards 2 --no-validation --pipeline-splits b2/0"),
       5, {none + ": cannot write MPI's temporary files", "TMPDIR"});
 }
 
@@ -320,11 +295,12 @@ TEST(MistakeTest, DamagedNewestCheckpointFallsBackToTheOneBefore) {
 TEST(MistakeTest, DamagedOlderCheckpointsAreLeftOutAndSaid) {
   const TemporaryDirectory directory;
   const fs::path run = directory / "run";
-  ASSERT_EQ(train(run,
-                  "--epochs 3 --validation-mode end --max-ckpts-to-keep 0 --weight-avg-N 3 "
-                  "--stop-after 25")
-                .code,
-            75);
+  ASSERT_EQ(
+      train(
+          run,
+          "--epochs 3 --validation-mode end --max-ckpts-to-keep 0 --weight-avg-N 3 --stop-after 25")
+          .code,
+      75);
   const fs::path part = run / "checkpoints/ckpt-20/part-000.h5";
   fs::resize_file(part, fs::file_size(part) - 100);
   expect_end(restore(run), 0,
@@ -332,20 +308,6 @@ TEST(MistakeTest, DamagedOlderCheckpointsAreLeftOutAndSaid) {
               "Saved the average of 2 checkpoints"});
   const std::string rows = read_text(run / "validation.csv");
   EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 1 + 2 + 1) << rows;
-}
-
-TEST(MistakeTest, RunDirectoryThatCannotBeMadeEndsWith5) {
-  const TemporaryDirectory directory;
-  std::ofstream(directory / "file") << "x";
-  expect_error(train(directory / "file" / "run", kShort), 5, {"file"});
-}
-
-TEST(MistakeTest, MissingWeightsToStartFromAreNamedBeforeTheRunBegins) {
-  const TemporaryDirectory directory;
-  for (const char* name : {"nope", "nope.onnx"})
-    expect_error(train(directory / "run", kShort + Words{"--init-path", directory / name}),
-                 std::string(name) == "nope" ? 2 : 5, {(directory / name).string()});
-  EXPECT_FALSE(fs::exists(directory / "run"));
 }
 
 /// What a command ends with, without numbers: processes differ by some bytes.
@@ -363,6 +325,7 @@ TEST(MistakeTest, CompileOnlyFindsWhatAStartWouldFind) {
   std::ofstream(directory / "file") << "x";
   const std::vector<std::pair<Words, int>> cases = {
       {{"--init-path", directory / "nowhere"}, 2},
+      {{"--init-path", directory / "nowhere.onnx"}, 5},
       {{"--model-size 14 --init-path", run}, 6},
       {{"--init-path", run, "--init-fresh logits"}, 2},
       {"--device-memory 1MB", 2},
@@ -394,12 +357,6 @@ TEST(MistakeTest, RestoreRefusesAnotherNumberOfImages) {
   ASSERT_EQ(millrace({"data generate", other, "--train-images 704 --test-images 200"}).code, 0);
   expect_error(millrace({"restore --restore-path", directory / "run", "--data-dir", other}), 3,
                {"704", "--data-dir"});
-}
-
-TEST(MistakeTest, UnknownKeyOfAFileNamesFileAndLine) {
-  const TemporaryDirectory directory;
-  std::ofstream(directory / "bad.toml") << "[model]\nmodel-size = \"8\"\nmodle = \"resnet\"\n";
-  expect_error(millrace({"train --config", directory / "bad.toml"}), 2, {"bad.toml", "3", "modle"});
 }
 
 // A path may hold anything; a line end in it must not begin a line of its own.

@@ -110,7 +110,7 @@ class Watched {
 };
 
 TEST(SuspensionTest, ASuspendedJobIsNoHang) {
-  const int moments = whole() ? 20 : 2;
+  const int moments = whole() ? 20 : 1;
   Watched watched(2);
   std::minstd_rand random(11);
   for (int i = 0; i < moments && !watched.job().ended(); ++i) {
@@ -127,7 +127,7 @@ TEST(SuspensionTest, ASuspendedJobIsNoHang) {
 
 TEST(SuspensionTest, ARankThatStopsIsNamed) {
   constexpr int kTimeout = 2;  // start-up must take less than this, too
-  const int moments = whole() ? 64 : 3;
+  const int moments = whole() ? 64 : 2;
   std::minstd_rand random(13);
   double slowest = 0.0;
   for (int i = 0; i < moments; ++i) {

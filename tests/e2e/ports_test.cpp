@@ -42,9 +42,9 @@ bool listens(pid_t process) {
 
 TEST(PortsTest, RanksOfOneMachineOpenNone) {
   const TemporaryDirectory directory;
-  Job job(usual_training(directory / "run",
-                         "--batch-size 8 --iterations 100000 --no-validation "
-                         "--disable-checkpoints --replicas 2"));
+  Job job(usual_training(
+      directory / "run",
+      "--batch-size 8 --iterations 100000 --no-validation --disable-checkpoints --replicas 2"));
   ASSERT_TRUE(job.wait_for("Memory: ")) << job.output();
   for (const int rank : {0, 1}) {
     const pid_t process = process_of_rank(directory / "run", rank);

@@ -88,8 +88,8 @@ TEST(ReportTest, OfTwoStagesWithATraceAndOfBothRuns) {
   const TemporaryDirectory directory;
   const fs::path staged = directory / "staged";
   const Words layout =
-      "--shards 2 --ranks 2 --pipeline-splits b2/0/relu --gc-profile --profile-steps 9,10 "
-      "--epochs 2 ";
+      "--shards 2 --ranks 2 --pipeline-splits b2/0/relu --gc-profile --profile-steps 9,10 --epochs "
+      "2 ";
   expect_end(train(staged, layout), 0);
   const std::string page = page_of(staged);
   expect_tables(page, staged);
@@ -110,9 +110,8 @@ TEST(ReportTest, OfTwoStagesWithATraceAndOfBothRuns) {
   EXPECT_GE(count(page, "<rect class=\"F\""), 8u);
   // The planned memory is that of `plan`.
   const ProcessResult plan = millrace(
-      "plan --dataset cifar-10 --model-size 8 --shards 2 --batch-size 32 "
-      "--gradients-to-accumulate 2 --optimiser momentum --threads-per-device 1 "
-      "--pipeline-splits b2/0/relu");
+      "plan --dataset cifar-10 --model-size 8 --shards 2 --batch-size 32 --gradients-to-accumulate "
+      "2 --optimiser momentum --threads-per-device 1 --pipeline-splits b2/0/relu");
   std::smatch memory;
   ASSERT_TRUE(std::regex_search(plan.output, memory, std::regex("loss .*  ([0-9.]+ [kM]B)\n")))
       << plan.output;
@@ -137,8 +136,6 @@ TEST(ReportTest, RefusesWhatItCannotDo) {
   const fs::path run = directory / "run";
   fs::create_directory(run);
   expect_end(millrace({"report", run}), 2, {"is not a run", "give the directory of a run"});
-  expect_end(millrace({"report", directory / "none"}), 2, {"no such directory"});
-  expect_end(millrace("report"), 2, {"millrace report needs RUN.."});
   std::ofstream(run / "config.toml") << "[model]\nmodel = \"resnet\"\n";
   expect_end(millrace({"report", run, "--format text"}), 2, {"--format text has no effect here"});
   expect_end(millrace({"report", run, "--output", directory.path()}), 2, {"is a directory"});

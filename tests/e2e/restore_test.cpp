@@ -105,8 +105,8 @@ TEST(ExtensionTest, ARateOfZeroIsSaid) {
     return restore(run, Words("--epochs 2 --stop-after 1") + more).output;
   };
   const std::string zero =
-      "from update 11 on the rate is 0 and weights stay as they are "
-      "(only the moving statistics of norms go on); ";
+      "from update 11 on the rate is 0 and weights stay as they are (only the moving statistics of "
+      "norms go on); ";
   expect_in(extended("cosine", "--lr-schedule cosine", "--lr-horizon-epochs 1"),
             {zero + "without --lr-horizon-epochs the schedule is stretched to the new length"});
   expect_in(extended("recorded", "--lr-schedule cosine --lr-horizon-epochs 1", {}),
@@ -148,16 +148,6 @@ TEST(ExtensionTest, AnExtendedRunContinuesAcrossInterruptions) {
   ASSERT_EQ(rates.size(), fresh.size());
   for (std::size_t i = 5; i < rates.size(); ++i) EXPECT_EQ(rates[i], fresh[i]) << i;
   EXPECT_NE(rates[4], fresh[4]);
-}
-
-TEST(ExtensionTest, RatesMayStayAsTheyWere) {
-  const TemporaryDirectory directory;
-  const fs::path run = directory / "run";
-  ASSERT_EQ(train(run, "--epochs 1 --logs-per-epoch 5").code, 0);
-  expect_end(restore(run, "--epochs 2 --lr-horizon-epochs 1"), 0,
-             {"The run is extended from 1 to 2 epochs; its learning rates stay as they were"});
-  const std::vector<double> rates = Table(run / "training.csv")["lr"];
-  EXPECT_EQ(rates.back(), rates[4]);
 }
 
 // A restored run ends after its epochs or at its limit, whichever comes first.

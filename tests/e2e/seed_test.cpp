@@ -182,29 +182,30 @@ TEST_P(SyntheticLineTest, Trains) {
 INSTANTIATE_TEST_SUITE_P(
     Lines, SyntheticLineTest,
     testing::Values(
-        Line{.name = "ResNet50",
-             .line = "--dataset imagenet --model-size 50 --batch-size 1 --iterations 10 "
-                     "--image-size 32",
-             .less = ""},
+        Line{
+            .name = "ResNet50",
+            .line =
+                "--dataset imagenet --model-size 50 --batch-size 1 --iterations 10 --image-size 32",
+            .less = ""},
         Line{.name = "ResNet50OnTwoDevices",
              .line = "--dataset imagenet --model-size 50 --batch-size 2 --shards 2 "
                      "--pipeline-depth 256 --pipeline-splits b3/1/relu --xla-recompute "
                      "--available-memory-proportion 0.1 --iterations 10 --image-size 64",
-             .less = "--pipeline-depth 4 --image-size 32",
+             .less = "--pipeline-depth 4 --image-size 32 --iterations 2",
              .printed = "Total Parameters: 25557032"},
         Line{.name = "ResNet50OnFourDevices",
              .line = "--dataset imagenet --model-size 50 --batch-size 2 --shards 2 --replicas 2 "
                      "--pipeline-schedule Grouped --pipeline-depth 128 --pipeline-splits b3/0/relu "
                      "--xla-recompute --iterations 10 --image-size 64",
-             .less = "--pipeline-depth 4 --image-size 32"},
+             .less = "--pipeline-depth 4 --image-size 32 --iterations 2"},
         Line{.name = "ResNet14ManyOptions",
-             .line = "--dataset cifar-10 --model-size 14 --precision 32.32 --seed 1234 "
-                     "--base-learning-rate -4 --batch-size 16 --warmup-epochs 0 "
-                     "--no-stochastic-rounding --no-hostside-norm --epochs 10 "
-                     "--pipeline-num-parallel 2 --loss-scaling 64 --weight-decay 0.0001 "
-                     "--BN-decay 0.9 --logs-per-epoch 4 --ckpts-per-epoch 1 "
-                     "--learning-rate-schedule 0.5 --label-smoothing 0.1",
-             .less = "--epochs 0.1 --logs-per-epoch 64",
+             .line =
+                 "--dataset cifar-10 --model-size 14 --precision 32.32 --seed 1234 "
+                 "--base-learning-rate -4 --batch-size 16 --warmup-epochs 0 "
+                 "--no-stochastic-rounding --no-hostside-norm --epochs 10 --pipeline-num-parallel "
+                 "2 --loss-scaling 64 --weight-decay 0.0001 --BN-decay 0.9 --logs-per-epoch 4 "
+                 "--ckpts-per-epoch 1 --learning-rate-schedule 0.5 --label-smoothing 0.1",
+             .less = "--epochs 0.02 --logs-per-epoch 256",
              .first_rate = 1.0},
         Line{.name = "ResNeXt14Sharded",
              .line = "--model resnext --dataset imagenet --model-size 14 --shards 2 --batch-size 1 "
@@ -217,8 +218,8 @@ INSTANTIATE_TEST_SUITE_P(
              .less = "--iterations 4 --pipeline-depth 4 --batches-per-step 2",
              .printed = "9411880"},
         Line{.name = "ResNeXtManyOptions",
-             .line = "--model resnext --dataset cifar-10 --model-size 11 --precision 32.32 "
-                     "--seed 1234 --base-learning-rate -5 --batch-size 8 --warmup-epochs 0 "
+             .line = "--model resnext --dataset cifar-10 --model-size 11 --precision 32.32 --seed "
+                     "1234 --base-learning-rate -5 --batch-size 8 --warmup-epochs 0 "
                      "--no-stochastic-rounding --no-hostside-norm --convolution-groups 16 "
                      "--group-dim 8 --group-norm --groups 8 --iterations 20 --log-freq 10",
              .less = "",
@@ -227,7 +228,7 @@ INSTANTIATE_TEST_SUITE_P(
              .line = "--model efficientnet --model-size B0 --dataset imagenet --shards 2 "
                      "--pipeline-depth 256 --batch-size 2 --pipeline-splits block3b "
                      "--xla-recompute --iterations 10 --image-size 64",
-             .less = "--iterations 1 --image-size 32",
+             .less = "--iterations 1 --pipeline-depth 4 --image-size 32",
              .printed = "5288548"},
         Line{.name = "EfficientNetWithWiderGroups",
              .line = "--model efficientnet --model-size B0 --dataset imagenet --shards 4 "
@@ -248,12 +249,6 @@ INSTANTIATE_TEST_SUITE_P(
              .less = "--image-size 64 --pipeline-depth 4",
              .printed = "7794184"}),
     name_of);
-
-TEST(CommandLineTest, HelpNamesCommandAndFamily) {
-  expect_end(millrace("train --help"), 0, {"usage: millrace train"});
-  expect_end(millrace("train --model efficientnet --help"), 0, {"EfficientNet"});
-  expect_end(millrace("validate --help"), 0, {"usage: millrace validate"});
-}
 
 TEST(CommandLineTest, PlaceAndSuffixAppearInThePath) {
   const TemporaryDirectory directory;
@@ -282,7 +277,7 @@ TEST(CommandLineTest, WorkersHoldTheSameWeights) {
       "--image-size 32" +
       Words(whole_days() ? ""
             : whole()    ? "--iterations 3"
-                         : "--iterations 2 --pipeline-depth 4");
+                         : "--iterations 2 --pipeline-depth 2");
   const SeedRun one = train_seed(line);
   const SeedRun two = train_seed(line + "--ranks 2");
   EXPECT_EQ(digest_of(one.run), digest_of(two.run));

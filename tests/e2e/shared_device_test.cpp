@@ -18,6 +18,12 @@ constexpr bool kStandsIn = true;
 constexpr bool kStandsIn = false;
 #endif
 
+struct SharedDeviceTest : testing::Test {
+  void SetUp() override {
+    if (!kStandsIn) GTEST_SKIP() << "only the fake device has a GPU that stands in";
+  }
+};
+
 const Words kSmall =
     "--dataset cifar-10 --generated-data --threads-per-device 1 --model-size 8 --batch-size 8 "
     "--no-validation --no-logs";
@@ -40,8 +46,7 @@ ProcessResult train_with(std::int64_t free, const Words& options) {
   return millrace(Words("train --iterations 1") + options);
 }
 
-TEST(SharedDeviceTest, RanksNeedItsMemoryTogether) {
-  if (!kStandsIn) GTEST_SKIP() << "only the fake device has a GPU that stands in";
+TEST_F(SharedDeviceTest, RanksNeedItsMemoryTogether) {
   const std::vector<std::int64_t> bytes = needs(kTwoStages);
   ASSERT_EQ(bytes.size(), 2u);
   expect_end(train_with(bytes[0] + bytes[1], kTwoStages), 0);
@@ -57,28 +62,24 @@ TEST(SharedDeviceTest, RanksNeedItsMemoryTogether) {
       << refused.output;
 }
 
-TEST(SharedDeviceTest, ARankAloneNeedsOnlyItsOwn) {
-  if (!kStandsIn) GTEST_SKIP() << "only the fake device has a GPU that stands in";
+TEST_F(SharedDeviceTest, ARankAloneNeedsOnlyItsOwn) {
   const std::vector<std::int64_t> bytes = needs(kSmall);
   ASSERT_EQ(bytes.size(), 1u);
   expect_end(train_with(bytes[0], kSmall), 0);
   expect_end(train_with(bytes[0] - 1, kSmall), 2, {"the training needs", "of the GPU's memory"});
 }
 
-TEST(SharedDeviceTest, LimitsOfScratchAreSharesOfItsMemory) {
-  if (!kStandsIn) GTEST_SKIP() << "only the fake device has a GPU that stands in";
+TEST_F(SharedDeviceTest, LimitsOfScratchAreSharesOfItsMemory) {
   const Words half = kSmall + "--available-memory-proportion 0.5 --verbose";
   expect_end(train_with(2'000'000'000, half), 0, {"scratch of at most 1000000000 bytes"});
 }
 
-TEST(SharedDeviceTest, DoctorSaysWhatIsFree) {
-  if (!kStandsIn) GTEST_SKIP() << "only the fake device has a GPU that stands in";
+TEST_F(SharedDeviceTest, DoctorSaysWhatIsFree) {
   const Variable bytes("MILLRACE_STAND_IN_GPU", "2000000000");
   expect_end(millrace(Words("doctor")), 0, {"a GPU with 2.00 GB free"});
 }
 
-TEST(SharedDeviceTest, ItsMemoryIsANumberOfBytes) {
-  if (!kStandsIn) GTEST_SKIP() << "only the fake device has a GPU that stands in";
+TEST_F(SharedDeviceTest, ItsMemoryIsANumberOfBytes) {
   for (const char* const wrong : {"foo", "-1", "1e9", ""}) {
     const Variable bytes("MILLRACE_STAND_IN_GPU", wrong);
     expect_end(

@@ -23,12 +23,12 @@ class ValidateLayoutsTest : public testing::Test {
     static const TemporaryDirectory directory;
     static const fs::path made = [] {
       fs::path path = directory / "run";
-      const ProcessResult result =
+      expect_end(
           train(path,
                 "--batch-size 8 --gradients-to-accumulate 4 --iterations 4 --valid-batch-size 24 "
-                "--max-ckpts-to-keep 0 "
-                "--shards 2 --chunks 2 --pipeline-schedule ZB-V --pipeline-splits auto --ranks 2");
-      EXPECT_EQ(result.code, 0) << result.output;
+                "--max-ckpts-to-keep 0 --shards 2 --chunks 2 --pipeline-schedule ZB-V "
+                "--pipeline-splits auto --ranks 2"),
+          0);
       return path;
     }();
     return made;
@@ -75,9 +75,9 @@ TEST_F(ValidateLayoutsTest, ALauncherMayStartTheRanks) {
   EXPECT_EQ(single_line(launched("--shards 1 --replicas 2")), expected);
   EXPECT_EQ(single_line(launched("--shards 4")), expected);  // two devices on a rank
   EXPECT_EQ(single_line(launched("--shards 1")), expected);  // a replica on a rank
-  expect_end(run_process("/usr/bin/env", kMpirun + ranks + "--shards 3"), 2,
-             {"2 ranks cannot share 3 device(s) (3 shards x 1 replicas) evenly; possible numbers: "
-              "1, 3"});
+  expect_end(
+      run_process("/usr/bin/env", kMpirun + ranks + "--shards 3"), 2,
+      {"2 ranks cannot share 3 device(s) (3 shards x 1 replicas) evenly; possible numbers: 1, 3"});
 }
 
 TEST_F(ValidateLayoutsTest, AllCheckpointsOfARunAreValidatedOverItsRanks) {
@@ -172,8 +172,8 @@ TEST(ValidateReplicasTest, ThoseOfTheTrainingAreDroppedUnlessTyped) {
   const Words line = {"validate --json --restore-path", run};
   const std::string found =
       single_line(run_process("/usr/bin/env", on_one_core(line), Capture::Both));
-  const ProcessResult typed = run_process("/usr/bin/env", on_one_core(line + "--replicas 2"));
-  expect_end(typed, 0, {"2 ranks share the only core of this machine and take turns", found});
+  expect_end(run_process("/usr/bin/env", on_one_core(line + "--replicas 2")), 0,
+             {"2 ranks share the only core of this machine and take turns", found});
   // A launcher's ranks need not be as many as the training had.
   const Words ranks = {"-n 3", std::string(MILLRACE_BINARY)};
   EXPECT_EQ(single_line(run_process("/usr/bin/env", kMpirun + ranks + line, Capture::Output)),

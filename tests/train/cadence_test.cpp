@@ -118,8 +118,7 @@ TEST(StopTest, AnAccuracyOrValidationsWithoutABetterOneEndTheRun) {
            {0.0,
             2,
             {{10, 50.0}, {20, 60.0}, {30, 60.0}, {40, 59.0}},
-            "the last 2 validations were no better than 60.00 % after 20 updates (`early-stop` "
-            "2)"},
+            "the last 2 validations were no better than 60.00 % after 20 updates (`early-stop` 2)"},
            {0.0, 2, {{10, 50.0}, {20, 60.0}, {30, 60.0}, {40, 60.5}}, ""}}) {
     run::Run config;
     config.stop_threshold = one.threshold;

@@ -16,12 +16,11 @@ TEST(DeviceClaimsTest, CountForEachDevice) {
   EXPECT_EQ(why_too_large(fits), "");
   std::vector<DeviceClaim> more = fits;
   more[3].need = 41 * kMega;
-  EXPECT_EQ(
-      why_too_large(more),
-      "ranks 0, 3 share the GPU 0000:17:00.0 of a, of whose memory they need 101 MB (60.0 MB "
-      "+ 41.0 MB), but only 100 MB are free: give each rank a GPU of its own (`select-ipus`), "
-      "or use fewer ranks on it; a smaller `batch-size`, `recompute` segments, more `shards` "
-      "or `precision` 16.32 need less");
+  EXPECT_EQ(why_too_large(more),
+            "ranks 0, 3 share the GPU 0000:17:00.0 of a, of whose memory they need 101 MB (60.0 MB "
+            "+ 41.0 MB), but only 100 MB are free: give each rank a GPU of its own "
+            "(`select-ipus`), or use fewer ranks on it; a smaller `batch-size`, `recompute` "
+            "segments, more `shards` or `precision` 16.32 need less");
   std::vector<DeviceClaim> less = fits;
   less[3].free = 99 * kMega;  // another program came meanwhile
   test::expect_in(why_too_large(less), {"only 99.0 MB are free"});

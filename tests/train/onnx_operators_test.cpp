@@ -260,8 +260,8 @@ TEST(OnnxOperatorTest, ANetworkInPartsGivesTheLogitsOfOnnxRuntime) {
   const test::NamedUniform images("images@0");
   for (std::size_t i = 0; i < x.values.size(); ++i) x.values[i] = 2.0 * images(i);
   const io::OnnxFile file(network_in_parts().bytes(), "net.onnx", "net");
-  EXPECT_EQ(file.graph().ops.size(), 10U) << "three convolutions, a normalization, three "
-                                             "activations, a sum, a dense op and the loss";
+  EXPECT_EQ(file.graph().ops.size(), 10U)
+      << "three convolutions, a normalization, three activations, a sum, a dense op and the loss";
   const std::vector<float> logits = logits_of(file, x);
   for (std::size_t i = 0; i < logits.size(); ++i)
     EXPECT_NEAR(static_cast<double>(logits[i]), kRecorded[i], 1e-5) << "logit " << i;

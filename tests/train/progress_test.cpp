@@ -49,10 +49,10 @@ TEST(ProgressTest, TrainLineIsTheRecipes) {
                      .seconds_per_iteration = 0.05,
                      .images_per_second = 640.0,
                      .total_seconds = 58.2};
-  EXPECT_EQ(format_line(row),
-            "step:     12, iteration:   1164, epoch:   0.74, lr:    0.5, loss:  1.834, "
-            "top-1 accuracy: 32.100%, img/sec: 640.00, time: 0.050000, total_time:     58.2, "
-            "top-5 accuracy: 81.250%");
+  EXPECT_EQ(
+      format_line(row),
+      "step:     12, iteration:   1164, epoch:   0.74, lr:    0.5, loss:  1.834, top-1 accuracy: "
+      "32.100%, img/sec: 640.00, time: 0.050000, total_time:     58.2, top-5 accuracy: 81.250%");
   TrainRow with_skips = row;
   with_skips.skipped = 3;
   with_skips.loss_scale = 4096.0;
@@ -71,10 +71,10 @@ TEST(ProgressTest, ValidationLineNamesTheCheckpoint) {
                                 .correct_top5 = 9600,
                                 .loss = 1.0625,
                                 .seconds = 4.0};
-  EXPECT_EQ(format_line(result, 1.0),
-            "Validation top-1 accuracy [ckpt-1562] (iteration:   1562, epoch:   1.00, img/sec: "
-            "2500.00, latency (ms):  40.0000, time: 4.000000): 61.250% (top-5: 96.000%, loss: "
-            "1.0625)");
+  EXPECT_EQ(
+      format_line(result, 1.0),
+      "Validation top-1 accuracy [ckpt-1562] (iteration:   1562, epoch:   1.00, img/sec: 2500.00, "
+      "latency (ms):  40.0000, time: 4.000000): 61.250% (top-5: 96.000%, loss: 1.0625)");
 }
 
 TEST(ProgressTest, ValidationLineNamesOnlyWhatIsThere) {
@@ -113,9 +113,9 @@ TEST(ProgressTest, TheBestIsThatOfAsManyImagesAsTheLast) {
     return text.substr(text.find('\n') + 1);
   };
   const Accuracies mixed = {{2, {75.0, 32}}, {4, {50.0, 64}}, {6, {62.5, 64}}, {8, {25.0, 64}}};
-  EXPECT_EQ(accuracies(mixed, 96),
-            "Top-1 accuracy of 64 of 96 images: 25.00 % after 8 updates (last), 62.50 % after 6 "
-            "(best)");
+  EXPECT_EQ(
+      accuracies(mixed, 96),
+      "Top-1 accuracy of 64 of 96 images: 25.00 % after 8 updates (last), 62.50 % after 6 (best)");
   EXPECT_EQ(accuracies(mixed, 64),
             "Top-1 accuracy: 25.00 % after 8 updates (last), 62.50 % after 6 (best)");
   EXPECT_EQ(accuracies({{2, {75.0, 32}}, {4, {50.0, 64}}}, 64),

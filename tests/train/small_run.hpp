@@ -6,24 +6,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
-#include <cmath>
-#include <cstdint>
-#include <filesystem>
-#include <functional>
-#include <limits>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
 #include "core/random.hpp"
 #include "io/checkpoint.hpp"
 #include "pipeline/messages.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
+#include "tests/support/test.hpp"
 #include "train/session.hpp"
 #include "train/setup.hpp"
 
@@ -307,7 +294,7 @@ class Training {
     header.scaling_state = to_json(session_.scaling());
     return header;
   }
-  std::filesystem::path save(const std::filesystem::path& directory) const {
+  fs::path save(const fs::path& directory) const {
     return io::write_checkpoint(directory, header(), session_.tensors().snapshot().tensors());
   }
 

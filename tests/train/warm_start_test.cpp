@@ -76,8 +76,8 @@ TEST(WarmStart, WhatAsksForAnotherNetworkIsToBeLeftOut) {
                           "`group-norm`");
   });
   EXPECT_TRUE(
-      error.ends_with("; leave out what asks for another network (`group-norm`), or name "
-                      "the parameters to initialize with `init-fresh`"))
+      error.ends_with("; leave out what asks for another network (`group-norm`), or name the "
+                      "parameters to initialize with `init-fresh`"))
       << error;
 }
 
