@@ -1,8 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/networks.hpp"
-
+//
+// EfficientNet (Tan and Le 2019, table 1): sizes B0 ... B7 and `cifar` of the IPU trainer. Upper
+// and lower case are equal, and 0 ... 7 mean B0 ... B7.
+//
+// Layers: `block0`; then the blocks; then `Top` and `loss`. A block that adds its input is one
+// layer, such as `block2b`. Other blocks are four: `block2a` (expansion, absent at ratio 1),
+// `block2a/b` (kxk convolution), `block2a/SE` and `block2a/c` (projection). Op names follow the
+// same pattern in both (`block2b/b/conv`, `block2b/SE`).
+//
+// `cifar` does not halve the image in block0 and block2a. The IPU trainer intends the same but
+// halves it there, because it compares the size's name in the wrong case.
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -11,6 +21,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "models/limits.hpp"
+#include "models/registry.hpp"
 #include "models/squeeze_excite.hpp"
 
 namespace millrace::models {
@@ -297,20 +308,48 @@ class EfficientNet {
   GraphBuilder builder_;
 };
 
-}  // namespace
-
-std::vector<std::string> efficientnet_sizes(Task task) {
+std::vector<std::string> sizes(Task task) {
   std::vector<std::string> names;
   for (const Size& size : kSizes)
     if ((size.name == "cifar") == (task == Task::Cifar)) names.emplace_back(size.name);
   return names;
 }
 
-Graph build_efficientnet(const ModelOptions& options) {
+Graph build(const ModelOptions& options) {
   check(options.efficientnet);
   return EfficientNet(options, find_size(options.size)).build();
 }
 
-std::int64_t efficientnet_image_size(std::string_view size) { return find_size(size).image; }
+/// 0 and b0 are B0.
+std::string spelled(std::string_view asked) {
+  std::string size = to_lower(asked);
+  if (size.size() == 1 && std::isdigit(static_cast<unsigned char>(size[0])) != 0) size = "b" + size;
+  if (size.starts_with('b')) size[0] = 'B';
+  return size;
+}
+
+FamilyRecipe published_recipe() {
+  FamilyRecipe recipe = imagenet_recipe(4);
+  recipe.epochs = 350;
+  recipe.weight_decay = 1e-5;
+  recipe.label_smoothing = 0.1;
+  recipe.sgd_exponent = -7;
+  recipe.momentum_exponent = -10;
+  recipe.rmsprop_exponent = -14;
+  return recipe;
+}
+
+}  // namespace
+
+Family efficientnet_family() {
+  return {.name = "efficientnet",
+          .run_name = "EfficientNet-{}",
+          .build = build,
+          .sizes = sizes,
+          .imagenet = {.size = "B0", .recipe = published_recipe(), .groups = 4},
+          .cifar = {.size = "cifar", .recipe = cifar_recipe(8, 300, -6), .groups = 4, .image = 32},
+          .spelled = spelled,
+          .image_side = [](std::string_view size) { return find_size(size).image; }};
+}
 
 }  // namespace millrace::models

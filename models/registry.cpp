@@ -2,7 +2,6 @@
 #include "models/registry.hpp"
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
 #include <variant>
@@ -10,40 +9,55 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "models/networks.hpp"
 
 namespace millrace::models {
-namespace {
 
-/// Defaults of a family for one task.
-struct Defaults {
-  std::string_view size;
-  NormKind norm = NormKind::Group;
-  std::int64_t groups = 32;
-  std::int64_t image = 224;
-};
+FamilyRecipe cifar_recipe(std::int64_t batch_size, double epochs, double exponent) {
+  return {.batch_size = batch_size,
+          .epochs = epochs,
+          .weight_decay = 1e-6,
+          .decay_excludes = {},
+          .boundaries = {0.5, 0.75},
+          .sgd_exponent = exponent,
+          .momentum_exponent = exponent,
+          .rmsprop_exponent = exponent,
+          .lars_exponent = exponent};
+}
 
-struct Family {
-  std::string_view name;
-  Graph (*build)(const ModelOptions&);
-  std::vector<std::string> (*sizes)(Task);
-  Defaults imagenet;
-  Defaults cifar;
-};
+FamilyRecipe imagenet_recipe(std::int64_t batch_size) {
+  return {.batch_size = batch_size,
+          .epochs = 100,
+          .weight_decay = 1e-4,
+          .decay_excludes = {"beta", "gamma"},
+          .boundaries = {0.3, 0.6, 0.8, 0.9},
+          .sgd_exponent = -8,
+          .momentum_exponent = -11,
+          .rmsprop_exponent = {},
+          .lars_exponent = {}};
+}
 
-constexpr std::array<Family, 4> kFamilies = {
-    {{"resnet", build_resnet, resnet_sizes, {"18"}, {"20", NormKind::Batch, 16, 32}},
-     {"resnext", build_resnext, resnext_sizes, {"14"}, {"11", NormKind::Batch, 16, 32}},
-     {"squeezenet", build_squeezenet, squeezenet_sizes, {"1.0"}, {"1.0", NormKind::Group, 32, 32}},
-     {"efficientnet",
-      build_efficientnet,
-      efficientnet_sizes,
-      {"B0", NormKind::Group, 4},
-      {"cifar", NormKind::Group, 4, 32}}}};
+std::optional<double> FamilyRecipe::exponent(UpdateRule rule) const {
+  switch (rule) {
+    case UpdateRule::Sgd:
+      return sgd_exponent;
+    case UpdateRule::Momentum:
+    case UpdateRule::MomentumRateInside:
+    case UpdateRule::Nesterov:
+      return momentum_exponent;
+    case UpdateRule::RmsProp:
+      return rmsprop_exponent;
+    case UpdateRule::Lars:
+      return lars_exponent;
+    case UpdateRule::Adam:  // no published recipe trains these networks with it
+    case UpdateRule::AdamW:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
 
 const Family& find_family(std::string_view model) {
   std::vector<std::string> names;
-  for (const Family& family : kFamilies) {
+  for (const Family& family : families()) {
     if (family.name == model) return family;
     names.emplace_back(family.name);
   }
@@ -52,12 +66,9 @@ const Family& find_family(std::string_view model) {
        nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest), join(names, ", "));
 }
 
-}  // namespace
-
 ModelOptions default_options(std::string_view model, Task task) {
-  const Family& family = find_family(model);
+  const FamilyDefaults& defaults = find_family(model).defaults(task);
   const bool cifar = task == Task::Cifar;
-  const Defaults& defaults = cifar ? family.cifar : family.imagenet;
   ModelOptions options;
   options.model = model;
   options.size = defaults.size;
@@ -70,14 +81,8 @@ ModelOptions default_options(std::string_view model, Task task) {
   return options;
 }
 
-std::vector<std::string_view> model_names() {
-  std::vector<std::string_view> names(kFamilies.size());
-  std::ranges::transform(kFamilies, names.begin(), &Family::name);
-  return names;
-}
-
-std::vector<std::string> model_sizes(std::string_view model, Task task) {
-  return find_family(model).sizes(task);
+const FamilyRecipe& default_recipe(std::string_view model, Task task) {
+  return find_family(model == kGivenModel ? "resnet" : model).defaults(task).recipe;
 }
 
 ModelOptions given_options(std::shared_ptr<const Graph> graph, Task task) {

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/networks.hpp"
-
+//
+// ResNet. Version 1.5 (stride in the 3x3): He et al. 2015, "Deep residual learning", tables 1
+// (ImageNet: 10, 14, 18, 26, 34, 50, 101, 152, and 200 of the TPU trainer) and 6 (CIFAR: 6n+2
+// basic, 9n+2 bottleneck). Version 1 has the stride in the first convolution of a block. Version 2
+// (normalization and ReLU first): ImageNet 50, 101, 152. Layers are named by `build_residual`.
 #include <array>
 #include <span>
 #include <string_view>
 
 #include "core/error.hpp"
+#include "models/registry.hpp"
 #include "models/residual.hpp"
 
 namespace millrace::models {
@@ -74,19 +78,32 @@ void check(const ModelOptions& options) {
   }
 }
 
-}  // namespace
-
-std::vector<std::string> resnet_sizes(Task task) {
+std::vector<std::string> sizes(Task task) {
   return task == Task::Cifar ? sizes_of(kCifar) : sizes_of(kImageNet);
 }
 
-Graph build_resnet(const ModelOptions& options) {
+Graph build(const ModelOptions& options) {
   check(options);
   const std::int64_t width = options.task == Task::Cifar ? 16 : 64;
   return build_residual(options,
                         {.name = "resnet-" + options.size,
                          .table = find_table(tables_of(options), options, remark_on(options)),
                          .widths = {.stem = width, .middle = width}});
+}
+
+}  // namespace
+
+Family resnet_family() {
+  return {.name = "resnet",
+          .run_name = "RN{}",
+          .build = build,
+          .sizes = sizes,
+          .imagenet = {.size = "18", .recipe = imagenet_recipe(4)},
+          .cifar = {.size = "20",
+                    .recipe = cifar_recipe(32, 160, -6),
+                    .norm = NormKind::Batch,
+                    .groups = 16,
+                    .image = 32}};
 }
 
 }  // namespace millrace::models

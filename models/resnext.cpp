@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/networks.hpp"
-
+//
+// ResNeXt, a residual network with grouped 3x3 convolutions: Xie et al. 2017, "Aggregated residual
+// transformations", table 1 (ImageNet: 14, 26, 50, 101, 152; CIFAR: 11, 29, 38, 47, 56, 65). Layers
+// are named by `build_residual`; squeeze-and-excite ops are `b<stage>/<block>/SE...`.
 #include <array>
 #include <span>
 
 #include "core/error.hpp"
 #include "models/limits.hpp"
+#include "models/registry.hpp"
 #include "models/residual.hpp"
 
 namespace millrace::models {
@@ -50,13 +53,11 @@ void check(const ModelOptions& options) {
   }
 }
 
-}  // namespace
-
-std::vector<std::string> resnext_sizes(Task task) {
+std::vector<std::string> sizes(Task task) {
   return task == Task::Cifar ? sizes_of(kCifar) : sizes_of(kImageNet);
 }
 
-Graph build_resnext(const ModelOptions& options) {
+Graph build(const ModelOptions& options) {
   check(options);
   const ResNeXtOptions& resnext = options.resnext;
   const bool cifar = options.task == Task::Cifar;
@@ -70,6 +71,21 @@ Graph build_resnext(const ModelOptions& options) {
                                              .middle = resnext.groups * resnext.group_dim},
                                   .groups = resnext.groups,
                                   .squeeze_ratio = squeeze ? kSqueezeRatio : 0});
+}
+
+}  // namespace
+
+Family resnext_family() {
+  return {.name = "resnext",
+          .run_name = "RNX{}",
+          .build = build,
+          .sizes = sizes,
+          .imagenet = {.size = "14", .recipe = imagenet_recipe(1)},
+          .cifar = {.size = "11",
+                    .recipe = cifar_recipe(8, 160, -6),
+                    .norm = NormKind::Batch,
+                    .groups = 16,
+                    .image = 32}};
 }
 
 }  // namespace millrace::models

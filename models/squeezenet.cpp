@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/networks.hpp"
-
+//
+// SqueezeNet 1.0 (Iandola et al. 2016, table 1) without normalization, optionally with the simple
+// bypass of that paper. Layers have the published names: `conv1`, `pool1`, `fire2` ... `fire9` with
+// `pool4` and `pool8` in between, `drop9`, `conv10` and `pool10` (ImageNet) or `fc10` (CIFAR),
+// `loss`.
+//
+// For CIFAR the head is that of the IPU trainer: two units per class with a ReLU, which are used as
+// 2 * options.classes logits.
 #include <array>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "core/error.hpp"
+#include "models/registry.hpp"
 
 namespace millrace::models {
 namespace {
@@ -124,15 +131,25 @@ class SqueezeNet {
   GraphBuilder builder_;
 };
 
-}  // namespace
+std::vector<std::string> sizes(Task) { return {"1.0"}; }
 
-std::vector<std::string> squeezenet_sizes(Task) { return {"1.0"}; }
-
-Graph build_squeezenet(const ModelOptions& options) {
+Graph build(const ModelOptions& options) {
   if (options.size != "1.0") {
     fail(ErrorKind::Config, "model squeezenet has no size {}; sizes: 1.0", options.size);
   }
   return SqueezeNet(options).build();
+}
+
+}  // namespace
+
+Family squeezenet_family() {
+  return {.name = "squeezenet",
+          .run_name = "SN",
+          .build = build,
+          .sizes = sizes,
+          .imagenet = {.size = "1.0", .recipe = imagenet_recipe(2)},
+          .cifar = {.size = "1.0", .recipe = cifar_recipe(128, 160, -10), .image = 32},
+          .normed = false};
 }
 
 }  // namespace millrace::models

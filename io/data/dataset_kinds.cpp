@@ -117,10 +117,9 @@ const DatasetKind& dataset_kind(std::string_view name) {
 const DatasetKind* dataset_in(const fs::path& directory) {
   // A set with files of its own comes before class folders of any kind.
   const DatasetKind* found = nullptr;
-  for (const bool resized : {false, true})
+  for (const bool photos : {false, true})
     for (const DatasetKind& kind : dataset_kinds()) {
-      if (kind.published.resized != resized || (resized && found != nullptr) ||
-          !kind.is_in(directory))
+      if (kind.published.photos != photos || (photos && found != nullptr) || !kind.is_in(directory))
         continue;
       if (found != nullptr)
         fail(ErrorKind::Usage, "{}: holds both {} and {}: choose one with `dataset` {} or {}",

@@ -119,22 +119,22 @@ void add_resnext(std::vector<ModelOptions>& all, ModelOptions base, const NamedT
 std::vector<ModelOptions> candidates(const NamedTensors& tensors, WeightStyle style) {
   const std::optional<std::int64_t> classes = tensors.classes();
   std::vector<ModelOptions> all;
-  for (const std::string_view model : models::model_names())
+  for (const models::Family& family : models::families())
     for (const Task task : {Task::ImageNet, Task::Cifar})
-      for (const std::string& size : models::model_sizes(model, task)) {
-        ModelOptions base = default_options(model, task);
+      for (const std::string& size : family.sizes(task)) {
+        ModelOptions base = default_options(family.name, task);
         base.size = size;
         base.classes = classes.value_or(base.classes);
         set_as_in(base, style);
-        if (model == "resnet") {
+        if (family.name == "resnet") {
           add_residual(all, base);
-        } else if (model == "resnext") {
+        } else if (family.name == "resnext") {
           add_resnext(all, base, tensors);
         } else {
           base.squeezenet.bias = true;
           all.push_back(base);
           base.squeezenet.bias = false;
-          if (model == "squeezenet") all.push_back(std::move(base));
+          if (family.name == "squeezenet") all.push_back(std::move(base));
         }
       }
   return all;

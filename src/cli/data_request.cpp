@@ -14,7 +14,6 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/data/dataset_kinds.hpp"
-#include "models/networks.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -83,7 +82,7 @@ DataRequest data_request(const Patch& given, DataNeed need) {
   request.source = data.source;
   io::DatasetRequest& files = request.files;
   const std::optional<std::int64_t> told = told_classes(given);
-  const bool reads_outputs = data.dataset == kImageNet && asked.model.given.graph;
+  const bool reads_outputs = holds_photos(data.dataset) && asked.model.given.graph;
   if (told || reads_outputs) files.open.classes = told ? *told : asked.model.given.graph->classes;
   files.open.classes_are_told = told.has_value();
   files.validation = wants_validation(given);
@@ -95,7 +94,7 @@ DataRequest data_request(const Patch& given, DataNeed need) {
   files.directory = data.directory;
   if (need == DataNeed::Name) return request;
   if (data.augment) files.images.augmentation = data.augmentation;
-  if (request.dataset == kImageNet) request_images(given, data, files);
+  if (holds_photos(request.dataset)) request_images(given, data, files);
   if (files.directory.empty())
     fail(ErrorKind::Usage,
          "no directory for {}: give --data-dir DIR or set DATA_DIR, or use --synthetic-data",
@@ -116,7 +115,7 @@ namespace {
 
 /// How the options prepare the images of a validation. Nothing if that takes the training images.
 std::optional<run::Preparation> preparation_of(const Patch& options, const DataRequest& request) {
-  if (request.dataset == kImageNet) {
+  if (holds_photos(request.dataset)) {
     return io::preparation_of(preset_of(options, asked_run(options).data),
                               static_cast<std::int32_t>(request.image.h));
   }

@@ -84,10 +84,10 @@ std::string option_list(const CommandSpec& command, const HelpTopic& topic) {
   const Field* previous = nullptr;
   for (const Field& spec : field_table()) {
     if (!lists(command, topic, spec)) continue;
-    if (previous == nullptr || previous->section != spec.section)
+    if (previous == nullptr || heading_of(*previous) != heading_of(spec))
       text += fmt::format("{}{}:\n",
                           previous == nullptr || topic.kind != HelpTopic::Kind::Short ? "\n" : "",
-                          section_heading(spec.section));
+                          heading_of(spec));
     text += topic.kind == HelpTopic::Kind::Short ? brief_help(spec) : option_help(spec);
     previous = &spec;
   }

@@ -30,9 +30,8 @@ constexpr auto kPreparation = std::to_array<std::string_view>(
      "normalise-input", "normalise"});
 
 bool is_of_network(const Field& spec) {
-  const bool model = spec.section >= Section::Model && spec.section <= Section::EfficientNet;
   // How many replicas share statistics is a matter of the run.
-  return model && spec.name != "BN-span";
+  return spec.section == Section::Model && spec.name != "BN-span";
 }
 
 bool is_of_preparation(std::string_view name) {
@@ -88,12 +87,12 @@ void require_form(const Patch& given, const Patch& recorded, std::string_view da
   const std::string own = recorded.text("dataset").value_or("");
   const std::string size = model_size(recorded, task_of(own));
   const std::vector<std::string> sizes =
-      models::model_sizes(model_name(recorded), task_of(dataset));
+      models::find_family(model_name(recorded)).sizes(task_of(dataset));
   if (std::ranges::find(sizes, size) != sizes.end()) return;
   const std::string path = given.text("init-path").value_or("");
   fail(ErrorKind::Config, "--init-path {}: {}-{} is a network for {} and has no form for {}: {}",
        path, model_name(recorded), size, own, dataset,
-       dataset == kImageNet
+       holds_photos(dataset)
            ? fmt::format("to train it on photos scaled to the size of its images, run millrace "
                          "export {} --to onnx, and give that file with --model in place of "
                          "--init-path",

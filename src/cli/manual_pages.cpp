@@ -65,8 +65,8 @@ std::string options(const CommandSpec& command) {
     if (previous == nullptr) text += ".SH OPTIONS\n";
     if (previous == nullptr && continues)
       text += "Options that shape the results are fixed, and are refused by name\\&.\n";
-    if (previous == nullptr || previous->section != spec.section)
-      text += fmt::format(".SS {}\n", troff(section_heading(spec.section)));
+    if (previous == nullptr || heading_of(*previous) != heading_of(spec))
+      text += fmt::format(".SS {}\n", troff(heading_of(spec)));
     text += option_entry(spec);
     previous = &spec;
   }

@@ -127,7 +127,7 @@ bool holds_only_training(const DataRequest& request) {
     return io::storage_in(request.files.directory, split, io::PackedFile::Counts);
   };
   return request.source == run::ImageSource::Files && request.files.validation &&
-         request.dataset == kImageNet && storage(io::Split::Train) != io::Storage::None &&
+         holds_photos(request.dataset) && storage(io::Split::Train) != io::Storage::None &&
          storage(io::Split::Validation) == io::Storage::None;
 }
 

@@ -47,11 +47,10 @@ std::string option_reference() {
       "*restore* tells whether `millrace restore`\nmay change it.\n";
   const Field* previous = nullptr;
   for (const Field& spec : field_table()) {
-    if (previous == nullptr || previous->section != spec.section) {
+    if (previous == nullptr || heading_of(*previous) != heading_of(spec)) {
       text += spec.section == Section::Command
                   ? "\n## Only on the command line\n\n"
-                  : fmt::format("\n## [{}]: {}\n\n", section_key(spec.section),
-                                section_heading(spec.section));
+                  : fmt::format("\n## [{}]: {}\n\n", section_key(spec.section), heading_of(spec));
       text +=
           "| key | values | default | unit | from | restore | meaning "
           "|\n|---|---|---|---|---|---|---|\n";

@@ -88,21 +88,19 @@ void clear_begun_run(const std::filesystem::path& directory, std::string_view pl
 }
 
 std::string norm_name(const models::ModelOptions& model) {
-  if (model.model == "squeezenet") return "noBN";
   if (model.given.graph) return model.norm == models::NormKind::Batch ? "BN" : "noBN";
+  if (!models::find_family(model.model).normed) return "noBN";
   return model.norm == models::NormKind::Group ? fmt::format("GN{}", model.groups) : "BN";
 }
 
 std::string family_name(const models::ModelOptions& model) {
-  if (model.model == "resnet") return fmt::format("RN{}", model.size);
-  if (model.model == "resnext") return fmt::format("RNX{}", model.size);
   if (model.given.graph) {
     std::string name = model.size;
     for (char& c : name)
       if (c == ' ' || c == '/') c = '_';
     return name;
   }
-  return model.model == "squeezenet" ? "SN" : fmt::format("EfficientNet-{}", model.size);
+  return fmt::format(fmt::runtime(models::find_family(model.model).run_name), model.size);
 }
 
 std::string precision_name(const run::Run& config) {

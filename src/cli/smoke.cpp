@@ -141,13 +141,13 @@ void replace_data(Smaller& run, const std::string& dataset) {
   const std::optional<std::string> directory = run.options().text("data-dir");
   std::error_code unknown;
   const bool here =
-      dataset != kImageNet && directory && std::filesystem::exists(*directory, unknown);
+      !holds_photos(dataset) && directory && std::filesystem::exists(*directory, unknown);
   run.set("dataset", dataset);
   // Training on a single image diverges, so that is only for those who ask for it.
   const bool single = run.options().flag("synthetic-data");
   if (!here) run.set(single ? "synthetic-data" : "generated-data", true, {"data-dir"});
   // The network of a file reads images of one size.
-  if (dataset != kImageNet || is_given_network(run.options())) return;
+  if (!holds_photos(dataset) || is_given_network(run.options())) return;
   if (asked_run(run.options()).data.side > kPixels) run.set("image-size", kPixels);
 }
 
@@ -157,7 +157,7 @@ Patch smoke_options(const Patch& options, std::vector<std::string>& reductions) 
   Smaller run(options, reductions);
   const std::string dataset = dataset_name(options);
   replace_data(run, dataset);
-  shrink_batch(run, run::family_recipe(model_name(options), task_of(dataset)).batch_size);
+  shrink_batch(run, models::default_recipe(model_name(options), task_of(dataset)).batch_size);
   shrink_layout(run);
   shrink_length(run);
   shrink_reports(run);

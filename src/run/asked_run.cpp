@@ -7,7 +7,6 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "models/networks.hpp"
 #include "run/complete_parts.hpp"
 #include "run/published_set.hpp"
 
@@ -30,7 +29,7 @@ void start_with_recipe(const Patch& given, Run& config) {
     config.model = models::default_options(config.network, task);
     config.model.size = model_size(given, task);
   }
-  const FamilyRecipe recipe = family_recipe(config.model.model, task);
+  const models::FamilyRecipe& recipe = models::default_recipe(config.model.model, task);
   config.batch_size = recipe.batch_size;
   config.label_smoothing = recipe.label_smoothing;
   config.update.weight_decay = recipe.weight_decay;
@@ -62,13 +61,13 @@ void apply(const Patch& given, Pass pass, Run& config) {
 void set_side(const Patch& given, Run& config) {
   const PublishedSet& kind = published_set(config.data.dataset);
   std::int64_t usual = kind.image_side;
-  if (config.data.dataset == kImageNet && config.model.given.graph)
+  if (kind.photos && config.model.given.graph)
     usual = config.model.given.graph->input_shape.h;
-  else if (config.data.dataset == kImageNet && config.model.model == "efficientnet")
-    usual = models::efficientnet_image_size(config.model.size);
+  else if (kind.photos && models::find_family(config.model.model).image_side != nullptr)
+    usual = models::find_family(config.model.model).image_side(config.model.size);
   std::int64_t& side = config.data.side;
   if (side == 0) side = usual;
-  if (!kind.resized && side != kind.image_side)
+  if (!kind.photos && side != kind.image_side)
     fail(ErrorKind::Config,
          "{0}: {1} does not fit {2}, whose images are {3}x{3}: leave the option out",
          given.find("image-size")->where, side, config.data.dataset, kind.image_side);
@@ -113,7 +112,7 @@ Run asked_run(const Patch& given) {
   apply(given, Pass::Unconditional, config);
   set_side(given, config);
   if (!config.length.iterations && !config.length.epochs)
-    config.length.epochs = family_recipe(config.model.model, config.model.task).epochs;
+    config.length.epochs = models::default_recipe(config.model.model, config.model.task).epochs;
   config.layout.pipelined = names_pipeline(given);
   config.layout.cut_by_memory = cuts_by_memory(config);
   apply(given, Pass::Conditional, config);

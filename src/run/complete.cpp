@@ -24,7 +24,7 @@ void note_idle(const Patch& given, Notices& notices) {
 
 /// Why an option has no effect, and what to do, as far as its row says.
 std::string reason_of(const Field& spec, const Patch& options) {
-  if (spec.section == Section::Model && is_given_network(options))
+  if (spec.section == Section::Model && spec.heading.empty() && is_given_network(options))
     return fmt::format(": {} is the whole network: remove the option", *options.text("model"));
   return spec.needs.empty() ? "" : fmt::format(": it needs {}", spec.needs);
 }
@@ -59,7 +59,7 @@ void check_effects(const Patch& given, const Run& config, Notices& notices) {
 /// One core decodes images for several cores that train on them, but not for a GPU.
 int loader_threads(const DataConfig& data, const MachineFacts& machine) {
   constexpr int kMost = 16;
-  const bool pictures = data.dataset == kImageNet && data.source == ImageSource::Files;
+  const bool pictures = holds_photos(data.dataset) && data.source == ImageSource::Files;
   if (!pictures || !machine.has_gpu) return 1;
   return std::clamp(threads_of_rank(machine, machine.local_ranks), 1, kMost);
 }

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "core/shape.hpp"
-#include "core/update_rule.hpp"
 #include "models/registry.hpp"
 #include "run/patch.hpp"
+#include "run/published_set.hpp"
 #include "run/run.hpp"
 
 namespace millrace::run {
@@ -84,33 +84,10 @@ struct Completed {
 
 /// Whether images come from files or are generated.
 [[nodiscard]] ImageSource image_source(const Patch& options);
-inline constexpr std::string_view kCifar10 = "cifar-10";
-inline constexpr std::string_view kCifar100 = "cifar-100";
-inline constexpr std::string_view kImageNet = "imagenet";
-
-/// The IPU trainer's defaults for a family of networks.
-struct FamilyRecipe {
-  std::int64_t batch_size = 0;
-  double epochs = 0;
-  double weight_decay = 0;
-  double label_smoothing = 0;
-  std::vector<std::string> decay_excludes;
-  std::vector<double> boundaries;  ///< of a stepped schedule, as fractions of the run
-  /// Exponents of 2 for the learning rate of one image; empty where the trainer has no default.
-  std::optional<double> sgd_exponent;
-  std::optional<double> momentum_exponent;
-  std::optional<double> rmsprop_exponent;
-  std::optional<double> lars_exponent;
-  [[nodiscard]] std::optional<double> exponent(UpdateRule rule) const;
-};
-
-/// `model` is a name that models::default_options knows.
-[[nodiscard]] FamilyRecipe family_recipe(std::string_view model, models::Task task);
 
 /// Product of two positive numbers. Errors: Config, saying that `what` does not fit into 64 bits.
 [[nodiscard]] std::int64_t checked_product(std::int64_t a, std::int64_t b, std::string_view what);
 
-[[nodiscard]] models::Task task_of(std::string_view dataset);
 /// Whether `model` names a file.
 [[nodiscard]] bool is_given_network(const Patch& options);
 /// The network in the file that `model` names. Errors: Config if it was not read or recorded.

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "run/complete_parts.hpp"
 #include "run/published_set.hpp"
 
@@ -12,6 +13,13 @@ namespace {
 std::string dataset_in(std::string_view directory) {
   const PublishedSet* const named = set_named_in(directory);
   return named == nullptr ? "" : std::string(named->name);
+}
+
+/// "a, b or c".
+std::string choice_of(std::vector<std::string> names) {
+  const std::string last = names.back();
+  names.pop_back();
+  return join(names, ", ") + " or " + last;
 }
 
 }  // namespace
@@ -33,9 +41,8 @@ std::string dataset_name(const Patch& options) {
          "`synthetic-data`");
   std::string name = dataset_in(*directory);
   if (name.empty())
-    fail(ErrorKind::Usage,
-         "{} '{}' does not name a known data set: give `dataset` cifar-10, cifar-100 or imagenet",
-         options.find("data-dir")->where, *directory);
+    fail(ErrorKind::Usage, "{} '{}' does not name a known data set: give `dataset` {}",
+         options.find("data-dir")->where, *directory, choice_of(set_names()));
   return name;
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <cctype>
-
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "run/complete_parts.hpp"
@@ -25,10 +23,6 @@ std::int64_t outputs_of(const Patch& given, const Run& config, const DatasetFact
 }
 
 }  // namespace
-
-models::Task task_of(std::string_view dataset) {
-  return dataset == kImageNet ? Task::ImageNet : Task::Cifar;
-}
 
 bool is_given_network(const Patch& options) {
   return to_lower(options.text("model").value_or("")).ends_with(find_field("model")->or_file);
@@ -53,12 +47,9 @@ std::string model_name(const Patch& options) {
 
 std::string model_size(const Patch& options, models::Task task) {
   const std::string model = model_name(options);
-  std::string size = options.text("model-size").value_or(default_options(model, task).size);
-  if (model != "efficientnet") return size;
-  size = to_lower(size);
-  if (size.size() == 1 && std::isdigit(static_cast<unsigned char>(size[0])) != 0) size = "b" + size;
-  if (size.starts_with('b')) size[0] = 'B';
-  return size;
+  const std::string size = options.text("model-size").value_or(default_options(model, task).size);
+  const models::Family& family = models::find_family(model);
+  return family.spelled == nullptr ? size : family.spelled(size);
 }
 
 void check_families(const Patch& options, Notices& notices) {

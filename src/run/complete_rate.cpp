@@ -34,7 +34,7 @@ double base_rate(Run& config) {
   if (rate.absolute) return *rate.absolute;
   const UpdateRule rule = config.optimiser.kind;
   if (!rate.exponent)
-    rate.exponent = family_recipe(config.model.model, config.model.task).exponent(rule);
+    rate.exponent = models::default_recipe(config.model.model, config.model.task).exponent(rule);
   if (!rate.exponent)
     fail(
         ErrorKind::Usage,

@@ -60,10 +60,6 @@ auto& part_of(Config& config) {
   if constexpr (std::is_same_v<Part, Augmentation>) return config.data.augmentation;
   if constexpr (std::is_same_v<Part, pipeline::RankMap>) return config.pipeline.ranks;
   if constexpr (std::is_same_v<Part, models::ModelOptions>) return config.model;
-  if constexpr (std::is_same_v<Part, models::ResidualOptions>) return config.model.residual;
-  if constexpr (std::is_same_v<Part, models::ResNeXtOptions>) return config.model.resnext;
-  if constexpr (std::is_same_v<Part, models::SqueezeNetOptions>) return config.model.squeezenet;
-  if constexpr (std::is_same_v<Part, models::EfficientNetOptions>) return config.model.efficientnet;
 }
 
 /// The position of a choice in the list of its option, and the choice at a position.
@@ -229,7 +225,7 @@ inline Trait harmless() { return trait(&Field::harmless, true); }
 /// Recipes contain it for other data, too.
 inline Trait for_other_data() { return trait(&Field::for_other_data, true); }
 inline Trait idle(Text why) { return trait(&Field::idle, why); }
-inline Trait families(FamilySet set) { return trait(&Field::families, set); }
+inline Trait heading(Text words) { return trait(&Field::heading, words); }
 /// One of the few options of a training that the short help lists, of these commands.
 inline Trait main_option(CommandSet commands = ~CommandSet{0}) {
   return trait(&Field::listed_by, commands);
@@ -246,31 +242,35 @@ inline Trait set_first() { return trait(&Field::set_first, true); }
 /// Recorded in config.toml only if given, because the default follows other options or machines.
 inline Trait if_given() { return trait(&Field::recorded_if_given, true); }
 
-template <auto member>
-Trait sets() {
+/// A member of a part of the configuration, or of a member of one.
+template <auto member, auto... inner>
+auto& member_of(auto& config) {
   using Part = typename MemberOf<decltype(member)>::Owner;
-  using Member = typename MemberOf<decltype(member)>::Type;
+  return ((part_of<Part>(config).*member).*....*inner);
+}
+template <auto... path>
+Trait sets() {
   return [](Field& row) {
+    using Member = std::remove_cvref_t<decltype(member_of<path...>(std::declval<Run&>()))>;
     row.takes_default = !OptionalOf<Member>::value;
     row.get = [](const Field& spec, const Run& config) {
-      return value_of(spec, part_of<Part>(config).*member);
+      return value_of(spec, member_of<path...>(config));
     };
     row.set = [](const Field& spec, const Setting& given, Run& config) {
-      set_member(spec, given.value, part_of<Part>(config).*member);
+      set_member(spec, given.value, member_of<path...>(config));
     };
   };
 }
-/// A flag that chooses between two values of its member.
-template <auto member, auto without, auto with_flag>
+/// A flag that chooses between two values of a member.
+template <auto without, auto with_flag, auto... path>
 Trait chooses() {
-  using Part = typename MemberOf<decltype(member)>::Owner;
   return [](Field& row) {
     row.takes_default = true;
     row.get = [](const Field&, const Run& config) {
-      return std::optional<Value>(part_of<Part>(config).*member == with_flag);
+      return std::optional<Value>(member_of<path...>(config) == with_flag);
     };
     row.set = [](const Field&, const Setting& given, Run& config) {
-      part_of<Part>(config).*member = std::get<bool>(given.value) ? with_flag : without;
+      member_of<path...>(config) = std::get<bool>(given.value) ? with_flag : without;
     };
   };
 }
@@ -332,15 +332,6 @@ inline constexpr CommandSet kReads = set_of(Command::Restore) | set_of(Command::
 /// The data tools that read images.
 inline constexpr CommandSet kDataTools = set_of(Command::DataIndex) | set_of(Command::DataCheck) |
                                          set_of(Command::DataStats) | set_of(Command::DataConvert);
-
-inline constexpr FamilySet kAllFamilies = 0;
-inline constexpr auto kResNet = static_cast<FamilySet>(Family::ResNet);
-inline constexpr auto kResNeXt = static_cast<FamilySet>(Family::ResNeXt);
-inline constexpr auto kSqueezeNet = static_cast<FamilySet>(Family::SqueezeNet);
-inline constexpr auto kEfficientNet = static_cast<FamilySet>(Family::EfficientNet);
-inline constexpr auto kGiven = static_cast<FamilySet>(Family::Given);
-inline constexpr FamilySet kResidual = kResNet | kResNeXt;
-inline constexpr FamilySet kNormed = kResidual | kEfficientNet;
 
 inline constexpr OnRestore kFixed = OnRestore::Fixed;
 inline constexpr OnRestore kMayChange = OnRestore::MayChange;

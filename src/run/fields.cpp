@@ -9,7 +9,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "models/model_options.hpp"
+#include "models/registry.hpp"
 
 namespace millrace::run {
 namespace {
@@ -33,12 +33,8 @@ std::string describe(const Range& range) {
 }
 
 /// Key in files and heading in the help, in the order of the sections.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kSections = {
+constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kSections = {
     {{"model", "Model"},
-     {"model", "ResNet and ResNeXt"},
-     {"model", "ResNeXt"},
-     {"model", "SqueezeNet"},
-     {"model", "EfficientNet"},
      {"data", "Data"},
      {"train", "Training"},
      {"optimizer", "Optimizer"},
@@ -50,13 +46,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kSection
      {"device", "Device"},
      {"", "This command"}}};
 static_assert(kSections.size() == static_cast<std::size_t>(Section::Command) + 1);
-
-constexpr std::array<std::pair<Family, std::string_view>, 5> kFamilies = {
-    {{Family::ResNet, "resnet"},
-     {Family::ResNeXt, "resnext"},
-     {Family::SqueezeNet, "squeezenet"},
-     {Family::EfficientNet, "efficientnet"},
-     {Family::Given, models::kGivenModel}}};
 
 }  // namespace
 
@@ -70,21 +59,25 @@ std::string_view section_key(Section section) {
   return kSections.at(static_cast<std::size_t>(section)).first;
 }
 
-std::string_view section_heading(Section section) {
-  return kSections.at(static_cast<std::size_t>(section)).second;
+std::string_view heading_of(const Field& spec) {
+  return spec.heading.empty() ? kSections.at(static_cast<std::size_t>(spec.section)).second
+                              : spec.heading;
 }
 
 FamilySet family_named(std::string_view model) {
-  for (const auto& [family, name] : kFamilies)
-    if (name == model) return static_cast<FamilySet>(family);
-  return 0;
+  FamilySet bit = 1;
+  for (const models::Family& family : models::families()) {
+    if (family.name == model) return bit;
+    bit <<= 1;
+  }
+  return model == models::kGivenModel ? bit : 0;
 }
 
 std::string describe_families(FamilySet families) {
   std::vector<std::string_view> names;
-  for (const auto& [family, name] : kFamilies)
-    if ((families & static_cast<FamilySet>(family)) != 0)
-      names.push_back(family == Family::Given ? "FILE.onnx" : name);
+  for (const models::Family& family : models::families())
+    if ((families & family_named(family.name)) != 0) names.push_back(family.name);
+  if ((families & family_named(models::kGivenModel)) != 0) names.emplace_back("FILE.onnx");
   return join(names, " or ");
 }
 

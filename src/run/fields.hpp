@@ -37,14 +37,10 @@ using Value = std::variant<bool, std::int64_t, double, std::string, std::vector<
 /// A NameList is stored as one string, with a space between names.
 enum class ValueType { Flag, Integer, Real, RealList, Choice, Text, NameList, Path };
 
-/// Group of an option: a heading in the help and a section in files. The groups of the network
-/// families share the section [model]. Options in Command have no key.
+/// Group of an option: a heading in the help and a section in files. Options of a family of
+/// networks have a heading of their own in the section [model]. Options in Command have no key.
 enum class Section {
   Model,
-  Residual,
-  ResNeXt,
-  SqueezeNet,
-  EfficientNet,
   Data,
   Train,
   Optimiser,
@@ -78,15 +74,8 @@ enum class Command : unsigned {
 };
 using CommandSet = unsigned;
 
-/// Families of networks that have their own options.
-/// Given: a network in a file.
-enum class Family : unsigned {
-  ResNet = 1,
-  ResNeXt = 2,
-  SqueezeNet = 4,
-  EfficientNet = 8,
-  Given = 16
-};
+/// A bit for each family of networks, in the order of models::families(), and one for networks in
+/// files.
 using FamilySet = unsigned;
 
 struct Setting;  // patch.hpp
@@ -105,6 +94,7 @@ struct Field {
   std::string_view name;        ///< without dashes
   std::string_view alias = {};  ///< a second spelling, or empty
   Section section = Section::Command;
+  std::string_view heading = {};  ///< in the help, if it is not that of the section
   ValueType type = ValueType::Flag;
   std::string_view value_name = {};              ///< "N", "DIR"; for a Choice its values: "a|b|c"
   std::string_view or_file = {};                 ///< of a Choice: or a path with this ending
@@ -162,8 +152,8 @@ struct Field {
 /// "model", "train", "optimizer", "lr", ...; empty for Command.
 [[nodiscard]] std::string_view section_key(Section section);
 /// "Model", "Learning rate", ...
-[[nodiscard]] std::string_view section_heading(Section section);
-/// The family that `model` names.
+[[nodiscard]] std::string_view heading_of(const Field& spec);
+/// The family that `model` names; 0: none. kGivenModel names networks in files.
 [[nodiscard]] FamilySet family_named(std::string_view model);
 /// The families with the names that `model` takes: "resnet or resnext".
 [[nodiscard]] std::string describe_families(FamilySet families);

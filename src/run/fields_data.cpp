@@ -11,13 +11,14 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "run/field_rows.hpp"
+#include "run/published_set.hpp"
 
 namespace millrace::run {
 namespace {
 
 using namespace field_words;  // NOLINT(google-build-using-namespace): the words of the table
 
-bool is_imagenet(const Run& c) { return c.data.dataset == "imagenet"; }
+bool is_imagenet(const Run& c) { return holds_photos(c.data.dataset); }
 bool is_cifar(const Run& c) { return !is_imagenet(c); }
 bool reads_files(const Run& c) { return c.data.source == ImageSource::Files; }
 bool reads_image_files(const Run& c) { return is_imagenet(c) && reads_files(c); }
@@ -154,9 +155,9 @@ void set_normalisation_of_small(const Setting& given, Run& c) {
 
 void add_data(FieldTable& table) {
   const Rows row(table, Section::Data, kRunsAndValidate, kFixed);
-  row("dataset", choice("cifar-10|cifar-100|imagenet"), "IPU", "data set",
-      default_text("derived from `data-dir`"), main_option(),
-      records([](const Run& c) { return Value(c.data.dataset); }));
+  static const std::string names = join(set_names(), "|");
+  row("dataset", choice(names), "IPU", "data set", default_text("derived from `data-dir`"),
+      main_option(), records([](const Run& c) { return Value(c.data.dataset); }));
   row("data-dir", path("DIR"), "IPU", "directory of the data set, or one above it",
       environment("DATA_DIR"), needs("real data (no `synthetic-data` or `generated-data`)"),
       may_change(), commands(kRunsAndValidate | kPredict | set_of(Command::DataConvert)),
@@ -202,7 +203,7 @@ void add_data(FieldTable& table) {
       default_text("the type of the activations"), records(sent_type), changes(set_sent_type));
   row("train-with-valid-preprocessing", flag(), "IPU",
       "train on images prepared as for validation, without augmentation",
-      chooses<&DataConfig::augment, true, false>());
+      chooses<true, false, &DataConfig::augment>());
 }
 
 void add_augmentation(FieldTable& table) {

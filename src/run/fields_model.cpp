@@ -12,6 +12,20 @@ using namespace models;       // NOLINT(google-build-using-namespace): the optio
 constexpr double kMaxClasses = 1'000'000.0;
 constexpr double kMaxGroups = 4096.0;
 
+/// The families of these names.
+Trait of(std::initializer_list<std::string_view> names) {
+  FamilySet set = 0;
+  for (const std::string_view name : names) set |= family_named(name);
+  return trait(&Field::families, set);
+}
+/// Those with normalizations of a kind to choose, and with `given` networks in files.
+Trait of_normed(bool given = false) {
+  FamilySet set = given ? family_named(kGivenModel) : 0;
+  for (const models::Family& family : models::families())
+    if (family.normed) set |= family_named(family.name);
+  return trait(&Field::families, set);
+}
+
 /// Whether a family builds the network.
 bool is_built(const Run& c) { return !c.model.given.graph; }
 /// Whether the number of outputs that was asked for is one that the network can have. Recipes ask
@@ -20,7 +34,7 @@ bool has_outputs(const Run& c) {
   return is_built(c) || !c.outputs || *c.outputs <= c.model.given.graph->classes;
 }
 bool starts_from_file(const Run& c) { return c.model.given.graph && c.init_path.empty(); }
-bool is_normed(const Run& c) { return c.model.model != "squeezenet"; }
+bool is_normed(const Run& c) { return is_built(c) && find_family(c.model.model).normed; }
 bool has_batch_norm(const Run& c) { return c.model.norm == NormKind::Batch; }
 bool has_group_norm(const Run& c) { return c.model.norm == NormKind::Group; }
 bool pads_shortcuts(const Run& c) { return c.model.shortcut == 'A'; }
@@ -48,14 +62,19 @@ Trait takes_norm() {
   };
 }
 
+std::string_view family_names() {
+  static const std::string names = choices_of(models::families(), &models::Family::name);
+  return names;
+}
+
 void add_model(FieldTable& table) {
   const Rows row(table, Section::Model, kRunsAndValidate, kFixed);
-  row("model", choice_or_file("resnet|resnext|squeezenet|efficientnet", ".onnx"), "IPU",
+  row("model", choice_or_file(family_names(), ".onnx"), "IPU",
       "family of networks, or an ONNX file with a network of your own", by_default("resnet"),
       records([](const Run& c) { return Value(c.network); }), main_option());
   row("init-weights", choice("file|fresh"), "millrace",
       "weights that the network of an ONNX file starts with: those of the file, or random ones",
-      by_default("file"), needs("no `init-path`"), families(kGiven), when(starts_from_file),
+      by_default("file"), needs("no `init-path`"), of({kGivenModel}), when(starts_from_file),
       records(
           [](const Run& c) { return Value(std::string(c.weights_of_file ? "file" : "fresh")); }),
       changes([](const Setting& given, Run& c) { c.weights_of_file = text_of(given) == "file"; }));
@@ -73,7 +92,7 @@ void add_model(FieldTable& table) {
 }
 
 void add_norm(FieldTable& table) {
-  const Rows row(table, Section::Model, kRunsAndValidate, kFixed, {families(kNormed)});
+  const Rows row(table, Section::Model, kRunsAndValidate, kFixed, {of_normed()});
   row("batch-norm", flag(), "IPU", "use batch normalization",
       default_text("on for ResNet and ResNeXt on CIFAR"), takes_norm<NormKind::Batch>());
   row("group-norm", flag(), "IPU", "use group normalization, for small micro-batches",
@@ -96,13 +115,14 @@ void add_norm(FieldTable& table) {
   row("BN-span", integer(between(1, 4096)), "millrace",
       "number of replicas that share the statistics of batch normalization", by_default(1),
       unit("replicas"), needs("`batch-norm` and `replicas`"), when(has_batch_norm),
-      sets<&ModelOptions::batch_norm_span>(), if_given(), families(kNormed | kGiven));
+      sets<&ModelOptions::batch_norm_span>(), if_given(), of_normed(true));
   row("stable-norm", flag(), "IPU", "compute mean and variance in two passes",
-      idle("mean and variance are always as accurate as with two passes"), families(kAllFamilies));
+      idle("mean and variance are always as accurate as with two passes"), of({}));
 }
 
 void add_residual(FieldTable& table) {
-  const Rows row(table, Section::Residual, kRunsAndValidate, kFixed, {families(kResidual)});
+  const Rows row(table, Section::Model, kRunsAndValidate, kFixed,
+                 {heading("ResNet and ResNeXt"), of({"resnet", "resnext"})});
   row("block", choice("auto|basic|bottleneck"), "millrace",
       "type of residual block; auto: the type of the published size (56: bottleneck)",
       sets<&ModelOptions::block>());
@@ -114,71 +134,78 @@ void add_residual(FieldTable& table) {
   row("stage-one-shortcut", choice("project|identity"), "millrace",
       "shortcut of the first block of stage 1, whose shapes match: project (IPU), or add the input "
       "(torchvision)",
-      needs("`shortcut` B"), when(projects_shortcuts), sets<&ResidualOptions::stage_one>());
+      needs("`shortcut` B"), when(projects_shortcuts),
+      sets<&ModelOptions::residual, &ResidualOptions::stage_one>());
   row("initialisers",
       choice("ipu|nvidia|nvidia-fan-in|habana|habana-keras|surfsara|keras-applications"), "all",
       "trainer or library whose weight initialization is used",
-      sets<&ResidualOptions::initialisers>());
+      sets<&ModelOptions::residual, &ResidualOptions::initialisers>());
   row("resnet-version", choice("1.5|2|1"), "Habana",
       "order inside the blocks: 1.5 normalizes after each convolution, 2 before it, 1 is 1.5 with "
       "the stride in the first convolution of bottleneck blocks",
-      families(kResNet), sets<&ResidualOptions::version>());
+      of({"resnet"}), sets<&ModelOptions::residual, &ResidualOptions::version>());
 }
 
 void add_resnext(FieldTable& table) {
-  const Rows row(table, Section::ResNeXt, kRunsAndValidate, kFixed, {families(kResNeXt)});
+  const Rows row(table, Section::Model, kRunsAndValidate, kFixed,
+                 {heading("ResNeXt"), of({"resnext"})});
   row("convolution-groups", integer(between(1, kMaxGroups)), "IPU",
-      "number of groups of the 3x3 convolutions", sets<&ResNeXtOptions::groups>());
+      "number of groups of the 3x3 convolutions",
+      sets<&ModelOptions::resnext, &ResNeXtOptions::groups>());
   row("group-dim", integer(between(1, kMaxGroups)), "IPU",
       "channels per group: of the 3x3 convolutions in ResNeXt's stage 1, of the kxk convolutions "
       "in EfficientNet (1: depthwise)",
-      default_text("4; 1 for EfficientNet"), unit("channels"), families(kResNeXt | kEfficientNet),
+      default_text("4; 1 for EfficientNet"), unit("channels"), of({"resnext", "efficientnet"}),
       records([](const Run& c) { return Value(group_dim(c)); }),
       changes([](const Setting& given, Run& c) {
         group_dim(c) = std::get<std::int64_t>(given.value);
       }));
   row("widenet", flag(), "IPU", "use 64 channels after the stem of a CIFAR network",
-      sets<&ResNeXtOptions::widening>());
+      sets<&ModelOptions::resnext, &ResNeXtOptions::widening>());
   row("squeeze-excitation", flag(), "NVIDIA", "use squeeze-and-excitation in every block",
-      sets<&ResNeXtOptions::squeeze_excitation>());
+      sets<&ModelOptions::resnext, &ResNeXtOptions::squeeze_excitation>());
 }
 
 void add_squeezenet(FieldTable& table) {
-  const Rows row(table, Section::SqueezeNet, kRunsAndValidate, kFixed, {families(kSqueezeNet)});
+  const Rows row(table, Section::Model, kRunsAndValidate, kFixed,
+                 {heading("SqueezeNet"), of({"squeezenet"})});
   row("use-bypass", flag(), "IPU", "add the input of every other fire module to its output",
-      sets<&SqueezeNetOptions::bypass>());
+      sets<&ModelOptions::squeezenet, &SqueezeNetOptions::bypass>());
   row("conv-bias", flag(), "millrace", "give the convolutions biases, as torchvision does",
-      sets<&SqueezeNetOptions::bias>());
+      sets<&ModelOptions::squeezenet, &SqueezeNetOptions::bias>());
 }
 
 void add_efficientnet(FieldTable& table) {
-  const Rows row(table, Section::EfficientNet, kRunsAndValidate, kFixed, {families(kEfficientNet)});
+  const Rows row(table, Section::Model, kRunsAndValidate, kFixed,
+                 {heading("EfficientNet"), of({"efficientnet"})});
   row("dropout-rate", real(from_zero_below(1.0)), "IPU",
       "dropout rate before the logits; 0 disables dropout",
       default_text("0.2 to 0.5 by size; 0 for size cifar"),
-      sets<&EfficientNetOptions::dropout_rate>(), if_given());
+      sets<&ModelOptions::efficientnet, &EfficientNetOptions::dropout_rate>(), if_given());
   row("block-survival-prob", real(above_zero_to(1.0)), "IPU",
       "probability that an image passes through the last block; 1 disables drop-connect",
-      sets<&EfficientNetOptions::block_survival>());
+      sets<&ModelOptions::efficientnet, &EfficientNetOptions::block_survival>());
   row("no-se", flag(), "IPU", "leave out squeeze-and-excitation",
-      chooses<&EfficientNetOptions::squeeze_excitation, SqueezeExcitation::On,
-              SqueezeExcitation::Off>());
+      chooses<SqueezeExcitation::On, SqueezeExcitation::Off, &ModelOptions::efficientnet,
+              &EfficientNetOptions::squeeze_excitation>());
   row("use-relu", flag(), "IPU", "use ReLU instead of swish",
-      chooses<&EfficientNetOptions::activation, Activation::Swish, Activation::Relu>());
+      chooses<Activation::Swish, Activation::Relu, &ModelOptions::efficientnet,
+              &EfficientNetOptions::activation>());
   row("expand-ratio", integer(between(1, 64)), "IPU",
       "channels inside a block, as a multiple of its input channels",
-      sets<&EfficientNetOptions::expand_ratio>());
+      sets<&ModelOptions::efficientnet, &EfficientNetOptions::expand_ratio>());
   row("depth-divisor", integer(between(1, 1024)), "IPU",
       "round channel counts to multiples of this number",
-      sets<&EfficientNetOptions::depth_divisor>());
+      sets<&ModelOptions::efficientnet, &EfficientNetOptions::depth_divisor>());
   row("top-width", integer(between(0, 65536)), "IPU",
       "channels before the logits at width coefficient 1; 0 omits that layer", unit("channels"),
-      sets<&EfficientNetOptions::top_width>());
+      sets<&ModelOptions::efficientnet, &EfficientNetOptions::top_width>());
   row("width-coefficient", real(above_zero_to(16.0)), "IPU", "multiplier of all channel counts",
-      default_text("by size"), sets<&EfficientNetOptions::width>(), if_given());
+      default_text("by size"), sets<&ModelOptions::efficientnet, &EfficientNetOptions::width>(),
+      if_given());
   row("depth-coefficient", real(above_zero_to(16.0)), "IPU",
       "multiplier of the number of blocks in a stage", default_text("by size"),
-      sets<&EfficientNetOptions::depth>(), if_given());
+      sets<&ModelOptions::efficientnet, &EfficientNetOptions::depth>(), if_given());
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ void add_numerics(FieldTable& table) {
   row("no-stochastic-rounding", flag(), "IPU",
       "round 16-bit weights to the nearest number instead of stochastically",
       needs("`precision` 16.16"), harmless(), when(rounds_weights),
-      chooses<&Run::stochastic_rounding, true, false>());
+      chooses<true, false, &Run::stochastic_rounding>());
   row("ema-decay", real(between_zero_and_one()), "EfficientNet",
       "also keep a moving average of the weights with this decay: updated with them, validated "
       "beside them, saved in averages/ at the end",

@@ -19,30 +19,52 @@ constexpr std::array kSets = {
                  .validation_size = 50'000,
                  .classes = 0,
                  .image_side = 224,
-                 .resized = true},
+                 .photos = true,
+                 .task = models::Task::ImageNet},
     PublishedSet{.name = "cifar-100",
                  .title = "CIFAR-100",
                  .path_words = "cifar100,cifar-100",
                  .train_size = 50'000,
                  .validation_size = 10'000,
                  .classes = 100,
-                 .image_side = 32,
-                 .resized = false},
+                 .image_side = 32},
     PublishedSet{.name = "cifar-10",
                  .title = "CIFAR-10",
                  .path_words = "cifar",
                  .train_size = 50'000,
                  .validation_size = 10'000,
                  .classes = 10,
-                 .image_side = 32,
-                 .resized = false},
+                 .image_side = 32},
 };
+
+/// nullptr if there is none.
+const PublishedSet* find_set(std::string_view name) {
+  const auto* const found = std::ranges::find(kSets, name, &PublishedSet::name);
+  return found == kSets.end() ? nullptr : found;
+}
 
 }  // namespace
 
+std::vector<std::string> set_names() {
+  std::vector<std::string> names;
+  for (const PublishedSet& set : kSets) names.emplace_back(set.name);
+  std::ranges::sort(names);
+  return names;
+}
+
+bool holds_photos(std::string_view name) {
+  const PublishedSet* const set = find_set(name);
+  return set != nullptr && set->photos;
+}
+
+models::Task task_of(std::string_view name) {
+  const PublishedSet* const set = find_set(name);
+  return set == nullptr ? models::Task::Cifar : set->task;
+}
+
 const PublishedSet& published_set(std::string_view name) {
-  const auto* const found = std::ranges::find(kSets, name, &PublishedSet::name);
-  MILLRACE_ASSERT(found != kSets.end());
+  const PublishedSet* const found = find_set(name);
+  MILLRACE_ASSERT(found != nullptr);
   return *found;
 }
 

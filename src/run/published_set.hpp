@@ -2,7 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string>
 #include <string_view>
+#include <vector>
+
+#include "models/model_options.hpp"
 
 namespace millrace::run {
 
@@ -17,11 +22,20 @@ struct PublishedSet {
   std::int64_t validation_size = 0;
   std::int64_t classes = 0;     ///< 0: as many as the network has
   std::int64_t image_side = 0;  ///< usual side of an image for the network
-  bool resized = false;         ///< whether images may have another side
+  /// Whether the images are photos of any size, in files of their own or in records, which are
+  /// resized for the network; otherwise all have `image_side`, and are read into memory.
+  bool photos = false;
+  models::Task task = models::Task::Cifar;  ///< the networks that are built for it
 };
 
 // The table is in published_set.cpp; io/data/dataset_kinds.cpp has how each of them is opened.
 
+/// The names, in alphabetical order.
+[[nodiscard]] std::vector<std::string> set_names();
+/// Whether the set of this name is one of photos; false if there is none.
+[[nodiscard]] bool holds_photos(std::string_view name);
+/// The networks that are built for the set of this name; those for small images if there is none.
+[[nodiscard]] models::Task task_of(std::string_view name);
 /// The set of this name. Error(Internal) if there is none.
 [[nodiscard]] const PublishedSet& published_set(std::string_view name);
 /// The set that the path of a directory names; nullptr if none.

@@ -137,17 +137,11 @@ TEST(FamilyOptionsTest, SizesOfEfficientNetHaveSeveralSpellings) {
 
 /// Every option of a family is refused by the others, saying whose it is.
 TEST(FamilyOptionsTest, AreRefusedByOtherFamilies) {
-  const std::vector<std::pair<run::Family, std::string>> families = {
-      {run::Family::ResNet, "resnet"},
-      {run::Family::ResNeXt, "resnext"},
-      {run::Family::SqueezeNet, "squeezenet"},
-      {run::Family::EfficientNet, "efficientnet"}};
   int refused = 0;
   for (const Field& spec : field_table()) {
-    for (const auto& entry : families) {
-      const auto family = static_cast<FamilySet>(entry.first);
-      const std::string& name = entry.second;
-      if (spec.families == 0 || (spec.families & family) != 0) continue;
+    for (const models::Family& family : models::families()) {
+      const std::string_view name = family.name;
+      if (spec.families == 0 || (spec.families & family_named(name)) != 0) continue;
       const std::string value = spec.type == ValueType::Flag ? "true"
                                 : spec.type == ValueType::Choice
                                     ? split_list(spec.value_name, '|').front()

@@ -771,10 +771,10 @@ std::string expect_round_trip(const Graph& graph, const std::vector<std::vector<
 }
 
 TEST(OnnxFileTest, NetworksOfEachFamilyComeBack) {
-  for (const std::string_view model : models::model_names())
+  for (const models::Family& family : models::families())
     for (const models::Task task : {models::Task::Cifar, models::Task::ImageNet})
       for (const models::NormKind norm : {models::NormKind::Batch, models::NormKind::Group}) {
-        models::ModelOptions options = models::default_options(model, task);
+        models::ModelOptions options = models::default_options(family.name, task);
         options.norm = norm;
         options.group_order = models::GroupOrder::Strided;
         options.image = {64, 64, 3};

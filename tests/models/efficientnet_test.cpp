@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/networks.hpp"
 
 #include <fmt/format.h>
 
@@ -12,7 +11,7 @@ namespace {
 
 ModelOptions imagenet(std::string size = "B0") {
   ModelOptions options = default_options("efficientnet", Task::ImageNet);
-  const std::int64_t image = efficientnet_image_size(size);
+  const std::int64_t image = find_family("efficientnet").image_side(size);
   options.size = std::move(size);
   options.image = {image, image, 3};
   return options;
@@ -29,7 +28,7 @@ template <class Change>
 Graph changed(const Change& change) {
   ModelOptions options = imagenet();
   change(options.efficientnet);
-  return build_efficientnet(options);
+  return build_model(options);
 }
 
 ModelOptions grouped() {
@@ -59,7 +58,7 @@ TEST(EfficientNet, ParametersEqualThePublishedTable) { expect_counts(kCounts); }
 // row "0.635 GMAC (vs 0.386 for B0, 0.69 B1, 4.39 B4)"
 TEST(EfficientNet, ForwardMacsRoundToThePublishedFigures) {
   const auto giga = [](const ModelOptions& options) {
-    return static_cast<double>(build_efficientnet(options).forward_macs()) / 1e9;
+    return static_cast<double>(build_model(options).forward_macs()) / 1e9;
   };
   EXPECT_NEAR(giga(imagenet("B0")), 0.386, 0.0005);
   EXPECT_NEAR(giga(imagenet("B1")), 0.69, 0.005);
@@ -72,17 +71,18 @@ TEST(EfficientNet, ImageSizeGoesWithTheModel) {
       {"B0", 224}, {"B1", 240}, {"B2", 260}, {"B3", 300},   {"B4", 380},
       {"B5", 456}, {"B6", 528}, {"B7", 600}, {"cifar", 32},
   };
-  for (const auto& [size, pixels] : sizes) EXPECT_EQ(efficientnet_image_size(size), pixels) << size;
+  for (const auto& [size, pixels] : sizes)
+    EXPECT_EQ(find_family("efficientnet").image_side(size), pixels) << size;
 }
 
 TEST(EfficientNet, SizesHaveSeveralSpellings) {
-  const Graph b1 = build_efficientnet(imagenet("B1"));
-  EXPECT_EQ(build_efficientnet(imagenet("b1")), b1);
-  EXPECT_EQ(build_efficientnet(imagenet("1")), b1);
+  const Graph b1 = build_model(imagenet("B1"));
+  EXPECT_EQ(build_model(imagenet("b1")), b1);
+  EXPECT_EQ(build_model(imagenet("1")), b1);
   EXPECT_EQ(b1.name, "efficientnet-B1");
   ModelOptions upper = cifar();
   upper.size = "CIFAR";
-  EXPECT_EQ(build_efficientnet(upper), build_efficientnet(cifar()));
+  EXPECT_EQ(build_model(upper), build_model(cifar()));
 }
 
 // row "B0 list", plus the loss
@@ -95,23 +95,23 @@ TEST(EfficientNet, LayersAreNamedAsTheSplitsOfTheRecipes) {
       "block5b",    "block5c",   "block6a",    "block6a/b", "block6a/SE", "block6a/c",
       "block6b",    "block6c",   "block6d",    "block7a",   "block7a/b",  "block7a/SE",
       "block7a/c",  "Top",       "loss"};
-  EXPECT_EQ(layer_names(build_efficientnet(imagenet())), expected);
+  EXPECT_EQ(layer_names(build_model(imagenet())), expected);
 }
 
 // row "B0 block2b,4a,6a ... cuts 75,264/31,360/21,952"
 TEST(EfficientNet, CutsOfTheRecipeSendOneTensor) {
-  const Graph graph = build_efficientnet(imagenet());
+  const Graph graph = build_model(imagenet());
   const auto sent = [&](std::string_view split) {
     return graph.value(graph.op(graph.find(split)).inputs.front()).shape.elements();
   };
   EXPECT_EQ(sent("block2b"), 75'264);
   EXPECT_EQ(sent("block4a"), 31'360);
   EXPECT_EQ(sent("block6a"), 21'952);
-  EXPECT_TRUE(build_efficientnet(grouped()).find("block2a/SE").valid());
+  EXPECT_TRUE(build_model(grouped()).find("block2a/SE").valid());
 }
 
 TEST(EfficientNet, OpsOfABlockThatAddsItsInput) {
-  const Graph graph = build_efficientnet(imagenet());
+  const Graph graph = build_model(imagenet());
   EXPECT_EQ(op_names(graph, "block2b"),
             (std::vector<std::string>{
                 "block2b/conv", "block2b/norm", "block2b/act", "block2b/b/conv", "block2b/b/norm",
@@ -123,7 +123,7 @@ TEST(EfficientNet, OpsOfABlockThatAddsItsInput) {
 }
 
 TEST(EfficientNet, CifarOmitsTheFirstTwoHalvings) {
-  const Graph graph = build_efficientnet(cifar());
+  const Graph graph = build_model(cifar());
   EXPECT_EQ(output_of(graph, "block0/act"), (Shape{32, 32, 16}));
   EXPECT_EQ(output_of(graph, "block2a/b/conv"), (Shape{32, 32, 48}));
   EXPECT_EQ(output_of(graph, "block3a/b/conv"), (Shape{16, 16, 96}));
@@ -133,7 +133,7 @@ TEST(EfficientNet, CifarOmitsTheFirstTwoHalvings) {
 
 // p_i = 1 - 0.2 i / 16 in B0, whose block2b is the third of sixteen blocks
 TEST(EfficientNet, DropConnectGrowsWithDepth) {
-  const Graph graph = build_efficientnet(imagenet());
+  const Graph graph = build_model(imagenet());
   EXPECT_DOUBLE_EQ(kind_of<DropConnect>(graph, "block2b/drop").survival, 1 - 0.2 * 2 / 16);
   EXPECT_DOUBLE_EQ(kind_of<DropConnect>(graph, "block6d/drop").survival, 1 - 0.2 * 14 / 16);
   EXPECT_EQ(count_of<DropConnect>(graph), 9);
@@ -147,10 +147,10 @@ TEST(EfficientNet, DropConnectGrowsWithDepth) {
 
 TEST(EfficientNet, DropoutGoesWithTheSizeUnlessGiven) {
   const auto rate = [](const Graph& graph) { return kind_of<Dropout>(graph, "Top/dropout").rate; };
-  EXPECT_DOUBLE_EQ(rate(build_efficientnet(imagenet("B1"))), 0.2);
-  EXPECT_DOUBLE_EQ(rate(build_efficientnet(imagenet("B3"))), 0.3);
-  EXPECT_DOUBLE_EQ(rate(build_efficientnet(imagenet("B5"))), 0.4);
-  EXPECT_DOUBLE_EQ(rate(build_efficientnet(imagenet("B7"))), 0.5);
+  EXPECT_DOUBLE_EQ(rate(build_model(imagenet("B1"))), 0.2);
+  EXPECT_DOUBLE_EQ(rate(build_model(imagenet("B3"))), 0.3);
+  EXPECT_DOUBLE_EQ(rate(build_model(imagenet("B5"))), 0.4);
+  EXPECT_DOUBLE_EQ(rate(build_model(imagenet("B7"))), 0.5);
   EXPECT_DOUBLE_EQ(rate(changed([](EfficientNetOptions& o) { o.dropout_rate = 0.7; })), 0.7);
   EXPECT_EQ(count_of<Dropout>(changed([](EfficientNetOptions& o) { o.dropout_rate = 0; })), 0);
 }
@@ -162,7 +162,7 @@ TEST(EfficientNet, CoefficientsOfOneSizeMakeAnother) {
     o.dropout_rate = 0.3;
   });
   EXPECT_EQ(made.trainable_elements(), 9'109'994);  // row B2
-  EXPECT_EQ(layer_names(made), layer_names(build_efficientnet(imagenet("B2"))));
+  EXPECT_EQ(layer_names(made), layer_names(build_model(imagenet("B2"))));
 }
 
 TEST(EfficientNet, SqueezeAndExciteCanBeLeftOut) {
@@ -175,7 +175,7 @@ TEST(EfficientNet, SqueezeAndExciteCanBeLeftOut) {
 
 TEST(EfficientNet, ActivationIsSwishOrRelu) {
   const Graph relu = changed([](EfficientNetOptions& o) { o.activation = Activation::Relu; });
-  const Graph swish = build_efficientnet(imagenet());
+  const Graph swish = build_model(imagenet());
   for (const std::string_view op : {"block0/act", "block2a/b/act", "block2a/SE/act", "Top/act"}) {
     EXPECT_EQ(kind_of<Activate>(relu, op).kind, Activation::Relu) << op;
     EXPECT_EQ(kind_of<Activate>(swish, op).kind, Activation::Swish) << op;
@@ -191,7 +191,7 @@ TEST(EfficientNet, ExpandRatioOneLeavesTheExpansionOut) {
 }
 
 TEST(EfficientNet, GroupDimSetsTheGroups) {
-  const Graph graph = build_efficientnet(grouped());
+  const Graph graph = build_model(grouped());
   EXPECT_EQ(kind_of<Conv>(graph, "block1a/b/conv").groups, 32 / 16);
   EXPECT_EQ(kind_of<Conv>(graph, "block6d/b/conv").groups, 192 * 4 / 16);
   const Graph one = changed([](EfficientNetOptions& o) { o.group_dim = 4096; });
@@ -203,7 +203,7 @@ TEST(EfficientNet, GroupDimSetsTheGroups) {
 }
 
 TEST(EfficientNet, TopWidthScalesAndMayBeNone) {
-  EXPECT_EQ(output_of(build_efficientnet(imagenet("B2")), "Top/conv").c, 1408);
+  EXPECT_EQ(output_of(build_model(imagenet("B2")), "Top/conv").c, 1408);
   const Graph wide = changed([](EfficientNetOptions& o) { o.top_width = 2000; });
   EXPECT_EQ(output_of(wide, "Top/conv").c, 2000);
   const Graph none = changed([](EfficientNetOptions& o) { o.top_width = 0; });
@@ -231,22 +231,22 @@ TEST(EfficientNet, DepthDivisorRoundsChannels) {
 
 TEST(EfficientNet, NormsTakeTheirConstants) {
   ModelOptions options = imagenet();
-  EXPECT_EQ(kind_of<GroupNorm>(build_efficientnet(options), "block0/norm"),
+  EXPECT_EQ(kind_of<GroupNorm>(build_model(options), "block0/norm"),
             (GroupNorm{.groups = 4, .epsilon = 1e-3}));
   options.groups = 10'000;  // more than the channels of any layer: one group per channel
   options.efficientnet.norm_epsilon = 1e-4;
-  const Graph many = build_efficientnet(options);
+  const Graph many = build_model(options);
   EXPECT_EQ(kind_of<GroupNorm>(many, "block0/norm"), (GroupNorm{.groups = 32, .epsilon = 1e-4}));
   options = imagenet();
   options.norm = NormKind::Batch;
-  EXPECT_EQ(kind_of<BatchNorm>(build_efficientnet(options), "block0/norm"),
+  EXPECT_EQ(kind_of<BatchNorm>(build_model(options), "block0/norm"),
             (BatchNorm{.epsilon = 1e-3, .decay = 0.97}));
 }
 
 TEST(EfficientNet, InitialisersOfTheRecipe) {
   const Initialiser out = {Initialiser::Kind::VarianceScaling, 2.0, Initialiser::Fan::Out};
   const Initialiser in = {Initialiser::Kind::VarianceScaling, 2.0, Initialiser::Fan::In};
-  for (const Parameter& p : build_efficientnet(imagenet()).parameters) {
+  for (const Parameter& p : build_model(imagenet()).parameters) {
     if (p.role == ParameterRole::Gamma) {
       EXPECT_EQ(p.init.kind, Initialiser::Kind::One) << p.name;
     }
@@ -264,7 +264,7 @@ TEST(EfficientNet, RefusesWhatItDoesNotHave) {
   unknown.size = "B8";
   expect_error(ErrorKind::Config,
                "model efficientnet has no size B8; sizes: B0, B1, B2, B3, B4, B5, B6, B7, cifar",
-               [&] { static_cast<void>(build_efficientnet(unknown)); });
+               [&] { static_cast<void>(build_model(unknown)); });
   const auto refuses = [](const std::string& message, const auto& change) {
     expect_error(ErrorKind::Config, "model efficientnet" + message, [&] { changed(change); });
   };

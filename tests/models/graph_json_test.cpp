@@ -9,10 +9,10 @@ namespace {
 
 std::vector<Graph> networks() {
   std::vector<Graph> all;
-  for (const std::string_view model : model_names())
+  for (const Family& family : families())
     for (const Task task : {Task::Cifar, Task::ImageNet})
       for (const NormKind norm : {NormKind::Batch, NormKind::Group}) {
-        ModelOptions options = default_options(model, task);
+        ModelOptions options = default_options(family.name, task);
         options.norm = norm;
         options.efficientnet.dropout_rate = 0.25;
         all.push_back(build_model(options));

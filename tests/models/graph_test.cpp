@@ -4,7 +4,6 @@
 #include <unordered_set>
 
 #include "models/limits.hpp"
-#include "models/networks.hpp"
 #include "models/registry.hpp"
 #include "tests/support/expect_error.hpp"
 #include "tests/support/test.hpp"
@@ -304,13 +303,15 @@ TEST(WantedGradients, BeginAtTheFirstParameterThatLearns) {
 // ---- registry -----------------------------------------------------------------------------------
 
 TEST(Registry, BuildsByName) {
-  EXPECT_EQ(build_model({}), build_resnet({}));
-  ModelOptions options = default_options("resnext", Task::Cifar);
-  EXPECT_EQ(build_model(options), build_resnext(options));
-  options = default_options("squeezenet", Task::Cifar);
-  EXPECT_EQ(build_model(options), build_squeezenet(options));
-  options = default_options("efficientnet", Task::Cifar);
-  EXPECT_EQ(build_model(options), build_efficientnet(options));
+  EXPECT_EQ(build_model({}).name, "resnet-20");
+  for (const Family& family : families())
+    for (const Task task : {Task::Cifar, Task::ImageNet}) {
+      const ModelOptions options = default_options(family.name, task);
+      const Graph graph = build_model(options);
+      EXPECT_TRUE(graph.name.starts_with(family.name)) << graph.name;
+      const std::vector<std::string> sizes = family.sizes(task);
+      EXPECT_NE(std::ranges::find(sizes, options.size), sizes.end()) << family.name;
+    }
 }
 
 TEST(Registry, DefaultsAreThoseOfTheRecipes) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/networks.hpp"
+#include "models/registry.hpp"
 
 #include "tests/models/graph_queries.hpp"
 #include "tests/support/expect_error.hpp"
@@ -71,7 +71,7 @@ TEST(ResNet, ParametersEqualThePublishedTable) { expect_counts(kCounts); }
 // NVIDIA's ResNet-50 asserts the same number: 53 convolutions, 106 gammas and betas, and two for
 // fc1.
 TEST(ResNet, FiftyHas161TrainableTensors) {
-  const Graph graph = build_resnet(imagenet("50"));
+  const Graph graph = build_model(imagenet("50"));
   int tensors = 0;
   int kernels = 0;
   for (const Parameter& p : graph.parameters) {
@@ -85,14 +85,14 @@ TEST(ResNet, FiftyHas161TrainableTensors) {
 // The published figures have two or three digits; ours must round to them.
 TEST(ResNet, ForwardMacsRoundToThePublishedFigures) {
   const auto giga = [](const std::string& size) {
-    return std::round(static_cast<double>(build_resnet(imagenet(size)).forward_macs()) / 1e7) / 100;
+    return std::round(static_cast<double>(build_model(imagenet(size)).forward_macs()) / 1e7) / 100;
   };
   EXPECT_DOUBLE_EQ(giga("18"), 1.83);
   EXPECT_DOUBLE_EQ(giga("34"), 3.68);
   EXPECT_DOUBLE_EQ(giga("50"), 4.09);
   EXPECT_DOUBLE_EQ(giga("101"), 7.80);
   const auto mega = [](const std::string& size) {
-    return std::round(static_cast<double>(build_resnet(cifar(size)).forward_macs()) / 1e6);
+    return std::round(static_cast<double>(build_model(cifar(size)).forward_macs()) / 1e6);
   };
   EXPECT_EQ(mega("8"), 12);
   EXPECT_EQ(mega("20"), 41);
@@ -100,7 +100,7 @@ TEST(ResNet, ForwardMacsRoundToThePublishedFigures) {
 }
 
 TEST(ResNet, LayersAreNamedAsTheSplitsOfTheRecipes) {
-  const Graph graph = build_resnet(imagenet("50"));
+  const Graph graph = build_model(imagenet("50"));
   std::vector<std::string> expected = {"b0"};
   const int blocks[] = {3, 4, 6, 3};
   for (int stage = 1; stage <= 4; ++stage) {
@@ -116,7 +116,7 @@ TEST(ResNet, LayersAreNamedAsTheSplitsOfTheRecipes) {
 }
 
 TEST(ResNet, OpsOfABottleneckBlock) {
-  const Graph graph = build_resnet(imagenet("50"));
+  const Graph graph = build_model(imagenet("50"));
   using Names = std::vector<std::string>;
   EXPECT_EQ(op_names(graph, "b0"), (Names{"b0/conv", "b0/norm", "b0/relu", "b0/pool"}));
   EXPECT_EQ(
@@ -137,36 +137,36 @@ TEST(ResNet, OpsOfABottleneckBlock) {
 TEST(ResNet, OtherImageSizesBuildWithTheSameParameters) {
   ModelOptions options = imagenet("18");
   options.image = {64, 64, 3};
-  const Graph small = build_resnet(options);
+  const Graph small = build_model(options);
   EXPECT_EQ(small.trainable_elements(), 11'693'736);
   EXPECT_EQ(output_of(small, "b4/1/relu"), (Shape{2, 2, 512}));
   for (const Shape image : {Shape{1, 1, 3}, Shape{33, 47, 3}, Shape{225, 97, 3}}) {
     options.image = image;
-    EXPECT_EQ(build_resnet(options).trainable_elements(), 11'693'736);
+    EXPECT_EQ(build_model(options).trainable_elements(), 11'693'736);
     ModelOptions tiny = cifar("20");
     tiny.image = image;
-    EXPECT_EQ(build_resnet(tiny).trainable_elements(), 269'722);
+    EXPECT_EQ(build_model(tiny).trainable_elements(), 269'722);
   }
   ModelOptions gray = cifar("20");
   gray.image = {28, 28, 1};
-  EXPECT_EQ(build_resnet(gray).trainable_elements(), 269'722 - 2 * 9 * 16);
+  EXPECT_EQ(build_model(gray).trainable_elements(), 269'722 - 2 * 9 * 16);
 }
 
 TEST(ResNet, ShortcutAPadsChannelsAtTheEndOrOnBothSides) {
   ModelOptions options = cifar("20");
-  EXPECT_EQ(kind_of<ShortcutPad>(build_resnet(options), "b2/0/shortcut"),
+  EXPECT_EQ(kind_of<ShortcutPad>(build_model(options), "b2/0/shortcut"),
             (ShortcutPad{.stride = {2, 2}, .channels_before = 0, .channels_after = 16}));
   options.shortcut_pad = ShortcutPadSide::Both;
-  EXPECT_EQ(kind_of<ShortcutPad>(build_resnet(options), "b2/0/shortcut"),
+  EXPECT_EQ(kind_of<ShortcutPad>(build_model(options), "b2/0/shortcut"),
             (ShortcutPad{.stride = {2, 2}, .channels_before = 8, .channels_after = 8}));
-  EXPECT_EQ(kind_of<ShortcutPad>(build_resnet(options), "b3/0/shortcut"),
+  EXPECT_EQ(kind_of<ShortcutPad>(build_model(options), "b3/0/shortcut"),
             (ShortcutPad{.stride = {2, 2}, .channels_before = 16, .channels_after = 16}));
 }
 
 TEST(ResNet, ShortcutsOfTheOtherTaskWork) {
   ModelOptions options = cifar("20");
   options.shortcut = 'B';
-  const Graph projected = build_resnet(options);
+  const Graph projected = build_model(options);
   // 1x1 convolutions and their norms in the first block of each stage, the first included.
   EXPECT_EQ(projected.trainable_elements(),
             269'722 + (16 * 16 + 32) + (16 * 32 + 64) + (32 * 64 + 128));
@@ -175,7 +175,7 @@ TEST(ResNet, ShortcutsOfTheOtherTaskWork) {
 
   options = imagenet("18");
   options.shortcut = 'A';
-  const Graph padded = build_resnet(options);
+  const Graph padded = build_model(options);
   EXPECT_FALSE(padded.find("b1/0/shortcut").valid());
   EXPECT_EQ(kind_of<ShortcutPad>(padded, "b4/0/shortcut"),
             (ShortcutPad{.stride = {2, 2}, .channels_before = 0, .channels_after = 256}));
@@ -188,7 +188,7 @@ TEST(ResNet, ZeroGammaOnlyWhereTheShortcutIsTheIdentity) {
   for (const NormKind norm : {NormKind::Batch, NormKind::Group}) {
     ModelOptions options = imagenet("50");
     options.norm = norm;
-    for (const Parameter& p : build_resnet(options).parameters) {
+    for (const Parameter& p : build_model(options).parameters) {
       if (p.role != ParameterRole::Gamma) continue;
       const bool last = p.name.ends_with("/norm3/gamma");
       const bool projects = p.name.find("/0/norm3") != std::string::npos;
@@ -196,7 +196,7 @@ TEST(ResNet, ZeroGammaOnlyWhereTheShortcutIsTheIdentity) {
       EXPECT_EQ(p.init.kind, expected) << p.name;
     }
   }
-  for (const Parameter& p : build_resnet(cifar("20")).parameters) {
+  for (const Parameter& p : build_model(cifar("20")).parameters) {
     if (p.role != ParameterRole::Gamma) continue;
     EXPECT_EQ(p.init.kind, Initialiser::Kind::One) << p.name;
   }
@@ -204,7 +204,7 @@ TEST(ResNet, ZeroGammaOnlyWhereTheShortcutIsTheIdentity) {
 
 TEST(ResNet, InitialisersOfTheRecipe) {
   const Initialiser conv = {Initialiser::Kind::VarianceScaling, 1.0, Initialiser::Fan::In};
-  for (const Parameter& p : build_resnet(imagenet("50")).parameters) {
+  for (const Parameter& p : build_model(imagenet("50")).parameters) {
     if (p.name == "fc1/kernel") {
       EXPECT_EQ(p.init.kind, Initialiser::Kind::GlorotUniform);
     } else if (p.role == ParameterRole::Kernel) {
@@ -217,21 +217,21 @@ TEST(ResNet, InitialisersOfTheRecipe) {
 
 TEST(ResNet, NormsTakeTheirConstants) {
   ModelOptions options = cifar("20");
-  EXPECT_EQ(kind_of<BatchNorm>(build_resnet(options), "b0/norm"),
+  EXPECT_EQ(kind_of<BatchNorm>(build_model(options), "b0/norm"),
             (BatchNorm{.epsilon = 1e-5, .decay = 0.97}));
   options.batch_norm_decay = 0.9;
   options.norm_epsilon = 1e-3;
-  EXPECT_EQ(kind_of<BatchNorm>(build_resnet(options), "b3/2/norm2"),
+  EXPECT_EQ(kind_of<BatchNorm>(build_model(options), "b3/2/norm2"),
             (BatchNorm{.epsilon = 1e-3, .decay = 0.9}));
   options.norm = NormKind::Group;
   options.groups = 8;
-  EXPECT_EQ(kind_of<GroupNorm>(build_resnet(options), "b3/2/norm2"),
+  EXPECT_EQ(kind_of<GroupNorm>(build_model(options), "b3/2/norm2"),
             (GroupNorm{.groups = 8, .epsilon = 1.53e-5, .order = GroupOrder::Contiguous}));
 }
 
 TEST(ResNet, UnknownSizesListTheKnownOnes) {
   const auto refuses = [](const ModelOptions& options, const std::string& message) {
-    expect_error(ErrorKind::Config, message, [&] { static_cast<void>(build_resnet(options)); });
+    expect_error(ErrorKind::Config, message, [&] { static_cast<void>(build_model(options)); });
   };
   refuses(
       cifar("21"),

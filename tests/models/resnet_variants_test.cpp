@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Options that select the ResNet of another trainer; resnet_test.cpp tests the defaults.
-#include "models/networks.hpp"
 #include "models/registry.hpp"
 #include "tests/models/graph_queries.hpp"
 #include "tests/support/expect_error.hpp"
@@ -42,7 +41,7 @@ TEST(ResNetVariants, IdentityInStageOneGivesTorchvisionsCounts) {
   const auto count = [](const std::string& size) {
     ModelOptions options = imagenet(size);
     options.residual.stage_one = StageOneShortcut::Identity;
-    return build_resnet(options).trainable_elements();
+    return build_model(options).trainable_elements();
   };
   EXPECT_EQ(count("18"), 11'689'512);
   EXPECT_EQ(count("34"), 21'797'672);
@@ -54,18 +53,18 @@ TEST(ResNetVariants, IdentityInStageOneGivesTorchvisionsCounts) {
 TEST(ResNetVariants, IdentityInStageOneNeedsMatchingShapes) {
   ModelOptions options = imagenet("18");
   options.residual.stage_one = StageOneShortcut::Identity;
-  const Graph basic = build_resnet(options);
+  const Graph basic = build_model(options);
   EXPECT_EQ(reads(basic, "b1/0/add", 1), "b0/pool");
   EXPECT_TRUE(basic.find("b2/0/shortcut_conv").valid());
   options.size = "50";
-  EXPECT_TRUE(build_resnet(options).find("b1/0/shortcut_conv").valid());
+  EXPECT_TRUE(build_model(options).find("b1/0/shortcut_conv").valid());
 }
 
 TEST(ResNetVariants, PaddingRules) {
   const auto pads = [](PaddingRule rule) {
     ModelOptions options = imagenet("50");
     options.padding = rule;
-    const Graph graph = build_resnet(options);
+    const Graph graph = build_model(options);
     EXPECT_EQ(output_of(graph, "b0/pool"), (Shape{56, 56, 64}));
     EXPECT_EQ(output_of(graph, "b4/2/relu"), (Shape{7, 7, 2048}));
     EXPECT_EQ(kind_of<Conv>(graph, "b2/1/conv2").pad, same(1));
@@ -90,7 +89,7 @@ TEST(ResNetVariants, InitialisersOfEachTrainer) {
   const Initialiser glorot = {.kind = Kind::GlorotUniform};
   const Initialiser narrow = {.kind = Kind::Normal, .scale = 0.01};
   const auto expect = [](InitialiserSet set, const Initialiser& conv, const Initialiser& dense) {
-    const Graph graph = build_resnet(with_initialisers(set, imagenet("50")));
+    const Graph graph = build_model(with_initialisers(set, imagenet("50")));
     EXPECT_EQ(start_of(graph, "b0/conv/kernel"), conv);
     EXPECT_EQ(start_of(graph, "b2/0/shortcut_conv/kernel"), conv);
     EXPECT_EQ(start_of(graph, "fc1/kernel"), dense);
@@ -107,7 +106,7 @@ TEST(ResNetVariants, InitialisersOfEachTrainer) {
 
 TEST(ResNetVariants, ZeroGammasOfEachTrainer) {
   const auto zeros = [](InitialiserSet set, const std::string& size) {
-    return zero_gammas(build_resnet(with_initialisers(set, imagenet(size))));
+    return zero_gammas(build_model(with_initialisers(set, imagenet(size))));
   };
   EXPECT_EQ(zeros(InitialiserSet::Ipu, "50").size(), 16u - 4u);  // blocks minus projections
   EXPECT_EQ(zeros(InitialiserSet::Surfsara, "50").size(), 16u);
@@ -125,13 +124,13 @@ TEST(ResNetVariants, ZeroGammasOfEachTrainer) {
 // ResNet50V2, 101V2 and 152V2. Without biases (19,008, 36,416 and 51,776) they equal v1.5 minus the
 // norms of the four projections (2 * (256 + 512 + 1024 + 2048)).
 TEST(ResNetVersion2, CountsAreThoseOfKeras) {
-  EXPECT_EQ(build_resnet(version2("50")).trainable_elements(), 25'568'360);
-  EXPECT_EQ(build_resnet(version2("101")).trainable_elements(), 44'577'896);
-  EXPECT_EQ(build_resnet(version2("152")).trainable_elements(), 60'236'904);
+  EXPECT_EQ(build_model(version2("50")).trainable_elements(), 25'568'360);
+  EXPECT_EQ(build_model(version2("101")).trainable_elements(), 44'577'896);
+  EXPECT_EQ(build_model(version2("152")).trainable_elements(), 60'236'904);
 }
 
 TEST(ResNetVersion2, NormAndReluComeFirst) {
-  const Graph graph = build_resnet(version2("50"));
+  const Graph graph = build_model(version2("50"));
   using Names = std::vector<std::string>;
   EXPECT_EQ(op_names(graph, "b0"), (Names{"b0/conv", "b0/pool"}));
   EXPECT_EQ(op_names(graph, "b3/1"),
@@ -145,7 +144,7 @@ TEST(ResNetVersion2, NormAndReluComeFirst) {
 }
 
 TEST(ResNetVersion2, StridesInTheLastBlockOfAStage) {
-  const Graph graph = build_resnet(version2("50"));
+  const Graph graph = build_model(version2("50"));
   EXPECT_EQ(kind_of<Conv>(graph, "b1/2/conv2").stride, (Extent{2, 2}));
   EXPECT_EQ(kind_of<ShortcutPad>(graph, "b1/2/shortcut"), (ShortcutPad{.stride = {2, 2}}));
   EXPECT_EQ(kind_of<Conv>(graph, "b2/0/conv2").stride, (Extent{1, 1}));
@@ -156,7 +155,7 @@ TEST(ResNetVersion2, StridesInTheLastBlockOfAStage) {
 }
 
 TEST(ResNetVersion2, BiasesWhereNoNormFollows) {
-  const Graph graph = build_resnet(version2("50"));
+  const Graph graph = build_model(version2("50"));
   EXPECT_TRUE(kind_of<Conv>(graph, "b0/conv").bias);
   EXPECT_TRUE(kind_of<Conv>(graph, "b1/0/conv3").bias);
   EXPECT_TRUE(kind_of<Conv>(graph, "b1/0/shortcut_conv").bias);
@@ -167,7 +166,7 @@ TEST(ResNetVersion2, BiasesWhereNoNormFollows) {
 
 TEST(ResNetVersion2, RefusesWhatItDoesNotHave) {
   const auto refuses = [](const ModelOptions& options, const std::string& message) {
-    expect_error(ErrorKind::Config, message, [&] { static_cast<void>(build_resnet(options)); });
+    expect_error(ErrorKind::Config, message, [&] { static_cast<void>(build_model(options)); });
   };
   refuses(version2("18"),
           "model resnet has no size 18 in version 2 for ImageNet; sizes: 50, 101, 152");

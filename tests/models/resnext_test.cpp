@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/networks.hpp"
 
 #include "models/registry.hpp"
 #include "tests/models/graph_queries.hpp"
@@ -60,7 +59,7 @@ TEST(ResNeXt, ParametersEqualThePublishedTable) { expect_counts(kCounts); }
 
 TEST(ResNeXt, ForwardMacsRoundToThePublishedFigures) {
   const auto giga = [](const ModelOptions& options) {
-    return std::round(static_cast<double>(build_resnext(options).forward_macs()) / 1e7) / 100;
+    return std::round(static_cast<double>(build_model(options).forward_macs()) / 1e7) / 100;
   };
   EXPECT_DOUBLE_EQ(giga(imagenet("50")), 4.23);
   EXPECT_DOUBLE_EQ(giga(imagenet("101")), 7.97);
@@ -69,37 +68,37 @@ TEST(ResNeXt, ForwardMacsRoundToThePublishedFigures) {
 
 TEST(ResNeXt, LayersAreThoseOfResNet) {
   ModelOptions options = imagenet("50");
-  const std::vector<std::string> names = layer_names(build_resnext(options));
+  const std::vector<std::string> names = layer_names(build_model(options));
   options.model = "resnet";
-  EXPECT_EQ(names, layer_names(build_resnet(options)));
+  EXPECT_EQ(names, layer_names(build_model(options)));
   EXPECT_EQ(names[2], "b1/0/relu");
-  EXPECT_TRUE(build_resnext(imagenet("101")).find("b3/3/relu").valid());
+  EXPECT_TRUE(build_model(imagenet("101")).find("b3/3/relu").valid());
 }
 
 TEST(ResNeXt, GroupsAndGroupDimSetTheMiddle) {
   ModelOptions options = imagenet("50");
   options.resnext.groups = 64;
   options.resnext.group_dim = 2;
-  const Graph graph = build_resnext(options);
+  const Graph graph = build_model(options);
   EXPECT_EQ(kind_of<Conv>(graph, "b1/0/conv2").groups, 64);
   EXPECT_EQ(output_of(graph, "b1/0/conv2"), (Shape{56, 56, 128}));
   options.resnext.group_dim = 8;
-  EXPECT_EQ(output_of(build_resnext(options), "b2/0/conv2"), (Shape{28, 28, 1024}));
+  EXPECT_EQ(output_of(build_model(options), "b2/0/conv2"), (Shape{28, 28, 1024}));
 }
 
 TEST(ResNeXt, OneGroupOfSixtyFourIsResNet) {
   ModelOptions options = imagenet("50");
   options.resnext.groups = 1;
   options.resnext.group_dim = 64;
-  Graph graph = build_resnext(options);
+  Graph graph = build_model(options);
   graph.name = "resnet-50";
   options.model = "resnet";
-  EXPECT_EQ(graph, build_resnet(options));
+  EXPECT_EQ(graph, build_model(options));
 }
 
 TEST(ResNeXt, WidenetWidensStemAndBlocks) {
-  const Graph narrow = build_resnext(cifar("29"));
-  const Graph broad = build_resnext(wide(cifar("29")));
+  const Graph narrow = build_model(cifar("29"));
+  const Graph broad = build_model(wide(cifar("29")));
   EXPECT_EQ(output_of(narrow, "b0/relu"), (Shape{32, 32, 16}));
   EXPECT_EQ(output_of(broad, "b0/relu"), (Shape{32, 32, 64}));
   EXPECT_EQ(output_of(narrow, "b3/2/relu"), (Shape{8, 8, 256}));
@@ -108,18 +107,18 @@ TEST(ResNeXt, WidenetWidensStemAndBlocks) {
 }
 
 TEST(ResNeXt, SqueezeStandsBetweenTheLastNormAndTheSum) {
-  const Graph graph = build_resnext(squeezed(imagenet("50")));
+  const Graph graph = build_model(squeezed(imagenet("50")));
   EXPECT_EQ(reads(graph, "b2/1/SE"), "b2/1/norm3");
   EXPECT_EQ(output_of(graph, "b2/1/SE/reduce"), (Shape{1, 1, 512 / 16}));
   EXPECT_EQ(kind_of<Activate>(graph, "b2/1/SE/act").kind, Activation::Relu);
   EXPECT_EQ(reads(graph, "b2/1/add"), "b2/1/SE/scale");
-  EXPECT_EQ(layer_names(graph), layer_names(build_resnext(imagenet("50"))));
-  EXPECT_FALSE(build_resnext(imagenet("50")).find("b2/1/SE").valid());
+  EXPECT_EQ(layer_names(graph), layer_names(build_model(imagenet("50"))));
+  EXPECT_FALSE(build_model(imagenet("50")).find("b2/1/SE").valid());
 }
 
 TEST(ResNeXt, RefusesWhatItDoesNotHave) {
   const auto refuses = [](const ModelOptions& options, const std::string& message) {
-    expect_error(ErrorKind::Config, message, [&] { static_cast<void>(build_resnext(options)); });
+    expect_error(ErrorKind::Config, message, [&] { static_cast<void>(build_model(options)); });
   };
   refuses(imagenet("18"), "model resnext has no size 18 for ImageNet; sizes: 14, 26, 50, 101, 152");
   refuses(cifar("20"), "model resnext has no size 20 for CIFAR; sizes: 11, 29, 38, 47, 56, 65");
@@ -141,7 +140,7 @@ TEST(ResNeXt, RefusesNumbersOutOfRange) {
     ModelOptions options = imagenet("50");
     options.resnext.groups = groups;
     options.resnext.group_dim = dim;
-    expect_error(ErrorKind::Config, message, [&] { static_cast<void>(build_resnext(options)); });
+    expect_error(ErrorKind::Config, message, [&] { static_cast<void>(build_model(options)); });
   };
   refuses(std::int64_t{1} << 62, 4,
           "model resnext: 4611686018427387904 groups of 4 channels: both must be at most 1048576");

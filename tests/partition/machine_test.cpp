@@ -20,7 +20,7 @@ TEST(MachineTest, TheFitFindsTheRates) {
   options.classes = 1000;
   options.image = {224, 224, 3};
   std::vector<KernelSample> samples;
-  for (const Graph& graph : {models::build_efficientnet(options), cifar_resnet("20")}) {
+  for (const Graph& graph : {models::build_model(options), cifar_resnet("20")}) {
     const auto more =
         kernel_samples(graph, 2, DType::F32, analytic_costs(graph, 2, DType::F32, truth));
     samples.insert(samples.end(), more.begin(), more.end());

@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "models/networks.hpp"
 #include "models/registry.hpp"
 
 namespace millrace::partition {
@@ -11,7 +10,7 @@ namespace millrace::partition {
 inline models::Graph cifar_resnet(std::string size) {
   models::ModelOptions options;
   options.size = std::move(size);
-  return models::build_resnet(options);
+  return models::build_model(options);
 }
 
 inline models::Graph imagenet_resnet(std::string size) {
@@ -21,7 +20,7 @@ inline models::Graph imagenet_resnet(std::string size) {
   options.classes = 1000;
   options.image = {224, 224, 3};
   options.shortcut = 'B';
-  return models::build_resnet(options);
+  return models::build_model(options);
 }
 
 }  // namespace millrace::partition
