@@ -35,10 +35,10 @@ for tools in "" "data;report"; do
   configure "$root" "$build" "$tools"
   "$cmake" --build "$build" --target millrace >"$work/log" 2>&1 || failed "building with the tools '$tools'"
   millrace=$build/millrace
-  "$millrace" train --model-size 8 --synthetic-data --iterations 2 --batch-size 2 --no-logs --no-validation >"$work/log" 2>&1 ||
+  "$millrace" train --dataset cifar-10 --model-size 8 --synthetic-data --iterations 2 --batch-size 2 --no-logs --no-validation >"$work/log" 2>&1 ||
     failed "training"
   refuses "see MILLRACE_TOOLS" train --dialect nvidia
-  refuses "see MILLRACE_TOOLS" train --model-size 8 --synthetic-data --iterations 2 --enable-tensorboard \
+  refuses "see MILLRACE_TOOLS" train --dataset cifar-10 --model-size 8 --synthetic-data --iterations 2 --enable-tensorboard \
     --run-dir "$work/run"
   [[ ! -e $work/run ]] || failed "a refused run left a directory"
 done
