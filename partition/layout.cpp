@@ -18,6 +18,11 @@ std::vector<OpCost> estimated_costs(const Graph& graph, const pipeline::ProgramO
                      program.recompute_layers);
 }
 
+std::vector<OpCost> costs_of(const Graph& graph, const PlanRequest& request) {
+  return request.costs.empty() ? estimated_costs(graph, request.program, request.device)
+                               : request.costs;
+}
+
 Plan automatic_plan(const Graph& graph, std::span<const OpCost> costs, const PlanRequest& request,
                     std::int64_t memory_limit) {
   // Cuts inside blocks cost an extra pass over a value and send more data, so they must save time.
@@ -67,9 +72,7 @@ std::vector<pipeline::Slots> slots_with_any_cuts(const Graph& graph,
 std::vector<std::string> choose_splits(const Graph& graph, const PlanRequest& request,
                                        const SplitRequest& splits) {
   if (splits.aim == SplitRequest::For::Speed)
-    return automatic_plan(graph, estimated_costs(graph, request.program, request.device), request,
-                          splits.memory_limit)
-        .splits;
+    return automatic_plan(graph, costs_of(graph, request), request, splits.memory_limit).splits;
   const std::vector<pipeline::Slots> slots = slots_with_any_cuts(graph, request.schedule);
   const StageMemory memory = exact_memory(
       std::make_shared<StageBytes>(graph, request.program, request.update, request.sizer), slots);
@@ -78,7 +81,7 @@ std::vector<std::string> choose_splits(const Graph& graph, const PlanRequest& re
 
 pipeline::Costs estimated_step(const Graph& graph, std::span<const OpRange> stages,
                                const PlanRequest& request) {
-  const std::vector<OpCost> ops = estimated_costs(graph, request.program, request.device);
+  const std::vector<OpCost> ops = costs_of(graph, request);
   std::vector<pipeline::StageCost> costs;
   for (const OpRange& stage : stages)
     costs.push_back(stage_cost(ops, stage, request.program.recompute));
@@ -202,7 +205,7 @@ auto within(const PlanRequest& request, const Room& room, const Choose& choose) 
 std::vector<std::string> fitting_splits(const Graph& graph, const PlanRequest& request,
                                         const Room& room) {
   const auto found = within(request, room, [&](const PlanRequest& tried, std::int64_t bytes) {
-    return automatic_plan(graph, estimated_costs(graph, tried.program, tried.device), tried, bytes);
+    return automatic_plan(graph, costs_of(graph, tried), tried, bytes);
   });
   if (found) return found->splits;
   const bool one_a_device = request.schedule.stages() == request.schedule.devices;
@@ -213,8 +216,7 @@ std::vector<std::string> fitting_splits(const Graph& graph, const PlanRequest& r
 
 ScheduleChoice fitting_schedule(const Graph& graph, const PlanRequest& request, const Room& room) {
   const auto found = within(request, room, [&](const PlanRequest& tried, std::int64_t bytes) {
-    return choose_schedule(graph, estimated_costs(graph, tried.program, tried.device), tried,
-                           bytes);
+    return choose_schedule(graph, costs_of(graph, tried), tried, bytes);
   });
   if (found) return *found;
   ScheduleChoice least{request.schedule, {}};

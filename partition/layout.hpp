@@ -20,6 +20,8 @@ namespace millrace::partition {
 [[nodiscard]] std::vector<OpCost> estimated_costs(const Graph& graph,
                                                   const pipeline::ProgramOptions& program,
                                                   const DeviceModel& device);
+/// The costs of a request's ops: those that it gives, or the estimates for its device.
+[[nodiscard]] std::vector<OpCost> costs_of(const Graph& graph, const PlanRequest& request);
 
 /// What a run may do to stay within the memory of its devices.
 struct Room {

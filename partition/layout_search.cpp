@@ -33,10 +33,42 @@ double work(std::span<const OpCost> costs) {
   return sum;
 }
 
+/// What processes need besides their stages, learned from the layouts that were measured.
+class MeasuredRests {
+ public:
+  MeasuredRests(std::int64_t assumed, std::int64_t varies) : assumed_(assumed), varies_(varies) {}
+
+  /// Of a layout that was not measured: what is assumed for a smaller micro-batch, which needs
+  /// less, is rather too little, so that it is tried and measured.
+  [[nodiscard]] std::int64_t of(std::int32_t devices, std::int64_t batch) const {
+    constexpr double kLess = 0.9;
+    const auto found = rests_.find({devices, batch});
+    if (found != rests_.end()) return found->second;
+    std::optional<std::int64_t> least;
+    for (const auto& [layout, rest] : rests_)
+      if (layout.first == devices) least = std::min(least.value_or(rest), rest);
+    return least ? static_cast<std::int64_t>(kLess * static_cast<double>(*least)) : assumed_;
+  }
+
+  /// The sizes of a search are approximate, so that the rest is what was measured without them.
+  void learn(const FoundLayout& layout) {
+    const std::int64_t rest = layout.with_process + varies_ - largest_device(layout.plan);
+    const auto [at, added] =
+        rests_.try_emplace({layout.request.schedule.devices, layout.plan.batch}, rest);
+    if (!added) at->second = std::max(at->second, rest);
+  }
+
+ private:
+  std::int64_t assumed_;
+  std::int64_t varies_;
+  std::map<std::pair<std::int32_t, std::int64_t>, std::int64_t> rests_;
+};
+
 class LayoutSearcher {
  public:
-  LayoutSearcher(const Graph& graph, const PlanRequest& base, const LayoutSearch& search)
-      : graph_(graph), base_(base), search_(search), cuts_(op_cuts(graph)) {}
+  LayoutSearcher(const Graph& graph, const PlanRequest& base, const LayoutSearch& search,
+                 const MeasuredRests& rests)
+      : graph_(graph), base_(base), search_(search), rests_(rests), cuts_(op_cuts(graph)) {}
 
   std::vector<FoundLayout> run() && {
     for (const Shape& shape : shapes()) {
@@ -193,7 +225,7 @@ class LayoutSearcher {
   }
 
   bool fits(const Plan& plan, const PlanRequest& request) {
-    const std::int64_t rest = search_.rest ? search_.rest(request.schedule.devices, plan.batch) : 0;
+    const std::int64_t rest = search_.measure ? rests_.of(request.schedule.devices, plan.batch) : 0;
     const std::int64_t needed = largest_device(plan) + rest;
     least_ = std::min(least_, needed);
     return search_.memory_limit == 0 || needed <= search_.memory_limit;
@@ -251,6 +283,7 @@ class LayoutSearcher {
   const Graph& graph_;
   const PlanRequest& base_;
   const LayoutSearch& search_;
+  const MeasuredRests& rests_;
   std::vector<models::OpId> cuts_;                     ///< between ops
   std::map<std::int64_t, std::vector<OpCost>> costs_;  ///< by micro-batch
   std::map<std::int32_t, FoundLayout> best_;           ///< by stages
@@ -261,7 +294,23 @@ class LayoutSearcher {
 
 std::vector<FoundLayout> search_layouts(const Graph& graph, const PlanRequest& base,
                                         const LayoutSearch& search) {
-  return LayoutSearcher(graph, base, search).run();
+  constexpr int kRounds = 16;
+  MeasuredRests rests(search.assumed_rest, search.varies);
+  const auto fits = [&](const FoundLayout& layout) {
+    return layout.with_process + search.varies <= search.memory_limit;
+  };
+  for (int round = 1;; ++round) {
+    std::vector<FoundLayout> found = LayoutSearcher(graph, base, search, rests).run();
+    if (!search.measure || search.memory_limit == 0) return found;
+    for (FoundLayout& layout : found) {
+      layout.with_process = search.measure(layout);
+      rests.learn(layout);
+    }
+    if (std::ranges::all_of(found, fits)) return found;
+    if (round < kRounds) continue;
+    std::erase_if(found, [&](const auto& layout) { return !fits(layout); });
+    if (!found.empty()) return found;
+  }
 }
 
 }  // namespace millrace::partition

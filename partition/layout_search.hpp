@@ -12,18 +12,6 @@
 
 namespace millrace::partition {
 
-/// What is given when a layout is searched for.
-struct LayoutSearch {
-  std::int32_t devices = 1;       ///< all of them are used
-  std::int64_t total_batch = 1;   ///< images of a weight update
-  std::int64_t memory_limit = 0;  ///< bytes of a device; 0: none
-  /// Bytes of it that the stages of such a layout must leave, by the devices of a pipeline and the
-  /// micro-batch; empty: none.
-  std::function<std::int64_t(std::int32_t devices, std::int64_t batch)> rest = {};
-  bool shards_optimizer = false;  ///< replicas divide the optimizer state
-  std::size_t results = 5;
-};
-
 /// Seconds of a step by what they are spent on.
 struct StepParts {
   double compute = 0.0;  ///< if it were shared out evenly among the devices
@@ -38,9 +26,23 @@ struct FoundLayout {
   PlanRequest request;  ///< with its micro-batches, schedule, replicas and recomputation
   Plan plan;
   StepParts parts;
-  /// Bytes of the largest device with its part of what its process needs besides stages; 0:
-  /// unknown. The search leaves it so.
+  /// Bytes of the largest device with its part of what its process needs besides stages; 0: not
+  /// measured.
   std::int64_t with_process = 0;
+};
+
+/// What is given when a layout is searched for.
+struct LayoutSearch {
+  std::int32_t devices = 1;       ///< all of them are used
+  std::int64_t total_batch = 1;   ///< images of a weight update
+  std::int64_t memory_limit = 0;  ///< bytes of a device; 0: none
+  /// Bytes of the largest device of a layout with all that its process needs; empty: only stages
+  /// count. What is found is measured, and what does not fit is left out by the next search.
+  std::function<std::int64_t(const FoundLayout&)> measure = {};
+  std::int64_t assumed_rest = 0;  ///< of that, what a device needs besides its stages, at first
+  std::int64_t varies = 0;        ///< from one measurement to the next
+  bool shards_optimizer = false;  ///< replicas divide the optimizer state
+  std::size_t results = 5;
 };
 
 /// The fastest layout for each number of stages, fastest first. Tried are all divisors of the

@@ -53,6 +53,7 @@ struct PlanRequest {
   double processors = 0.0;  ///< this and the next as in pipeline::Costs
   std::int32_t devices_per_process = 1;
   std::string cost_model;
+  std::vector<OpCost> costs = {};  ///< of all ops; empty: estimated for `device`
   StageSizer sizer;  ///< empty: memory is that of stage_bytes, without what only kernels know
 };
 

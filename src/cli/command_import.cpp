@@ -17,7 +17,6 @@
 #include "cli/imported_tensors.hpp"
 #include "cli/like.hpp"
 #include "cli/prepare.hpp"
-#include "cli/resolve_parts.hpp"
 #include "cli/run_name.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"

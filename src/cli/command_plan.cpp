@@ -8,13 +8,11 @@
 
 #include "cli/commands.hpp"
 #include "cli/datasets.hpp"
-#include "cli/fit_layout.hpp"
 #include "cli/launch.hpp"
 #include "cli/machine_file.hpp"
 #include "cli/plan_devices.hpp"
 #include "cli/planning.hpp"
 #include "cli/prepare.hpp"
-#include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
 #include "core/machine_limits.hpp"
 #include "core/text.hpp"
@@ -79,71 +77,46 @@ struct Planned {
   pipeline::Schedule compute;
 };
 
-/// The plan of the cuts and the schedule that the options give, or that were found for estimated
-/// costs.
-Planned plan_of_run(const models::Graph& graph, const Resolution& resolution,
-                    const partition::PlanRequest& request,
-                    std::span<const partition::OpCost> costs) {
-  const run::Run& config = resolution.config;
-  const bool pipelined = config.pipeline.ranges.size() > 1;
+/// The plan of a run's cuts and schedule.
+Planned plan_of(const models::Graph& graph, const run::Run& config,
+                const partition::PlanRequest& request, std::span<const partition::OpCost> costs) {
   pipeline::Schedule compute = without_communication(config.pipeline.schedule);
   partition::Plan plan =
       partition::make_plan(graph, costs, config.pipeline.ranges, request, compute);
-  if (pipelined && to_lower(plan.schedule) == partition::kAutomatic)
+  if (plan.stages() > 1 && to_lower(plan.schedule) == partition::kAutomatic)
     plan.schedule = partition::kAutomatic;
   return {std::move(plan), std::move(compute)};
 }
 
-/// The same with automatic cuts, and an automatic schedule, for these costs. Errors: Config if none
-/// fit in memory.
-Planned best_plan(const models::Graph& graph, const Resolution& resolution,
-                  partition::PlanRequest request, std::span<const partition::OpCost> costs) {
-  request.segments.clear();
-  const std::int64_t limit = resolution.layout.room.bytes;
-  const run::LayoutRequest& asked = resolution.layout.asked;
-  const bool automatic = opens_schedule(asked);
-  const auto listed = [&](const partition::Plan& plan) {
-    const auto ranges = partition::stages_of(graph, plan.splits);
-    return partition::automatic_schedule(
-        graph, ranges, step_costs(graph, ranges, plan.costs, request), request.schedule);
-  };
-  if (!automatic || !asked.device_of.empty() || asked.chunks) {
-    partition::Plan plan = partition::automatic_plan(graph, costs, request, limit);
-    pipeline::Schedule compute = automatic && plan.stages() > 1
-                                     ? listed(plan)
-                                     : without_communication(resolution.config.pipeline.schedule);
-    if (automatic)
-      plan = make_plan(graph, costs, partition::stages_of(graph, plan.splits), request, compute);
-    if (automatic) plan.schedule = partition::kAutomatic;
-    return {std::move(plan), std::move(compute)};
-  }
-  partition::ScheduleChoice choice = partition::choose_schedule(graph, costs, request, limit);
-  pipeline::Schedule compute = choice.schedule.name == partition::kAutomatic
-                                   ? listed(choice.plan)
-                                   : pipeline::generate(choice.schedule);
-  return {std::move(choice.plan), std::move(compute)};
-}
-
 /// Whether automatic cuts, and an automatic schedule, which were found for estimated costs of this
 /// machine, are to be found again for others.
-bool finds_again(const Patch& options, const Resolution& resolution,
+bool finds_again(const Patch& options, const run::Run& config,
                  const partition::PlanRequest& request) {
-  const run::LayoutRequest& asked = resolution.layout.asked;
+  const run::LayoutRequest& asked = config.asked_layout;
   const bool other_costs = request.cost_model != "analytic" || options.text("link");
   return other_costs && opens_cuts(asked) && asked.schedule_file.empty() &&
          request.schedule.devices > 1;
 }
 
-/// If nothing that is found again fits in memory, the plan is that of the run, which says so.
-Planned plan_of(const models::Graph& graph, const Resolution& resolution, bool found_again,
-                const partition::PlanRequest& request, std::span<const partition::OpCost> costs) {
-  if (!found_again) return plan_of_run(graph, resolution, request, costs);
-  try {
-    return best_plan(graph, resolution, request, costs);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::Config) throw;
-    return plan_of_run(graph, resolution, request, costs);
-  }
+/// The layout of the run, found again for the device, link and costs of `request`.
+partition::Choice found_again(const models::Graph& graph, const Resolution& resolution,
+                              const partition::PlanRequest& request,
+                              std::vector<partition::OpCost> costs) {
+  run::Run asked = resolution.config;
+  asked.layout = asked.asked_layout;
+  partition::LayoutFacts facts = layout_facts(graph, asked, this_machine());
+  facts.rates = [&](partition::PlanRequest& plan) {
+    plan.device = request.device;
+    plan.link = request.link;
+    plan.processors = request.processors;
+    plan.devices_per_process = request.devices_per_process;
+    plan.cost_model = request.cost_model;
+    plan.costs = costs;
+  };
+  partition::Sizer sizer = train::sizer_of(graph);
+  const std::int64_t rest = asked.device_memory - resolution.layout.room.bytes;
+  sizer.rest = [rest](const run::Run&) { return rest; };
+  return partition::choose(graph, std::move(asked), facts, sizer);
 }
 
 /// The most resident memory that a process of the run begins with. It varies a little from time to
@@ -266,18 +239,13 @@ void print_notices_of(const Resolution& resolution, const Invocation& invocation
     notices.insert(notices.end(), more.begin(), more.end());
   if (found_again)
     std::erase_if(notices, [](const std::string& notice) {
-      return notice.starts_with(kAutomaticSplits) || notice.starts_with(kAutomaticSchedule);
+      return notice.starts_with(partition::kAutomaticSplits) ||
+             notice.starts_with(partition::kAutomaticSchedule);
     });
   if (!is_quiet(invocation.options))
     for (const std::string& line : train::describe_computing(resolution.config))
       notices.push_back(line);
   print_notices(invocation.options, notices);
-}
-
-/// What was chosen for measured costs.
-std::string notice_of(const partition::Plan& plan, const Resolution& resolution) {
-  return opens_schedule(resolution.layout.asked) ? schedule_notice(plan.schedule, plan.splits)
-                                                 : splits_notice(plan.splits);
 }
 
 /// The configuration of a run that saves checkpoints, if it does: they need memory, too.
@@ -309,7 +277,7 @@ int make_and_print(const Invocation& invocation, const Patch& options, const Dat
   run::Run config = saving(resolution.config, place);
   const std::optional<int> shared_cores = cores_shared(resolution, invocation, cores);
   partition::PlanRequest request = request_of(options, resolution, shared_cores);
-  const bool again = finds_again(options, resolution, request);
+  const bool again = finds_again(options, resolution.config, request);
   print_notices_of(resolution, invocation, again, world);
   if (model == CostModel::Profile && world.rank() == 0) warn_of_load();
   request.sizer = train::search_sizer(graph, config);
@@ -317,8 +285,16 @@ int make_and_print(const Invocation& invocation, const Patch& options, const Dat
   Planned planned;
   if (world.rank() == 0) {
     costs = costs_of(graph, config, request, model);
-    planned = plan_of(graph, resolution, again, request, costs);
-    if (again) print_notices(invocation.options, {notice_of(planned.plan, resolution)});
+    if (again) {
+      partition::Choice choice = found_again(graph, resolution, request, costs);
+      print_notices(invocation.options, {choice.layout.notices.front()});
+      config.splits = choice.run.splits;
+      config.chosen_segments = choice.run.chosen_segments;
+      config.pipeline = choice.run.pipeline;
+      request.schedule = choice.layout.request;
+      request.segments = config.chosen_segments;
+    }
+    planned = plan_of(graph, config, request, costs);
   }
   if (world.size() > 1) share_plan(world, planned);
   if (planned.plan.splits != config.splits) config.chosen_segments.clear();
@@ -348,7 +324,8 @@ int search(const Invocation& invocation, const Patch& options, const Datasets& s
   const train::TrainInputs inputs{
       .train = sets.train, .validation = sets.validation, .command_line = {}, .notices = {}};
   const ProcessNeeds needs{
-      .assumed = rest_beside_stages(graph, resolution.config), .measure = [&](const Patch& layout) {
+      .assumed = train::sizer_of(graph).rest(resolution.config),
+      .measure = [&](const Patch& layout) {
         const Resolution run =
             resolve(options_to_plan(merge(layout, options)), sets.facts, this_machine());
         return train::device_use(forecast_processes(saving(run.config, run.place), inputs, world));

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/resolve_parts.hpp"
+#include "cli/resolve.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/data/dataset_kinds.hpp"

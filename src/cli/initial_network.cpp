@@ -11,7 +11,6 @@
 #include "cli/prepare.hpp"
 #include "cli/prepare_parts.hpp"
 #include "cli/recorded_classes.hpp"
-#include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/onnx/onnx_file.hpp"

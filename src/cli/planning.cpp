@@ -7,15 +7,19 @@
 #include <string>
 
 #include "cli/prepare.hpp"
-#include "cli/resolve_parts.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
+#include "device/environment.hpp"
 #include "partition/cuts.hpp"
 #include "partition/layout.hpp"
 #include "pipeline/messages.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
+#include "train/agreement.hpp"
+#include "train/memory.hpp"
 #include "train/profile.hpp"
+#include "train/session.hpp"
 #include "train/setup.hpp"
+#include "train/trainer.hpp"
 
 namespace millrace::cli {
 
@@ -112,7 +116,7 @@ double processors_of(const run::Run& config, int cores) {
 partition::PlanRequest request_to_plan(const Resolution& resolution, CostModel model,
                                        std::optional<int> shared_cores) {
   const run::Run& config = resolution.config;
-  partition::PlanRequest request = plan_request(config, resolution.layout.request);
+  partition::PlanRequest request = partition::plan_request(config, resolution.layout.request);
   request.cost_model = model == CostModel::Profile ? "profile" : "analytic";
   if (shared_cores) {
     request.processors = processors_of(config, *shared_cores);
@@ -125,8 +129,7 @@ partition::PlanRequest request_to_plan(const Resolution& resolution, CostModel m
 
 std::vector<partition::OpCost> costs_of(const models::Graph& graph, const run::Run& config,
                                         const partition::PlanRequest& request, CostModel model) {
-  if (model == CostModel::Analytic)
-    return partition::estimated_costs(graph, request.program, request.device);
+  if (model == CostModel::Analytic) return partition::costs_of(graph, request);
   return partition::recomputing(graph, train::profiled_costs(config), config.recompute_layers);
 }
 
@@ -138,6 +141,50 @@ pipeline::TimeLine simulated_step(const models::Graph& graph, const pipeline::Sc
   const auto links = pipeline::links(graph, ranges);
   return simulate(with_communication(compute, links), links,
                   step_costs(graph, ranges, plan.costs, request));
+}
+
+Resolution fit_layout(const MachineFacts& machine, Resolution first,
+                      const train::MeasureUse& measure) {
+  if (first.config.device_memory == 0 || first.layout.notices.empty()) return first;
+  const models::Graph graph = train::network_of(first.config);
+  run::Run asked = first.config;
+  asked.layout = asked.asked_layout;
+  partition::Sizer sizer = train::sizer_of(graph);
+  sizer.measure = measure;
+  const partition::LayoutFacts facts = layout_facts(graph, asked, machine);
+  partition::Choice choice = partition::choose(graph, std::move(asked), facts, sizer);
+  first.config = std::move(choice.run);
+  first.layout = std::move(choice.layout);
+  return first;
+}
+
+void fit_layout(PreparedRun& run, const comm::World& world) {
+  const train::TrainInputs inputs{.train = run.data.train,
+                                  .validation = run.data.validation,
+                                  .command_line = {},
+                                  .notices = {}};
+  std::optional<std::int64_t> base;  // measured once: it varies a little from time to time
+  const train::MeasureUse measure = [&](const run::Run& config) {
+    if (must_launch(config, world)) {
+      const auto processes = forecast_processes(config, inputs, world, base);
+      for (const partition::ProcessMemory& process : processes)
+        base = std::max(base.value_or(0), process.base);
+      return train::device_use(processes);
+    }
+    device::release_unused();
+    const train::Session session(config, train::Use::Training, world, world.rank());
+    base = base.value_or(train::resident_bytes());
+    return train::most_of(train::device_use(forecast_memory(session, config, inputs, *base)),
+                          world);
+  };
+  Resolution first;
+  first.config = run.config;
+  first.layout = run.layout;
+  Resolution fitted = fit_layout(run.machine, std::move(first), measure);
+  const bool changed = to_toml(fitted.config) != to_toml(run.config);
+  run.config = std::move(fitted.config);
+  run.layout = std::move(fitted.layout);
+  if (changed && run.is_new) train::Together(world).lead([&] { record_options(run); });
 }
 
 }  // namespace millrace::cli

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the commands that plan have in common.
+// What the commands that plan have in common, and those that measure before they keep a layout.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,16 @@
 #include <vector>
 
 #include "cli/options.hpp"
+#include "cli/prepare.hpp"
 #include "cli/resolve.hpp"
+#include "comm/world.hpp"
 #include "models/graph.hpp"
 #include "partition/cost.hpp"
 #include "partition/plan.hpp"
 #include "pipeline/schedule/schedule.hpp"
 #include "pipeline/schedule/simulate.hpp"
 #include "run/run.hpp"
+#include "train/memory.hpp"
 
 namespace millrace::cli {
 
@@ -48,5 +51,13 @@ enum class CostModel { Analytic, Profile };
                                                 const pipeline::Schedule& compute,
                                                 const partition::Plan& plan,
                                                 const partition::PlanRequest& request);
+
+/// The layout of a run chosen again for what `measure` finds: before, what a process needs besides
+/// its stages could only be assumed. Nothing changes where nothing is open or no memory is limited.
+[[nodiscard]] Resolution fit_layout(const MachineFacts& machine, Resolution first,
+                                    const train::MeasureUse& measure);
+/// The same for a run that is about to start, or that this process only checks for all of its
+/// ranks. Collective; needs a device::Environment.
+void fit_layout(PreparedRun& run, const comm::World& world);
 
 }  // namespace millrace::cli

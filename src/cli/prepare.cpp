@@ -16,7 +16,6 @@
 #include "cli/launch.hpp"
 #include "cli/prepare_parts.hpp"
 #include "cli/resolve.hpp"
-#include "cli/resolve_parts.hpp"
 #include "cli/run_name.hpp"
 #include "cli/smoke.hpp"
 #include "cli/training_notes.hpp"

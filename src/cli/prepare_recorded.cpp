@@ -18,7 +18,6 @@
 #include "cli/prepare_parts.hpp"
 #include "cli/recorded_classes.hpp"
 #include "cli/resolve.hpp"
-#include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"

@@ -11,8 +11,7 @@
 #include "core/error.hpp"
 #include "core/shape.hpp"
 #include "io/data/dataset_kinds.hpp"
-#include "partition/layout.hpp"
-#include "partition/plan.hpp"
+#include "partition/choose.hpp"
 #include "run/complete.hpp"
 
 namespace millrace::cli {
@@ -54,14 +53,7 @@ enum class DataNeed { Images, Name };
 [[nodiscard]] DatasetFacts published_facts(const DataRequest& request);
 [[nodiscard]] DatasetFacts published_facts(const Patch& options);
 
-/// From what the stages and schedule of the configuration were made.
-struct Layout {
-  run::LayoutRequest asked;  ///< before anything was chosen
-  pipeline::ScheduleRequest request;
-  bool schedule_chosen = false;      ///< whether the options leave the schedule open
-  partition::Room room;              ///< for the stages of a device
-  std::vector<std::string> notices;  ///< what was chosen; empty: nothing was open
-};
+using partition::Layout;
 
 struct Resolution {
   run::Run config = {};  ///< run_directory is still empty
@@ -69,6 +61,11 @@ struct Resolution {
   Layout layout = {};
   std::vector<std::string> notices = {};  ///< one line each, to print before those of the layout
 };
+
+/// What choosing a layout has to know besides the run: the machine and the files that it names.
+/// Errors: Io; Config for a plan of another network.
+[[nodiscard]] partition::LayoutFacts layout_facts(const models::Graph& graph, const run::Run& run,
+                                                  const MachineFacts& machine);
 
 /// Fills in every default of the recipe and computes every derived number. A pure function of its
 /// arguments. Errors: Usage and Config for options that contradict each other, have no effect, or

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/smoke.hpp"
+#include "cli/resolve.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +8,6 @@
 #include <filesystem>
 #include <initializer_list>
 
-#include "cli/resolve_parts.hpp"
 #include "core/text.hpp"
 
 namespace millrace::cli {

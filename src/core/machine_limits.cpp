@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <functional>
 #include <optional>
@@ -44,6 +45,22 @@ struct Mount {
   std::string controllers;  ///< "rw,cpu,cpuacct"; "" for version 2, which has all in one tree
 };
 
+/// A path of mountinfo, which writes spaces and the like as "\\040".
+std::string unescaped(std::string_view text) {
+  constexpr std::size_t kDigits = 3;
+  std::string path;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const std::string_view digits = text.substr(i + 1, kDigits);
+    int code = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), code, 8);
+    const bool escaped = text[i] == '\\' && error == std::errc{} &&
+                         end == digits.data() + kDigits;
+    path += escaped ? static_cast<char>(code) : text[i];
+    if (escaped) i += kDigits;
+  }
+  return path;
+}
+
 std::vector<Mount> mounts_in(const fs::path& root) {
   std::vector<Mount> mounts;
   std::ifstream file(root / "proc/self/mountinfo");
@@ -60,8 +77,8 @@ std::vector<Mount> mounts_in(const fs::path& root) {
     before >> skipped >> skipped >> skipped >> group >> place;
     after >> type >> skipped >> controllers;
     if (type != "cgroup" && type != "cgroup2") continue;
-    mounts.push_back({.group = group,
-                      .place = root / fs::path(place).relative_path(),
+    mounts.push_back({.group = unescaped(group),
+                      .place = root / fs::path(unescaped(place)).relative_path(),
                       .controllers = type == "cgroup2" ? "" : controllers});
   }
   return mounts;

@@ -41,8 +41,6 @@ struct MachineFacts {
   bool has_gpu = false;                            ///< whether kernels run on a GPU
   bool copies_images = false;                      ///< whether the device has memory of its own
   bool has_cudnn = false;  ///< whether cuDNN computes, which has kernels with varying sums
-  /// Bytes that a device needs besides its stages, as measured; none: they are assumed.
-  std::optional<std::int64_t> rest = {};
 };
 
 /// Where a run is stored; run_name.hpp creates the directory.
@@ -121,6 +119,9 @@ struct Completed {
 [[nodiscard]] int threads_of_rank(const MachineFacts& machine, int local_ranks);
 /// Ranks of the run on this machine, at least 1.
 [[nodiscard]] int ranks_here(const MachineFacts& machine, const Run& config);
+/// The ranks of the run and the threads of each, once its devices are known. Errors: Config for a
+/// number of ranks that cannot share them evenly.
+void complete_ranks(const MachineFacts& machine, Run& config, Notices& notices);
 /// The devices of the run and the scratch limits of its kernels.
 /// Errors: Usage.
 void complete_devices(const MachineFacts& machine, Run& config, Notices& notices);

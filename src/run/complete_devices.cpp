@@ -153,6 +153,39 @@ void check_kernels(const Run& config) {
          config.trace.string());
 }
 
+std::string cores_of(const MachineFacts& machine) {
+  return machine.cores == 1 ? "only core" : fmt::format("{} cores", machine.cores);
+}
+
+/// Tells if the `local` ranks of this machine, or their threads, share its cores.
+void note_turns(const MachineFacts& machine, const Run& config, int local, Notices& notices) {
+  if (local > machine.cores)
+    notices.push_back(fmt::format("{} ranks share the {} of this machine and take turns", local,
+                                  cores_of(machine)));
+  else if (const std::int64_t threads = std::int64_t{local} * config.threads;
+           threads > machine.cores && !machine.has_gpu)
+    notices.push_back(
+        fmt::format("{} threads share the {} of this machine and take turns, which is much slower: "
+                    "`threads-per-device` {} gives each thread a core",
+                    threads, cores_of(machine), std::max(1, machine.cores / local)));
+}
+
+/// The numbers of ranks among which `devices` can be divided evenly.
+std::vector<std::int32_t> divisors(std::int32_t devices) {
+  std::vector<std::int32_t> result;
+  for (std::int32_t d = 1; d <= devices; ++d)
+    if (devices % d == 0) result.push_back(d);
+  return result;
+}
+
+/// What gives something to do to all processes that a launcher started.
+std::string replicas_remedy(const MachineFacts& machine, const pipeline::RankMap& map) {
+  if (machine.ranks <= map.devices * map.replicas || machine.ranks % map.devices != 0) return "";
+  return fmt::format(
+      "; `replicas` {} gives all of them work, as `distributed` does for the workers in TF_CONFIG",
+      machine.ranks / map.devices);
+}
+
 }  // namespace
 
 void check_hosts(const Patch& given, const MachineFacts& machine, const Run& config,
@@ -199,6 +232,28 @@ void complete_devices(const MachineFacts& machine, Run& config, Notices& notices
   config.scratch_caps = scratch_caps(machine, config);
   complete_kernels(machine, config, notices);
   config.device_numbers = device_numbers(machine, config, notices);
+}
+
+void complete_ranks(const MachineFacts& machine, Run& config, Notices& notices) {
+  pipeline::RankMap& map = config.pipeline.ranks;
+  const std::int32_t devices = map.devices * map.replicas;
+  // Recorded only when given: a restored run may have another number of processes.
+  const std::int64_t wanted =
+      config.layout.ranks.value_or(machine.ranks > 0 ? machine.ranks : devices);
+  if (machine.ranks > 0 && wanted != machine.ranks)
+    fail(ErrorKind::Config,
+         "{} processes were started, but `ranks` is {}: start that number, or leave `ranks` out",
+         machine.ranks, wanted);
+  if (wanted > devices || devices % wanted != 0)
+    fail(ErrorKind::Config,
+         "{} ranks cannot share {} device(s) ({} shards x {} replicas) evenly; possible numbers: "
+         "{}{}",
+         wanted, devices, map.devices, map.replicas, join(divisors(devices), ", "),
+         replicas_remedy(machine, map));
+  map.ranks = static_cast<std::int32_t>(wanted);
+  const int local = ranks_here(machine, config);
+  config.threads = config.layout.threads.value_or(threads_of_rank(machine, local));
+  note_turns(machine, config, local, notices);
 }
 
 }  // namespace millrace::run

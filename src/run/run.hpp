@@ -253,15 +253,6 @@ struct DataConfig {
   friend bool operator==(const DataConfig&, const DataConfig&) = default;
 };
 
-/// Which options stand behind the layout of a run: what proposes another one has to name what a run
-/// would choose again, and what does not go with it.
-struct LayoutOrigin {
-  bool cuts_chosen = false;            ///< no option names the cuts
-  bool schedule_chosen = false;        ///< nor the schedule
-  std::vector<std::string> placed_by;  ///< options that place the stages, such as "`plan`"
-  friend bool operator==(const LayoutOrigin&, const LayoutOrigin&) = default;
-};
-
 /// A fully resolved training: every default is filled in and every derived number computed. Plain
 /// data; the trainer needs nothing else, and restoring compares two of them.
 struct Run {
@@ -311,7 +302,8 @@ struct Run {
   bool allow_nondeterministic = false;
   pipeline::PipelinePlan pipeline;  ///< stages, schedule, replicas, ranks
   std::vector<std::string> splits;  ///< name of the first layer or op of each stage but the first
-  LayoutOrigin layout_origin;
+  /// As it was before what is open was chosen: what proposes another layout begins there.
+  LayoutRequest asked_layout;
   std::int64_t weight_check_every = 0;  ///< iterations between comparisons of replicas
   std::filesystem::path trace;          ///< file of the trace; empty: none
   std::int64_t trace_first = 0;         ///< first and last update of the trace, from 1, inclusive

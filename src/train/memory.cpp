@@ -173,6 +173,10 @@ DeviceUse most_of(DeviceUse use, const comm::World& world) {
   return {.need = world.maximum(use.need), .rest = world.maximum(use.rest)};
 }
 
+namespace {
+
+/// What else a process needs for each device, without checkpoints, for choices that are made before
+/// it can be measured.
 std::int64_t assumed_rest(const run::Run& config) {
   const DType type = config.data.image_type.value_or(config.precision.activations);
   const bool reads = config.data.source != run::ImageSource::Device;
@@ -190,6 +194,19 @@ std::int64_t assumed_rest(const run::Run& config) {
       process + batches * config.batch_size * image + config.device_memory / 64;
   return on_the_way + host / config.pipeline.ranks.devices_per_rank();
 }
+
+/// The same with checkpoints.
+std::int64_t rest_beside_stages(const models::Graph& graph, const run::Run& config) {
+  std::int64_t rest = assumed_rest(config);
+  const bool saves = config.logging.keeps && rest > 0;
+  const std::int64_t tensors = 1 + std::ssize(update_slots(config.optimiser.kind));
+  if (saves)  // copies of the tensors, of an average device, and what HDF5 needs
+    rest += 4 * tensors * graph.trainable_elements() / config.pipeline.ranks.devices +
+            read_back_bytes(tensors * std::ssize(graph.parameters) / config.pipeline.ranks.devices);
+  return rest;
+}
+
+}  // namespace
 
 partition::StageSizer stage_sizer(const models::Graph& graph, const run::Run& config) {
   device::expect_threads(config.threads);
@@ -262,6 +279,13 @@ partition::StageSizer search_sizer(const models::Graph& graph, const run::Run& c
       };
 }
 
+partition::Sizer sizer_of(const models::Graph& graph) {
+  return {.search = [&graph](const run::Run& run) { return search_sizer(graph, run); },
+          .exact = [&graph](const run::Run& run) { return stage_sizer(graph, run); },
+          .rest = [&graph](const run::Run& run) { return rest_beside_stages(graph, run); },
+          .varies = kBaseVaries};
+}
+
 std::vector<std::int64_t> sizes_of_stages(const models::Graph& graph, const run::Run& config) {
   const pipeline::PipelinePlan& plan = config.pipeline;
   const partition::StageSizer sizer = stage_sizer(graph, config);
@@ -320,16 +344,48 @@ void require_memory(const partition::ProcessMemory& forecast, const run::Run& co
   const bool fits = available <= 0.0 || needed <= available;
   if (world.maximum(fits ? 0 : 1) == 0) return;
   world.fail_together();
+  std::vector<std::string> remedies;
+  if (config.recompute == run::Recompute::None) remedies.emplace_back("`recompute` segments");
+  if (config.precision.activations == DType::F32) remedies.emplace_back("`precision` 16.32");
+  remedies.emplace_back("more `shards`");
   // Weights and libraries do not grow with the batch, so scale a little less than proportionally.
   const auto batch =
       static_cast<std::int64_t>(0.9 * available / needed * static_cast<double>(config.batch_size));
   fail(ErrorKind::Config,
-       "the training needs {} of memory but only {} are free{}: {}`recompute` segments, more "
-       "`shards` or `precision` 16.32 need less",
+       "the training needs {} of memory but only {} are free{}: {}{} need less",
        human_bytes(static_cast<std::int64_t>(needed)),
        human_bytes(static_cast<std::int64_t>(available)),
        free.group.empty() ? "" : fmt::format(" in the control group {}", free.group),
-       batch > 0 && batch < config.batch_size ? fmt::format("`batch-size` {} fits; ", batch) : "");
+       batch > 0 && batch < config.batch_size ? fmt::format("`batch-size` {} fits; ", batch) : "",
+       join(remedies, " or "));
+}
+
+void require_device_memory(const run::Run& config, const MeasureUse& measure) {
+  if (config.device_memory == 0) return;
+  const std::int64_t needed = measure(config).need;
+  if (needed <= config.device_memory) return;
+  const models::Graph graph = network_of(config);
+  partition::Sizer sizer = sizer_of(graph);
+  sizer.measure = measure;
+  fail(ErrorKind::Config,
+       "the largest device needs {} ({} bytes), but `device-memory` is {} ({} bytes): {}",
+       human_bytes(needed), needed, human_bytes(config.device_memory), config.device_memory,
+       partition::nearest_fit(graph, config, sizer));
+}
+
+void require_device_memory(const partition::ProcessMemory& forecast, const run::Run& config,
+                           const TrainInputs& inputs, const comm::World& world) {
+  if (config.device_memory == 0) return;
+  try {
+    require_device_memory(config, [&](const run::Run& other) {
+      if (&other == &config) return most_of(device_use(forecast), world);
+      const Session session(other, Use::Training, world);
+      return most_of(device_use(forecast_memory(session, other, inputs, forecast.base)), world);
+    });
+  } catch (const Error&) {
+    world.fail_together();
+    throw;
+  }
 }
 
 void require_room(const run::Run& config, const TrainInputs& inputs, const comm::World& world,

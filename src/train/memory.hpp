@@ -14,12 +14,8 @@
 
 #include "comm/world.hpp"
 #include "models/graph.hpp"
-#include "partition/cost.hpp"
+#include "partition/choose.hpp"
 #include "partition/process_memory.hpp"
-
-namespace millrace::run {
-struct Run;
-}
 
 namespace millrace::train {
 
@@ -65,11 +61,7 @@ inline constexpr std::int64_t kBaseVaries = 1'500'000;
     const run::Run& config, const TrainInputs& inputs, const comm::World& world,
     std::optional<std::int64_t> base = {});
 
-/// Memory of devices, in bytes.
-struct DeviceUse {
-  std::int64_t need = 0;  ///< of the largest device: what counts against `device-memory`
-  std::int64_t rest = 0;  ///< of that, what a device needs besides its stages; the most of all
-};
+using partition::DeviceUse;
 /// That of a process. Where kernels run on cores, each of its devices has an equal part of what
 /// else the process needs.
 [[nodiscard]] DeviceUse device_use(const partition::ProcessMemory& process);
@@ -77,10 +69,6 @@ struct DeviceUse {
 [[nodiscard]] DeviceUse device_use(std::span<const partition::ProcessMemory> processes);
 /// The most of all ranks. Collective.
 [[nodiscard]] DeviceUse most_of(DeviceUse use, const comm::World& world);
-
-/// What else a process needs for each device, without checkpoints, for choices that are made before
-/// it can be measured.
-[[nodiscard]] std::int64_t assumed_rest(const run::Run& config);
 
 /// Finds the bytes of stages as a run does, by making its kernels. `graph` must outlive it. Works
 /// before there is a device::Environment, for the threads of the configuration.
@@ -90,6 +78,8 @@ struct DeviceUse {
 /// all of its weights.
 [[nodiscard]] partition::StageSizer search_sizer(const models::Graph& graph,
                                                  const run::Run& config);
+/// Both, and what processes need besides their stages, assumed. `graph` must outlive it.
+[[nodiscard]] partition::Sizer sizer_of(const models::Graph& graph);
 /// The bytes of the run's stages by stage_sizer.
 [[nodiscard]] std::vector<std::int64_t> sizes_of_stages(const models::Graph& graph,
                                                         const run::Run& config);

@@ -9,8 +9,6 @@
 #include "device/environment.hpp"
 #include "models/registry.hpp"
 #include "ops/backend.hpp"
-#include "partition/cuts.hpp"
-#include "pipeline/messages.hpp"
 #include "pipeline/op_shapes.hpp"
 #include "run/complete.hpp"
 
@@ -23,15 +21,6 @@ models::Graph network_of(const run::Run& config) {
     return ops::image_channels_here(first, config.precision.activations);
   });
   return graph;
-}
-
-pipeline::ProgramOptions training_program(const run::Run& config) {
-  return {.batch = config.batch_size,
-          .type = config.precision.activations,
-          .recompute = config.recompute,
-          .recompute_layers = config.recompute_layers,
-          .images = config.data.image_type,
-          .mixing = config.data.mixing.on()};
 }
 
 bool evaluates(const run::Run& config, Use use) {
@@ -58,18 +47,6 @@ pipeline::StageOptions stage_options(const run::Run& config, Use use) {
   options.parameters.stochastic_rounding = config.stochastic_rounding;
   options.parameters.seed = config.seed;
   return options;
-}
-
-run::Run with_cuts(run::Run config, const models::Graph& graph,
-                   std::vector<pipeline::OpRange> ranges) {
-  config.splits = partition::splits_of(graph, ranges);
-  config.chosen_segments.clear();
-  pipeline::Schedule& schedule = config.pipeline.schedule;
-  for (auto& list : schedule.lists)
-    std::erase_if(list, [](const pipeline::Action& a) { return !pipeline::is_compute(a.kind); });
-  schedule = with_communication(schedule, pipeline::links(graph, ranges));
-  config.pipeline.ranges = std::move(ranges);
-  return config;
 }
 
 std::vector<int> device_numbers_of(const run::Run& config, int rank) {

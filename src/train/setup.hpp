@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/graph.hpp"
+#include "partition/choose.hpp"
 #include "pipeline/program.hpp"
 #include "pipeline/stage.hpp"
 #include "run/run.hpp"
@@ -17,9 +18,7 @@ namespace millrace::train {
 /// Errors: Config, as models::build_model and models::train_only.
 [[nodiscard]] models::Graph network_of(const run::Run& config);
 
-/// How the training compiles its stages: what it and its plans have in common. The direction of the
-/// backward pass follows from the schedule.
-[[nodiscard]] pipeline::ProgramOptions training_program(const run::Run& config);
+using partition::training_program;
 
 /// What a process does with its stages. Inference: batch after batch without end, with the programs
 /// of an evaluation.
@@ -28,10 +27,6 @@ enum class Use { Training, Evaluation, Inference };
 [[nodiscard]] bool evaluates(const run::Run& config, Use use);
 /// The options of the stages of a run, but for their slots, shares and segments.
 [[nodiscard]] pipeline::StageOptions stage_options(const run::Run& config, Use use);
-
-/// The same run with its stages cut elsewhere; their number and the order of their work stay.
-[[nodiscard]] run::Run with_cuts(run::Run config, const models::Graph& graph,
-                                 std::vector<pipeline::OpRange> ranges);
 
 /// Numbers of the devices assigned to `rank`, without duplicates, ascending; none: any device.
 [[nodiscard]] std::vector<int> device_numbers_of(const run::Run& config, int rank);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/fit_layout.hpp"
+#include "cli/planning.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "cli/resolve_parts.hpp"
 #include "partition/layout.hpp"
 #include "support.hpp"
 #include "train/memory.hpp"
@@ -37,7 +36,7 @@ train::DeviceUse use_with(const run::Run& config, std::int64_t rest) {
 double seconds_of(const Resolution& resolution) {
   const run::Run& config = resolution.config;
   const models::Graph graph = train::network_of(config);
-  const partition::PlanRequest request = plan_request(config, resolution.layout.request);
+  const partition::PlanRequest request = partition::plan_request(config, resolution.layout.request);
   return partition::make_plan(
              graph, partition::estimated_costs(graph, request.program, request.device),
              config.pipeline.ranges, request, without_communication(config.pipeline.schedule))
@@ -128,7 +127,7 @@ TEST(FitLayoutTest, TellsWhatWasChosen) {
   const Patch recorded = parse_config(to_toml(chosen.config), "config.toml");
   ASSERT_FALSE(chosen.layout.notices.empty());
   EXPECT_EQ(chosen.layout.notices.front(),
-            schedule_notice(*recorded.text("pipeline-schedule"), chosen.config.splits));
+            partition::schedule_notice(*recorded.text("pipeline-schedule"), chosen.config.splits));
   EXPECT_EQ(recorded.text("pipeline-splits"), join(chosen.config.splits, " "));
 }
 

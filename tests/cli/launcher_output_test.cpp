@@ -28,6 +28,11 @@ TEST(LauncherOutputTest, LinesPassAndBoxesAreShownAtTheEndOrLeftOut) {
   EXPECT_EQ(output.finish(true), kBox + kOther + "the last");
 }
 
+TEST(LauncherOutputTest, ForwardedSignalsAreNotShown) {
+  LauncherOutput output;
+  EXPECT_EQ(output.take("mpiexec: Forwarding signal 10 to job\nsaved\n"), "saved\n");
+}
+
 TEST(LauncherOutputTest, BoxesThatTheEndDoesNotFollowAreShown) {
   using std::chrono::seconds;
   const auto begin = LauncherOutput::Clock::now();

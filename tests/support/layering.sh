@@ -20,7 +20,7 @@ declare -A may_include=(
   [io/weights]="core models io/weights io/[a-z0-9_]*[.]hpp"
   [io/onnx]="core models io/onnx io/atomic_file.hpp"
   [pipeline]="core device comm ops models io pipeline"
-  [partition]="core models pipeline partition"
+  [partition]="core models pipeline partition run"
   [src/train]="core run device comm ops models io pipeline partition train"
   [src/tools]="core run device comm ops models io pipeline partition train cli tools"
   [src/cli]="core run device comm ops models io pipeline partition train cli"
@@ -69,7 +69,7 @@ pure() {
 mapfile -t values < <(pure)
 ((${#values[@]} > 0)) || report "found no list of sources" <<<"pipeline/CMakeLists.txt"
 for ((i = 0; i < ${#values[@]}; ++i)); do  # grows by what is included
-  report "${values[i]} is a value or included by one: only from core models pipeline partition" < <(
+  report "${values[i]} is a value or included by one: only from core models pipeline partition run" < <(
     search -H '^ *# *include "(device|comm|ops|io|train|cli)/' "${values[i]}")
   while IFS= read -r file; do
     [[ -f $file ]] || file=src/$file

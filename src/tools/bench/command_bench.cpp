@@ -4,8 +4,8 @@
 
 #include "cli/cluster.hpp"
 #include "cli/commands.hpp"
-#include "cli/fit_layout.hpp"
 #include "cli/launch.hpp"
+#include "cli/planning.hpp"
 #include "cli/prepare.hpp"
 #include "comm/world.hpp"
 #include "core/error.hpp"

@@ -15,7 +15,6 @@
 #include "cli/export_notes.hpp"
 #include "cli/planning.hpp"
 #include "cli/prepare.hpp"
-#include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"

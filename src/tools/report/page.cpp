@@ -73,7 +73,7 @@ std::string tiles(const RunRecord& run) {
                  fmt::format("last top-1{}, epoch {:.4g}", of_images(*last), last->epoch));
   text += tile(rate_text(run), "img/s while training, last process that trained");
   text += tile(bubble_text(run), run.bubble ? "bubble, measured, last process that trained"
-                                            : "bubble: one device, or not ended yet");
+                                            : "bubble: none on one device, or not measured yet");
   text += tile(time_text(run), "time, all processes");
   return text + tile(updates_text(run), "updates") + "</div>\n";
 }

@@ -72,7 +72,7 @@ void expect_recorded(const run::Run& config) {
   EXPECT_EQ(to_toml(again), to_toml(config));
   // Whose words these were, and what was open at first, is no part of what a run is.
   again.layout = config.layout;
-  again.layout_origin = config.layout_origin;
+  again.asked_layout = config.asked_layout;
   EXPECT_EQ(again, config) << to_toml(config);
 }
 
