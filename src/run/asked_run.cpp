@@ -34,10 +34,7 @@ void start_with_recipe(const Patch& given, Run& config) {
   config.label_smoothing = recipe.label_smoothing;
   config.update.weight_decay = recipe.weight_decay;
   config.optimiser.decay_excludes = recipe.decay_excludes;
-  config.optimiser.lars_skips = {"beta", "gamma", "bias"};
   config.learning_rate.boundaries = recipe.boundaries;
-  config.precision = {.activations = DType::BF16, .master = DType::F32};
-  config.data.mixing.form = MixingForm::Rolled;
   config.data.normalisation =
       task == models::Task::ImageNet ? Normalisation::MeanOnly : Normalisation::Standardise;
 }

@@ -4,10 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <string>
+#include <string_view>
 
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "run/complete_parts.hpp"
+#include "run/image_options.hpp"
+#include "run/published_set.hpp"
 
 namespace millrace::run {
 namespace {
@@ -64,7 +70,150 @@ int loader_threads(const DataConfig& data, const MachineFacts& machine) {
   return std::clamp(threads_of_rank(machine, machine.local_ranks), 1, kMost);
 }
 
+std::string dataset_in(std::string_view directory) {
+  const PublishedSet* const named = set_named_in(directory);
+  return named == nullptr ? "" : std::string(named->name);
+}
+
+/// "a, b or c".
+std::string choice_of(std::vector<std::string> names) {
+  const std::string last = names.back();
+  names.pop_back();
+  return join(names, ", ") + " or " + last;
+}
+
+/// "`batch-size` or `replicas`": the options that lower a total batch.
+std::string factors_above_one(const Run& config) {
+  const bool pipelined = config.layout.depth_is_of_pipeline;
+  std::vector<std::string_view> names;
+  if (config.batch_size > 1) names.emplace_back("`batch-size`");
+  if (config.micro_batches > 1)
+    names.emplace_back(pipelined ? "`pipeline-depth`" : "`gradients-to-accumulate`");
+  if (config.pipeline.ranks.replicas > 1) names.emplace_back("`replicas`");
+  return join(names, " or ");
+}
+
+void complete_data(const DatasetFacts& facts, const MachineFacts& machine, Run& config) {
+  DataConfig& data = config.data;
+  data.train_size = facts.train_size;
+  data.validation_size = facts.validation_size;
+  data.class_names = facts.class_names;
+  data.preparation = facts.preparation;
+  data.image_type = data.asked_type;
+  // The tensors are the same, and there is less to copy.
+  const bool copies = machine.copies_images && !data.image_type && !data.normalises_on_host;
+  if (data.sends_bytes || copies) data.image_type = data.image_type.value_or(DType::U8);
+  if (data.source != ImageSource::Files)
+    data.directory.clear();  // recipes name it anyway, and its path may name the data set
+  else if (!facts.directory.empty())
+    data.directory = facts.directory;
+}
+
+void complete_batch(Run& config) {
+  const std::int64_t replicas = config.pipeline.ranks.replicas;
+  const std::int64_t images =
+      checked_product(config.batch_size, config.micro_batches, "batch size x micro-batches");
+  const std::int64_t total =
+      checked_product(images, replicas, "batch size x micro-batches x replicas");
+  const bool trains = config.data.train_size > 0;
+  config.iterations_per_epoch = trains ? config.data.train_size / total : 1;
+  if (config.iterations_per_epoch == 0)
+    fail(ErrorKind::Config,
+         "the total batch of {} ({} images x {} micro-batches x {} replicas) exceeds the {} "
+         "training images: lower {}",
+         total, config.batch_size, config.micro_batches, replicas, config.data.train_size,
+         factors_above_one(config));
+  check_mixing(config.data.mixing, config.batch_size);
+}
+
+void complete_length(Run& config) {
+  const LengthRequest& length = config.length;
+  if (length.iterations) {
+    config.iterations = *length.iterations;
+  } else {
+    const double updates = *length.epochs * static_cast<double>(config.iterations_per_epoch);
+    constexpr double kMost = 1e15;
+    if (updates < 1.0 || updates > kMost)
+      fail(ErrorKind::Config,
+           "{} epochs of {} updates are {:.3g} updates; allowed are 1 to {:.0e}: change "
+           "`epochs`",
+           *length.epochs, config.iterations_per_epoch, updates, kMost);
+    config.iterations = static_cast<std::int64_t>(updates);
+    if (length.max_iterations) {
+      config.learning_rate.horizon =
+          config.iterations;  // the learning rates remain those of the whole length
+      config.iterations = std::min(config.iterations, *length.max_iterations);
+    }
+  }
+  (void)checked_product(config.iterations, config.total_batch(), "iterations x total batch");
+}
+
+void complete_numerics(const Patch& given, Run& config) {
+  const LayoutRequest& layout = config.layout;
+  if (layout.recompute == RecomputeRequest::Auto && layout.device_memory.empty())
+    fail(ErrorKind::Usage, "{} auto needs `device-memory`, the memory that a device may use",
+         given.find("recompute")->where);
+}
+
+/// Checks options that depend on the layout. Errors: Config.
+void check_layout(const Patch& given, const Run& config) {
+  const std::int64_t span = config.model.batch_norm_span;
+  const std::int64_t replicas = config.pipeline.ranks.replicas;
+  if (span > replicas || replicas % span != 0)
+    fail(ErrorKind::Config,
+         "{}: {} replicas cannot be divided into spans of {}: give a divisor of the replicas",
+         given.find("BN-span")->where, replicas, span);
+}
+
 }  // namespace
+
+ImageSource image_source(const Patch& options) {
+  if (options.flag("generated-data")) return ImageSource::Host;
+  return options.flag("synthetic-data") ? ImageSource::Device : ImageSource::Files;
+}
+
+std::string dataset_name(const Patch& options) {
+  if (const auto name = options.text("dataset")) return *name;
+  const std::optional<std::string> directory = options.text("data-dir");
+  if (image_source(options) != ImageSource::Files && !directory)
+    fail(ErrorKind::Usage, "{} needs `dataset`: give the data set that it stands for",
+         options.flag("synthetic-data") ? "`synthetic-data`" : "`generated-data`");
+  if (!directory)
+    fail(ErrorKind::Usage,
+         "no data set: give `data-dir` DIR or set DATA_DIR, or use `dataset` with "
+         "`synthetic-data`");
+  std::string name = dataset_in(*directory);
+  if (name.empty())
+    fail(ErrorKind::Usage, "{} '{}' does not name a known data set: give `dataset` {}",
+         options.find("data-dir")->where, *directory, choice_of(set_names()));
+  return name;
+}
+
+bool wants_validation(const Patch& options) {
+  if (const auto mode = options.text("validation-mode")) return *mode != "none";
+  return !options.flag("no-validation");
+}
+
+bool dataset_is_told(const Patch& options) {
+  const std::optional<std::string> directory = options.text("data-dir");
+  return options.text("dataset") || !directory || !dataset_in(*directory).empty();
+}
+
+void check_mixing(const MixingConfig& config, std::int64_t batch_size) {
+  if (!(config.mixup_alpha >= 0.0) || !std::isfinite(config.mixup_alpha))
+    fail(ErrorKind::Config,
+         "`mixup-alpha` {}: must be positive, as the parameter of Beta(alpha, alpha); 0 turns "
+         "mixup off",
+         config.mixup_alpha);
+  if (!(config.cutmix_lambda >= 0.0 && config.cutmix_lambda <= 1.0))
+    fail(ErrorKind::Config,
+         "`cutmix-lambda` {}: must be 0 to 1, the share of an image that stays; 1 turns cutmix off",
+         config.cutmix_lambda);
+  if (config.on() && batch_size < 2)
+    fail(ErrorKind::Config,
+         "{} mixes images of the same micro-batch, but `batch-size` is {}: choose at least 2",
+         config.mixup_alpha > 0.0 ? "`mixup-alpha`" : "`cutmix-lambda`", batch_size);
+}
 
 Verbosity verbosity_of(const Patch& options) {
   const bool quiet = options.flag("quiet");

@@ -42,7 +42,7 @@ std::optional<std::int64_t> told_classes(const Patch& options) {
 
 std::string model_name(const Patch& options) {
   if (is_given_network(options)) return kGivenModel;
-  return to_lower(options.text("model").value_or("resnet"));
+  return to_lower(options.value<std::string>("model"));
 }
 
 std::string model_size(const Patch& options, models::Task task) {

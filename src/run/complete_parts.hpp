@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of complete(), in the order of their calls. Each part sets the members that its fields
-// determine, from the patch and from members set by earlier parts.
+// The parts of complete() that have files of their own, in the order of their calls. Each sets the
+// members that its fields determine, from the patch and from members set by earlier parts.
 #pragma once
 
 #include "run/complete.hpp"
@@ -11,20 +11,14 @@ namespace millrace::run {
 /// Errors: Usage for an option of another family of networks.
 void check_families(const Patch& options, Notices& notices);
 void complete_model(const Patch& given, const DatasetFacts& data, Run& config, Notices& notices);
-void complete_data(const DatasetFacts& facts, const MachineFacts& machine, Run& config);
-void complete_batch(Run& config);
-void complete_length(Run& config);
 void complete_optimiser(const Patch& given, Run& config);
 void complete_rate(const Patch& given, Run& config, Notices& notices);
-void complete_numerics(const Patch& given, Run& config);
 /// Errors: Usage for machines that a run would leave out because it has one rank that nobody asked
 /// for.
 void check_hosts(const Patch& given, const MachineFacts& machine, const Run& config,
                  Notices& notices);
 /// The weight updates to trace and the file to write. Errors: Usage.
 void complete_trace(const Patch& given, Run& config, Notices& notices);
-/// Checks options that depend on the layout. Errors: Config.
-void check_layout(const Patch& given, const Run& config);
 void complete_validation(const Patch& given, Run& config, Notices& notices);
 void complete_checkpoints(const Patch& given, Run& config, Notices& notices);
 void complete_logs(const Patch& given, Run& config, Notices& notices);

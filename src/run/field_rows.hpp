@@ -213,6 +213,8 @@ Trait by_default(T value) {
   else
     return trait(&Field::by_default, Value(std::move(value)));
 }
+/// The member is set to the default, too, as sets<>() and written<>() do by themselves.
+inline Trait takes_default() { return trait(&Field::takes_default, true); }
 /// A default that depends on other options, in words.
 inline Trait default_text(Text words) { return trait(&Field::default_text, std::string(words)); }
 inline Trait alias(Text name) { return trait(&Field::alias, name); }
@@ -274,6 +276,19 @@ Trait chooses() {
     };
   };
 }
+/// A flag for one of several values of its member.
+template <auto member, auto value>
+Trait picks() {
+  using Part = typename MemberOf<decltype(member)>::Owner;
+  return [](Field& row) {
+    row.get = [](const Field&, const Run& config) {
+      return std::optional<Value>(part_of<Part>(config).*member == value);
+    };
+    row.set = [](const Field&, const Setting& given, Run& config) {
+      if (std::get<bool>(given.value)) part_of<Part>(config).*member = value;
+    };
+  };
+}
 /// What of the configuration is recorded as the option: the result of `get`, or nothing.
 template <class Get>
 Trait records(Get get) {
@@ -293,6 +308,7 @@ template <auto member, class Parse, class Print>
 Trait written(Parse parse, Print print) {
   using Part = typename MemberOf<decltype(member)>::Owner;
   return [parse, print](Field& row) {
+    row.takes_default = true;
     row.get = [print](const Field&, const Run& config) {
       return std::optional<Value>(print(part_of<Part>(config).*member));
     };

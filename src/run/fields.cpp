@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/fields.hpp"
+#include "run/field_rows.hpp"
 
 #include <fmt/format.h>
 
@@ -47,7 +47,51 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kSection
      {"", "This command"}}};
 static_assert(kSections.size() == static_cast<std::size_t>(Section::Command) + 1);
 
+/// A default as the help shows it: 1e-8 for what prints as 1e-08.
+std::string default_text_of(const Value& value) {
+  if (const bool* flag = std::get_if<bool>(&value)) return *flag ? "on" : "off";
+  std::string text = to_string(value);
+  if (const std::size_t zero = text.find("e-0");
+      zero != std::string::npos && std::holds_alternative<double>(value))
+    text.erase(zero + 2, 1);
+  return text;
+}
+
+FieldTable make_table() {
+  FieldTable table;
+  add_model_fields(table);
+  add_data_fields(table);
+  add_train_fields(table);
+  add_rate_fields(table);
+  add_output_fields(table);
+  add_pipeline_fields(table);
+  add_command_fields(table);
+  Run config;
+  for (Field& spec : table) {
+    spec.listed_by = spec.taken_by(Command::Train) ? spec.listed_by & spec.commands : spec.commands;
+    const bool told = spec.default_text.has_value() || !spec.idle.empty();
+    const std::optional<Value> value =
+        spec.by_default || !spec.get ? spec.by_default : spec.get(spec, config);
+    if (!told && value) spec.default_text = default_text_of(*value);
+  }
+  return table;
+}
+
 }  // namespace
+
+std::span<const Field> field_table() {
+  static const FieldTable table = make_table();
+  return table;
+}
+
+std::size_t index_of_choice(const Field& spec, const std::string& choice) {
+  const std::vector<std::string> all = choices(spec);
+  const auto found = std::find(all.begin(), all.end(), choice);
+  MILLRACE_ASSERT(found != all.end());
+  return static_cast<std::size_t>(found - all.begin());
+}
+
+std::string choice_at(const Field& spec, std::size_t index) { return choices(spec).at(index); }
 
 const Field* find_field(std::string_view name) {
   for (const Field& spec : field_table())

@@ -132,16 +132,6 @@ void set_sent_type(const Setting& given, Run& c) {
       *std::ranges::find(kSentTypes, text_of(given), [](DType type) { return name_of(type); });
 }
 
-template <ImageSource source>
-Trait takes_source() {
-  return [](Field& row) {
-    records([](const Run& c) { return Value(c.data.source == source); })(row);
-    changes([](const Setting& given, Run& c) {
-      if (flag_of(given)) c.data.source = source;
-    })(row);
-  };
-}
-
 std::optional<Value> normalisation_of_small(const Run& c) {
   return Value(std::string(c.data.normalisation == Normalisation::Dataset    ? "dataset"
                            : c.data.normalisation == Normalisation::ImageNet ? "imagenet"
@@ -153,6 +143,8 @@ void set_normalisation_of_small(const Setting& given, Run& c) {
                                                         : Normalisation::Standardise;
 }
 
+constexpr std::string_view kImageFiles = "`dataset` imagenet from files";
+
 void add_data(FieldTable& table) {
   const Rows row(table, Section::Data, kRunsAndValidate, kFixed);
   static const std::string names = join(set_names(), "|");
@@ -161,15 +153,14 @@ void add_data(FieldTable& table) {
   row("data-dir", path("DIR"), "IPU", "directory of the data set, or one above it",
       environment("DATA_DIR"), needs("real data (no `synthetic-data` or `generated-data`)"),
       may_change(), commands(kRunsAndValidate | kPredict | set_of(Command::DataConvert)),
-      main_option(), records([](const Run& c) { return unless_empty(c.data.directory.string()); }),
-      changes([](const Setting& given, Run& c) { c.data.directory = text_of(given); }));
+      main_option(), sets<&DataConfig::directory>(), if_given());
   row("synthetic-data", flag(), "IPU",
       "use one random image, which training keeps on the device, to measure the device alone; "
       "needs `dataset`",
-      main_option(), takes_source<ImageSource::Device>());
+      main_option(), picks<&DataConfig::source, ImageSource::Device>());
   row("generated-data", flag(), "IPU 2.0",
       "use random images, made on the host and sent with every micro-batch; needs `dataset`",
-      takes_source<ImageSource::Host>());
+      picks<&DataConfig::source, ImageSource::Host>());
   row("image-size", integer(between(1, 4096)), "IPU",
       "height and width of the images that the network sees",
       default_text("32 for CIFAR; 224 for ImageNet; 224 to 600 for EfficientNet, by size"),
@@ -177,8 +168,8 @@ void add_data(FieldTable& table) {
   row("normalise", choice("standardise|dataset|imagenet"), "millrace",
       "CIFAR: normalize by the mean and deviation of each image, of the training set, or of "
       "ImageNet",
-      by_default("standardise"), needs("a CIFAR data set"), when(is_cifar),
-      records(normalisation_of_small), changes(set_normalisation_of_small));
+      needs("a CIFAR data set"), when(is_cifar), records(normalisation_of_small),
+      changes(set_normalisation_of_small));
   row("normalise-input", flag(), "IPU",
       "ImageNet: also divide by the deviation of each channel; otherwise only the mean is "
       "subtracted",
@@ -221,7 +212,7 @@ void add_augmentation(FieldTable& table) {
       default_text("off"), records(jitter_of), changes(set_jitter));
   row("random-erasing", real(between(0.0, 1.0), "P"), "torchvision, timm",
       "probability that a box of a training image, 2 to 33 % of it, is erased after normalization",
-      by_default(0.0), sets<&Augmentation::erasing>(), if_given());
+      sets<&Augmentation::erasing>(), if_given());
 }
 
 void add_mixing(FieldTable& table) {
@@ -236,7 +227,7 @@ void add_mixing(FieldTable& table) {
   row("mixing-form", choice("rolled|reversed"), "IPU 2.0, NVIDIA",
       "partner and share: the previous image in the micro-batch, at most half (IPU), or the "
       "reversed micro-batch (NVIDIA)",
-      by_default("rolled"), needs("`mixup-alpha` or `cutmix-lambda`"), when(mixes),
+      by_default("rolled"), takes_default(), needs("`mixup-alpha` or `cutmix-lambda`"), when(mixes),
       records([](const Run& c) {
         const bool rolled = c.data.mixing.form == MixingForm::Rolled;
         return Value(std::string(rolled ? "rolled" : "reversed"));
@@ -251,40 +242,33 @@ void add_image_files(FieldTable& table) {
   row("image-preset", choice("tf|nvidia|dali2019|tpu|torch"), "all",
       "cropping, resampling and normalization of TensorFlow's recipes (IPU, Habana), NVIDIA's DALI "
       "(now or in 2019), the TPU guide (SURFsara) or torchvision",
-      by_default("tf"), needs("`dataset` imagenet from files"), for_other_data(),
-      sets<&ImageFileRequest::preset>());
+      needs(kImageFiles), for_other_data(), sets<&ImageFileRequest::preset>());
   row("image-normalisation", choice("mean|torch|nvidia2019|dali2019|nvidia"), "all",
       "conversion of image bytes to floats: subtract the mean, or use the mean and deviation of "
       "torchvision or NVIDIA",
-      default_text("set by `image-preset`"), needs("`dataset` imagenet from files"),
-      for_other_data(), sets<&ImageFileRequest::normalisation>());
+      default_text("set by `image-preset`"), needs(kImageFiles), for_other_data(),
+      sets<&ImageFileRequest::normalisation>());
   row("image-mean", text("R,G,B"), "millrace",
       "what is subtracted from the bytes of red, green and blue, 0 to 255, in place of the mean of "
       "`image-normalisation`, such as 123.675,116.28,103.53",
-      default_text("set by `image-normalisation`"), needs("`dataset` imagenet from files"),
-      for_other_data(), three_colours<&ImageFileRequest::mean>(false));
+      default_text("set by `image-normalisation`"), needs(kImageFiles), for_other_data(),
+      three_colours<&ImageFileRequest::mean>(false));
   row("image-deviation", text("R,G,B"), "millrace",
       "what the differences are divided by, in place of the deviation of `image-normalisation`",
-      default_text("set by `image-normalisation`"), needs("`dataset` imagenet from files"),
-      for_other_data(), three_colours<&ImageFileRequest::deviation>(true));
+      default_text("set by `image-normalisation`"), needs(kImageFiles), for_other_data(),
+      three_colours<&ImageFileRequest::deviation>(true));
   row("crop-area", reals("A,B", {.low = 0.0, .high = 1.0, .low_excluded = true}), "NVIDIA, Habana",
       "smallest and largest share of an image that a crop for training covers, such as 0.08 1",
-      default_text("set by `image-preset`"), needs("`dataset` imagenet from files"),
-      records([](const Run& c) -> std::optional<Value> {
-        if (c.data.images.crop_area.empty()) return std::nullopt;
-        return Value(c.data.images.crop_area);
-      }),
-      changes(set_crop_area));
+      default_text("set by `image-preset`"), needs(kImageFiles),
+      sets<&ImageFileRequest::crop_area>(), changes(set_crop_area), if_given());
   row("label-offset", integer(between(0, 1000)), "millrace",
-      "label of the first class in TFRecord files", by_default(1),
-      commands(kRunsAndValidate | kDataTools), for_other_data(),
-      sets<&ImageFileRequest::label_offset>());
+      "label of the first class in TFRecord files", commands(kRunsAndValidate | kDataTools),
+      for_other_data(), sets<&ImageFileRequest::label_offset>());
   row("max-bad-fraction", real(between(0.0, 1.0)), "millrace",
       "share of records or images that may be bad; more end the run. Unless it is 0, one of "
       "several may always be bad. Bad records are left out. An image that cannot be decoded is "
       "replaced by the next one of its class, or left out when converting or packing",
-      by_default(0.001), may_change(),
-      commands(kRunsAndValidate | (kDataTools & ~set_of(Command::DataCheck))),
+      may_change(), commands(kRunsAndValidate | (kDataTools & ~set_of(Command::DataCheck))),
       sets<&DataConfig::max_bad_fraction>());
   row("allow-missing-shards", flag(), "millrace",
       "accept a set of TFRecord files or WebDataset archives with missing shards",
@@ -306,14 +290,13 @@ void add_loading(FieldTable& table) {
   row("dataset-cache", text("SIZE|all"), "IPU, Habana",
       "keep image files in memory, still encoded, after they are first read, up to this size",
       default_text("off"), unit("bytes of this machine's memory; examples: 512MiB, 8GiB"),
-      needs("`dataset` imagenet from files"), harmless(), may_change(), when(reads_image_files),
-      records([](const Run& c) { return unless_empty(c.data.images.cache); }),
-      changes([](const Setting& given, Run& c) { c.data.images.cache = text_of(given); }));
+      needs(kImageFiles), harmless(), may_change(), when(reads_image_files),
+      sets<&ImageFileRequest::cache>(), if_given());
   row("standard-imagenet", flag(), "IPU", "read ImageNet in its plain order",
       idle("there is only one order, a permutation keyed by seed and epoch"), may_change());
   row("no-dataset-cache", flag(), "IPU",
       "keep no files of the data set in memory (the default here)", default_text("on"),
-      needs("`dataset` imagenet from files"), harmless(), may_change(), when(reads_image_files));
+      needs(kImageFiles), harmless(), may_change(), when(reads_image_files));
   row("hostside-image-mixing", flag(), "IPU 2.0", "mix images before they are sent",
       idle("mixed images are the same wherever they are mixed"), may_change());
   row("dataset-benchmark", flag(), "IPU 2.0",

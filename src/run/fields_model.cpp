@@ -51,17 +51,6 @@ auto& group_dim(Config& c) {
   return c.model.model == "resnext" ? c.model.resnext.group_dim : c.model.efficientnet.group_dim;
 }
 
-/// A flag that takes this kind of norm.
-template <NormKind kind>
-Trait takes_norm() {
-  return [](Field& row) {
-    records([](const Run& c) { return c.model.norm == kind; })(row);
-    changes([](const Setting& given, Run& c) {
-      if (flag_of(given)) c.model.norm = kind;
-    })(row);
-  };
-}
-
 std::string_view family_names() {
   static const std::string names = choices_of(models::families(), &models::Family::name);
   return names;
@@ -70,11 +59,11 @@ std::string_view family_names() {
 void add_model(FieldTable& table) {
   const Rows row(table, Section::Model, kRunsAndValidate, kFixed);
   row("model", choice_or_file(family_names(), ".onnx"), "IPU",
-      "family of networks, or an ONNX file with a network of your own", by_default("resnet"),
+      "family of networks, or an ONNX file with a network of your own",
       records([](const Run& c) { return Value(c.network); }), main_option());
   row("init-weights", choice("file|fresh"), "millrace",
       "weights that the network of an ONNX file starts with: those of the file, or random ones",
-      by_default("file"), needs("no `init-path`"), of({kGivenModel}), when(starts_from_file),
+      needs("no `init-path`"), of({kGivenModel}), when(starts_from_file),
       records(
           [](const Run& c) { return Value(std::string(c.weights_of_file ? "file" : "fresh")); }),
       changes([](const Setting& given, Run& c) { c.weights_of_file = text_of(given) == "file"; }));
@@ -94,9 +83,11 @@ void add_model(FieldTable& table) {
 void add_norm(FieldTable& table) {
   const Rows row(table, Section::Model, kRunsAndValidate, kFixed, {of_normed()});
   row("batch-norm", flag(), "IPU", "use batch normalization",
-      default_text("on for ResNet and ResNeXt on CIFAR"), takes_norm<NormKind::Batch>());
+      default_text("on for ResNet and ResNeXt on CIFAR"),
+      picks<&ModelOptions::norm, NormKind::Batch>());
   row("group-norm", flag(), "IPU", "use group normalization, for small micro-batches",
-      default_text("on, except for ResNet and ResNeXt on CIFAR"), takes_norm<NormKind::Group>());
+      default_text("on, except for ResNet and ResNeXt on CIFAR"),
+      picks<&ModelOptions::norm, NormKind::Group>());
   row("groups", integer(between(1, kMaxGroups)), "IPU", "number of groups of group normalization",
       default_text("32; 16 for CIFAR; 4 for EfficientNet"), needs("`group-norm`"), harmless(),
       when(has_group_norm), sets<&ModelOptions::groups>());
@@ -113,7 +104,7 @@ void add_norm(FieldTable& table) {
       "decay of the running statistics of batch normalization", needs("`batch-norm`"), harmless(),
       when(has_batch_norm), sets<&ModelOptions::batch_norm_decay>());
   row("BN-span", integer(between(1, 4096)), "millrace",
-      "number of replicas that share the statistics of batch normalization", by_default(1),
+      "number of replicas that share the statistics of batch normalization",
       unit("replicas"), needs("`batch-norm` and `replicas`"), when(has_batch_norm),
       sets<&ModelOptions::batch_norm_span>(), if_given(), of_normed(true));
   row("stable-norm", flag(), "IPU", "compute mean and variance in two passes",

@@ -87,14 +87,14 @@ void add_validation(FieldTable& table) {
   const Rows row(table, Section::Validation, kTrainings, kMayChange);
   row("validation-mode", choice("all|end|none"), "IPU",
       "validate during training, all saved checkpoints but ckpt-0 after training, or never",
-      by_default("all"), commands(kTrainings | kPlan), main_option(), sets<&Run::validation>());
+      commands(kTrainings | kPlan), main_option(), sets<&Run::validation>());
   row("no-validation", flag(), "IPU", "same as `validation-mode` none",
       commands(kTrainings | kPlan), changes([](const Setting& given, Run& c) {
         if (flag_of(given)) c.validation = ValidationMode::None;
       }));
   row("epochs-between-evals", integer(at_least(1)), "Habana",
-      "epochs between validations; the end of the run is always validated", by_default(1),
-      unit("epochs"), needs("validation"), harmless(), when(validates_by_epochs),
+      "epochs between validations; the end of the run is always validated", unit("epochs"),
+      needs("validation"), harmless(), when(validates_by_epochs),
       sets<&ValidationRequest::every_epochs>());
   row("iterations-between-evals", integer(between(1, 1e15)), "Habana, NVIDIA",
       "weight updates between validations", unit("weight updates"), needs("validation"), harmless(),
@@ -124,9 +124,8 @@ void add_checkpoint(FieldTable& table) {
   const Rows row(table, Section::Checkpoint, kTrainings, kMayChange,
                  {needs(kRunDirectory), when(keeps)});
   row("ckpts-per-epoch", integer(at_least(0)), "IPU",
-      "number of checkpoints per epoch; 0 saves only the final one", by_default(1),
-      unit("checkpoints"), harmless(), when(saves_on_the_way),
-      sets<&CheckpointRequest::per_epoch>());
+      "number of checkpoints per epoch; 0 saves only the final one", unit("checkpoints"),
+      harmless(), when(saves_on_the_way), sets<&CheckpointRequest::per_epoch>());
   row("checkpoint-every", text("N[updates|epochs|minutes]"), "millrace",
       "interval between checkpoints: weight updates (500, 500updates), epochs (0.5epochs) or "
       "wall-clock time (10minutes)",
@@ -167,20 +166,14 @@ void add_log(FieldTable& table) {
       commands(kTrain), when(is_named), sets<&LogRequest::suffix>(), if_given());
   row("logs-per-epoch", integer(at_least(1)), "IPU", "number of log lines per epoch",
       default_text("16 with `epochs`"), unit("lines"), when(logs_by<LogBy::Epoch>), set_first(),
-      records([](const Run& c) {
+      sets<&LogRequest::per_epoch>(), records([](const Run& c) {
         return Value(c.logging.per_epoch.value_or(LogRequest::kLinesPerEpoch));
-      }),
-      changes([](const Setting& given, Run& c) {
-        c.logging.per_epoch = std::get<std::int64_t>(given.value);
       }));
   row("log-freq", integer(at_least(1)), "IPU",
       "weight updates between log lines, instead of `logs-per-epoch`",
       default_text("500 with `iterations`"), unit("weight updates"), when(logs_by<LogBy::Updates>),
-      set_first(), records([](const Run& c) {
+      set_first(), sets<&LogRequest::every>(), records([](const Run& c) {
         return Value(c.logging.every.value_or(LogRequest::kUpdatesPerLine));
-      }),
-      changes([](const Setting& given, Run& c) {
-        c.logging.every = std::get<std::int64_t>(given.value);
       }));
   row("enable-tensorboard", flag(), "Habana",
       "write event files for TensorBoard, with the run's settings for its HParams tab",

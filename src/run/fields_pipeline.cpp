@@ -147,31 +147,26 @@ void add_device(FieldTable& table) {
       "compute threads per device; results are bit-identical only for equal numbers",
       default_text("the rank's share of the cores"), unit("threads"),
       commands(kRunsAndValidate | kPredict | set_of(Command::Doctor)), main_option(),
-      records([](const Run& c) { return Value(std::int64_t{c.threads}); }),
-      changes([](const Setting& given, Run& c) {
-        c.layout.threads = static_cast<int>(std::get<std::int64_t>(given.value));
-      }));
+      sets<&LayoutRequest::threads>(),
+      records([](const Run& c) { return Value(std::int64_t{c.threads}); }));
   row("recompute", choice("none|segments|auto"), "millrace",
       "recompute activations in the backward pass instead of keeping them: segments of every stage "
       "in turn, or with auto those that cost the least time so that `device-memory` suffices",
       default_text("none"), sets<&LayoutRequest::recompute>());
   row("xla-recompute", flag(), "IPU", "same as `recompute` segments",
-      records([](const Run& c) -> std::optional<Value> {
+      sets<&LayoutRequest::recomputes_stages>(), records([](const Run& c) -> std::optional<Value> {
         if (c.layout.recompute == RecomputeRequest::Segments) return std::nullopt;
         return Value(c.layout.recomputes_stages);
-      }),
-      changes([](const Setting& given, Run& c) { c.layout.recomputes_stages = flag_of(given); }));
+      }));
   row("recompute-layers", names("NAME .."), "millrace",
       "recompute only these layers; b2 means all of b2/0, b2/1, ..", sets<&Run::recompute_layers>(),
       if_given());
   row("batches-per-step", integer(at_least(1)), "IPU",
       "weight updates between reports, if neither `log-freq` nor `logs-per-epoch` is given",
-      unit("weight updates"), records([](const Run& c) -> std::optional<Value> {
-        if (!c.logging.per_report || c.logging.per_epoch || c.logging.every) return std::nullopt;
-        return Value(*c.logging.per_report);
-      }),
-      changes([](const Setting& given, Run& c) {
-        c.logging.per_report = std::get<std::int64_t>(given.value);
+      unit("weight updates"), sets<&LogRequest::per_report>(),
+      records([](const Run& c) -> std::optional<Value> {
+        if (c.logging.per_epoch || c.logging.every) return std::nullopt;
+        return c.logging.per_report;
       }));
   row("available-memory-proportion", names("X .."), "IPU",
       "maximum scratch memory of a kernel of the vendor's library; one number, or two per stage of "
@@ -193,6 +188,11 @@ void add_device(FieldTable& table) {
       "which runs on the first here",
       default_text("AUTO"), commands(kRunsAndValidate | kPredict),
       changes([](const Setting& given, Run& c) { c.layout.devices = text_of(given); }));
+}
+
+/// What only an IPU has, or does otherwise.
+void add_idle(FieldTable& table) {
+  const Rows row(table, Section::Device, kRuns, kMayChange);
   row("max-cross-replica-buffer-size", integer(at_least(1)), "IPU",
       "bytes that replicas all-reduce at once", unit("bytes"),
       idle("the gradients of a stage are all-reduced at once"));
@@ -213,6 +213,7 @@ void add_pipeline_fields(FieldTable& table) {
   add_sharding(table);
   add_ranks(table);
   add_device(table);
+  add_idle(table);
 }
 
 }  // namespace millrace::run

@@ -80,9 +80,8 @@ void add_optimiser(FieldTable& table) {
       needs("`optimiser` momentum, RMSprop, LARS or Nesterov"), harmless(), when(has_momentum),
       sets<&OptimiserConfig::momentum>());
   row("rmsprop-decay", real(from_zero_below(1.0)), "IPU",
-      "decay of the moving average of squared gradients", by_default(0.9),
-      needs("`optimiser` RMSprop"), harmless(), when(decays_by_constant),
-      sets<&OptimiserRequest::rmsprop_decay>());
+      "decay of the moving average of squared gradients", needs("`optimiser` RMSprop"), harmless(),
+      when(decays_by_constant), sets<&OptimiserRequest::rmsprop_decay>());
   row("rmsprop-base-decay-exp", real(between(-60.0, 20.0)), "IPU 2.0",
       "exponent: the decay is 1 - 2^X times the total batch", unit("power of 2"),
       needs("`optimiser` RMSprop"), when(is_rmsprop), sets<&OptimiserRequest::rmsprop_exponent>());
@@ -171,8 +170,8 @@ void add_rate_curves(FieldTable& table) {
       needs("`lr-schedule` stepped"), when(is<Kind::Stepped>),
       sets<&LearningRateConfig::boundaries>());
   row("learning-rate-epochs", reals("X,X,..", between(0.0, 1e6)), "NVIDIA, Habana",
-      "epochs after which the learning rate drops", by_default(std::vector<double>{30, 60, 80}),
-      unit("epochs"), needs("`lr-schedule` piecewise"), when(is<Kind::Piecewise>),
+      "epochs after which the learning rate drops", unit("epochs"),
+      needs("`lr-schedule` piecewise"), when(is<Kind::Piecewise>),
       sets<&RateRequest::drop_epochs>());
   row("lr-decay-rate", real(above_zero_to(1.0)), "IPU", "factor of the learning rate at each drop",
       by_default(0.97), needs("`lr-schedule` exponential"), when(is<Kind::Exponential>),

@@ -57,14 +57,11 @@ void add_train(FieldTable& table) {
       unit("images"), commands(kRunsAndValidate | kPredict), sets<&Run::batch_size>(),
       main_option());
   row("gradients-to-accumulate", integer(at_least(1)), "IPU",
-      "micro-batches per weight update and replica", by_default(1),
-      alias("gradient-accumulation-count"), unit("micro-batches"), may_change(),
+      "micro-batches per weight update and replica", alias("gradient-accumulation-count"),
+      unit("micro-batches"), may_change(), sets<&Run::micro_batches>(),
       records([](const Run& c) -> std::optional<Value> {
         if (c.layout.depth_is_of_pipeline) return std::nullopt;
         return Value(c.micro_batches);
-      }),
-      changes([](const Setting& given, Run& c) {
-        c.micro_batches = std::get<std::int64_t>(given.value);
       }));
   row("epochs", real(above_zero()), "IPU", "length of the training",
       default_text("100; 160 for CIFAR; EfficientNet 350, for CIFAR 300"), unit("epochs"),
@@ -89,13 +86,12 @@ void add_numerics(FieldTable& table) {
       needs("`label-smoothing`"), when(smooths_labels), sets<&Run::smoothing>());
   row("loss-scaling", text("X|dynamic"), "IPU, NVIDIA",
       "factor of the loss in the backward pass; dynamic adjusts it during training",
-      by_default("128"), records(loss_scaling_of), changes(set_loss_scaling));
+      records(loss_scaling_of), changes(set_loss_scaling));
   row("precision", choice("16.16|16.32|32.32"), "IPU", "bits of activations and of master weights",
       default_text("16.32; 16.16 with `dialect` ipu"), commands(kRunsAndValidate | kPredict),
       lists(kBench), main_option(), records(precision_of), changes(set_precision));
-  row("half", choice("bf16|fp16"), "millrace", "16-bit data type", by_default("bf16"),
-      needs("16 bits in `precision`"), commands(kRunsAndValidate | kPredict), when(has_16_bits),
-      records([](const Run& c) {
+  row("half", choice("bf16|fp16"), "millrace", "16-bit data type", needs("16 bits in `precision`"),
+      commands(kRunsAndValidate | kPredict), when(has_16_bits), records([](const Run& c) {
         return Value(std::string(c.precision.activations == DType::F16 ? "fp16" : "bf16"));
       }),
       changes(set_half));

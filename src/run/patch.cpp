@@ -10,6 +10,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "run/run.hpp"
 
 namespace millrace::run {
 namespace {
@@ -186,7 +187,8 @@ std::string Patch::spelling(std::string_view name) const {
 
 Value Patch::value(std::string_view name) const {
   if (const Setting* given = find(name)) return given->value;
-  return find_field(name)->by_default.value();
+  const Field& spec = *find_field(name);
+  return spec.by_default ? *spec.by_default : spec.get(spec, Run()).value();
 }
 
 void check_conflicts(const Patch& options) {
