@@ -4,13 +4,11 @@
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "cli/command_line.hpp"
 #include "cli/commands.hpp"
-#include "cli/exports.hpp"
 #include "cli/launch.hpp"
 #include "cli/planning.hpp"
 #include "cli/prepare.hpp"
@@ -19,7 +17,6 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
-#include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "models/registry.hpp"
 #include "ops/backend.hpp"
@@ -53,6 +50,7 @@ train::TrainInputs inputs_of(const PreparedRun& run, const Invocation& invocatio
                                                                      : std::vector<std::string>{},
           .voice = voice_of(run.options),
           .summaries = summaries_of_tools(),
+          .files = foreign_files(),
           .validation_set_size = run.data.facts.validation_size};
 }
 
@@ -82,20 +80,6 @@ int code_of(train::Outcome outcome) {
   return exit_code(ErrorKind::Internal);
 }
 
-/// --export-dir: writes the final checkpoint for other programs.
-void export_result(const PreparedRun& run) {
-  const std::filesystem::path folder = export_folder(run.options, run.config.run_directory);
-  if (folder.empty()) return;
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) io::fail_io("create", folder, error.value());
-  std::vector<std::string> complaints;
-  const io::CheckpointReader checkpoint = io::open_newest(run.config.run_directory, complaints);
-  print_lines(stderr, complaints);
-  for (const ExportFormat format : {ExportFormat::Onnx, ExportFormat::Hdf5})
-    fmt::print("Exported {}\n", export_checkpoint(checkpoint, format, Patch{}, folder).line);
-}
-
 using Prepare = PreparedRun (*)(const Invocation&, const comm::World&);
 using Train = train::Outcome (*)(const run::Run&, const train::TrainInputs&, const comm::World&);
 
@@ -117,7 +101,9 @@ int run_training(const Invocation& invocation, Prepare prepare, Train train) {
     fit_layout(run, world);
     note_default_precision(run);
     const train::Outcome outcome = train(run.config, inputs_of(run, invocation), world);
-    if (outcome == train::Outcome::Finished && world.rank() == 0) export_result(run);
+    if (const std::string folder = run.options.text("export-dir").value_or("");
+        !folder.empty() && outcome == train::Outcome::Finished && world.rank() == 0)
+      foreign_files().export_run(run.config.run_directory, folder);
     return code_of(outcome);
   });
 }

@@ -104,7 +104,7 @@ int validate(const Invocation& invocation, const comm::World& world, StartupWatc
   const std::filesystem::path path = options.text("restore-path").value_or("");
   const std::int64_t times = options.value<std::int64_t>("repeat");
   for (std::int64_t i = 0; i < times; ++i)
-    train::validate(run.config, world, run.data.validation, path, report);
+    train::validate(run.config, world, run.data.validation, path, report, foreign_files());
   return 0;
 }
 

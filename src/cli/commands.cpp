@@ -22,7 +22,6 @@
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
-#include "io/onnx/onnx_file.hpp"
 #include "millrace_version.hpp"
 #include "run/recipes.hpp"
 
@@ -51,12 +50,6 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
     {Command::Average, "average", "RUN_DIR", command_average,
      "Averages checkpoints into RUN_DIR/averages, which can be validated like a run.",
      "millrace average logs/RN20_bs32_BN_16.32_v0.2.0_3S9 --count 5"},
-    {Command::Import, "import", "FILE RUN_DIR", command_import,
-     "Creates a run from weights of PyTorch (.safetensors, .pth), Keras (.h5, .keras) or ONNX.",
-     "millrace import resnet50.pth runs/resnet50 --like torchvision"},
-    {Command::Export, "export", "CHECKPOINT|RUN_DIR", command_export,
-     "Writes the weights of a checkpoint for PyTorch (safetensors), ONNX or h5py.",
-     "millrace export logs/RN20_bs32_BN_16.32_v0.2.0_3S9 --to onnx"},
 });
 
 struct Matched {
@@ -170,15 +163,15 @@ std::filesystem::path run_with_network(const Patch& options) {
 void read_network(Patch& options, std::vector<std::string>& notices) {
   if (const Setting* const init = options.find("init-path");
       init != nullptr && options.find("model") == nullptr &&
-      io::is_onnx(std::get<std::string>(init->value)))
+      io::is_network_file(std::get<std::string>(init->value)))
     options.set(*find_field("model"), Setting(*init));
   const std::string file = options.text("model").value_or("");
-  if (!io::is_onnx(file) || options.text("restore-path")) return;
+  if (!io::is_network_file(file) || options.text("restore-path")) return;
   if (const std::filesystem::path run = run_with_network(options); !run.empty())
     return add_recorded_network(options, run);
-  const io::OnnxFile onnx(file);
-  options.network = std::make_shared<const models::Graph>(onnx.graph());
-  notices.insert(notices.end(), onnx.notices().begin(), onnx.notices().end());
+  io::NetworkFile read = foreign_files().open_network(file);
+  options.network = std::make_shared<const models::Graph>(std::move(read.graph));
+  std::ranges::move(read.notices, std::back_inserter(notices));
 }
 
 int run_command(std::span<const std::string> words, const Environment& environment) {
@@ -297,6 +290,13 @@ train::OpenSummaries summaries_of_tools() {
   for (const Tool& tool : built_tools())
     if (tool.summaries != nullptr) return tool.summaries;
   return nullptr;
+}
+
+io::ForeignFiles foreign_files() {
+  io::ForeignFiles files;
+  for (const Tool& tool : built_tools())
+    if (tool.add_to != nullptr) tool.add_to(files);
+  return files;
 }
 
 const CommandSpec& spec_of(Command id) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/command_line.hpp"
+#include "io/foreign_files.hpp"
 #include "train/summaries.hpp"
 
 namespace millrace::cli {
@@ -47,12 +48,16 @@ struct Tool {
   std::span<const CommandSpec> commands = {};
   const OtherTrainers* dialects = nullptr;
   train::OpenSummaries summaries = nullptr;
+  /// Puts its functions for files of other programs in their places.
+  void (*add_to)(io::ForeignFiles& files) = nullptr;
 };
 /// The tools that this program is built with. The build defines it, from MILLRACE_TOOLS:
 /// src/tools/CMakeLists.txt.
 [[nodiscard]] std::vector<Tool> built_tools();
 /// What writes the summaries of a run; nullptr: nothing.
 [[nodiscard]] train::OpenSummaries summaries_of_tools();
+/// What these know of files of other programs.
+[[nodiscard]] io::ForeignFiles foreign_files();
 
 int command_train(const Invocation& invocation);
 int command_restore(const Invocation& invocation);
@@ -61,8 +66,6 @@ int command_plan(const Invocation& invocation);
 int command_doctor(const Invocation& invocation);
 int command_inspect(const Invocation& invocation);
 int command_average(const Invocation& invocation);
-int command_import(const Invocation& invocation);
-int command_export(const Invocation& invocation);
 
 /// Text of `millrace --help`.
 [[nodiscard]] std::string general_help();

@@ -13,7 +13,7 @@
 #include "cli/recorded_classes.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "io/onnx/onnx_file.hpp"
+#include "io/foreign_files.hpp"
 #include "models/registry.hpp"
 #include "train/agreement.hpp"
 #include "train/progress.hpp"
@@ -121,7 +121,7 @@ void set_classes(Patch& options, const Patch& given, const InitialNetwork& initi
 
 std::optional<InitialNetwork> initial_network(const Patch& options, const comm::World& world) {
   const std::optional<std::string> path = options.text("init-path");
-  if (!path || io::is_onnx(*path)) return std::nullopt;
+  if (!path || io::is_network_file(*path)) return std::nullopt;
   std::vector<std::string> complaints;  // the trainer repeats them
   const io::CheckpointReader checkpoint = train::agreed_newest(world, *path, complaints);
   const RecordedNetwork network = network_of(checkpoint);

@@ -11,7 +11,6 @@
 
 #include "cli/cluster.hpp"
 #include "cli/command_line.hpp"
-#include "cli/exports.hpp"
 #include "cli/initial_network.hpp"
 #include "cli/launch.hpp"
 #include "cli/prepare_parts.hpp"
@@ -338,12 +337,26 @@ void require_trace_file(const std::filesystem::path& trace) {
   remove_empty(missing);
 }
 
+}  // namespace
+
+void require_export(const Patch& options) {
+  const std::string folder = options.text("export-dir").value_or("");
+  if (folder.empty()) return;
+  try {
+    foreign_files().require_export(folder);
+  } catch (const Error& error) {
+    fail(error.kind(), "{}: {}", options.find("export-dir")->where, error.what());
+  }
+}
+
+namespace {
+
 /// What a start needs besides options and data: found out before anything is written.
 void require_start(const Invocation& invocation, const Initial& initial, const PreparedRun& run) {
   if (invocation.options.text("trace")) require_trace_file(run.config.trace);
-  require_export_folder(run.options);
+  require_export(run.options);
   train::require_weights(
-      run.config,
+      run.config, foreign_files(),
       initial ? asking_for_another(invocation.options, *initial, run.config.data.dataset) : "");
 }
 

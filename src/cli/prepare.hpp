@@ -17,6 +17,7 @@
 #include "models/graph.hpp"
 #include "run/run.hpp"
 #include "train/benchmark.hpp"
+#include "train/network_facts.hpp"
 
 namespace millrace::cli {
 
@@ -94,6 +95,10 @@ void record_options(const PreparedRun& run);
 /// Adds the network that a run recorded to the options of its config.toml, if a file gave it.
 /// Errors: Checkpoint.
 void add_recorded_network(Patch& options, const std::filesystem::path& run);
+
+/// What is known of the data set without its files, from the options and what was recorded.
+[[nodiscard]] DatasetFacts recorded_facts(const Patch& options,
+                                          const std::optional<train::NetworkFacts>& recorded);
 
 /// The network of a checkpoint, without its data.
 struct RecordedNetwork {

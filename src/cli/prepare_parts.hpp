@@ -34,6 +34,9 @@ void check_recordable(const Patch& options, const PreparedRun& run);
 /// others. Collective.
 void open_in_turn(const comm::World& world, const std::function<void()>& open);
 
+/// Finds out whether the weights can be exported as --export-dir says. Errors: Io, Usage.
+void require_export(const Patch& options);
+
 /// A trace without a path is written to the run directory.
 void place_trace(const Patch& options, run::Run& config);
 

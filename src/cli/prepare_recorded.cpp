@@ -12,8 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "cli/export_notes.hpp"
-#include "cli/exports.hpp"
 #include "cli/prepare.hpp"
 #include "cli/prepare_parts.hpp"
 #include "cli/recorded_classes.hpp"
@@ -23,7 +21,6 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "io/data/cifar.hpp"
-#include "io/onnx/onnx_file.hpp"
 #include "io/recorded_path.hpp"
 #include "io/tensor_checks.hpp"
 #include "models/registry.hpp"
@@ -45,6 +42,17 @@ std::optional<std::int64_t> outputs_of(const std::optional<train::NetworkFacts>&
 }
 
 }  // namespace
+
+DatasetFacts recorded_facts(const Patch& options,
+                            const std::optional<train::NetworkFacts>& recorded) {
+  DatasetFacts facts = published_facts(options);
+  if (!recorded) return facts;
+  facts.classes = recorded->classes;
+  facts.image = recorded->image;
+  facts.class_names = recorded->class_names;
+  if (recorded->preparation) facts.preparation = recorded->preparation;
+  return facts;
+}
 
 Patch recorded_in(const io::CheckpointReader& checkpoint) {
   Patch options =
@@ -261,7 +269,7 @@ PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& w
   });
   run.lock = std::move(found.lock);
   require_alike(world, run);
-  together.lead([&] { require_export_folder(run.options); });
+  together.lead([&] { require_export(run.options); });
   run.notices.insert(run.notices.begin(), invocation.notices.begin(), invocation.notices.end());
   return run;
 }
@@ -347,7 +355,7 @@ PreparedRun prepare_validation(const Invocation& invocation, const comm::World& 
 }
 
 void add_recorded_network(Patch& options, const std::filesystem::path& run) {
-  if (!io::is_onnx(options.text("model").value_or(""))) return;
+  if (!io::is_network_file(options.text("model").value_or(""))) return;
   std::vector<std::string> complaints;
   options.network = recorded_in(io::open_newest(run, complaints)).network;
 }

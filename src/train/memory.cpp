@@ -19,7 +19,7 @@
 #include "device/compat.hpp"
 #include "device/environment.hpp"
 #include "device/queues.hpp"
-#include "io/onnx/onnx_file.hpp"
+#include "io/foreign_files.hpp"
 #include "ops/backend.hpp"
 #include "pipeline/memory_plan.hpp"
 #include "pipeline/stage.hpp"
@@ -78,11 +78,11 @@ std::int64_t reading_bytes(const Session& session, const run::Run& config,
   return batches + work + kept;
 }
 
-/// What reading the weights of an ONNX file takes, which are there at once: those of the file, the
-/// copies in which the largest tensor changes its order, and the nodes. Nothing but the device's
-/// memory is there by then.
+/// What reading the weights of a network file takes, which are there at once: those of the file,
+/// the copies in which the largest tensor changes its order, and the nodes. Nothing but the
+/// device's memory is there by then.
 std::int64_t file_bytes(const models::Graph& graph, const run::Run& config) {
-  if (!io::is_onnx(config.initial_weights())) return 0;
+  if (!io::is_network_file(config.initial_weights())) return 0;
   constexpr std::int64_t kCopies = 3;
   constexpr std::int64_t kOfNode = 2'000;
   std::int64_t all = 0;

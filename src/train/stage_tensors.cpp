@@ -191,11 +191,11 @@ void StageTensors::begin_with(const io::CheckpointReader& checkpoint,
   begin_averages();
 }
 
-void StageTensors::begin_with(const io::OnnxFile& file, const std::filesystem::path& path,
+void StageTensors::begin_with(const io::NetworkFile& file, const std::filesystem::path& path,
                               std::span<const std::string> fresh) const {
   std::vector<io::TensorInfo> infos;
   std::map<std::string, models::ParameterId> ids;
-  for (const models::Parameter& parameter : file.graph().parameters) {
+  for (const models::Parameter& parameter : file.graph.parameters) {
     ids[parameter.name] = {static_cast<std::int32_t>(infos.size())};
     infos.push_back(info_of(parameter));
   }

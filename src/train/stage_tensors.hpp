@@ -12,7 +12,7 @@
 #include "comm/world.hpp"
 #include "core/update_rule.hpp"
 #include "io/checkpoint.hpp"
-#include "io/onnx/onnx_file.hpp"
+#include "io/foreign_files.hpp"
 #include "models/graph.hpp"
 #include "pipeline/pipeline_plan.hpp"
 #include "pipeline/stage_run.hpp"
@@ -54,9 +54,9 @@ class StageTensors {
   /// those whose names contain one of `fresh`; moving averages begin with them. Errors: as
   /// tensors_to_take().
   void begin_with(const io::CheckpointReader& checkpoint, std::span<const std::string> fresh) const;
-  /// The same from the weights in the ONNX file at `path`. Additional errors: as
-  /// io::OnnxFile::values(), and Data for values that no network can compute with.
-  void begin_with(const io::OnnxFile& file, const std::filesystem::path& path,
+  /// The same from the weights in the network file at `path`. Additional errors: as
+  /// io::NetworkFile::values, and Data for values that no network can compute with.
+  void begin_with(const io::NetworkFile& file, const std::filesystem::path& path,
                   std::span<const std::string> fresh) const;
 
   /// Memory for the tensors that this process saves: those of its stages of replica 0, and slots

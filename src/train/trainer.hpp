@@ -12,6 +12,7 @@
 #include "comm/world.hpp"
 #include "io/checkpoint.hpp"
 #include "io/data/dataset.hpp"
+#include "io/foreign_files.hpp"
 #include "pipeline/stage.hpp"
 #include "run/run.hpp"
 #include "train/metrics_log.hpp"
@@ -37,6 +38,7 @@ struct TrainInputs {
   std::vector<std::string> details = {};  ///< what `verbose` tells besides
   Voice voice = {};
   OpenSummaries summaries = nullptr;  ///< a run with `enable-tensorboard` needs it
+  io::ForeignFiles files = {};        ///< for initial weights in a network file
   /// Images of the whole set of which `validation` has a part; 0: it has all.
   std::int64_t validation_set_size = 0;
 };
@@ -69,6 +71,6 @@ using ValidationReport = std::function<void(const io::CheckpointHeader&, const V
 /// untrained weights. Calls `report` after each. Errors: Numeric if a loss is not finite.
 void validate(const run::Run& config, const comm::World& world,
               std::shared_ptr<const io::Dataset> validation, const std::filesystem::path& directory,
-              const ValidationReport& report);
+              const ValidationReport& report, const io::ForeignFiles& files = {});
 
 }  // namespace millrace::train

@@ -12,7 +12,6 @@
 #include "core/clock.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "io/onnx/onnx_file.hpp"
 #include "train/agreement.hpp"
 #include "train/averaging.hpp"
 #include "train/cadence.hpp"
@@ -204,13 +203,11 @@ class Examination {
     watchdog_.follow(session_);
   }
 
-  void of_untrained_weights() {
+  void of_untrained_weights(const io::ForeignFiles& files) {
     session_.initialise(config_.seed);
-    if (io::is_onnx(config_.initial_weights()))
-      Together(world_).run([&] {
-        session_.tensors().begin_with(io::OnnxFile(config_.initial_weights()),
-                                      config_.initial_weights(), {});
-      });
+    if (const std::filesystem::path from = config_.initial_weights(); io::is_network_file(from))
+      Together(world_).run(
+          [&] { session_.tensors().begin_with(files.open_network(from), from, {}); });
     examine({}, "");
   }
   void of_checkpoints(const std::filesystem::path& directory);
@@ -272,10 +269,10 @@ void Examination::examine(const io::CheckpointHeader& header,
 
 void validate(const run::Run& config, const comm::World& world,
               std::shared_ptr<const io::Dataset> validation, const std::filesystem::path& directory,
-              const ValidationReport& report) {
+              const ValidationReport& report, const io::ForeignFiles& files) {
   Examination examination(config, world, std::move(validation), report);
   if (directory.empty())
-    examination.of_untrained_weights();
+    examination.of_untrained_weights(files);
   else
     examination.of_checkpoints(directory);
 }

@@ -10,7 +10,6 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "io/onnx/onnx_file.hpp"
 #include "models/registry.hpp"
 #include "train/agreement.hpp"
 
@@ -28,14 +27,16 @@ std::vector<io::TensorInfo> tensors_of(const models::Graph& graph) {
 
 }  // namespace
 
-void require_weights(const run::Run& config, const std::string& another) {
+void require_weights(const run::Run& config, const io::ForeignFiles& files,
+                     const std::string& another) {
   const std::filesystem::path& path = config.initial_weights();
   if (path.empty()) return;
   const models::Graph graph = models::build_model(config.model);
   const auto require = [&](std::span<const io::TensorInfo> tensors, const std::string& from) {
     (void)tensors_to_take(graph, tensors, config.init_fresh, from, another);
   };
-  if (io::is_onnx(path)) return require(tensors_of(io::OnnxFile(path).graph()), path.string());
+  if (io::is_network_file(path))
+    return require(tensors_of(files.open_network(path).graph), path.string());
   std::vector<std::string> complaints;  // the trainer repeats them
   const io::CheckpointReader checkpoint = io::open_newest(path, complaints);
   require(checkpoint.tensors(), checkpoint.path().string());
@@ -122,13 +123,13 @@ std::set<std::string> tensors_to_take(const models::Graph& graph,
   return taken;
 }
 
-void warm_start(const run::Run& config, const comm::World& world, const Session& session,
-                Reporter& reporter) {
+void warm_start(const run::Run& config, const io::ForeignFiles& files, const comm::World& world,
+                const Session& session, Reporter& reporter) {
   const Together together(world);
   std::filesystem::path from = config.initial_weights();
-  if (io::is_onnx(from)) {
+  if (io::is_network_file(from)) {
     together.run(
-        [&] { session.tensors().begin_with(io::OnnxFile(from), from, config.init_fresh); });
+        [&] { session.tensors().begin_with(files.open_network(from), from, config.init_fresh); });
   } else {
     std::vector<std::string> complaints;
     const io::CheckpointReader checkpoint = agreed_newest(world, from, complaints);

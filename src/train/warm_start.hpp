@@ -7,6 +7,7 @@
 #include <string>
 
 #include "io/checkpoint.hpp"
+#include "io/foreign_files.hpp"
 #include "models/graph.hpp"
 #include "train/reporter.hpp"
 #include "train/session.hpp"
@@ -14,10 +15,11 @@
 namespace millrace::train {
 
 /// Finds out whether there are weights to start from at config.initial_weights(), a run, a
-/// checkpoint or an ONNX file, and whether they fit, before anything is written or printed.
+/// checkpoint or a network file, and whether they fit, before anything is written or printed.
 /// `another`: the options that ask for another network than that of the weights. Nothing is looked
 /// at for an empty path. Errors: Checkpoint, Io; as tensors_to_take().
-void require_weights(const run::Run& config, const std::string& another = {});
+void require_weights(const run::Run& config, const io::ForeignFiles& files,
+                     const std::string& another = {});
 
 /// Names of the parameters and running statistics that a run takes from the checkpoint `tensors` it
 /// starts from. Parameters whose names contain one of `fresh` keep their initial values (for
@@ -32,9 +34,9 @@ void require_weights(const run::Run& config, const std::string& another = {});
                                                     const std::string& path,
                                                     const std::string& another = {});
 
-/// Starts a new run from config.initial_weights(), a checkpoint or an ONNX file, and says
+/// Starts a new run from config.initial_weights(), a checkpoint or a network file, and says
 /// so. Collective. Errors: as above.
-void warm_start(const run::Run& config, const comm::World& world, const Session& session,
-                Reporter& reporter);
+void warm_start(const run::Run& config, const io::ForeignFiles& files, const comm::World& world,
+                const Session& session, Reporter& reporter);
 
 }  // namespace millrace::train

@@ -6,10 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "cli/like.hpp"
 #include "io/checkpoint.hpp"
 #include "millrace_version.hpp"
-#include "models/registry.hpp"
 #include "support.hpp"
 #include "tests/io/checkpoint_fixtures.hpp"
 
@@ -17,11 +15,6 @@ namespace millrace::cli {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
-
-fs::path test_data() {
-  if (const char* given = std::getenv("MILLRACE_TEST_DATA")) return given;
-  return fs::path(MILLRACE_SOURCE_DIR).parent_path() / "shared" / "data";
-}
 
 TEST(CommandsTest, VersionAndHelp) {
   EXPECT_EQ(run_words({"--version"}).out, fmt::format("millrace {} ({})\n", kVersion, kCommit));
@@ -90,9 +83,6 @@ TEST(CommandsTest, MistakesEndWithTwoAndOneLine) {
       {"average a --N 2 --mode mean --decay 0.5",
        "--decay 0.5 has no effect on --mode mean, which weighs all checkpoints equally: give "
        "--mode exponential, or leave it out"},
-      {"import a", "millrace import needs FILE RUN_DIR; millrace import --help shows the usage"},
-      {"import a b --like nobody",
-       "--like: 'nobody' is not one of torchvision, timm, akamaster, keras"},
   };
   for (const auto& [line, expected] : table) {
     const Outcome outcome = run_words(words(line));
@@ -145,64 +135,6 @@ TEST(CommandsTest, GeneratesData) {
   EXPECT_EQ(fs::file_size(directory / "test_batch.bin"), 10u * 3073u);
   // A second time it would overwrite data.
   EXPECT_EQ(run_words({"data", "generate", directory.string()}).code, 2);
-}
-
-TEST(CommandsTest, TheImageSizeInAFileIsThatOfTheImportedRun) {
-  io::Identified found{.style = io::WeightStyle::Keras,
-                       .model = models::default_options("resnet", models::Task::ImageNet)};
-  const auto size = [&] {
-    Patch options = train_options("--dataset imagenet");
-    add_implied(options, options_shown(found), "net.h5");
-    return options.integer("image-size");
-  };
-  EXPECT_EQ(size(), std::nullopt);
-  found.image_side = 160;
-  EXPECT_EQ(size(), 160);
-}
-
-TEST(CommandsTest, ImportsAndInspectsATrainedNetwork) {
-  const fs::path folder = test_data() / "models" / "resnet_cifar10";
-  fs::path file;
-  if (fs::exists(folder))
-    for (const auto& entry : fs::directory_iterator(folder)) {
-      const std::string name = to_lower(entry.path().filename().string());
-      if (contains(name, "20") && name.ends_with(".safetensors") && !contains(name, "reference"))
-        file = entry.path();
-    }
-  if (file.empty()) GTEST_SKIP() << "no trained networks in " << folder;
-
-  const TemporaryDirectory root;
-  const std::string run_directory = (root.path() / "run").string();
-  const std::vector<std::string> import = {
-      "import",         file.string(), run_directory, "--dataset", "cifar-10",
-      "--shortcut-pad", "both",        "--normalise", "imagenet",  "--precision",
-      "32.32",          "--optimiser", "momentum"};
-  expect_said(run_words(import), 0, {"Total Parameters: 269722\n"});
-  EXPECT_TRUE(fs::exists(fs::path(run_directory) / "config.toml"));
-
-  const Outcome inspected = run_words({"inspect", run_directory, "--json", "--digest", "--verify"});
-  ASSERT_EQ(inspected.code, 0) << inspected.err;
-  const auto json = nlohmann::json::parse(inspected.out);
-  EXPECT_EQ(json.at("iteration"), 0);
-  EXPECT_EQ(json.at("verified"), true);
-  const std::string digest = json.at("digest");
-  EXPECT_EQ(digest.size(), 64u);
-  EXPECT_EQ(run_words({"inspect", run_directory, "--digest"}).out, digest + "\n");
-  EXPECT_EQ(run_words({"inspect", run_directory, "--verify"}).code, 0);
-
-  // An existing directory is never written into.
-  expect_said(run_words(import), 2, {run_directory, "or choose another RUN_DIR\n"});
-
-  // One flipped bit is found, and is no longer a checkpoint.
-  const fs::path part = fs::path(run_directory) / "checkpoints" / "ckpt-0" / "part-000.h5";
-  std::FILE* bytes = std::fopen(part.c_str(), "r+b");
-  ASSERT_NE(bytes, nullptr);
-  std::fseek(bytes, static_cast<long>(fs::file_size(part) / 2), SEEK_SET);
-  const int byte = std::fgetc(bytes);
-  std::fseek(bytes, -1, SEEK_CUR);
-  std::fputc(byte ^ 1, bytes);
-  std::fclose(bytes);
-  expect_said(run_words({"inspect", run_directory, "--verify"}), 6, {"part-000.h5"});
 }
 
 }  // namespace

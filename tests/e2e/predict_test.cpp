@@ -3,10 +3,10 @@
 // What a network says of images: the same as a validation that reads them from its data set.
 #include <nlohmann/json.hpp>
 
-#include "io/safetensors.hpp"
 #include "millrace.hpp"
 #include "tests/io/fixtures.hpp"
 #include "tests/io/images/test_images.hpp"
+#include "tools/weights/safetensors.hpp"
 
 namespace millrace::test {
 namespace {

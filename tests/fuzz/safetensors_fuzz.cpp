@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "io/safetensors.hpp"
 #include "tests/fuzz/fuzz.hpp"
+#include "tools/weights/safetensors.hpp"
 
 namespace millrace::fuzz {
 namespace {

@@ -8,12 +8,11 @@
 #include <fstream>
 #include <span>
 
-#include "io/weights/pickle.hpp"
-#include "io/weights/tensor_file.hpp"
-#include "io/weights/torch_file.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/support/temporary_directory.hpp"
 #include "tests/support/torch_archive.hpp"
+#include "tools/weights/pickle.hpp"
+#include "tools/weights/tensor_file.hpp"
 
 namespace millrace::fuzz {
 namespace {

@@ -4,7 +4,7 @@
 
 Usage: record_own_networks.py
 
-Writes tests/golden/pytorch/own-networks.json, which tests/train/own_networks_test.cpp reads: the losses of
+Writes tests/golden/pytorch/own-networks.json, which tests/tools/onnx/own_networks_golden_test.cpp reads: the losses of
 ten steps of SGD with momentum, in float64 from float32 weights. Weights and images are closed formulae of
 names and indices, in the order of PyTorch and of the files.
 """

@@ -17,8 +17,6 @@ declare -A may_include=(
   [io/images]="core run io/images"
   [io/data]="core run io/images io/data io/atomic_file.hpp io/mixing.hpp"
   [io]="core run device models io/[a-z0-9_]*[.]hpp"
-  [io/weights]="core models io/weights io/[a-z0-9_]*[.]hpp"
-  [io/onnx]="core models io/onnx io/atomic_file.hpp"
   [pipeline]="core device comm ops models io pipeline"
   [partition]="core models pipeline partition run"
   [src/train]="core run device comm ops models io pipeline partition train"
@@ -46,7 +44,7 @@ own_files() {
   if [[ $1 == io ]]; then printf '%s\n' io/*.hpp io/*.cpp; else echo "$1"; fi
 }
 
-for folder in src/*/ models/ partition/ pipeline/ io/images/ io/data/ io/weights/ io/onnx/ io/; do
+for folder in src/*/ models/ partition/ pipeline/ io/images/ io/data/ io/; do
   folder=${folder%/}
   [[ -d $folder ]] || continue
   if [[ -z ${may_include[$folder]:-} ]]; then
@@ -95,12 +93,12 @@ only_in() {
 }
 
 only_in 'src/comm/|src/device/' '<mpi\.h>|\bMPI_([A-Z][a-z]|COMM|REQUEST|SUCCESS|BYTE|INT|SUM|MAX)'
-only_in 'io/hdf5\.|io/hdf5_driver\.|io/hdf5_handles\.|io/weights/keras_file\.' '<hdf5(_hl)?\.h>|\bH5[A-Z]{1,2}[a-z_]+ *\(|\bh(id|size)_t\b|\bherr_t\b'
+only_in 'io/hdf5\.|io/hdf5_driver\.|io/hdf5_handles\.|src/tools/weights/keras_file\.' '<hdf5(_hl)?\.h>|\bH5[A-Z]{1,2}[a-z_]+ *\(|\bh(id|size)_t\b|\bherr_t\b'
 only_in 'io/images/(jpeg|png)\.cpp|src/tools/data/encoder\.cpp' '<(jpeglib|jerror|turbojpeg|png)\.h>|\b(jpeg|png)_[a-z_]+ *\('
-only_in 'io/onnx/' '<google/|\bgoogle::protobuf|\.pb\.h"'
+only_in 'src/tools/onnx/' '<google/|\bgoogle::protobuf|\.pb\.h"'
 only_in 'src/core/sha256\.cpp' '<openssl/|\bEVP_[A-Z]'
 only_in 'src/core/crc32c\.cpp' '<isa-l'
-only_in 'io/weights/archive\.cpp' '<zip\.h>|\bzip_[a-z_]+ *\('
+only_in 'src/tools/weights/archive\.cpp' '<zip\.h>|\bzip_[a-z_]+ *\('
 only_in 'src/ops/onednn/|src/device/' '\bdnnl\b|\bdnnl_|dnnl\.hpp'
 only_in 'src/ops/(cudnn|cublas)/|src/device/' '<cuda|\bcuda[A-Z]'
 only_in 'src/ops/cudnn/|src/device/' '<cudnn|\bcudnn[A-Z]|\bCUDNN_'
@@ -111,7 +109,7 @@ only_in 'src/device/' '<(hip|sycl)/|\bhip[A-Z]|\bsycl::'
 # whoever prints a message or a help text spells them.
 report "name the field of the run \`like-this\`" < <(
   grep -rnE --include='*.hpp' --include='*.cpp' '(//|").*(^|[^A-Za-z0-9_`-])--[a-z][a-z0-9-]*([^A-Za-z0-9_(:-]|$)' \
-    src models partition pipeline io | grep -vE '^(src/(cli|tools)|io/(onnx|weights))/' || true)
+    src models partition pipeline io | grep -vE '^src/(cli|tools)/' || true)
 # Kernels run on devices without 64-bit floats (src/ops/accumulator.hpp).
 mapfile -t kernels < <(grep -rlE 'KOKKOS_([A-Z_]*FUNCTION|LAMBDA)' src pipeline 2>/dev/null || true)
 ((${#kernels[@]} > 0)) || report "found no kernels" <<<"src"

@@ -12,7 +12,6 @@
 
 #include "cli/command_line.hpp"
 #include "cli/commands.hpp"
-#include "cli/export_notes.hpp"
 #include "cli/planning.hpp"
 #include "cli/prepare.hpp"
 #include "core/error.hpp"

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/foreign_files.hpp"
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+
+namespace millrace::io {
+namespace {
+
+[[noreturn]] void lacks(std::string_view what, std::string_view tool) {
+  fail(ErrorKind::Usage, "{}: this program was built without the tool {}: see MILLRACE_TOOLS", what,
+       tool);
+}
+
+}  // namespace
+
+bool is_network_file(const std::filesystem::path& path) {
+  return to_lower(path.extension().string()) == ".onnx";
+}
+
+ForeignFiles::ForeignFiles()
+    : open_network(
+          [](const std::filesystem::path& path) -> NetworkFile { lacks(path.string(), "onnx"); }),
+      format_network(
+          [](const models::Graph& graph, const ParameterValues&,
+             const ExportNotes&) -> std::string { lacks(graph.name + ".onnx", "onnx"); }),
+      require_export([](const std::string& folder) { lacks(folder, "weights"); }),
+      export_run([](const std::filesystem::path&, const std::string& folder) {
+        lacks(folder, "weights");
+      }) {}
+
+}  // namespace millrace::io

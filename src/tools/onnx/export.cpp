@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/onnx/onnx_file.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "core/permute.hpp"
+#include "models/graph_json.hpp"
+#include "tools/onnx/importer.hpp"
+
+namespace millrace::io {
+namespace {
+
+using models::Extent;
+using models::Graph;
+using models::Op;
+using models::Padding;
+using models::Parameter;
+using models::ParameterId;
+using models::ParameterRole;
+
+constexpr int kVersion = 8;  // of the format
+constexpr int kOpset = 13;
+constexpr const char* kImages = "images";
+constexpr const char* kLogits = "logits";
+
+class Writer {
+ public:
+  /// Without `values`, tensors have no elements.
+  Writer(const Graph& graph, const ParameterValues* values)
+      : graph_(graph), values_(values), names_(graph.values.size()) {
+    model_.set_ir_version(kVersion);
+    model_.set_producer_name("millrace");
+    model_.add_opset_import()->set_version(kOpset);
+    model_.mutable_graph()->set_name(graph.name);
+  }
+
+  onnx::ModelProto write() && {
+    names_[Graph::input().at()] = kImages;
+    declare(model_.mutable_graph()->add_input(), kImages,
+            {-1, graph_.input_shape.c, graph_.input_shape.h, graph_.input_shape.w});
+    for (const Op& op : graph_.ops) std::visit([&](const auto& kind) { add(op, kind); }, op.kind);
+    return std::move(model_);
+  }
+
+ private:
+  // ---- parts of a file
+
+  static void declare(onnx::ValueInfoProto* value, const std::string& name,
+                      const std::vector<std::int64_t>& shape) {
+    value->set_name(name);
+    onnx::TypeProto::Tensor* type = value->mutable_type()->mutable_tensor_type();
+    type->set_elem_type(onnx::TensorProto::FLOAT);
+    for (const std::int64_t extent : shape) {
+      auto* dimension = type->mutable_shape()->add_dim();
+      extent < 0 ? dimension->set_dim_param("N") : dimension->set_dim_value(extent);
+    }
+  }
+
+  onnx::NodeProto* node(const std::string& name, const char* type,
+                        const std::vector<std::string>& inputs, const std::string& output) {
+    onnx::NodeProto* made = model_.mutable_graph()->add_node();
+    made->set_name(name);
+    made->set_op_type(type);
+    for (const std::string& input : inputs) made->add_input(input);
+    made->add_output(output);
+    return made;
+  }
+  static onnx::AttributeProto* attribute(onnx::NodeProto* node, const char* name,
+                                         onnx::AttributeProto::AttributeType type) {
+    onnx::AttributeProto* made = node->add_attribute();
+    made->set_name(name);
+    made->set_type(type);
+    return made;
+  }
+  static void set(onnx::NodeProto* node, const char* name, std::int64_t value) {
+    attribute(node, name, onnx::AttributeProto::INT)->set_i(value);
+  }
+  static void set(onnx::NodeProto* node, const char* name, double value) {
+    set(node, name, static_cast<float>(value));
+  }
+  static void set(onnx::NodeProto* node, const char* name, float value) {
+    attribute(node, name, onnx::AttributeProto::FLOAT)->set_f(value);
+  }
+  static void set(onnx::NodeProto* node, const char* name,
+                  std::initializer_list<std::int64_t> values) {
+    onnx::AttributeProto* made = attribute(node, name, onnx::AttributeProto::INTS);
+    for (const std::int64_t value : values) made->add_ints(value);
+  }
+  static void set_window(onnx::NodeProto* node, Extent kernel, Extent stride, const Padding& pad) {
+    set(node, "kernel_shape", {kernel.h, kernel.w});
+    set(node, "strides", {stride.h, stride.w});
+    set(node, "pads", {pad.top, pad.left, pad.bottom, pad.right});
+  }
+
+  template <class T>
+  std::string tensor(const std::string& name, const std::vector<std::int64_t>& shape,
+                     std::span<const T> values, onnx::TensorProto::DataType type) {
+    onnx::TensorProto* made = model_.mutable_graph()->add_initializer();
+    made->set_name(name);
+    made->set_data_type(type);
+    for (const std::int64_t extent : shape) made->add_dims(extent);
+    if (!values.empty()) made->set_raw_data(values.data(), values.size_bytes());
+    return name;
+  }
+  std::string floats(const std::string& name, const std::vector<std::int64_t>& shape,
+                     std::span<const float> values) {
+    return tensor(name, shape, values, onnx::TensorProto::FLOAT);
+  }
+  std::string number(const std::string& name, float value) {
+    set(node(name, "Constant", {}, name), "value_float", value);
+    return name;
+  }
+  /// A parameter as a tensor of this shape. `axes`: the order of those of `own`, in which it lies
+  /// here.
+  std::string parameter(const Parameter& parameter, const std::vector<std::int64_t>& shape,
+                        const std::vector<std::int64_t>& own = {},
+                        std::span<const std::size_t> axes = {}) {
+    if (values_ == nullptr) return floats(parameter.name, shape, {});
+    const std::span<const float> values = (*values_)(parameter);
+    if (axes.empty()) return floats(parameter.name, shape, values);
+    return floats(parameter.name, shape, permuted(values, own, axes));
+  }
+  std::string numbers(const std::string& name, const std::vector<std::int64_t>& values) {
+    return tensor(name, {std::ssize(values)}, std::span<const std::int64_t>(values),
+                  onnx::TensorProto::INT64);
+  }
+
+  // ---- parts of a network
+
+  [[nodiscard]] const std::string& input(const Op& op, std::size_t i = 0) const {
+    return names_[op.inputs.at(i).at()];
+  }
+  [[nodiscard]] const Shape& shape(const Op& op, std::size_t i = 0) const {
+    return graph_.value(op.inputs.at(i)).shape;
+  }
+  /// The name of what an op makes: that of the op, unless the file needs it for itself.
+  const std::string& output(const Op& op) {
+    const bool taken = op.name == kImages || op.name == kLogits;
+    return names_[op.output.at()] = taken ? op.name + "/value" : op.name;
+  }
+  /// The name of a value with an axis for height and one for width.
+  std::string image(const Op& op, std::size_t i = 0) {
+    if (!is_flat(op, i)) return input(op, i);
+    const Shape& in = shape(op, i);
+    return reshape(fmt::format("{}/image{}", op.name, i), input(op, i), {0, in.c, in.h, in.w});
+  }
+  [[nodiscard]] bool is_flat(const Op& op, std::size_t i = 0) const {
+    return flat_.contains(op.inputs.at(i).value);
+  }
+  /// The inputs of an op that makes a flat value of flat values alone.
+  std::vector<std::string> alike(const Op& op) {
+    bool flat = true;
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) flat = flat && is_flat(op, i);
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < op.inputs.size(); ++i)
+      names.push_back(flat ? input(op, i) : image(op, i));
+    if (flat) flat_.insert(op.output.value);
+    return names;
+  }
+
+  [[nodiscard]] const Parameter* find(const Op& op, ParameterRole role) const {
+    for (const ParameterId id : op.parameters)
+      if (graph_.parameter(id).role == role) return &graph_.parameter(id);
+    return nullptr;
+  }
+  /// A parameter with one value a channel.
+  std::string vector_of(const Op& op, ParameterRole role) {
+    const Parameter& found = *find(op, role);
+    return parameter(found, found.shape);
+  }
+
+  void add(const Op& op, const models::Conv& conv) {
+    const Parameter& kernel = *find(op, ParameterRole::Kernel);
+    const std::vector<std::int64_t>& s = kernel.shape;
+    constexpr std::array<std::size_t, 4> kOihw = {0, 3, 1, 2};
+    std::vector<std::string> inputs = {
+        image(op), parameter(kernel, {s[0], s[3], s[1], s[2]}, kernel.shape, kOihw)};
+    if (conv.bias) inputs.push_back(vector_of(op, ParameterRole::Bias));
+    onnx::NodeProto* made = node(op.name, "Conv", inputs, output(op));
+    set_window(made, conv.kernel, conv.stride, conv.pad);
+    set(made, "dilations", {conv.dilation.h, conv.dilation.w});
+    set(made, "group", conv.groups);
+  }
+
+  void add(const Op& op, const models::Dense& dense) {
+    const Shape& in = shape(op);
+    std::string flat = input(op);
+    if (!is_flat(op)) {
+      flat = op.name + "/flat";
+      set(node(flat, "Flatten", {input(op)}, flat), "axis", std::int64_t{1});
+    }
+    const Parameter& kernel = *find(op, ParameterRole::Kernel);
+    constexpr std::array<std::size_t, 3> kChannelsFirst = {0, 2, 1};
+    std::vector<std::string> inputs = {
+        flat, parameter(kernel, kernel.shape, {dense.units, in.pixels(), in.c}, kChannelsFirst)};
+    if (dense.bias) inputs.push_back(vector_of(op, ParameterRole::Bias));
+    set(node(op.name, "Gemm", inputs, output(op)), "transB", std::int64_t{1});
+    flat_.insert(op.output.value);
+  }
+
+  void add(const Op& op, const models::BatchNorm& norm) {
+    if (is_flat(op)) flat_.insert(op.output.value);
+    onnx::NodeProto* made = node(
+        op.name, "BatchNormalization",
+        {input(op), vector_of(op, ParameterRole::Gamma), vector_of(op, ParameterRole::Beta),
+         vector_of(op, ParameterRole::MovingMean), vector_of(op, ParameterRole::MovingVariance)},
+        output(op));
+    set(made, "epsilon", norm.epsilon);
+    set(made, "momentum", norm.decay);
+  }
+
+  /// Groups as the channels of a normalization of single images, then gamma and beta.
+  void add(const Op& op, const models::GroupNorm& norm) {
+    const Shape& in = shape(op);
+    const std::string at = op.name;
+    std::string x = image(op);
+    const bool strided = norm.order == models::GroupOrder::Strided;
+    if (strided) x = channels(at + "/gather", x, in.c, norm.groups);
+    x = reshape(at + "/groups", x, {0, norm.groups, -1});
+    const std::vector<float> ones(static_cast<std::size_t>(norm.groups), 1.0f);
+    const std::vector<float> zeros(ones.size(), 0.0f);
+    onnx::NodeProto* made = node(
+        at + "/normalize", "InstanceNormalization",
+        {x, floats(at + "/ones", {norm.groups}, ones), floats(at + "/zeros", {norm.groups}, zeros)},
+        at + "/normalized");
+    set(made, "epsilon", norm.epsilon);
+    x = reshape(at + "/channels", at + "/normalized", {0, in.c, in.h, in.w});
+    if (strided) x = channels(at + "/scatter", x, in.c, in.c / norm.groups);
+    const Parameter& gamma = *find(op, ParameterRole::Gamma);
+    const Parameter& beta = *find(op, ParameterRole::Beta);
+    node(at + "/scale", "Mul", {x, parameter(gamma, {in.c, 1, 1})}, at + "/scaled");
+    node(op.name, "Add", {at + "/scaled", parameter(beta, {in.c, 1, 1})}, output(op));
+  }
+  /// Channels of equal index modulo `groups` beside each other.
+  std::string channels(const std::string& name, const std::string& x, std::int64_t count,
+                       std::int64_t groups) {
+    std::vector<std::int64_t> order;
+    for (std::int64_t group = 0; group < groups; ++group)
+      for (std::int64_t c = group; c < count; c += groups) order.push_back(c);
+    set(node(name, "Gather", {x, numbers(name + "/order", order)}, name), "axis", std::int64_t{1});
+    return name;
+  }
+  std::string reshape(const std::string& name, const std::string& x,
+                      const std::vector<std::int64_t>& to) {
+    node(name, "Reshape", {x, numbers(name + "/shape", to)}, name);
+    return name;
+  }
+
+  void add(const Op& op, const models::Activate& activation) {
+    if (is_flat(op)) flat_.insert(op.output.value);
+    const ActivationNumbers n = activation.numbers;
+    switch (activation.kind) {
+      case Activation::None:
+        names_[op.output.at()] = input(op);
+        return;
+      case Activation::Relu:
+        node(op.name, "Relu", {input(op)}, output(op));
+        return;
+      case Activation::Sigmoid:
+        node(op.name, "Sigmoid", {input(op)}, output(op));
+        return;
+      case Activation::Swish:
+        node(op.name + "/sigmoid", "Sigmoid", {input(op)}, op.name + "/sigmoid");
+        node(op.name, "Mul", {input(op), op.name + "/sigmoid"}, output(op));
+        return;
+      case Activation::Clip:
+        node(op.name, "Clip",
+             {input(op), number(op.name + "/low", n.a), number(op.name + "/high", n.b)},
+             output(op));
+        return;
+      case Activation::LeakyRelu:
+        set(node(op.name, "LeakyRelu", {input(op)}, output(op)), "alpha", n.a);
+        return;
+      case Activation::HardSigmoid:
+        add_hard_sigmoid(op.name, input(op), output(op), n);
+        return;
+      case Activation::HardSwish:  // a node of its own only from opset 14 on
+        add_hard_sigmoid(op.name + "/gate", input(op), op.name + "/gate", {1.0f / 6.0f, 0.5f});
+        node(op.name, "Mul", {input(op), op.name + "/gate"}, output(op));
+        return;
+    }
+  }
+
+  void add_hard_sigmoid(const std::string& name, const std::string& x, const std::string& y,
+                        ActivationNumbers n) {
+    onnx::NodeProto* made = node(name, "HardSigmoid", {x}, y);
+    set(made, "alpha", n.a);
+    set(made, "beta", n.b);
+  }
+
+  void add(const Op& op, const models::Add&) { node(op.name, "Add", alike(op), output(op)); }
+  void add(const Op& op, const models::Concat&) {
+    set(node(op.name, "Concat", alike(op), output(op)), "axis", std::int64_t{1});
+  }
+  void add(const Op& op, const models::ScaleChannels&) {
+    node(op.name, "Mul", alike(op), output(op));
+  }
+  void add(const Op& op, const models::Pool& pool) {
+    const bool mean = pool.kind == models::PoolKind::Average;
+    onnx::NodeProto* made =
+        node(op.name, mean ? "AveragePool" : "MaxPool", {image(op)}, output(op));
+    set_window(made, pool.kernel, pool.stride, pool.pad);
+    if (mean) set(made, "count_include_pad", std::int64_t{pool.count_padding ? 1 : 0});
+  }
+  void add(const Op& op, const models::GlobalAveragePool&) {
+    node(op.name, "GlobalAveragePool", {image(op)}, output(op));
+  }
+  void add(const Op& op, const models::ShortcutPad& pad) {
+    const std::string at = op.name;
+    const Shape& in = shape(op);
+    std::string x = image(op);
+    const bool pads = pad.channels_before + pad.channels_after > 0;
+    if (pad.stride != Extent{1, 1}) {
+      const std::string sliced = pads ? at + "/pixels" : output(op);
+      node(sliced, "Slice",
+           {x, numbers(at + "/begins", {0, 0}), numbers(at + "/ends", {in.h, in.w}),
+            numbers(at + "/axes", {2, 3}), numbers(at + "/steps", {pad.stride.h, pad.stride.w})},
+           sliced);
+      x = sliced;
+    }
+    if (pads)
+      node(at, "Pad",
+           {x, numbers(at + "/pads", {0, pad.channels_before, 0, 0, 0, pad.channels_after, 0, 0})},
+           output(op));
+    else
+      names_[op.output.at()] = x;
+  }
+  void add(const Op& op, const models::Dropout&) { pass(op); }
+  void add(const Op& op, const models::DropConnect&) { pass(op); }
+  void pass(const Op& op) {
+    names_[op.output.at()] = input(op);
+    if (is_flat(op)) flat_.insert(op.output.value);
+  }
+  void add(const Op& op, const models::SoftmaxLoss&) {
+    const bool flat = is_flat(op);
+    onnx::NodeProto* made = node(kLogits, flat ? "Identity" : "Flatten", {input(op)}, kLogits);
+    if (!flat) set(made, "axis", std::int64_t{1});
+    const Shape& in = shape(op);
+    declare(model_.mutable_graph()->add_output(), kLogits, {-1, in.h * in.w * in.c});
+  }
+
+  const Graph& graph_;
+  const ParameterValues* values_;
+  onnx::ModelProto model_;
+  std::vector<std::string> names_;  ///< by value
+  std::set<std::int32_t> flat_;     ///< values without axes for height and width
+};
+
+}  // namespace
+
+onnx::ModelProto structure_of(const Graph& graph) { return Writer(graph, nullptr).write(); }
+
+std::string to_onnx(const Graph& graph, const ParameterValues& values,
+                    const std::map<std::string, std::string>& notes) {
+  onnx::ModelProto model = Writer(graph, &values).write();
+  const auto note = [&model](const std::string& key, const std::string& value) {
+    onnx::StringStringEntryProto* entry = model.add_metadata_props();
+    entry->set_key(key);
+    entry->set_value(value);
+  };
+  for (const auto& [key, value] : notes) note(key, value);
+  note(kGraphNote, to_json(graph).dump());
+  return model.SerializeAsString();
+}
+
+}  // namespace millrace::io

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What `import` and `export` share. An exported file says of the run that it came from what makes
+// an import the same network, with images prepared alike, without any options: in `__metadata__` of
+// safetensors, and in the metadata of ONNX.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/commands.hpp"
+#include "cli/resolve.hpp"
+#include "io/checkpoint.hpp"
+#include "io/foreign_files.hpp"
+#include "tools/weights/import.hpp"
+#include "train/network_facts.hpp"
+
+namespace millrace::cli {
+
+int command_import(const Invocation& invocation);
+
+using io::ExportNotes;
+
+/// The configuration of the run and what its data set said of the network; and, for safetensors,
+/// whose names and order of elements the tensors have (none: millrace's own).
+[[nodiscard]] ExportNotes notes_of(const io::CheckpointReader& checkpoint,
+                                   const std::string& network, const std::string& resolved_toml);
+void note_names(ExportNotes& notes, std::optional<io::WeightStyle> style);
+
+/// A file that millrace exported.
+struct NotedExport {
+  Patch options;                                  ///< all that decide what is computed
+  std::optional<train::NetworkFacts> facts = {};  ///< none: an older millrace wrote the file
+  bool tells_names = false;                       ///< whether it says whose names it has
+  std::optional<io::WeightStyle> names = {};      ///< none: millrace's own
+};
+/// Nothing for a file of another program. `label` is its path. Errors: Data, if the notes cannot be
+/// read.
+[[nodiscard]] std::optional<NotedExport> read_notes(const ExportNotes& notes,
+                                                    const std::string& label);
+
+/// The network that was exported. Errors: Data, if the notes make none.
+[[nodiscard]] models::ModelOptions network_of(const NotedExport& noted, const std::string& label);
+
+// ---- what the files of other libraries imply
+
+/// The libraries of --like; all without it.
+[[nodiscard]] std::vector<io::WeightStyle> wanted_styles(const Patch& options);
+
+/// Options and their values, in the words of a command line.
+struct ImpliedOption {
+  std::string name;
+  std::string value;  ///< "true" for a flag
+};
+/// What a file says about its network: by the shapes of its tensors, and Keras by its
+/// configuration.
+[[nodiscard]] std::vector<ImpliedOption> options_shown(const io::Identified& found);
+/// What no shape shows: padding, epsilon, and how images are prepared, as in the library.
+[[nodiscard]] std::vector<ImpliedOption> options_assumed(const io::Identified& found);
+
+/// Sets those of the options that were not given.
+void add_implied(Patch& options, std::span<const ImpliedOption> implied, std::string_view where);
+/// "--padding torch --norm-epsilon 1e-05", with the values that hold.
+[[nodiscard]] std::string text_of(std::span<const ImpliedOption> implied, const Patch& options);
+
+}  // namespace millrace::cli

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/weights/commands.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "models/registry.hpp"
+#include "tests/cli/support.hpp"
+#include "tests/support/expect_error.hpp"
+
+namespace millrace::cli {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
+namespace fs = std::filesystem;
+
+fs::path test_data() {
+  if (const char* given = std::getenv("MILLRACE_TEST_DATA")) return given;
+  return fs::path(MILLRACE_SOURCE_DIR).parent_path() / "shared" / "data";
+}
+
+constexpr const char* kFile = "net.safetensors";
+
+ExportNotes notes(const std::string& config,
+                  const std::string& network = R"({"classes":10,"image":[32,32,3]})") {
+  return {{"millrace.config", config}, {"millrace.network", network}};
+}
+
+/// What a resnet-20 for CIFAR notes, with other options behind.
+std::string resnet20(const std::string& more = "") {
+  return "[model]\nmodel = \"resnet\"\nmodel-size = \"20\"\n" + more +
+         "[data]\ndataset = \"cifar-10\"\n";
+}
+
+TEST(ExportNotesTest, MakeTheNetworkThatWasExported) {
+  const std::optional<NotedExport> noted = read_notes(notes(resnet20()), kFile);
+  ASSERT_TRUE(noted);
+  EXPECT_EQ(network_of(*noted, kFile).size, "20");
+  EXPECT_FALSE(read_notes({{"format", "pt"}}, kFile)) << "a file of another program";
+}
+
+// Nobody typed them: the file is damaged, whatever is wrong.
+TEST(ExportNotesTest, DamagedOnesAreAnErrorOfTheFile) {
+  for (const auto& [damaged, what] : {
+           std::pair(notes("garbage"), "(millrace.config:1: "),
+           {notes(resnet20("momentum = ")), "(millrace.config:4: "},
+           {notes(resnet20("[train2]\n")), "(millrace.config:4: unknown section"},
+           {notes(resnet20("block = \"round\"\n")), "(millrace.config:4: "},
+           {notes(resnet20(), "{"), "(the facts about the network"},
+           {notes(""), "(no data set"},
+           {notes("[model]\nmodel-size = \"21\"\n[data]\ndataset = \"cifar-10\"\n"),
+            "(model resnet has no size 21"},
+       })
+    expect_error(
+        ErrorKind::Data,
+        {"net.safetensors: what millrace noted in it is damaged, ", what, "): export it again, or"},
+        [&, &d = damaged] { (void)network_of(read_notes(d, kFile).value(), kFile); });
+}
+
+TEST(ImportTest, WrongWordsAreNamed) {
+  for (const auto& [line, expected] : {
+           std::pair("import a",
+                     "millrace import needs FILE RUN_DIR; millrace import --help shows the usage"),
+           {"import a b --like nobody",
+            "--like: 'nobody' is not one of torchvision, timm, akamaster, keras"},
+       }) {
+    const Outcome outcome = run_words(words(line));
+    EXPECT_EQ(outcome.code, 2) << line;
+    EXPECT_EQ(outcome.err, fmt::format("millrace: error: {}\n", expected));
+  }
+}
+
+TEST(ImportTest, TheImageSizeInAFileIsThatOfTheImportedRun) {
+  io::Identified found{.style = io::WeightStyle::Keras,
+                       .model = models::default_options("resnet", models::Task::ImageNet)};
+  const auto size = [&] {
+    Patch options = train_options("--dataset imagenet");
+    add_implied(options, options_shown(found), "net.h5");
+    return options.integer("image-size");
+  };
+  EXPECT_EQ(size(), std::nullopt);
+  found.image_side = 160;
+  EXPECT_EQ(size(), 160);
+}
+
+TEST(ImportTest, ImportsAndInspectsATrainedNetwork) {
+  const fs::path folder = test_data() / "models" / "resnet_cifar10";
+  fs::path file;
+  if (fs::exists(folder))
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      const std::string name = to_lower(entry.path().filename().string());
+      if (contains(name, "20") && name.ends_with(".safetensors") && !contains(name, "reference"))
+        file = entry.path();
+    }
+  if (file.empty()) GTEST_SKIP() << "no trained networks in " << folder;
+
+  const TemporaryDirectory root;
+  const std::string run_directory = (root.path() / "run").string();
+  const std::vector<std::string> import = {
+      "import",         file.string(), run_directory, "--dataset", "cifar-10",
+      "--shortcut-pad", "both",        "--normalise", "imagenet",  "--precision",
+      "32.32",          "--optimiser", "momentum"};
+  expect_said(run_words(import), 0, {"Total Parameters: 269722\n"});
+  EXPECT_TRUE(fs::exists(fs::path(run_directory) / "config.toml"));
+
+  const Outcome inspected = run_words({"inspect", run_directory, "--json", "--digest", "--verify"});
+  ASSERT_EQ(inspected.code, 0) << inspected.err;
+  const auto json = nlohmann::json::parse(inspected.out);
+  EXPECT_EQ(json.at("iteration"), 0);
+  EXPECT_EQ(json.at("verified"), true);
+  const std::string digest = json.at("digest");
+  EXPECT_EQ(digest.size(), 64u);
+  EXPECT_EQ(run_words({"inspect", run_directory, "--digest"}).out, digest + "\n");
+  EXPECT_EQ(run_words({"inspect", run_directory, "--verify"}).code, 0);
+
+  // An existing directory is never written into.
+  expect_said(run_words(import), 2, {run_directory, "or choose another RUN_DIR\n"});
+
+  // One flipped bit is found, and is no longer a checkpoint.
+  const fs::path part = fs::path(run_directory) / "checkpoints" / "ckpt-0" / "part-000.h5";
+  std::FILE* bytes = std::fopen(part.c_str(), "r+b");
+  ASSERT_NE(bytes, nullptr);
+  std::fseek(bytes, static_cast<long>(fs::file_size(part) / 2), SEEK_SET);
+  const int byte = std::fgetc(bytes);
+  std::fseek(bytes, -1, SEEK_CUR);
+  std::fputc(byte ^ 1, bytes);
+  std::fclose(bytes);
+  expect_said(run_words({"inspect", run_directory, "--verify"}), 6, {"part-000.h5"});
+}
+
+}  // namespace
+}  // namespace millrace::cli
