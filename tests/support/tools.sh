@@ -40,6 +40,9 @@ for tools in "" "data;report"; do
   refuses "see MILLRACE_TOOLS" train --dialect nvidia
   refuses "see MILLRACE_TOOLS" train --dataset cifar-10 --model-size 8 --synthetic-data --iterations 2 --enable-tensorboard \
     --run-dir "$work/run"
+  refuses "without the tool onnx" plan --dataset cifar-10 --model "$work/net.onnx"
+  refuses "without the tool weights" train --dataset cifar-10 --model-size 8 --synthetic-data --iterations 2 \
+    --run-dir "$work/run" --export-dir "$work/export"
   [[ ! -e $work/run ]] || failed "a refused run left a directory"
 done
 
