@@ -23,11 +23,11 @@
 //   balance  the cuts with the smallest lower bound on a step's time that fit in memory
 //   plan     the best of those under a given schedule, as a value, table, JSON file or drawing
 //   layout   the fastest schedule with its cuts, within memory
-//   choose   the layout of a run: what it names stays, what it leaves open is decided; the one place
+//   choose   the layout of a run: what it names stays, and what it leaves open is decided here
 //   fit      the same for memory that is measured, and the nearest layout that fits
 //
-// Nothing here needs a device: sizes that only kernels know are injected. Costs can be measured, or estimated by `cost`. Running a plan needs
-// only its splits and device mapping.
+// Nothing here needs a device: sizes that only kernels know are injected. Costs can be measured, or
+// estimated by `cost`. Running a plan needs only its splits and device mapping.
 #pragma once
 
 #include <cstdint>

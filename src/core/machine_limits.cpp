@@ -52,9 +52,9 @@ std::string unescaped(std::string_view text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const std::string_view digits = text.substr(i + 1, kDigits);
     int code = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), code, 8);
-    const bool escaped = text[i] == '\\' && error == std::errc{} &&
-                         end == digits.data() + kDigits;
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), code, 8);
+    const bool escaped = text[i] == '\\' && error == std::errc{} && end == digits.data() + kDigits;
     path += escaped ? static_cast<char>(code) : text[i];
     if (escaped) i += kDigits;
   }

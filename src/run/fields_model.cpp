@@ -63,9 +63,9 @@ void add_model(FieldTable& table) {
       records([](const Run& c) { return Value(c.network); }), main_option());
   row("init-weights", choice("file|fresh"), "millrace",
       "weights that the network of an ONNX file starts with: those of the file, or random ones",
-      needs("no `init-path`"), of({kGivenModel}), when(starts_from_file),
-      records(
-          [](const Run& c) { return Value(std::string(c.weights_of_file ? "file" : "fresh")); }),
+      needs("no `init-path`"), of({kGivenModel}), when(starts_from_file), records([](const Run& c) {
+        return Value(std::string(c.weights_of_file ? "file" : "fresh"));
+      }),
       changes([](const Setting& given, Run& c) { c.weights_of_file = text_of(given) == "file"; }));
   row("model-size", text("SIZE"), "IPU",
       "size of the network, one of the published sizes of its family",
@@ -104,8 +104,8 @@ void add_norm(FieldTable& table) {
       "decay of the running statistics of batch normalization", needs("`batch-norm`"), harmless(),
       when(has_batch_norm), sets<&ModelOptions::batch_norm_decay>());
   row("BN-span", integer(between(1, 4096)), "millrace",
-      "number of replicas that share the statistics of batch normalization",
-      unit("replicas"), needs("`batch-norm` and `replicas`"), when(has_batch_norm),
+      "number of replicas that share the statistics of batch normalization", unit("replicas"),
+      needs("`batch-norm` and `replicas`"), when(has_batch_norm),
       sets<&ModelOptions::batch_norm_span>(), if_given(), of_normed(true));
   row("stable-norm", flag(), "IPU", "compute mean and variance in two passes",
       idle("mean and variance are always as accurate as with two passes"), of({}));

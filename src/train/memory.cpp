@@ -351,8 +351,7 @@ void require_memory(const partition::ProcessMemory& forecast, const run::Run& co
   // Weights and libraries do not grow with the batch, so scale a little less than proportionally.
   const auto batch =
       static_cast<std::int64_t>(0.9 * available / needed * static_cast<double>(config.batch_size));
-  fail(ErrorKind::Config,
-       "the training needs {} of memory but only {} are free{}: {}{} need less",
+  fail(ErrorKind::Config, "the training needs {} of memory but only {} are free{}: {}{} need less",
        human_bytes(static_cast<std::int64_t>(needed)),
        human_bytes(static_cast<std::int64_t>(available)),
        free.group.empty() ? "" : fmt::format(" in the control group {}", free.group),

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -33,13 +34,19 @@ void require_weights(const run::Run& config, const io::ForeignFiles& files,
   if (path.empty()) return;
   const models::Graph graph = models::build_model(config.model);
   const auto require = [&](std::span<const io::TensorInfo> tensors, const std::string& from) {
-    (void)tensors_to_take(graph, tensors, config.init_fresh, from, another);
+    return tensors_to_take(graph, tensors, config.init_fresh, from, another);
   };
-  if (io::is_network_file(path))
-    return require(tensors_of(files.open_network(path).graph), path.string());
+  if (io::is_network_file(path)) {
+    const io::NetworkFile file = files.open_network(path);
+    const std::set<std::string> taken = require(tensors_of(file.graph), path.string());
+    for (std::size_t i = 0; i < file.graph.parameters.size(); ++i)
+      if (taken.contains(file.graph.parameters[i].name))  // they may lie in other files
+        (void)file.values(models::ParameterId{static_cast<std::int32_t>(i)});
+    return;
+  }
   std::vector<std::string> complaints;  // the trainer repeats them
   const io::CheckpointReader checkpoint = io::open_newest(path, complaints);
-  require(checkpoint.tensors(), checkpoint.path().string());
+  (void)require(checkpoint.tensors(), checkpoint.path().string());
 }
 
 namespace {
