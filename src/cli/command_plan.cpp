@@ -26,8 +26,8 @@
 #include "pipeline/schedule/render.hpp"
 #include "pipeline/schedule/simulate.hpp"
 #include "train/memory.hpp"
-#include "train/rehearsal.hpp"
 #include "train/setup.hpp"
+#include "train/stage_times.hpp"
 #include "train/trainer.hpp"
 
 namespace millrace::cli {
@@ -149,7 +149,7 @@ void add_memory(partition::Plan& plan, const models::Graph& graph, const run::Ru
 }
 
 /// Whether the ranks of the layout are to be started here, to measure their stages while all work.
-bool rehearses_together(const Patch& options, const run::Run& config, CostModel model) {
+bool measures_together(const Patch& options, const run::Run& config, CostModel model) {
   constexpr int kMostPerCore = 4;
   const int ranks = config.pipeline.ranks.ranks;
   return model == CostModel::Profile && ranks > 1 && !options.flag("no-launch") &&
@@ -175,7 +175,7 @@ void measure_stages(Planned& planned, const models::Graph& graph,
                     int cores) {
   const int at_once = std::max(1, cores / config.threads);
   const std::vector<pipeline::StageCost> seconds =
-      train::rehearsed_costs(config, dataset, world, at_once);
+      train::measured_costs(config, dataset, world, at_once);
   if (world.rank() != 0) return;
   auto& [plan, compute] = planned;
   set_seconds(plan, graph, request, compute, seconds);
@@ -345,7 +345,7 @@ int plan(const Invocation& invocation, const comm::World& world) {
   partition::PlanRequest request = request_of(options, resolution, std::nullopt);
   const bool searches = options.integer("devices").has_value();
   if (world.size() == 1 && !searches &&
-      rehearses_together(options, resolution.config, cost_model(options)))
+      measures_together(options, resolution.config, cost_model(options)))
     return launch_ranks(resolution.config, invocation);
   if (world.size() > 1 && world.size() != resolution.config.pipeline.ranks.ranks)
     fail(ErrorKind::Usage,

@@ -80,7 +80,7 @@ int validate(const Invocation& invocation, const comm::World& world, StartupWatc
   watch.end();  // the validation has its own watchdog
   if (must_launch(run.config, world)) return launch_ranks(run.config, invocation);
   ClassTable table(options.text("per-class"), run.config.data.class_names);
-  train::Together(world).lead([&] {
+  train::FailTogether(world).lead([&] {
     table.begin();
     print_notices(options, notices_of(run));
   });

@@ -184,7 +184,7 @@ void fit_layout(PreparedRun& run, const comm::World& world) {
   const bool changed = to_toml(fitted.config) != to_toml(run.config);
   run.config = std::move(fitted.config);
   run.layout = std::move(fitted.layout);
-  if (changed && run.is_new) train::Together(world).lead([&] { record_options(run); });
+  if (changed && run.is_new) train::FailTogether(world).lead([&] { record_options(run); });
 }
 
 }  // namespace millrace::cli

@@ -187,7 +187,7 @@ void check_recordable(const Patch& options, const PreparedRun& run) {
 }
 
 void open_in_turn(const comm::World& world, const std::function<void()>& open) {
-  const train::Together together(world);
+  const train::FailTogether together(world);
   for (const bool first : {true, false})
     together.run([&] {
       if ((world.local_rank() == 0) == first) open();
@@ -363,7 +363,7 @@ void require_start(const Invocation& invocation, const Initial& initial, const P
 }  // namespace
 
 PreparedRun prepare_training(const Invocation& invocation, const comm::World& world) {
-  const train::Together together(world);
+  const train::FailTogether together(world);
   require_asked_alike(world, invocation);
   const Initial initial = initial_network(invocation.options, world);
   PreparedRun run = open_checked(invocation, initial, world);
@@ -392,7 +392,7 @@ PreparedRun prepare_checking(const Invocation& invocation, const comm::World& wo
   require_asked_alike(world, invocation);
   const Initial initial = initial_network(invocation.options, world);
   PreparedRun run = open_checked(invocation, initial, world);
-  train::Together(world).lead([&] {
+  train::FailTogether(world).lead([&] {
     require_start(invocation, initial, run);
     require_run_directory(run.place, run.config, kVersion);
   });

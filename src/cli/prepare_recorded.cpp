@@ -229,7 +229,7 @@ void note_extension(const io::CheckpointReader& checkpoint, PreparedRun& run) {
 }  // namespace
 
 PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& world) {
-  const train::Together together(world);
+  const train::FailTogether together(world);
   require_asked_alike(world, invocation);
   const MachineFacts machine = this_machine(world);
   std::filesystem::path directory;
@@ -325,7 +325,7 @@ PreparedRun prepare_validation(const Invocation& invocation, const comm::World& 
   const MachineFacts machine = this_machine(world);
   std::vector<std::string> notices = invocation.notices;
   const std::optional<std::string> path = invocation.options.text("restore-path");
-  train::Together(world).run([&] { require_something(invocation.options); });
+  train::FailTogether(world).run([&] { require_something(invocation.options); });
   std::optional<io::CheckpointReader> newest;
   if (path)
     newest.emplace(train::agreed_newest(world, *path, notices));

@@ -69,7 +69,7 @@ std::pair<std::string, std::string> first_difference(std::string_view own,
 /// Rank 0 opens what `choose` returns, if anything; the others open the same path.
 std::optional<io::CheckpointReader> open_together(
     const comm::World& world, const std::function<std::optional<io::CheckpointReader>()>& choose) {
-  const Together together(world);
+  const FailTogether together(world);
   std::optional<io::CheckpointReader> reader;
   together.lead([&] { reader = choose(); });
   const std::string path = world.broadcast(reader ? reader->path().string() : "");
@@ -88,7 +88,7 @@ std::optional<io::CheckpointReader> open_together(
 
 }  // namespace
 
-void Together::run(const std::function<void()>& f) const {
+void FailTogether::run(const std::function<void()>& f) const {
   if (world_->size() == 1) return f();
   // Later ranks are named: the others are fine.
   const std::string place = world_->rank() == 0 ? "" : fmt::format("rank {}: ", world_->rank());
@@ -100,7 +100,7 @@ void Together::run(const std::function<void()>& f) const {
   throw_text(first);
 }
 
-void Together::lead(const std::function<void()>& f) const {
+void FailTogether::lead(const std::function<void()>& f) const {
   run([&] {
     if (world_->rank() == 0) f();
   });
@@ -108,7 +108,7 @@ void Together::lead(const std::function<void()>& f) const {
 
 void require_alike(const comm::World& world, const std::vector<Fact>& facts) {
   if (world.size() == 1) return;
-  const Together together(world);
+  const FailTogether together(world);
   for (const Fact& fact : facts) {
     const std::string leading = world.broadcast(fact.value);
     together.run([&] {
@@ -130,7 +130,7 @@ void require_shared(const comm::World& world, const std::filesystem::path& run_d
     }
   };
   const std::string leading = world.broadcast(world.rank() == 0 ? lock() : "");
-  Together(world).run([&] {
+  FailTogether(world).run([&] {
     constexpr std::chrono::milliseconds kPause{100};
     constexpr int kAttempts = 100;
     for (int attempt = 1; !leading.empty() && lock() != leading; ++attempt) {

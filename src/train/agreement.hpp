@@ -20,9 +20,9 @@ namespace millrace::train {
 
 /// Runs functions that may fail on some ranks, so that all ranks fail or none: the error of the
 /// lowest failing rank is thrown on every rank. Collective.
-class Together {
+class FailTogether {
  public:
-  explicit Together(const comm::World& world) : world_(&world) {}
+  explicit FailTogether(const comm::World& world) : world_(&world) {}
 
   /// Runs `f` on every rank.
   void run(const std::function<void()>& f) const;

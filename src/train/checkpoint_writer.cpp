@@ -86,7 +86,7 @@ void CheckpointWriter::begin(io::CheckpointHeader header, io::Retention retentio
   session_->tensors().take(*copy_);
   header_ = std::move(header);
   retention_ = std::move(retention);
-  Together(*world_).lead([this] { staging_.emplace(directory_, header_); });
+  FailTogether(*world_).lead([this] { staging_.emplace(directory_, header_); });
   const std::filesystem::path place = world_->broadcast(staging_ ? staging_->path().string() : "");
   const bool alone = world_->size() == 1;  // no other part to wait for
   phase_ = alone ? Phase::Commit : Phase::Parts;
@@ -135,7 +135,7 @@ void CheckpointWriter::advance(std::int64_t slowest) {
 /// All parts are written: rank 0 makes one checkpoint of them.
 void CheckpointWriter::gather_parts() {
   Done part;
-  Together(*world_).run([&] { part = task_.get(); });
+  FailTogether(*world_).run([&] { part = task_.get(); });
   cost_.busy_seconds += part.busy_seconds;
   std::vector<std::string> parts = world_->gather(part.text);
   phase_ = Phase::Commit;
@@ -151,7 +151,7 @@ std::string CheckpointWriter::commit(const std::vector<std::string>& parts) {
 }
 
 void CheckpointWriter::conclude() {
-  Together(*world_).lead([this] {
+  FailTogether(*world_).lead([this] {
     const Done checkpoint = task_.get();
     cost_.busy_seconds += checkpoint.busy_seconds;
     cost_.written_seconds = writing_.seconds();

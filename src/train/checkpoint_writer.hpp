@@ -44,8 +44,8 @@ struct CheckpointCost {
 ///   rank 0            .    |write part...........|commit|     a slower rank delays no step
 ///
 /// begin(), advance() and settle() are collective. An error in a thread of any rank is thrown by
-/// the next of these calls on all ranks, as Together does it; that checkpoint then leaves nothing
-/// behind.
+/// the next of these calls on all ranks, as FailTogether does it; that checkpoint then leaves
+/// nothing behind.
 class CheckpointWriter {
  public:
   /// Callbacks into the run.

@@ -94,7 +94,7 @@ void Checkpoints::save(std::int64_t done) {
   (void)reporter_.note_bad_images(dataset_, "training");
   compare_replicas(done);
   const Watchdog::Disk disk(watchdog_, kWriting);
-  Together(world_).lead([this] {
+  FailTogether(world_).lead([this] {
     require_place();
     keep_configuration();
   });
@@ -111,7 +111,7 @@ void Checkpoints::save_ema(std::int64_t done, Session& session) {
   const std::string name = ema_name(config_);
   const std::filesystem::path place = place_of_average(config_.run_directory, name);
   std::optional<io::RunLock> lock;
-  Together(world_).lead([&] {
+  FailTogether(world_).lead([&] {
     std::error_code error;
     std::filesystem::create_directories(place, error);
     if (error) io::fail_io("make", place, error.value());

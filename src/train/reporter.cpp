@@ -50,7 +50,7 @@ void Reporter::follow(const Session& session, std::int64_t first) {
   busy_.emplace(session.executor());
   if (config_.trace.empty()) return;
   // Fails before any work is done. What is there stays until the new trace is complete.
-  Together(world_).lead([&] { (void)io::StagedFile(config_.trace); });
+  FailTogether(world_).lead([&] { (void)io::StagedFile(config_.trace); });
   const auto [begin, end] = trace_window(config_, first);
   trace_.emplace(session.executor(), config_.trace_detail, begin, end);
 }

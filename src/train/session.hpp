@@ -63,8 +63,8 @@ class Session {
   Session(const run::Run& config, Use use, const comm::World& world);
   /// The same for a network of the caller's, in place of the one that the configuration names.
   Session(const run::Run& config, models::Graph graph, Use use, const comm::World& world);
-  /// The part of process `rank`, to learn its sizes, or to rehearse it alone: messages from other
-  /// processes are there at once and hold nothing. For a rehearsal the world must be alone.
+  /// The part of process `rank`, to learn its sizes, or to measure it alone: messages from other
+  /// processes are there at once and hold nothing. To measure, the world must be alone.
   Session(const run::Run& config, Use use, const comm::World& world, int rank);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

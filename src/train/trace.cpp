@@ -133,7 +133,7 @@ namespace {
 class SharedTraceFile {
  public:
   SharedTraceFile(const comm::World& world, const std::filesystem::path& file) : world_(&world) {
-    Together(world).lead([&] { file_.emplace(file); });
+    FailTogether(world).lead([&] { file_.emplace(file); });
     append("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
   }
 
@@ -151,7 +151,7 @@ class SharedTraceFile {
 
   void commit() {
     append("\n]}\n");
-    Together(*world_).lead([&] {
+    FailTogether(*world_).lead([&] {
       if (error_) std::rethrow_exception(error_);
       file_->commit();
     });

@@ -141,7 +141,7 @@ void TrainingLoop::prepare_fresh() {
 
 Outcome TrainingLoop::fresh() {
   prepare_fresh();
-  Together(world_).lead([&] { reporter_.open_log(); });
+  FailTogether(world_).lead([&] { reporter_.open_log(); });
   if (due_after(config_, 0).checkpoint) {
     checkpoints_.save(0);
     checkpoints_.settle();  // the run can be restored even if its first step fails
@@ -177,7 +177,7 @@ Outcome TrainingLoop::restored() {
         "Sums may have another order than in the interrupted run (`allow-nondeterministic`): the "
         "continuation agrees to rounding, not bit for bit.");
   }
-  const Together together(world_);
+  const FailTogether together(world_);
   together.run([&] {
     checkpoints_.require_same_data(checkpoint);
     session_->load(checkpoint);
@@ -195,7 +195,7 @@ Outcome TrainingLoop::run_from(std::int64_t first) {
   try {
     const Outcome outcome = iterate(first);
     checkpoints_.settle();
-    Together(world_).lead([&] { reporter_.summarise(outcome == Outcome::Finished, done_); });
+    FailTogether(world_).lead([&] { reporter_.summarise(outcome == Outcome::Finished, done_); });
     return outcome;
   } catch (const Error&) {
     const bool together = world_.size() == 1 || world_.failing_together();
@@ -349,7 +349,7 @@ bool TrainingLoop::make_averages() {
   if (!averages_.empty()) checkpoints_.release();  // averages need memory, too
   for (const PlannedAverage& average : averages_) {
     std::string written;
-    Together(world_).lead([&] {
+    FailTogether(world_).lead([&] {
       std::vector<std::string> complaints;
       const std::vector<std::filesystem::path> sound = io::sound_checkpoints(
           checkpoints_at(config_.run_directory, average.iterations), complaints);

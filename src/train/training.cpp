@@ -190,7 +190,7 @@ Score Training::evaluate() {
 
 std::filesystem::path Training::save(const std::filesystem::path& directory) const {
   const comm::World& world = parts_->world;
-  const Together together(world);
+  const FailTogether together(world);
   const Snapshot snapshot = parts_->session.tensors().snapshot();
   std::optional<io::CheckpointStaging> staging;
   together.lead([&] { staging.emplace(directory, parts_->header()); });
@@ -208,7 +208,7 @@ std::filesystem::path Training::save(const std::filesystem::path& directory) con
 }
 
 void Training::load(const std::filesystem::path& checkpoint) {
-  Together(parts_->world).run([&] {
+  FailTogether(parts_->world).run([&] {
     const io::CheckpointReader reader(checkpoint);
     parts_->session.load(reader);
     parts_->steps = reader.header().iteration;

@@ -131,7 +131,7 @@ bool Validator::validate_ema(std::int64_t done, bool newest) {
 /// Iterations in validation.csv, as rank 0 reads it.
 std::set<std::int64_t> Validator::validated(const std::string& name) const {
   std::string listed;
-  Together(world_).lead([&] {
+  FailTogether(world_).lead([&] {
     for (const auto& [done, accuracy] : read_accuracies(config_.run_directory, name))
       listed += fmt::format("{},", done);
   });
@@ -142,7 +142,7 @@ std::set<std::int64_t> Validator::validated(const std::string& name) const {
 }
 
 void Validator::load(const io::CheckpointReader& checkpoint) {
-  Together(world_).run([&] { session_->load(checkpoint); });
+  FailTogether(world_).run([&] { session_->load(checkpoint); });
 }
 
 bool Validator::validate_saved() {
@@ -151,7 +151,7 @@ bool Validator::validate_saved() {
   const bool averages = config_.averaging.ema_decay > 0.0;
   const std::set<std::int64_t> averages_already = validated(ema_name(config_));
   std::string listed;
-  Together(world_).lead([&] {
+  FailTogether(world_).lead([&] {
     std::vector<std::string> complaints;
     for (const std::filesystem::path& path : io::sound_checkpoints(
              io::list_checkpoints(config_.run_directory / "checkpoints"), complaints))
@@ -206,7 +206,7 @@ class Examination {
   void of_untrained_weights(const io::ForeignFiles& files) {
     session_.initialise(config_.seed);
     if (const std::filesystem::path from = config_.initial_weights(); io::is_network_file(from))
-      Together(world_).run(
+      FailTogether(world_).run(
           [&] { session_.tensors().begin_with(files.open_network(from), from, {}); });
     examine({}, "");
   }
@@ -233,7 +233,7 @@ void Examination::of_checkpoints(const std::filesystem::path& directory) {
       const Watchdog::Disk disk(watchdog_, "is reading a checkpoint");
       checkpoint = agreed_next(world_, walk);
       if (!checkpoint) return;
-      Together(world_).run([&] { session_.load(*checkpoint); });
+      FailTogether(world_).run([&] { session_.load(*checkpoint); });
     }
     examine(checkpoint->header(), checkpoint->path());
   }
@@ -257,7 +257,7 @@ void Examination::examine(const io::CheckpointHeader& header,
          checkpoint.empty() ? "untrained weights" : checkpoint.string(), result.loss);
   }
   console_.clear_status();
-  Together(world_).lead([&] { report_(header, result, by_class); });
+  FailTogether(world_).lead([&] { report_(header, result, by_class); });
   double replaced_here[] = {static_cast<double>(dataset_->replaced().size())};
   world_.add(replaced_here);
   const std::string replaced =

@@ -132,7 +132,7 @@ std::set<std::string> tensors_to_take(const models::Graph& graph,
 
 void warm_start(const run::Run& config, const io::ForeignFiles& files, const comm::World& world,
                 const Session& session, Reporter& reporter) {
-  const Together together(world);
+  const FailTogether together(world);
   std::filesystem::path from = config.initial_weights();
   if (io::is_network_file(from)) {
     together.run(

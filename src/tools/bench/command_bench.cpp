@@ -66,7 +66,7 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
   const device::Environment environment(config.threads, train::gpu_of(config, world.rank()));
   fit_layout(prepared.run, world);
   std::optional<BenchOutput> output;
-  train::Together(world).lead([&] {
+  train::FailTogether(world).lead([&] {
     output.emplace(prepared, options);
     print_notices(options, notices_of(prepared.run));
     print_lines(stderr, train::describe_kernel_rules(config));

@@ -45,7 +45,7 @@ PreparedBench prepare_bench(const Invocation& invocation, const comm::World& wor
   impose(options, "iterations", bench.length.all());
   impose(options, "validation-mode", std::string(infers ? "all" : "none"));
   const MachineFacts machine = this_machine(world);
-  const train::Together together(world);
+  const train::FailTogether together(world);
   open_in_turn(world, [&] { bench.run = open_and_resolve(options, machine); });
   together.run([&] { set_epochs(options, bench); });
   require_alike(world, bench.run);

@@ -105,16 +105,16 @@ std::vector<std::string> read_words(const DialectSpec& dialect, std::span<const 
       continue;
     }
     const DialectWord& word = *matched.word;
-    if (word.is(Fate::Refused))
+    if (word.is(WordUse::Refused))
       fail(ErrorKind::Usage, "{} is not supported: {}", matched.spelled, word.text);
     const std::string text = take_value(matched, words, next);
-    if (word.is(Fate::Idle) && text != "false")
+    if (word.is(WordUse::Idle) && text != "false")
       read.note(fmt::format("{} has no effect here: {}", matched.spelled, word.text));
-    if (word.is(Fate::Means)) {
+    if (word.is(WordUse::Same)) {
       check_agrees(names, {word.name, matched.spelled, text}, word.text);
       read.set(word.text, text, matched.spelled);
     }
-    read.give(word.name, matched.spelled, text, !word.is(Fate::Becomes));
+    read.give(word.name, matched.spelled, text, !word.is(WordUse::Translated));
   }
   return own;
 }
@@ -126,7 +126,7 @@ void read_passed(const DialectSpec& dialect, std::span<const std::string> passed
     const Matched matched = match(dialect, word);
     if (matched.word == nullptr || read.given(matched.word->name)) continue;
     const std::string text = matched.text.value_or("true");
-    if (matched.word->is(Fate::Means)) read.set(matched.word->text, text, "");
+    if (matched.word->is(WordUse::Same)) read.set(matched.word->text, text, "");
     read.give(matched.word->name, "", text, true);
   }
 }
@@ -239,22 +239,22 @@ void speak_ipu(CommandLine& line) {
 }
 
 /// The scripts of the IPU trainer are commands here.
-Command command_of(const Spoken& spoken, Command typed) {
-  const Command meant = spoken.script == "validation.py" ? Command::Validate
-                        : spoken.script == "restore.py"  ? Command::Restore
-                                                         : Command::Train;
-  return agreed_command(typed, meant, spoken.script);
+Command command_of(const DialectLine& asked, Command typed) {
+  const Command meant = asked.script == "validation.py" ? Command::Validate
+                        : asked.script == "restore.py"  ? Command::Restore
+                                                        : Command::Train;
+  return agreed_command(typed, meant, asked.script);
 }
 
 /// The names of a dialect that mean exactly an option of millrace.
 Dialect own_spellings(const DialectSpec& dialect) {
-  Dialect spoken{.name = std::string(dialect.name)};
+  Dialect asked{.name = std::string(dialect.name)};
   for (const DialectWord& word : dialect.words)
-    if (word.is(Fate::Means))
-      spoken.spellings.try_emplace(
+    if (word.is(WordUse::Same))
+      asked.spellings.try_emplace(
           std::string(word.text),
           Dialect::Spelling{.word = fmt::format("--{}", word.name), .same_value = true});
-  return spoken;
+  return asked;
 }
 
 /// Refuses different values for one option under a name of the dialect and under millrace's.
@@ -286,56 +286,56 @@ void yield_to_command_line(Patch& native, const Patch& translated) {
 
 }  // namespace
 
-Spoken take_dialects(std::vector<std::string>& words) {
+DialectLine take_dialects(std::vector<std::string>& words) {
   const std::string typed = take_dialect(words);
   if (typed.empty()) return {};
   const Value value = parse_value(*find_field("dialect"), typed, Origin::CommandLine, "--dialect");
-  Spoken spoken;
-  spoken.name = std::get<std::string>(value);
-  const std::string& name = spoken.name;
+  DialectLine asked;
+  asked.name = std::get<std::string>(value);
+  const std::string& name = asked.name;
   if (!words.empty()) refuse_device_list(words[0]);
   take_profiler(words);
-  spoken.script = take_program(name, words);
+  asked.script = take_program(name, words);
   if (name == "nvidia")
-    spoken.dialects = {nvidia_dialect()};
+    asked.dialects = {nvidia_dialect()};
   else if (name == "surfsara")
-    spoken.dialects = {surfsara_dialect()};
+    asked.dialects = {surfsara_dialect()};
   else if (name == "habana")
-    spoken.dialects = habana_dialects(spoken.script, words);
+    asked.dialects = habana_dialects(asked.script, words);
   else
-    spoken.dialects = {{.name = "ipu", .title = {}, .words = {}, .translate = nullptr}};
-  return spoken;
+    asked.dialects = {{.name = "ipu", .title = {}, .words = {}, .translate = nullptr}};
+  return asked;
 }
 
 namespace {
 
 /// The IPU trainer has the names of millrace, which took them over.
-bool has_own_names(const Spoken& spoken) { return spoken.dialects.front().translate == nullptr; }
+bool has_own_names(const DialectLine& asked) { return asked.dialects.front().translate == nullptr; }
 
-CommandLine read_ipu_line(const Spoken& spoken, TypedLine line) {
-  line.command = command_of(spoken, line.command);
+CommandLine read_ipu_line(const DialectLine& asked, TypedLine line) {
+  line.command = command_of(asked, line.command);
   CommandLine read = read_own_line(line);
   const std::vector<std::string> notes =
-      notes_on_variables(spoken.name, line.words, line.environment);
+      notes_on_variables(asked.name, line.words, line.environment);
   read.notices.insert(read.notices.begin(), notes.begin(), notes.end());
   speak_ipu(read);
   return read;
 }
 
 /// `words` are those of the line, without --dialect and the program.
-CommandLine translate(const Spoken& spoken, std::vector<std::string> words, const TypedLine& line,
-                      std::int64_t images) {
-  const DialectSpec& dialect = spoken.dialects.front();
+CommandLine translate(const DialectLine& asked, std::vector<std::string> words,
+                      const TypedLine& line, std::int64_t images) {
+  const DialectSpec& dialect = asked.dialects.front();
   CommandLine read{.command = line.command,
                    .options = {},
-                   .notices = notes_on_variables(spoken.name, words, line.environment)};
+                   .notices = notes_on_variables(asked.name, words, line.environment)};
   read.options.dialect = own_spellings(dialect);
   const bool restores = continues_run(words);
-  const std::vector<std::string> passed = take_nvidia_script(spoken.script, words);
-  DialectReader reader(passed.empty() ? fmt::format("--dialect {}", dialect.name) : spoken.script,
+  const std::vector<std::string> passed = take_nvidia_script(asked.script, words);
+  DialectReader reader(passed.empty() ? fmt::format("--dialect {}", dialect.name) : asked.script,
                        read, workers_of(passed, words, line.environment));
   reader.images = images;
-  reader.script = spoken.script;
+  reader.script = asked.script;
   reader.restores = restores;
   const std::vector<std::string> own = read_words(dialect, words, reader);
   check_whole_names(dialect, own);
@@ -356,24 +356,24 @@ CommandLine translate(const Spoken& spoken, std::vector<std::string> words, cons
 
 CommandLine read_dialect(const TypedLine& line) {
   std::vector<std::string> words(line.words.begin(), line.words.end());
-  const Spoken spoken = take_dialects(words);
-  if (!spoken.name.empty() && !find_field("dialect")->taken_by(line.command))
+  const DialectLine asked = take_dialects(words);
+  if (!asked.name.empty() && !find_field("dialect")->taken_by(line.command))
     fail(ErrorKind::Usage, "--dialect is not an option of this command; --help lists its options");
   const TypedLine rest{line.command, words, line.max_arguments, line.environment};
-  if (spoken.name.empty()) return read_own_line(rest);
-  if (has_own_names(spoken)) return read_ipu_line(spoken, rest);
-  CommandLine read = translate(spoken, words, rest, kImageNetImages);
-  read.for_images = [spoken, words, typed = line.command, most = line.max_arguments,
+  if (asked.name.empty()) return read_own_line(rest);
+  if (has_own_names(asked)) return read_ipu_line(asked, rest);
+  CommandLine read = translate(asked, words, rest, kImageNetImages);
+  read.for_images = [asked, words, typed = line.command, most = line.max_arguments,
                      environment = line.environment](std::int64_t images) {
-    return translate(spoken, words, {typed, words, most, environment}, images).options;
+    return translate(asked, words, {typed, words, most, environment}, images).options;
   };
   return read;
 }
 
 Command meant_command(Command typed, std::span<const std::string> words) {
   std::vector<std::string> rest(words.begin(), words.end());
-  const Spoken spoken = take_dialects(rest);
-  return spoken.name.empty() || has_own_names(spoken) ? command_of(spoken, typed) : typed;
+  const DialectLine asked = take_dialects(rest);
+  return asked.name.empty() || has_own_names(asked) ? command_of(asked, typed) : typed;
 }
 
 }  // namespace

@@ -25,11 +25,11 @@ namespace millrace::cli {
 enum class WordKind { WithValue, Flag };
 
 /// What happens to a name of a dialect.
-enum class Fate {
-  Means,    ///< the option of millrace with this name has exactly this meaning
-  Becomes,  ///< `translate` turns it into what the text says
-  Idle,     ///< it has no effect, for this reason, which is reported once
-  Refused   ///< it is not supported, for this reason
+enum class WordUse {
+  Same,        ///< the option of millrace with this name has exactly this meaning
+  Translated,  ///< `translate` turns it into what the text says
+  Idle,        ///< it has no effect, for this reason, which is reported once
+  Refused      ///< it is not supported, for this reason
 };
 
 /// One name of a dialect. Dashes and underscores are interchangeable.
@@ -37,9 +37,9 @@ struct DialectWord {
   std::string_view name;       ///< "batch_size"
   std::string_view shorthand;  ///< "bs" for -bs, or empty
   WordKind kind;
-  Fate fate;
+  WordUse use;
   std::string_view text;
-  [[nodiscard]] bool is(Fate other) const { return fate == other; }
+  [[nodiscard]] bool is(WordUse other) const { return use == other; }
 };
 
 /// Images of ImageNet for training, which every length is for until the data set is known.
@@ -157,13 +157,13 @@ void refuse_device_list(const std::string& word);
 void take_profiler(std::vector<std::string>& words);
 
 /// The dialects of a command line: none, one, or both of Habana's when no word tells them apart.
-struct Spoken {
+struct DialectLine {
   std::string name;  ///< as --dialect takes it; empty: none
   std::vector<DialectSpec> dialects;
   std::string script;  ///< file name of the program, if given
 };
 /// Removes --dialect and, with it, the program from `words`. Errors: Usage for an unknown name.
-[[nodiscard]] Spoken take_dialects(std::vector<std::string>& words);
+[[nodiscard]] DialectLine take_dialects(std::vector<std::string>& words);
 /// The command of a line in which `typed` was typed and the words `by`, if there are any, stand for
 /// `meant`: a benchmark or a plan may be one of a training, and a run continues by the line that
 /// began it. Errors: Usage when they contradict each other, naming both.

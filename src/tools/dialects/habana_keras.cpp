@@ -14,7 +14,7 @@
 namespace millrace::cli {
 namespace {
 
-using enum Fate;
+using enum WordUse;
 using enum WordKind;
 
 constexpr std::string_view kScript = "resnet_ctl_imagenet_main.py";
@@ -23,33 +23,35 @@ constexpr std::string_view kStart = "replicas are MPI ranks";
 constexpr std::string_view kCompiler = "kernels are always fused";
 
 constexpr std::array kWords = std::to_array<DialectWord>({
-    {"train_steps", "", WithValue, Becomes,
+    {"train_steps", "", WithValue, Translated,
      "--max-iterations; limits the weight updates of every epoch"},
-    {"log_steps", "", WithValue, Means, "log-freq"},
+    {"log_steps", "", WithValue, Same, "log-freq"},
     {"steps_per_loop", "", WithValue, Idle, kLoop},
-    {"enable_checkpoint_and_export", "", Flag, Becomes,
+    {"enable_checkpoint_and_export", "", Flag, Translated,
      "--max-ckpts-to-keep 10 --export-dir RUN_DIR/export; without it --disable-checkpoints"},
-    {"enable_tensorboard", "", Flag, Means, "enable-tensorboard"},
-    {"optimizer", "", WithValue, Becomes, "--optimiser momentum-rate-inside, or LARS"},
-    {"num_workers_per_hls", "", WithValue, Becomes, "--replicas, times the hosts in MULTI_HLS_IPS"},
-    {"distribution_strategy", "", WithValue, Becomes,
+    {"enable_tensorboard", "", Flag, Same, "enable-tensorboard"},
+    {"optimizer", "", WithValue, Translated, "--optimiser momentum-rate-inside, or LARS"},
+    {"num_workers_per_hls", "", WithValue, Translated,
+     "--replicas, times the hosts in MULTI_HLS_IPS"},
+    {"distribution_strategy", "", WithValue, Translated,
      "unless off, --batch_size is the total of all workers"},
     {"kubernetes_run", "", Flag, Idle, kStart},
     {"use_keras_mixed_precision", "", Flag, Idle, "--dtype sets the data types"},
-    {"keras_applications_model", "", WithValue, Becomes, "--model-size and --resnet-version"},
+    {"keras_applications_model", "", WithValue, Translated, "--model-size and --resnet-version"},
     {"horovod_hierarchical_allreduce", "", Flag, Idle, kStart},
-    {"lr_schedule", "", WithValue, Becomes,
+    {"lr_schedule", "", WithValue, Translated,
      "--lr-schedule piecewise or lars-polynomial, or a constant rate"},
-    {"base_learning_rate", "", WithValue, Becomes, "--abs-learning-rate"},
-    {"end_learning_rate", "", WithValue, Becomes, "--poly-lr-end-lr"},
-    {"lars_epsilon", "", WithValue, Becomes, "--lars-epsilon; 0 means 1e-7"},
-    {"single_l2_loss_op", "", Flag, Becomes, "--weight-decay-form half-square; without it square"},
-    {"skip_eval", "", Flag, Means, "no-validation"},
+    {"base_learning_rate", "", WithValue, Translated, "--abs-learning-rate"},
+    {"end_learning_rate", "", WithValue, Translated, "--poly-lr-end-lr"},
+    {"lars_epsilon", "", WithValue, Translated, "--lars-epsilon; 0 means 1e-7"},
+    {"single_l2_loss_op", "", Flag, Translated,
+     "--weight-decay-form half-square; without it square"},
+    {"skip_eval", "", Flag, Same, "no-validation"},
     {"use_distributed_eval", "", Flag, Idle, "every image is validated once"},
-    {"global_seed", "", WithValue, Means, "seed"},
+    {"global_seed", "", WithValue, Same, "seed"},
     {"cache_decoded_image", "", Flag, Idle,
      "images are decoded when read, or once by millrace data convert --packed"},
-    {"training_dataset_cache", "", Flag, Becomes, "--dataset-cache all"},
+    {"training_dataset_cache", "", Flag, Translated, "--dataset-cache all"},
     {"num_gpus", "", WithValue, Idle, kStart},
     {"tpu", "", WithValue, Idle, kStart},
     {"xla", "", Flag, Idle, kCompiler},

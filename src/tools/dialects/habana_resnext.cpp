@@ -9,17 +9,17 @@
 namespace millrace::cli {
 namespace {
 
-using enum Fate;
+using enum WordUse;
 using enum WordKind;
 
 constexpr std::array kWords = std::to_array<DialectWord>({
-    {"resnet_size", "rs", WithValue, Means, "model-size"},
-    {"resnet_version", "rv", WithValue, Becomes, "--resnet-version 1.5 or 2"},
-    {"model_type", "", WithValue, Means, "model"},
-    {"enable_lars", "", Flag, Becomes, "--optimiser LARS"},
-    {"epochs_for_lars", "", WithValue, Becomes, "--lr-horizon-epochs, with --enable_lars"},
-    {"start_learning_rate", "", WithValue, Becomes, "--abs-learning-rate, with --enable_lars"},
-    {"use_cosine_lr", "", Flag, Becomes, "--lr-schedule cosine; if false, piecewise"},
+    {"resnet_size", "rs", WithValue, Same, "model-size"},
+    {"resnet_version", "rv", WithValue, Translated, "--resnet-version 1.5 or 2"},
+    {"model_type", "", WithValue, Same, "model"},
+    {"enable_lars", "", Flag, Translated, "--optimiser LARS"},
+    {"epochs_for_lars", "", WithValue, Translated, "--lr-horizon-epochs, with --enable_lars"},
+    {"start_learning_rate", "", WithValue, Translated, "--abs-learning-rate, with --enable_lars"},
+    {"use_cosine_lr", "", Flag, Translated, "--lr-schedule cosine; if false, piecewise"},
 });
 
 /// Its files count labels from 1 and it uses them unchanged, so that class 0 never occurs.

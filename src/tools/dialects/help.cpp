@@ -9,15 +9,15 @@ namespace {
 
 /// What a name becomes, or why it has no effect or is not supported.
 std::string meaning_of(const DialectWord& word) {
-  switch (word.fate) {
-    case Fate::Means:
+  switch (word.use) {
+    case WordUse::Same:
       return fmt::format("--{}: {}", word.text,
                          respelled(std::string(find_field(word.text)->help), Patch()));
-    case Fate::Becomes:
+    case WordUse::Translated:
       return std::string(word.text);
-    case Fate::Idle:
+    case WordUse::Idle:
       return fmt::format("no effect: {}", word.text);
-    case Fate::Refused:
+    case WordUse::Refused:
       return fmt::format("not supported: {}", word.text);
   }
   return "";

@@ -10,19 +10,19 @@
 namespace millrace::cli {
 namespace {
 
-using enum Fate;
+using enum WordUse;
 using enum WordKind;
 
 constexpr std::array kWords = std::to_array<DialectWord>({
-    {"train_batch_size", "", WithValue, Becomes, "--batch-size, as the total of all ranks"},
-    {"train_steps", "", WithValue, Becomes, "--iterations"},
-    {"eval_batch_size", "", WithValue, Becomes, "millrace validate --valid-batch-size"},
-    {"num_intra_threads", "", WithValue, Means, "threads-per-device"},
+    {"train_batch_size", "", WithValue, Translated, "--batch-size, as the total of all ranks"},
+    {"train_steps", "", WithValue, Translated, "--iterations"},
+    {"eval_batch_size", "", WithValue, Translated, "millrace validate --valid-batch-size"},
+    {"num_intra_threads", "", WithValue, Same, "threads-per-device"},
     {"num_inter_threads", "", WithValue, Idle, "a device runs one kernel at a time"},
     {"kmp_blocktime", "", WithValue, Idle, "OMP_WAIT_POLICY sets how threads wait"},
-    {"data_dir", "", WithValue, Means, "data-dir"},
-    {"model_dir", "", WithValue, Becomes, "--log-dir, or --restore-path"},
-    {"use_tpu", "", Flag, Becomes, "not supported unless false"},
+    {"data_dir", "", WithValue, Same, "data-dir"},
+    {"model_dir", "", WithValue, Translated, "--log-dir, or --restore-path"},
+    {"use_tpu", "", Flag, Translated, "not supported unless false"},
 });
 
 constexpr std::string_view kModel =

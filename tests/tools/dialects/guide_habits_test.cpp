@@ -432,7 +432,7 @@ TEST(DialectTest, EveryMessageSpeaksTheDialect) {
     const char* dialect;
     const char* line;
     const char* message;
-    const char* spoken;
+    const char* asked;
   };
   const char* const nvidia = "main.py --batch_size 8 --lr_init 0.1 --num_iter 3 --data_dir d";
   for (const Case& c : std::initializer_list<Case>{
@@ -461,7 +461,7 @@ TEST(DialectTest, EveryMessageSpeaksTheDialect) {
             "--batch-size 4 fits; --xla-recompute, more --shards or --recompute auto"},
            {"nvidia", nvidia, "--recompute segments, more --shards",
             "--recompute segments, more --shards"}})
-    EXPECT_EQ(respelled(std::string(c.message), read_seed(c.dialect, c.line).options), c.spoken)
+    EXPECT_EQ(respelled(std::string(c.message), read_seed(c.dialect, c.line).options), c.asked)
         << c.dialect << ": " << c.line;
 }
 

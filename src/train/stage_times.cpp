@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/rehearsal.hpp"
+#include "train/stage_times.hpp"
 
 #include <algorithm>
 #include <array>
@@ -67,8 +67,8 @@ struct ActionTimes {
 };
 
 /// Plays the part of a rank, and notes the times of its stages of the first replica.
-void rehearse(const run::Run& config, const std::shared_ptr<const io::Dataset>& dataset, int rank,
-              bool shares_cores, std::vector<ActionTimes>& times) {
+void measure(const run::Run& config, const std::shared_ptr<const io::Dataset>& dataset, int rank,
+             bool shares_cores, std::vector<ActionTimes>& times) {
   const comm::World alone{comm::World::Alone{}};
   Session session(config, Use::Training, alone, rank);
   session.allocate();
@@ -91,30 +91,30 @@ void rehearse(const run::Run& config, const std::shared_ptr<const io::Dataset>& 
 }
 
 /// Plays the parts of this process.
-std::vector<ActionTimes> rehearse_all(const run::Run& config,
-                                      const std::shared_ptr<const io::Dataset>& dataset,
-                                      const comm::World& world, int at_once) {
+std::vector<ActionTimes> measure_all(const run::Run& config,
+                                     const std::shared_ptr<const io::Dataset>& dataset,
+                                     const comm::World& world, int at_once) {
   const pipeline::RankMap& map = config.pipeline.ranks;
   std::vector<ActionTimes> times(config.pipeline.ranges.size());
   if (world.size() == map.ranks) {
     world.barrier();
-    rehearse(config, dataset, world.rank(), world.local_size() > at_once, times);
+    measure(config, dataset, world.rank(), world.local_size() > at_once, times);
   } else {
     for (int rank = 0; rank <= map.rank_of(0, map.devices - 1); ++rank)
-      rehearse(config, dataset, rank, false, times);
+      measure(config, dataset, rank, false, times);
   }
   return times;
 }
 
 }  // namespace
 
-std::vector<StageCost> rehearsed_costs(const run::Run& config,
-                                       const std::shared_ptr<const io::Dataset>& dataset,
-                                       const comm::World& world, int at_once) {
+std::vector<StageCost> measured_costs(const run::Run& config,
+                                      const std::shared_ptr<const io::Dataset>& dataset,
+                                      const comm::World& world, int at_once) {
   run::Run resident = config;
   resident.data.source = run::ImageSource::Device;  // reading images is not a cost of a stage
   std::vector<double> numbers;                      // zero for stages of other ranks
-  for (ActionTimes& times : rehearse_all(resident, dataset, world, at_once)) {
+  for (ActionTimes& times : measure_all(resident, dataset, world, at_once)) {
     const StageCost cost = times.cost();
     numbers.insert(numbers.end(),
                    {cost.forward, cost.backward_input, cost.backward_weight, cost.update});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/rehearsal.hpp"
+#include "train/stage_times.hpp"
 
 #include "core/clock.hpp"
 #include "tests/support/test.hpp"
@@ -17,7 +17,7 @@ std::vector<StageCost> costs_of(const Layout& layout) {
   config.pipeline.ranks.ranks = config.pipeline.ranks.devices * layout.replicas;
   const comm::World world;
   const Timer timer;
-  std::vector<StageCost> costs = rehearsed_costs(
+  std::vector<StageCost> costs = measured_costs(
       config, std::make_shared<NoiseDataset>(network_of(config).input_shape), world, 1);
   double work = 0.0;
   for (const StageCost& cost : costs)
@@ -28,7 +28,7 @@ std::vector<StageCost> costs_of(const Layout& layout) {
   return costs;
 }
 
-TEST(RehearsalTest, MeasuresEveryStageOfEveryRank) {
+TEST(StageTimesTest, MeasuresEveryStageOfEveryRank) {
   for (const Layout& layout :
        {Layout{.stages = 3, .schedule = "1F1B"},
         Layout{.stages = 4, .schedule = "Looped", .chunks = 2},

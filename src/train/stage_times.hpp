@@ -19,7 +19,7 @@ namespace millrace::train {
 /// and has more counts the time that cores work for each. Otherwise this process plays those of the
 /// first replica one after the other. A joined backward counts as `backward_input`. Collective;
 /// needs a device::Environment and the memory of a part. Errors: Config, as Session.
-[[nodiscard]] std::vector<pipeline::StageCost> rehearsed_costs(
+[[nodiscard]] std::vector<pipeline::StageCost> measured_costs(
     const run::Run& config, const std::shared_ptr<const io::Dataset>& dataset,
     const comm::World& world, int at_once);
 
