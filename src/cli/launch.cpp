@@ -75,6 +75,18 @@ std::vector<std::string> environment_lines() {
   return lines;
 }
 
+namespace {
+
+/// Whether all hosts are names of this machine.
+bool lies_here(const Cluster& cluster) {
+  return cluster.interface.empty() && std::ranges::all_of(cluster.hosts, [](std::string_view host) {
+           const std::string_view name = host.substr(0, host.find(':'));
+           return name == "localhost" || name == "127.0.0.1" || name == comm::host_name();
+         });
+}
+
+}  // namespace
+
 std::vector<std::string> launch_command(int ranks, std::span<const std::string> words,
                                         const std::optional<Cluster>& cluster) {
   std::vector<std::string> command = {launcher(), "-n", std::to_string(ranks)};
@@ -104,7 +116,8 @@ std::vector<std::string> launch_command(int ranks, std::span<const std::string> 
     if (!interface.empty() && !comm::is_open_mpi()) add({"-iface", interface});
     if (cluster->ssh_port > 0 && comm::is_open_mpi())
       add({"--mca", "plm_rsh_args", fmt::format("-p {}", cluster->ssh_port)});
-  } else if (comm::is_open_mpi()) {
+  }
+  if (comm::is_open_mpi() && (!cluster || lies_here(*cluster))) {
     // Starts ranks here and nowhere else, also in an allocation of several machines. The other ways
     // of Open MPI want ssh, or their scheduler, even for this.
     add({"--mca", "plm", "isolated"});
