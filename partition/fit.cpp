@@ -150,7 +150,8 @@ struct Change {
   bool cuts = false;
   bool segments = false;
   bool batch = false;
-  [[nodiscard]] bool any() const { return schedule || cuts || segments || batch; }
+  bool validation = false;  ///< smaller batches of it
+  [[nodiscard]] bool any() const { return schedule || cuts || segments || batch || validation; }
 };
 
 /// The fields that place the stages.
@@ -199,6 +200,8 @@ std::string words_of(const Change& change) {
     if (!change.run.recompute_layers.empty()) replaced.emplace_back("`recompute-layers`");
   }
   if (change.batch) fields.push_back(fmt::format("`batch-size` {}", change.run.batch_size));
+  if (change.validation)
+    fields.push_back(fmt::format("`valid-batch-size` {}", change.run.validation_batch_size));
   const std::string words = join(fields, " ");
   return replaced.empty() ? words : fmt::format("{} instead of {}", words, join(replaced, ", "));
 }
@@ -218,6 +221,16 @@ Change repeating(Change change) {
   return change;
 }
 
+/// None if it validates by no more images than it trains on.
+std::optional<Change> with_small_validation(Change change) {
+  Run& run = change.run;
+  if (run.validation == run::ValidationMode::None || run.validation_batch_size <= run.batch_size)
+    return {};
+  run.validation_batch_size = run.batch_size;
+  change.validation = true;
+  return change;
+}
+
 class NearestFit {
  public:
   NearestFit(const Graph& graph, const Run& run, const Sizer& sizer)
@@ -228,14 +241,17 @@ class NearestFit {
   }
 
   [[nodiscard]] std::string advice() const {
+    if (const std::optional<Change> same = with_small_validation(asked_))
+      if (std::string text = fit(*same); !text.empty()) return text;  // it changes no weight
     const std::optional<Change> flowing = with_schedule(asked_, "1F1B");
     const std::optional<Change> waiting = with_schedule(asked_, "Sequential");
     for (const std::optional<Change>& change : {std::optional(asked_), flowing, repeated(asked_),
                                                 repeated(flowing), waiting, repeated(waiting)})
       if (std::string text = change ? with_any_cuts(*change) : ""; !text.empty()) return text;
     const Change one_by_one = waiting.value_or(asked_);
-    const Change least = repeated(one_by_one).value_or(one_by_one);
-    for (const Change& change : {asked_, least})
+    const Change compact = repeated(one_by_one).value_or(one_by_one);
+    const Change least = with_small_validation(compact).value_or(compact);
+    for (const Change& change : {asked_, compact, least})
       if (std::string text = with_a_batch(change); !text.empty()) return text;
     return nothing_fits(least);
   }

@@ -88,7 +88,9 @@ void check_given(const Patch& given, const Run& config, const DatasetFacts& data
          "`model` {}: the network reads images of {}, but those of the data set are {}: export it "
          "for this size{}",
          config.network, graph.input_shape, data.image,
-         config.model.task == Task::ImageNet ? ", or give `image-size`" : "");
+         config.model.task == Task::ImageNet
+             ? fmt::format(", or give `image-size` {}", graph.input_shape.h)
+             : "");
   const bool told = told_classes(given).has_value();
   const std::int64_t classes = told ? outputs_of(given, config, data) : data.classes;
   if (graph.classes < classes)

@@ -81,8 +81,11 @@ bool limits_warmup(const Patch& given, const std::string& name) {
 std::int64_t warmup_iterations(const Patch& given, Run& config, Notices& notices) {
   RateRequest& rate = config.rate;
   if (rate.warmup_iterations) {
-    if (limits_warmup(given, "warmup-iterations"))
-      rate.warmup_iterations = std::min(*rate.warmup_iterations, config.iterations);
+    if (*rate.warmup_iterations > config.iterations && limits_warmup(given, "warmup-iterations")) {
+      notices.push_back(fmt::format("{} is cut to the {} updates of the run",
+                                    given.find("warmup-iterations")->where, config.iterations));
+      rate.warmup_iterations = config.iterations;
+    }
     return *rate.warmup_iterations;
   }
   if (config.length.iterations) {
@@ -95,6 +98,9 @@ std::int64_t warmup_iterations(const Patch& given, Run& config, Notices& notices
   const double epochs = *config.length.epochs;
   double warmup = rate.warmup_epochs.value_or(RateRequest::kWarmupEpochs);
   const bool cut = warmup > epochs && limits_warmup(given, "warmup-epochs");
+  if (const Setting* const typed = given.find("warmup-epochs"); cut && typed != nullptr)
+    notices.push_back(
+        fmt::format("{} {:g} is cut to the {:g} epochs of the run", typed->where, warmup, epochs));
   if (cut) warmup = epochs;
   // A default that was cut is longer again in a run that is extended; so it is not recorded.
   if (!cut || rate.warmup_epochs) rate.warmup_epochs = warmup;
