@@ -138,8 +138,8 @@ std::vector<partition::ProcessMemory> forecast_processes(const run::Run& config,
                                                          std::optional<std::int64_t> base) {
   // What a training reads and opens before it measures itself, and MPI in a process that a launcher
   // started. Measured with Open MPI.
-  constexpr std::int64_t kStarted = 800'000;
-  constexpr std::int64_t kLaunched = 10'600'000;
+  constexpr std::int64_t kStarted = 500'000;
+  constexpr std::int64_t kLaunched = 10'300'000;
   const pipeline::RankMap& map = config.pipeline.ranks;
   const bool launched = world.size() == map.ranks;
   const int last = config.optimiser.sharded ? map.ranks - 1 : map.rank_of(0, map.devices - 1);

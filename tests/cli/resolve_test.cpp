@@ -206,6 +206,7 @@ TEST(ResolveTest, ResolvedFileReproducesTheConfiguration) {
     const Patch options = parse_config(to_toml(config), "config.toml");
     Resolution again = resolve(options, published_facts(options), {.cores = 64});
     again.config.layout = config.layout;  // what was open at first
+    again.config.asked_layout = config.asked_layout;
     EXPECT_EQ(again.config, config) << to_toml(config);
     EXPECT_TRUE(again.notices.empty()) << again.notices.front();
   }

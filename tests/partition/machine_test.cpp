@@ -15,6 +15,7 @@ TEST(MachineTest, TheFitFindsTheRates) {
                           .seconds_per_kernel = 2e-6,
                           .depthwise_flops_per_second = 7e9};
   models::ModelOptions options;
+  options.model = "efficientnet";
   options.size = "B0";
   options.task = models::Task::ImageNet;
   options.classes = 1000;
