@@ -107,7 +107,8 @@ partition::ProcessMemory forecast_memory(const Session& session, const run::Run&
   // Queues and shared segments of MPI, which appear with the first messages; HDF5 and the thread
   // that writes. Measured.
   constexpr std::int64_t kMessages = 1'000'000;
-  constexpr std::int64_t kWriting = 1'500'000;
+  constexpr std::int64_t kWriting = 700'000;
+  constexpr std::int64_t kManifest = 800'000;   // of rank 0
   constexpr std::int64_t kGathering = 500'000;  // of rank 0, which writes what all ranks hold
   partition::ProcessMemory process{.rank = session.rank(), .devices = session.device_memory()};
   process.base = base;
@@ -118,6 +119,7 @@ partition::ProcessMemory forecast_memory(const Session& session, const run::Run&
   process.loader = reading_bytes(session, config, inputs);
   if (!config.run_directory.empty())
     process.checkpoints = session.tensors().checkpoint_bytes(process.rank == 0) + kWriting +
+                          (process.rank == 0 ? kManifest : 0) +
                           (process.rank == 0 && map.ranks > 1 ? kGathering : 0);
   process.other = trace_bytes(session, config);
   // Averages are made when no checkpoint is written any more.
@@ -138,8 +140,8 @@ std::vector<partition::ProcessMemory> forecast_processes(const run::Run& config,
                                                          std::optional<std::int64_t> base) {
   // What a training reads and opens before it measures itself, and MPI in a process that a launcher
   // started. Measured with Open MPI.
-  constexpr std::int64_t kStarted = 500'000;
-  constexpr std::int64_t kLaunched = 10'300'000;
+  constexpr std::int64_t kStarted = 800'000;
+  constexpr std::int64_t kLaunched = 10'600'000;
   const pipeline::RankMap& map = config.pipeline.ranks;
   const bool launched = world.size() == map.ranks;
   const int last = config.optimiser.sharded ? map.ranks - 1 : map.rank_of(0, map.devices - 1);
