@@ -43,9 +43,8 @@ PlanRequest plan_request(const Run& run, const pipeline::ScheduleRequest& schedu
 }
 
 PlanRequest sized_request(const Run& run, const pipeline::ScheduleRequest& schedule,
-                          const LayoutFacts& facts, const Sizer& sizer) {
+                          const Sizer& sizer) {
   PlanRequest request = plan_request(run, schedule);
-  if (facts.rates) facts.rates(request);
   if (run.device_memory > 0) request.sizer = sizer.search(run);
   return request;
 }
@@ -104,8 +103,8 @@ void request_devices(const Run& config, const std::optional<Plan>& plan,
                          : asked.device_of.empty() ? "`pipeline-schedule-file`"
                                                    : "`device-mapping`");
   if (plan && asked.chunks)
-    fail(ErrorKind::Usage, "{} has no effect here: the plan sets the number of stages per device",
-         "`chunks`");
+    fail(ErrorKind::Usage,
+         "`chunks` has no effect here: the plan sets the number of stages per device");
 }
 
 /// The name of the schedule that is asked for, or of the one that the layout has without.
@@ -150,8 +149,8 @@ pipeline::ScheduleRequest schedule_request(Run& config, const std::optional<Plan
   if (asked.extra_warmup) {
     if (automatic || listed)
       fail(ErrorKind::Usage,
-           "{} has no effect here: it needs `pipeline-schedule` 1F1B or Interleaved",
-           "`pipeline-warmup`");
+           "`pipeline-warmup` has no effect here: it needs `pipeline-schedule` 1F1B or "
+           "Interleaved");
     request.extra_warmup = *asked.extra_warmup;
   }
   return request;
@@ -184,12 +183,11 @@ void check_recomputed_layers(const Graph& graph, const Run& config) {
   }
 }
 
-pipeline::Recompute recompute_of(const Run& config) {
-  const run::LayoutRequest& asked = config.layout;
-  if (!config.recompute_layers.empty()) return pipeline::Recompute::Layers;
-  // What Auto repeats is chosen once the stages are known.
-  const bool stages = asked.recompute == run::RecomputeRequest::Segments || asked.recomputes_stages;
-  return stages ? pipeline::Recompute::Stage : pipeline::Recompute::None;
+/// What Auto repeats is chosen once the stages are known.
+Recompute recompute_of(const Run& run) {
+  if (!run.recompute_layers.empty()) return Recompute::Layers;
+  const bool stages = run.layout.recompute == run::RecomputeRequest::Segments;
+  return stages || run.layout.recomputes_stages ? Recompute::Stage : Recompute::None;
 }
 
 /// One stage has no cuts. Errors: Usage for any that are named.
@@ -255,8 +253,15 @@ class Chooser {
   }
 
  private:
+  [[nodiscard]] PlanRequest with_rates(PlanRequest request) const {
+    if (facts_.rates) facts_.rates(request);
+    return request;
+  }
+  [[nodiscard]] PlanRequest planned() const {
+    return with_rates(plan_request(run_, layout_.request));
+  }
   [[nodiscard]] PlanRequest sized() const {
-    return sized_request(run_, layout_.request, facts_, sizer_);
+    return with_rates(sized_request(run_, layout_.request, sizer_));
   }
 
   /// The fastest schedule, with its cuts. They are recorded, so that a restored run has the same.
@@ -291,8 +296,7 @@ class Chooser {
   }
 
   [[noreturn]] void refuse_missing(std::span<const std::string> given) const {
-    const PlanRequest request = plan_request(run_, layout_.request);
-    const pipeline::ProgramOptions& program = request.program;
+    const PlanRequest request = planned();
     std::string message;
     try {
       check_count(graph_, given, layout_.request.stages());
@@ -303,7 +307,8 @@ class Chooser {
         ErrorKind::Usage, message,
         fmt::format(
             "{}\n`pipeline-splits` auto would select: {}",
-            cut_table(graph_, costs_of(graph_, request), program.batch, program.type),
+            cut_table(graph_, costs_of(graph_, request), request.program.batch,
+                      request.program.type),
             join(choose_splits(graph_, request, {.memory_limit = run_.device_memory}), " ")));
   }
 
@@ -313,11 +318,10 @@ class Chooser {
     const std::vector<OpRange>& stages = run_.pipeline.ranges;
     if (facts_.actions) return given_actions();
     if (!opens_schedule(asked_) || request.stages() < 2) return pipeline::generate(request);
-    PlanRequest planned = plan_request(run_, request);
-    if (facts_.rates) facts_.rates(planned);
     return automatic_schedule(graph_, stages,
-                              facts_.plan ? step_costs(graph_, stages, facts_.plan->costs, planned)
-                                          : estimated_step(graph_, stages, planned),
+                              facts_.plan
+                                  ? step_costs(graph_, stages, facts_.plan->costs, planned())
+                                  : estimated_step(graph_, stages, planned()),
                               request);
   }
 
@@ -326,9 +330,8 @@ class Chooser {
     pipeline::Schedule schedule = *facts_.actions;
     if (pipeline::number_in_order(schedule))
       notices_.push_back(
-          fmt::format("{}: its micro-batches are taken in ascending order, as "
-                      "gradients add up in that order",
-                      schedule.name));
+          schedule.name +
+          ": its micro-batches are taken in ascending order, as gradients add up in that order");
     if (schedule.stages != request.stages() || schedule.micro_batches != request.micro_batches ||
         schedule.devices() != request.devices)
       fail(ErrorKind::Config,
@@ -341,7 +344,7 @@ class Chooser {
 
   /// Chooses what each stage repeats so that its device keeps to its room.
   void choose_segments() {
-    PlanRequest request = plan_request(run_, layout_.request);
+    PlanRequest request = planned();
     request.program.backward =
         splits_backward(run_.pipeline.schedule) ? Backward::Split : Backward::Joined;
     const std::vector<OpCost> costs = costs_of(graph_, request);
@@ -390,8 +393,7 @@ Choice rearrange(const Graph& graph, Run run, const LayoutFacts& facts, const Si
 
 Choice choose(const Graph& graph, Run run, const LayoutFacts& facts, const Sizer& sizer) {
   Choice first = choose_once(graph, std::move(run), facts, sizer);
-  const bool open = !first.layout.notices.empty();
-  if (!sizer.measure || first.run.device_memory == 0 || !open) return first;
+  if (!sizer.measure || first.run.device_memory == 0 || first.layout.notices.empty()) return first;
   return fit(graph, std::move(first), facts, sizer);
 }
 

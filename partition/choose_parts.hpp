@@ -15,9 +15,9 @@ namespace millrace::partition {
                                const Sizer& sizer);
 /// Whether schedule and cuts are open, so that they are chosen together. `devices` of a replica.
 [[nodiscard]] bool opens_both(const run::LayoutRequest& asked, std::int32_t devices);
-/// plan_request with what `facts` know better and, where memory is limited, with sizes.
+/// plan_request with sizes, where memory is limited.
 [[nodiscard]] PlanRequest sized_request(const Run& run, const pipeline::ScheduleRequest& schedule,
-                                        const LayoutFacts& facts, const Sizer& sizer);
+                                        const Sizer& sizer);
 /// The layout that is faster or, if none of them fits, smaller, after measurements; see choose().
 [[nodiscard]] Choice fit(const Graph& graph, Choice first, const LayoutFacts& facts,
                          const Sizer& sizer);

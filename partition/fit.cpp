@@ -302,7 +302,7 @@ class NearestFit {
     if (change.cuts && std::ssize(filtered_cuts(graph_, {})) < request.devices - 1) return {};
     const Recompute recompute = run.recompute;
     if (change.cuts)
-      run.splits = choose_splits(graph_, sized_request(run, request, {}, sizer_),
+      run.splits = choose_splits(graph_, sized_request(run, request, sizer_),
                                  {.aim = SplitRequest::For::Memory});
     run.layout = {};
     run.layout.shards = request.devices;

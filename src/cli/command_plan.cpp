@@ -286,15 +286,14 @@ int make_and_print(const Invocation& invocation, const Patch& options, const Dat
   if (world.rank() == 0) {
     costs = costs_of(graph, config, request, model);
     if (again) {
-      partition::Choice choice = found_again(graph, resolution, request, costs);
+      const partition::Choice choice = found_again(graph, resolution, request, costs);
       print_notices(invocation.options, {choice.layout.notices.front()});
-      config.splits = choice.run.splits;
-      config.chosen_segments = choice.run.chosen_segments;
-      config.pipeline = choice.run.pipeline;
       request.schedule = choice.layout.request;
-      request.segments = config.chosen_segments;
+      request.segments.clear();  // those of other cuts
+      planned = plan_of(graph, choice.run, request, costs);
+    } else {
+      planned = plan_of(graph, config, request, costs);
     }
-    planned = plan_of(graph, config, request, costs);
   }
   if (world.size() > 1) share_plan(world, planned);
   if (planned.plan.splits != config.splits) config.chosen_segments.clear();

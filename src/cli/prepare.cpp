@@ -352,11 +352,12 @@ void require_export(const Patch& options) {
 namespace {
 
 /// What a start needs besides options and data: found out before anything is written.
-void require_start(const Invocation& invocation, const Initial& initial, const PreparedRun& run) {
+void require_start(const Invocation& invocation, const Initial& initial, const PreparedRun& run,
+                   train::WeightCheck check = train::WeightCheck::Shapes) {
   if (invocation.options.text("trace")) require_trace_file(run.config.trace);
   require_export(run.options);
   train::require_weights(
-      run.config, foreign_files(),
+      run.config, foreign_files(), check,
       initial ? asking_for_another(invocation.options, *initial, run.config.data.dataset) : "");
 }
 
@@ -393,7 +394,7 @@ PreparedRun prepare_checking(const Invocation& invocation, const comm::World& wo
   const Initial initial = initial_network(invocation.options, world);
   PreparedRun run = open_checked(invocation, initial, world);
   train::FailTogether(world).lead([&] {
-    require_start(invocation, initial, run);
+    require_start(invocation, initial, run, train::WeightCheck::Values);
     require_run_directory(run.place, run.config, kVersion);
   });
   if (run.place.logs) run.config.run_directory = "run";  // checkpoints need memory, too

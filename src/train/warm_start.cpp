@@ -28,7 +28,7 @@ std::vector<io::TensorInfo> tensors_of(const models::Graph& graph) {
 
 }  // namespace
 
-void require_weights(const run::Run& config, const io::ForeignFiles& files,
+void require_weights(const run::Run& config, const io::ForeignFiles& files, WeightCheck check,
                      const std::string& another) {
   const std::filesystem::path& path = config.initial_weights();
   if (path.empty()) return;
@@ -39,8 +39,9 @@ void require_weights(const run::Run& config, const io::ForeignFiles& files,
   if (io::is_network_file(path)) {
     const io::NetworkFile file = files.open_network(path);
     const std::set<std::string> taken = require(tensors_of(file.graph), path.string());
+    if (check == WeightCheck::Shapes) return;
     for (std::size_t i = 0; i < file.graph.parameters.size(); ++i)
-      if (taken.contains(file.graph.parameters[i].name))  // they may lie in other files
+      if (taken.contains(file.graph.parameters[i].name))
         (void)file.values(models::ParameterId{static_cast<std::int32_t>(i)});
     return;
   }

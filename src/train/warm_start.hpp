@@ -14,11 +14,15 @@
 
 namespace millrace::train {
 
+/// How much of weights is looked at: names and shapes, as a start reads the rest itself; or also
+/// the values of a network file, which may lie in other files.
+enum class WeightCheck { Shapes, Values };
+
 /// Finds out whether there are weights to start from at config.initial_weights(), a run, a
 /// checkpoint or a network file, and whether they fit, before anything is written or printed.
 /// `another`: the options that ask for another network than that of the weights. Nothing is looked
 /// at for an empty path. Errors: Checkpoint, Io; as tensors_to_take().
-void require_weights(const run::Run& config, const io::ForeignFiles& files,
+void require_weights(const run::Run& config, const io::ForeignFiles& files, WeightCheck check,
                      const std::string& another = {});
 
 /// Names of the parameters and running statistics that a run takes from the checkpoint `tensors` it
