@@ -339,6 +339,65 @@ FamilyRecipe published_recipe() {
   return recipe;
 }
 
+std::vector<NameMap> names() {
+  const std::string expanding =
+      "block{}{a}/conv";  // a block with a convolution before the wide one
+  const std::string in_torch = "features.{}.{}.block.";
+  const std::string in_timm = "blocks.{-1}.{}.";
+  const std::string in_keras = "block{}{a}_";
+  return {{"torchvision",
+           {{"block0/conv", "features.0.0"},
+            {"block0/norm", "features.0.1"},
+            {"block{}{a}/conv", in_torch + "0.0"},
+            {"block{}{a}/norm", in_torch + "0.1"},
+            {"block{}{a}/b/conv", in_torch + "1.0", expanding},
+            {"block{}{a}/b/norm", in_torch + "1.1", expanding},
+            {"block{}{a}/SE/reduce", in_torch + "2.fc1", expanding},
+            {"block{}{a}/SE/expand", in_torch + "2.fc2", expanding},
+            {"block{}{a}/c/conv", in_torch + "3.0", expanding},
+            {"block{}{a}/c/norm", in_torch + "3.1", expanding},
+            {"block{}{a}/b/conv", in_torch + "0.0"},
+            {"block{}{a}/b/norm", in_torch + "0.1"},
+            {"block{}{a}/SE/reduce", in_torch + "1.fc1"},
+            {"block{}{a}/SE/expand", in_torch + "1.fc2"},
+            {"block{}{a}/c/conv", in_torch + "2.0"},
+            {"block{}{a}/c/norm", in_torch + "2.1"},
+            {"Top/conv", "features.8.0"},
+            {"Top/norm", "features.8.1"},
+            {"Top/logits", "classifier.1"}}},
+          {"timm",
+           {{"block0/conv", "conv_stem"},
+            {"block0/norm", "bn1"},
+            {"block{}{a}/conv", in_timm + "conv_pw"},
+            {"block{}{a}/norm", in_timm + "bn1"},
+            {"block{}{a}/b/conv", in_timm + "conv_dw"},
+            {"block{}{a}/b/norm", in_timm + "bn2", expanding},
+            {"block{}{a}/b/norm", in_timm + "bn1"},
+            {"block{}{a}/SE/reduce", in_timm + "se.conv_reduce"},
+            {"block{}{a}/SE/expand", in_timm + "se.conv_expand"},
+            {"block{}{a}/c/conv", in_timm + "conv_pwl", expanding},
+            {"block{}{a}/c/norm", in_timm + "bn3", expanding},
+            {"block{}{a}/c/conv", in_timm + "conv_pw"},
+            {"block{}{a}/c/norm", in_timm + "bn2"},
+            {"Top/conv", "conv_head"},
+            {"Top/norm", "bn2"},
+            {"Top/logits", "classifier"}}},
+          {"keras",
+           {{"block0/conv", "stem_conv"},
+            {"block0/norm", "stem_bn"},
+            {"block{}{a}/conv", in_keras + "expand_conv"},
+            {"block{}{a}/norm", in_keras + "expand_bn"},
+            {"block{}{a}/b/conv", in_keras + "dwconv"},
+            {"block{}{a}/b/norm", in_keras + "bn"},
+            {"block{}{a}/SE/reduce", in_keras + "se_reduce"},
+            {"block{}{a}/SE/expand", in_keras + "se_expand"},
+            {"block{}{a}/c/conv", in_keras + "project_conv"},
+            {"block{}{a}/c/norm", in_keras + "project_bn"},
+            {"Top/conv", "top_conv"},
+            {"Top/norm", "top_bn"},
+            {"Top/logits", "predictions"}}}};
+}
+
 }  // namespace
 
 Family efficientnet_family() {
@@ -349,7 +408,8 @@ Family efficientnet_family() {
           .imagenet = {.size = "B0", .recipe = published_recipe(), .groups = 4},
           .cifar = {.size = "cifar", .recipe = cifar_recipe(8, 300, -6), .groups = 4, .image = 32},
           .spelled = spelled,
-          .image_side = [](std::string_view size) { return find_size(size).image; }};
+          .image_side = [](std::string_view size) { return find_size(size).image; },
+          .names = names()};
 }
 
 }  // namespace millrace::models

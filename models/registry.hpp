@@ -46,6 +46,23 @@ struct FamilyDefaults {
   std::int64_t image = 224;
 };
 
+/// What another library calls the module of an op: the first row whose `ours` is the op's name. In
+/// `ours`, {} is a number and {a} letters that count (a, b, ..., z, aa, ...) from 0; in `theirs`
+/// they follow in the same order, as {} or {a} again, or changed by one: {+1}, {-1}.
+struct NameRule {
+  std::string ours;
+  std::string theirs;       ///< empty: the library has no network with such an op
+  std::string beside = {};  ///< only if the network has this op, too
+  std::string why = {};     ///< if `theirs` is empty: what the library's networks have instead
+};
+
+/// The names of a family's ops in a library.
+struct NameMap {
+  std::string_view library;  ///< as the tool `weights` calls it
+  std::vector<NameRule> rules;
+  bool reads_bgr = false;  ///< whether its networks read blue, green, red
+};
+
 struct Family {
   std::string_view name;      ///< value of `model`
   std::string_view run_name;  ///< in the names of runs; {} is the size
@@ -58,6 +75,8 @@ struct Family {
   std::string (*spelled)(std::string_view size) = nullptr;
   /// Height and width of the photos that a size is designed for; nullptr: those of the data set.
   std::int64_t (*image_side)(std::string_view size) = nullptr;
+  /// Libraries that have its networks, for the exchange of weights.
+  std::vector<NameMap> names = {};
 
   [[nodiscard]] const FamilyDefaults& defaults(Task task) const {
     return task == Task::Cifar ? cifar : imagenet;

@@ -292,4 +292,41 @@ Graph build_residual(const ModelOptions& options, const ResidualNet& net) {
   return Builder(options, net).build();
 }
 
+std::vector<NameMap> residual_names() {
+  const std::vector<NameRule> torch = {
+      {"b0/conv", "conv1"},
+      {"b0/norm", "bn1"},
+      {"b{}/{}/conv{}", "layer{}.{}.conv{}"},
+      {"b{}/{}/norm{}", "layer{}.{}.bn{}"},
+      {"b{}/{}/shortcut_conv", "layer{}.{}.downsample.0"},
+      {"b{}/{}/shortcut_norm", "layer{}.{}.downsample.1"},
+      {"fc1", "fc"},
+      {.ours = "post/norm",
+       .theirs = "",
+       .why = "it has version 2, in which normalization comes before each convolution"}};
+  const auto torch_but = [&torch](std::vector<NameRule> rules) {
+    rules.insert(rules.end(), torch.begin(), torch.end());
+    return rules;
+  };
+  return {{"torchvision", torch},
+          {"timm", torch_but({{"b{}/{}/SE/reduce", "layer{}.{}.se.fc1"},
+                              {"b{}/{}/SE/expand", "layer{}.{}.se.fc2"}})},
+          {"akamaster", torch_but({{"b{}/{}/shortcut_conv", "layer{}.{}.shortcut.0"},
+                                   {"b{}/{}/shortcut_norm", "layer{}.{}.shortcut.1"},
+                                   {"fc1", "linear"}})},
+          {"keras",
+           {{"b0/conv", "conv1_conv"},
+            {"b0/norm", "conv1_bn"},
+            {"b{}/{}/norm1", "conv{+1}_block{+1}_preact_bn", "post/norm"},
+            {"b{}/{}/norm2", "conv{+1}_block{+1}_1_bn", "post/norm"},
+            {"b{}/{}/norm3", "conv{+1}_block{+1}_2_bn", "post/norm"},
+            {"b{}/{}/norm{}", "conv{+1}_block{+1}_{}_bn"},
+            {"b{}/{}/conv{}", "conv{+1}_block{+1}_{}_conv"},
+            {"b{}/{}/shortcut_conv", "conv{+1}_block{+1}_0_conv"},
+            {"b{}/{}/shortcut_norm", "conv{+1}_block{+1}_0_bn"},
+            {"post/norm", "post_bn"},
+            {"fc1", "predictions"}},
+           /*reads_bgr=*/true}};
+}
+
 }  // namespace millrace::models

@@ -13,6 +13,7 @@
 
 #include "models/graph.hpp"
 #include "models/model_options.hpp"
+#include "models/registry.hpp"
 
 namespace millrace::models {
 
@@ -48,5 +49,8 @@ struct ResidualNet {
 /// Layers `b0`, `b<stage>/<block>`, `b<stage>/<block>/relu`, `reduce_mean`, `fc1`, `loss`. In
 /// version 2 there are no layers `b<stage>/<block>/relu`, and layer `post` follows the last block.
 [[nodiscard]] Graph build_residual(const ModelOptions& options, const ResidualNet& net);
+
+/// The names of these layers in torchvision, timm, akamaster/pytorch_resnet_cifar10 and Keras.
+[[nodiscard]] std::vector<NameMap> residual_names();
 
 }  // namespace millrace::models

@@ -103,7 +103,8 @@ Family resnet_family() {
                     .recipe = cifar_recipe(32, 160, -6),
                     .norm = NormKind::Batch,
                     .groups = 16,
-                    .image = 32}};
+                    .image = 32},
+          .names = residual_names()};
 }
 
 }  // namespace millrace::models

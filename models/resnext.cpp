@@ -85,7 +85,8 @@ Family resnext_family() {
                     .recipe = cifar_recipe(8, 160, -6),
                     .norm = NormKind::Batch,
                     .groups = 16,
-                    .image = 32}};
+                    .image = 32},
+          .names = residual_names()};
 }
 
 }  // namespace millrace::models

@@ -7,6 +7,8 @@
 //
 // For CIFAR the head is that of the IPU trainer: two units per class with a ReLU, which are used as
 // 2 * options.classes logits.
+#include <fmt/format.h>
+
 #include <array>
 #include <string>
 #include <string_view>
@@ -140,6 +142,21 @@ Graph build(const ModelOptions& options) {
   return SqueezeNet(options).build();
 }
 
+/// torchvision counts fires and pools: features.0 is conv1, features.1 its ReLU, features.2 a pool.
+std::vector<NameRule> torchvision_names() {
+  std::vector<NameRule> rules = {{"conv1/conv", "features.0"}, {"conv10/conv", "classifier.1"}};
+  int at = 3;
+  for (const Fire& fire : kFires) {
+    rules.push_back(
+        {fmt::format("{}/squeeze1x1", fire.name), fmt::format("features.{}.squeeze", at)});
+    for (const char* window : {"1x1", "3x3"})
+      rules.push_back({fmt::format("{}/expand{}", fire.name, window),
+                       fmt::format("features.{}.expand{}", at, window)});
+    at += fire.pool_after.empty() ? 1 : 2;
+  }
+  return rules;
+}
+
 }  // namespace
 
 Family squeezenet_family() {
@@ -149,7 +166,8 @@ Family squeezenet_family() {
           .sizes = sizes,
           .imagenet = {.size = "1.0", .recipe = imagenet_recipe(2)},
           .cifar = {.size = "1.0", .recipe = cifar_recipe(128, 160, -10), .image = 32},
-          .normed = false};
+          .normed = false,
+          .names = {{"torchvision", torchvision_names()}}};
 }
 
 }  // namespace millrace::models

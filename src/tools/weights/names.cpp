@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/permute.hpp"
-#include "core/text.hpp"
+#include "models/registry.hpp"
 
 namespace millrace::io {
 namespace {
@@ -20,246 +20,89 @@ using models::Op;
 using models::Parameter;
 using models::ParameterRole;
 
-/// The library's word for one of ours.
-struct Word {
-  std::string_view ours;
-  std::string_view theirs;
-};
-
-std::optional<std::string> find(std::span<const Word> words, std::string_view ours) {
-  const auto found = std::ranges::find(words, ours, &Word::ours);
-  if (found == words.end()) return std::nullopt;
-  return std::string(found->theirs);
+/// The library's names for the family of a network; none if it has no such network.
+const models::NameMap* names_for(const Graph& graph, WeightStyle style) {
+  const std::string_view family = std::string_view(graph.name).substr(0, graph.name.find('-'));
+  for (const models::Family& known : models::families())
+    for (const models::NameMap& names : known.names)
+      if (known.name == family && names.library == name_of(style)) return &names;
+  return nullptr;
 }
 
-/// `text` behind `prefix` as a number, or -1.
-int number_behind(std::string_view text, std::string_view prefix) {
-  if (!text.starts_with(prefix)) return -1;
-  return parse_number<int>(text.substr(prefix.size())).value_or(-1);
+/// Takes a number, or letters that count, off the front of `text`; -1 if it begins with neither.
+std::int64_t take_count(std::string_view& text, bool letters) {
+  constexpr std::size_t kMostDigits = 6;
+  std::int64_t count = 0;
+  std::size_t digits = 0;
+  for (; digits < text.size() && digits < kMostDigits; ++digits) {
+    const char c = text[digits];
+    if (c < (letters ? 'a' : '0') || c > (letters ? 'z' : '9')) break;
+    count = letters ? 26 * count + (c - 'a' + 1) : 10 * count + (c - '0');
+  }
+  text.remove_prefix(digits);
+  return digits == 0 ? -1 : letters ? count - 1 : count;
 }
 
-// ---- residual networks: b0/conv, b3/1/conv2, b3/1/SE/reduce, post/norm, fc1
-
-struct Block {
-  int stage = 0;
-  int index = 0;
-  std::string op;  ///< within the block
-};
-
-std::optional<Block> block_of(std::string_view op) {
-  const std::vector<std::string> parts = split_list(op, '/');
-  if (parts.size() < 3) return std::nullopt;
-  const int stage = number_behind(parts[0], "b");
-  const int index = number_behind(parts[1], "");
-  if (stage < 1 || index < 0) return std::nullopt;
-  return Block{stage, index, std::string(op.substr(parts[0].size() + parts[1].size() + 2))};
+/// The numbers in an op's name at the places of a pattern; nothing if it is another name.
+std::optional<std::vector<std::int64_t>> counts_in(std::string_view op, std::string_view pattern) {
+  std::vector<std::int64_t> counts;
+  while (!pattern.empty()) {
+    if (!pattern.starts_with('{')) {
+      if (op.empty() || op.front() != pattern.front()) return std::nullopt;
+      op.remove_prefix(1);
+      pattern.remove_prefix(1);
+      continue;
+    }
+    counts.push_back(take_count(op, pattern[1] == 'a'));
+    if (counts.back() < 0) return std::nullopt;
+    pattern.remove_prefix(pattern.find('}') + 1);
+  }
+  return op.empty() ? std::optional(counts) : std::nullopt;
 }
 
-constexpr std::array kTorchStem = std::to_array<Word>({{"b0/conv", "conv1"}, {"b0/norm", "bn1"}});
-constexpr std::array kTorchBlock = std::to_array<Word>({{"conv1", "conv1"},
-                                                        {"norm1", "bn1"},
-                                                        {"conv2", "conv2"},
-                                                        {"norm2", "bn2"},
-                                                        {"conv3", "conv3"},
-                                                        {"norm3", "bn3"},
-                                                        {"SE/reduce", "se.fc1"},
-                                                        {"SE/expand", "se.fc2"}});
-
-std::optional<std::string> torch_residual(const Graph& graph, const Op& op, WeightStyle style) {
-  const bool akamaster = style == WeightStyle::Akamaster;
-  if (op.name == "fc1") return akamaster ? "linear" : "fc";
-  if (graph.find("post").valid()) return std::nullopt;  // version 2
-  if (auto name = find(kTorchStem, op.name)) return name;
-  const std::optional<Block> block = block_of(op.name);
-  if (!block) return std::nullopt;
-  const std::string place = fmt::format("layer{}.{}.", block->stage, block->index);
-  const std::string_view shortcut = akamaster ? "shortcut" : "downsample";
-  if (block->op == "shortcut_conv") return fmt::format("{}{}.0", place, shortcut);
-  if (block->op == "shortcut_norm") return fmt::format("{}{}.1", place, shortcut);
-  if (block->op.starts_with("SE/") && style != WeightStyle::Timm) return std::nullopt;
-  const auto inner = find(kTorchBlock, block->op);
-  return inner ? std::optional(place + *inner) : std::nullopt;
+/// 0 as "a", 25 as "z", 26 as "aa".
+std::string in_letters(std::int64_t count) {
+  const std::string last(1, static_cast<char>('a' + count % 26));
+  return count < 26 ? last : in_letters(count / 26 - 1) + last;
 }
 
-constexpr std::array kKerasBlock = std::to_array<Word>({{"conv1", "1_conv"},
-                                                        {"norm1", "1_bn"},
-                                                        {"conv2", "2_conv"},
-                                                        {"norm2", "2_bn"},
-                                                        {"conv3", "3_conv"},
-                                                        {"norm3", "3_bn"},
-                                                        {"shortcut_conv", "0_conv"},
-                                                        {"shortcut_norm", "0_bn"}});
-constexpr std::array kKerasBlock2 = std::to_array<Word>({{"norm1", "preact_bn"},
-                                                         {"conv1", "1_conv"},
-                                                         {"norm2", "1_bn"},
-                                                         {"conv2", "2_conv"},
-                                                         {"norm3", "2_bn"},
-                                                         {"conv3", "3_conv"},
-                                                         {"shortcut_conv", "0_conv"}});
-constexpr std::array kKerasOutside = std::to_array<Word>({{"b0/conv", "conv1_conv"},
-                                                          {"b0/norm", "conv1_bn"},
-                                                          {"post/norm", "post_bn"},
-                                                          {"fc1", "predictions"}});
-
-std::optional<std::string> keras_residual(const Graph& graph, const Op& op) {
-  if (auto name = find(kKerasOutside, op.name)) return name;
-  const std::optional<Block> block = block_of(op.name);
-  if (!block) return std::nullopt;
-  const bool second = graph.find("post").valid();
-  const auto inner = second ? find(kKerasBlock2, block->op) : find(kKerasBlock, block->op);
-  if (!inner) return std::nullopt;
-  return fmt::format("conv{}_block{}_{}", block->stage + 1, block->index + 1, *inner);
+/// The name that a pattern makes of numbers.
+std::string filled(std::string_view pattern, std::span<const std::int64_t> counts) {
+  std::string name;
+  for (std::size_t at = 0, hole = 0; at < pattern.size(); ++at) {
+    if (pattern[at] != '{') {
+      name += pattern[at];
+      continue;
+    }
+    const std::size_t end = pattern.find('}', at);
+    const std::string_view how = pattern.substr(at + 1, end - at - 1);
+    const std::int64_t count = counts[hole++];
+    name += how == "a" ? in_letters(count)
+                       : std::to_string(count + (how == "+1"   ? 1
+                                                 : how == "-1" ? -1
+                                                               : 0));
+    at = end;
+  }
+  return name;
 }
-
-// ---- SqueezeNet: conv1/conv, fire2/squeeze1x1, conv10/conv
-
-constexpr std::array kTorchSqueezeNet = std::to_array<Word>({{"conv1/conv", "features.0"},
-                                                             {"fire2", "features.3"},
-                                                             {"fire3", "features.4"},
-                                                             {"fire4", "features.5"},
-                                                             {"fire5", "features.7"},
-                                                             {"fire6", "features.8"},
-                                                             {"fire7", "features.9"},
-                                                             {"fire8", "features.10"},
-                                                             {"fire9", "features.12"},
-                                                             {"conv10/conv", "classifier.1"},
-                                                             {"squeeze1x1", "squeeze"},
-                                                             {"expand1x1", "expand1x1"},
-                                                             {"expand3x3", "expand3x3"}});
-
-std::optional<std::string> torch_squeezenet(const Op& op) {
-  if (auto name = find(kTorchSqueezeNet, op.name)) return name;
-  const std::vector<std::string> parts = split_list(op.name, '/');
-  if (parts.size() != 2) return std::nullopt;
-  const auto fire = find(kTorchSqueezeNet, parts[0]);
-  const auto inner = find(kTorchSqueezeNet, parts[1]);
-  return fire && inner ? std::optional(*fire + '.' + *inner) : std::nullopt;
-}
-
-// ---- EfficientNet: block0/conv, block2a/b/norm, block2a/SE/reduce, Top/conv, Top/logits
-
-struct MobileBlock {
-  int stage = 0;
-  int index = 0;
-  std::string letters;  ///< its index, as in block2a
-  std::string op;       ///< within the block
-  bool expands = false;
-};
-
-std::optional<MobileBlock> mobile_block(const Graph& graph, std::string_view op) {
-  constexpr std::string_view kPrefix = "block";
-  const std::size_t slash = op.find('/');
-  if (!op.starts_with(kPrefix) || slash == std::string_view::npos) return std::nullopt;
-  const std::string_view place = op.substr(kPrefix.size(), slash - kPrefix.size());
-  const std::size_t digits = std::min(place.find_first_not_of("0123456789"), place.size());
-  MobileBlock block;
-  block.stage = parse_number<int>(place.substr(0, digits)).value_or(0);
-  if (block.stage == 0 || digits == place.size()) return std::nullopt;
-  block.letters = place.substr(digits);
-  for (const char letter : block.letters) block.index = 26 * block.index + (letter - 'a' + 1);
-  --block.index;
-  block.op = op.substr(slash + 1);
-  block.expands = graph.find(fmt::format("{}{}/conv", kPrefix, place)).valid();
-  return block;
-}
-
-constexpr std::array kTorchTop = std::to_array<Word>({{"block0/conv", "features.0.0"},
-                                                      {"block0/norm", "features.0.1"},
-                                                      {"Top/conv", "features.8.0"},
-                                                      {"Top/norm", "features.8.1"},
-                                                      {"Top/logits", "classifier.1"}});
-
-std::optional<std::string> torch_efficientnet(const Graph& graph, const Op& op) {
-  if (auto name = find(kTorchTop, op.name)) return name;
-  const auto block = mobile_block(graph, op.name);
-  if (!block) return std::nullopt;
-  const int depthwise = block->expands ? 1 : 0;
-  const auto part = [&](int index, std::string_view inner) {
-    return fmt::format("features.{}.{}.block.{}.{}", block->stage, block->index, index, inner);
-  };
-  if (block->op == "conv") return part(0, "0");
-  if (block->op == "norm") return part(0, "1");
-  if (block->op == "b/conv") return part(depthwise, "0");
-  if (block->op == "b/norm") return part(depthwise, "1");
-  if (block->op == "SE/reduce") return part(depthwise + 1, "fc1");
-  if (block->op == "SE/expand") return part(depthwise + 1, "fc2");
-  if (block->op == "c/conv") return part(depthwise + 2, "0");
-  if (block->op == "c/norm") return part(depthwise + 2, "1");
-  return std::nullopt;
-}
-
-constexpr std::array kTimmTop = std::to_array<Word>({{"block0/conv", "conv_stem"},
-                                                     {"block0/norm", "bn1"},
-                                                     {"Top/conv", "conv_head"},
-                                                     {"Top/norm", "bn2"},
-                                                     {"Top/logits", "classifier"}});
-constexpr std::array kTimmInverted = std::to_array<Word>({{"conv", "conv_pw"},
-                                                          {"norm", "bn1"},
-                                                          {"b/conv", "conv_dw"},
-                                                          {"b/norm", "bn2"},
-                                                          {"SE/reduce", "se.conv_reduce"},
-                                                          {"SE/expand", "se.conv_expand"},
-                                                          {"c/conv", "conv_pwl"},
-                                                          {"c/norm", "bn3"}});
-constexpr std::array kTimmSeparable = std::to_array<Word>({{"b/conv", "conv_dw"},
-                                                           {"b/norm", "bn1"},
-                                                           {"SE/reduce", "se.conv_reduce"},
-                                                           {"SE/expand", "se.conv_expand"},
-                                                           {"c/conv", "conv_pw"},
-                                                           {"c/norm", "bn2"}});
-
-std::optional<std::string> timm_efficientnet(const Graph& graph, const Op& op) {
-  if (auto name = find(kTimmTop, op.name)) return name;
-  const auto block = mobile_block(graph, op.name);
-  if (!block) return std::nullopt;
-  const auto inner =
-      block->expands ? find(kTimmInverted, block->op) : find(kTimmSeparable, block->op);
-  if (!inner) return std::nullopt;
-  return fmt::format("blocks.{}.{}.{}", block->stage - 1, block->index, *inner);
-}
-
-constexpr std::array kKerasTop = std::to_array<Word>({{"block0/conv", "stem_conv"},
-                                                      {"block0/norm", "stem_bn"},
-                                                      {"Top/conv", "top_conv"},
-                                                      {"Top/norm", "top_bn"},
-                                                      {"Top/logits", "predictions"}});
-constexpr std::array kKerasMobile = std::to_array<Word>({{"conv", "expand_conv"},
-                                                         {"norm", "expand_bn"},
-                                                         {"b/conv", "dwconv"},
-                                                         {"b/norm", "bn"},
-                                                         {"SE/reduce", "se_reduce"},
-                                                         {"SE/expand", "se_expand"},
-                                                         {"c/conv", "project_conv"},
-                                                         {"c/norm", "project_bn"}});
-
-std::optional<std::string> keras_efficientnet(const Graph& graph, const Op& op) {
-  if (auto name = find(kKerasTop, op.name)) return name;
-  const auto block = mobile_block(graph, op.name);
-  if (!block) return std::nullopt;
-  const auto inner = find(kKerasMobile, block->op);
-  if (!inner) return std::nullopt;
-  return fmt::format("block{}{}_{}", block->stage, block->letters, *inner);
-}
-
-// ----
 
 /// The library's name of an op; nothing if it has no such op.
-std::optional<std::string> module_of(const Graph& graph, const Op& op, WeightStyle style) {
-  const bool keras = style == WeightStyle::Keras;
-  if (graph.name.starts_with("resnet-") || graph.name.starts_with("resnext-"))
-    return keras ? keras_residual(graph, op) : torch_residual(graph, op, style);
-  if (graph.name == "squeezenet" && style == WeightStyle::Torchvision) return torch_squeezenet(op);
-  if (!graph.name.starts_with("efficientnet-")) return std::nullopt;
-  if (keras) return keras_efficientnet(graph, op);
-  if (style == WeightStyle::Torchvision) return torch_efficientnet(graph, op);
-  if (style == WeightStyle::Timm) return timm_efficientnet(graph, op);
+std::optional<std::string> module_of(const Graph& graph, const Op& op,
+                                     const models::NameMap& names) {
+  for (const models::NameRule& rule : names.rules) {
+    const auto counts = counts_in(op.name, rule.ours);
+    if (!counts || (!rule.beside.empty() && !graph.find(filled(rule.beside, *counts)).valid()))
+      continue;
+    return rule.theirs.empty() ? std::nullopt : std::optional(filled(rule.theirs, *counts));
+  }
   return std::nullopt;
 }
 
 /// Why a library has no network with this op.
-std::string why_unlike(const Graph& graph, const Op& op) {
-  if (graph.name.starts_with("resnet-") && graph.find("post").valid())
-    return "it has version 2, in which normalization comes before each convolution";
+std::string why_unlike(const Graph& graph, const Op& op, const models::NameMap* names) {
+  if (names != nullptr)
+    for (const models::NameRule& rule : names->rules)
+      if (!rule.why.empty() && graph.find(rule.ours).valid()) return rule.why;
   const bool grouped = std::holds_alternative<models::GroupNorm>(op.kind);
   return fmt::format("nothing is like {}{}", op.name, grouped ? ", a group normalization" : "");
 }
@@ -316,13 +159,15 @@ std::string_view name_of(WeightStyle style) {
 
 ForeignParameters foreign_parameters(const Graph& graph, WeightStyle style) {
   ForeignParameters result;
+  const models::NameMap* const names = names_for(graph, style);
   for (const Parameter& parameter : graph.parameters) {
     const Op& op = graph.op(parameter.op);
     const bool grouped = std::holds_alternative<models::GroupNorm>(op.kind);
-    const std::optional<std::string> module = grouped ? std::nullopt : module_of(graph, op, style);
+    const std::optional<std::string> module =
+        grouped || names == nullptr ? std::nullopt : module_of(graph, op, *names);
     if (!module) {
       result.misfit = fmt::format("{} has no network like this {}: {}", name_of(style), graph.name,
-                                  why_unlike(graph, op));
+                                  why_unlike(graph, op, names));
       break;
     }
     ForeignParameter foreign = {*module + field_of(graph, parameter, style), {}};
@@ -335,12 +180,11 @@ ForeignParameters foreign_parameters(const Graph& graph, WeightStyle style) {
 
 namespace {
 
-/// Keras' ResNets read BGR.
+/// Whether these are weights for colors in another order.
 bool reads_bgr(const Graph& graph, const Parameter& parameter, WeightStyle style) {
-  const models::Op& op = graph.op(parameter.op);
-  return style == WeightStyle::Keras && graph.name.starts_with("res") &&
-         parameter.role == models::ParameterRole::Kernel && op.inputs.front() == Graph::input() &&
-         parameter.shape.back() == 3;
+  const models::NameMap* const names = names_for(graph, style);
+  return names != nullptr && names->reads_bgr && parameter.role == ParameterRole::Kernel &&
+         graph.op(parameter.op).inputs.front() == Graph::input() && parameter.shape.back() == 3;
 }
 
 /// Exchanges red and blue.

@@ -4,10 +4,10 @@
 //
 // Every library has its own names and its own order of a tensor's elements. Here a parameter is
 // `b3/1/conv2/kernel` with the elements in the order OHWI; torchvision calls it
-// `layer3.1.conv2.weight` and stores OIHW, Keras `conv4_block2_2_conv/kernel:0` and HWIO. This
-// folder knows the names of each library for each family of networks (names.hpp), reads its files
-// as named tensors (tensor_file.hpp), and finds out whose names a file has and what network it
-// holds (import.hpp).
+// `layer3.1.conv2.weight` and stores OIHW, Keras `conv4_block2_2_conv/kernel:0` and HWIO. A family
+// of networks says what libraries call its ops (`Family::names`); this folder makes names and
+// orders of parameters of it (names.hpp), reads files as named tensors (tensor_file.hpp), and finds
+// out whose names a file has and what network it holds (import.hpp).
 #pragma once
 
 #include <array>
