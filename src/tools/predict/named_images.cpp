@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/data/named_images.hpp"
+#include "tools/predict/named_images.hpp"
 
 #include <algorithm>
 #include <system_error>
