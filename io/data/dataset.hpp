@@ -22,6 +22,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -99,6 +100,12 @@ void normalise_bytes(std::span<const std::uint8_t> bytes, const PixelScaling& sc
 /// The same with the checksum of sampled_content(), which distinguishes copies whose images have
 /// equal lengths.
 [[nodiscard]] std::string describe_content(const Dataset& dataset);
+
+/// `size` images of a set, which has at least as many: the first ones, or, if the set is in the
+/// order of its classes, evenly spaced ones, so that they are of all classes. The same for each
+/// number.
+[[nodiscard]] std::shared_ptr<const Dataset> part_of_set(std::shared_ptr<const Dataset> set,
+                                                         std::int64_t size);
 
 /// The sample at every position of a run; see the top of this file. Error(Data) if the data set is
 /// empty.

@@ -25,7 +25,6 @@
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
 #include "io/data/imagenet.hpp"
-#include "io/data/part_of_set.hpp"
 #include "millrace_version.hpp"
 #include "models/graph_json.hpp"
 #include "ops/backend.hpp"

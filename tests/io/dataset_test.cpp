@@ -4,7 +4,6 @@
 #include "core/random.hpp"
 #include "io/data/cifar.hpp"
 #include "io/data/memory_dataset.hpp"
-#include "io/data/part_of_set.hpp"
 #include "io/data/synthetic.hpp"
 #include "tests/io/fixtures.hpp"
 #include "tests/io/samples.hpp"
