@@ -6,8 +6,16 @@
 //                     name, type, shape and CRC-32C of each tensor in it; sealed by a CRC of its
 //                     own
 //   part-000.h5       tensors of one stage owner (serial HDF5, chunked, Fletcher32), as
-//                     /parameters/<name>, /state/<name>, /slots/<name>; attributes describe them
-//                     (checkpoint_attributes.hpp)
+//                     /parameters/<name>, /state/<name>, /slots/<name>
+//
+// Attributes tell h5py what such a file is; millrace itself reads them in the manifest:
+//
+//   of the file       format, format_version, model, iteration, epoch, layout of kernels; of its
+//                     images: classes, image (height, width, channels), preset, mean, deviation,
+//                     by_image, and how they are resized (CheckpointHeader's `network`)
+//   of a kernel       layout: OHWI (outputs, rows, columns, inputs) or OI
+//
+// and /class_names are the names of the classes, if known.
 //
 // Everything is written into `.ckpt-<iteration>.tmp.<pid>`, closed, read back and compared, synced,
 // and only then renamed; the parent directory is synced after the rename. An existing checkpoint of
@@ -17,10 +25,10 @@
 // the HDF5 library opens a part, because it is not safe on damaged files; verify() reads damaged
 // parts in a child process. Files that the manifest does not name are ignored.
 //
-// One run at a time writes to a directory (run_lock.hpp); others may read it meanwhile.
+// One run at a time writes to a directory (RunLock); others may read it meanwhile.
 //
-// checkpoint_write, checkpoint_read, checkpoint_inspect and checkpoint_list (newest, retention)
-// implement this header; manifest is the format.
+// checkpoint_write, checkpoint_read and checkpoint_list (newest, retention) implement this header;
+// manifest is the format.
 #pragma once
 
 #include <cstddef>
@@ -138,6 +146,10 @@ class CheckpointReader {
   std::vector<Hdf5Reader> parts_;
 };
 
+/// Writes all tensors of a checkpoint into one new file with these attributes, and /config with the
+/// configuration of its run. Replaces an older file at `path`. Errors: Io, Checkpoint.
+void write_merged(const CheckpointReader& checkpoint, const std::filesystem::path& path);
+
 /// All problems of the checkpoint in `directory`, one line each, by file and then by tensor; empty
 /// if every tensor matches its checksum.
 [[nodiscard]] std::vector<std::string> verify(const std::filesystem::path& directory);
@@ -159,6 +171,10 @@ class CheckpointReader {
 /// [{"name", "role", "dtype", "shape", "bytes"}], "totals": {role: {"tensors", "elements",
 /// "bytes"}}}.
 [[nodiscard]] std::string describe_json(const CheckpointReader& checkpoint);
+
+/// Requires a directory where a run or a checkpoint is asked for. Every command that takes one asks
+/// here, before it looks for more. Errors: Usage for another path, with what to give instead.
+void require_recorded_directory(const std::filesystem::path& path);
 
 /// Whether a folder of checkpoints contains only unfinished checkpoints of killed processes.
 [[nodiscard]] bool holds_leftovers_alone(const std::filesystem::path& checkpoints);

@@ -11,11 +11,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "core/dtype.hpp"
+#include "core/error.hpp"
 #include "core/json.hpp"
 
 namespace millrace::io {
@@ -50,7 +53,7 @@ class Hdf5Writer {
 };
 
 /// Reads a file of Hdf5Writer. Damaged files can crash the library: open only one whose bytes have
-/// been compared with their checksum, or any in a child process (hdf5_in_child.hpp). Datasets must
+/// been compared with their checksum, or any in a child process (hdf5_in_child). Datasets must
 /// have exactly the expected type and extents. HDF5's own checksums are not verified, so callers
 /// must verify one of the bytes. Errors: Checkpoint.
 class Hdf5Reader {
@@ -70,5 +73,24 @@ class Hdf5Reader {
   class State;
   std::unique_ptr<State> state_;
 };
+
+// Damaged files can crash the HDF5 library or keep it busy for ever (1.10.8). A file whose bytes
+// were not compared with a checksum of ours is therefore read in a child process.
+
+/// What a child may use.
+struct ChildLimits {
+  std::uint64_t seconds = 0;  ///< of processor time; ten times as many on the clock
+  std::uint64_t bytes = 0;    ///< of memory, besides what this process has mapped
+};
+
+/// Returns what `read` returns, which runs in a child process. The child is a fork: it has a copy
+/// of all memory, but no other threads. So `read` may use the HDF5 library, read files and compute,
+/// but not use MPI, devices or OpenMP, nor wait for a lock that another thread may hold. What it
+/// prints is lost. The limits, unless given, are far above what a file of this size needs.
+/// Errors: those of `read`; `kind`, naming the file, if the child crashes or needs more than its
+/// limits; Io if no child can be started.
+[[nodiscard]] std::string hdf5_in_child(const std::filesystem::path& file, ErrorKind kind,
+                                        const std::function<std::string()>& read,
+                                        std::optional<ChildLimits> limits = std::nullopt);
 
 }  // namespace millrace::io

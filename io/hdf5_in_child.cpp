@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/hdf5_in_child.hpp"
+#include "io/hdf5.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -55,12 +55,6 @@ struct Manifest {
 /// Appends the seal to a JSON object that ends with "\n}\n".
 [[nodiscard]] std::string seal_manifest(std::string_view unsealed);
 
-/// The parts that the manifest in `directory` names. Errors: Checkpoint.
-[[nodiscard]] std::vector<PartEntry> parts_of(const std::filesystem::path& directory);
-
-/// Errors: Checkpoint, if the file is missing or its size or checksum differs.
-void require_intact(const std::filesystem::path& path, const FileChecksum& expected);
-
 /// Why `name` is not a valid tensor name (empty parts, "." and "..", control characters, too long);
 /// "" if it is valid.
 [[nodiscard]] std::string_view name_problem(std::string_view name) noexcept;

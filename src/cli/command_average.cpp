@@ -13,7 +13,6 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/checkpoint.hpp"
-#include "io/recorded_path.hpp"
 #include "train/averaging.hpp"
 
 namespace millrace::cli {

@@ -21,7 +21,6 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "io/data/cifar.hpp"
-#include "io/recorded_path.hpp"
 #include "io/tensor_checks.hpp"
 #include "models/registry.hpp"
 #include "run/learning_rate.hpp"

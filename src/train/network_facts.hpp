@@ -31,7 +31,7 @@ struct NetworkFacts {
 [[nodiscard]] NetworkFacts facts_of(const run::Run& config);
 /// As JSON: {"classes": 10, "image": [32, 32, 3], "class_names": ["cat", ..], "preparation":
 /// {"preset": "tf", "shorter_side": 256, "mean": [123.68, 116.78, 103.94], "deviation": [1, 1,
-/// 1]}}, or with a preparation {"by_image": 1}. io/checkpoint_attributes.hpp shows it to h5py.
+/// 1]}}, or with a preparation {"by_image": 1}. io/checkpoint.hpp says how h5py sees it.
 /// "graph" has the network itself if no family builds it. What is unknown is left out.
 [[nodiscard]] std::string to_json(const NetworkFacts& facts);
 /// Errors: Checkpoint, if the text is not of this form; messages begin with `label`. Nothing for

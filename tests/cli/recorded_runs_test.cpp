@@ -3,7 +3,6 @@
 
 #include "cli/command_line.hpp"
 #include "io/checkpoint.hpp"
-#include "io/checkpoint_attributes.hpp"
 #include "support.hpp"
 
 namespace millrace::cli {

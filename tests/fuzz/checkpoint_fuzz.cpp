@@ -14,7 +14,6 @@
 
 #include "io/atomic_file.hpp"
 #include "io/hdf5.hpp"
-#include "io/hdf5_in_child.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/support/temporary_directory.hpp"
 

@@ -8,7 +8,6 @@
 #include <random>
 #include <thread>
 
-#include "io/checkpoint_attributes.hpp"
 #include "io/manifest.hpp"
 #include "tests/io/checkpoint_fixtures.hpp"
 #include "tests/io/fixtures.hpp"

@@ -9,7 +9,6 @@
 #include <csignal>
 #include <thread>
 
-#include "io/hdf5_in_child.hpp"
 #include "tests/io/fixtures.hpp"
 
 namespace millrace::io {

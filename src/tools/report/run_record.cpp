@@ -17,7 +17,6 @@
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
-#include "io/recorded_path.hpp"
 
 namespace millrace::report {
 namespace {

@@ -18,7 +18,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
-#include "io/checkpoint_attributes.hpp"
+#include "io/checkpoint.hpp"
 #include "tools/weights/commands.hpp"
 #include "tools/weights/safetensors.hpp"
 

@@ -12,8 +12,8 @@
 
 #include "core/error.hpp"
 #include "core/json.hpp"
+#include "io/hdf5.hpp"
 #include "io/hdf5_handles.hpp"
-#include "io/hdf5_in_child.hpp"
 #include "io/tensor_checks.hpp"
 #include "tools/weights/archive.hpp"
 #include "tools/weights/keras_numbers.hpp"
@@ -120,7 +120,7 @@ class KerasFile {
     refuse(what + ": the file is damaged: fetch it again");
   }
 
-  /// Whether describe_file in checkpoint_attributes.hpp has described the file.
+  /// Whether write_merged has described the file.
   [[nodiscard]] bool is_own() const {
     return H5Aexists(handle_.get(), "format_version") > 0 &&
            H5Lexists(handle_.get(), "parameters", H5P_DEFAULT) > 0;

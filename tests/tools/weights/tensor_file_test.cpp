@@ -3,7 +3,7 @@
 // The files in tests/io/fixtures were written by PyTorch 2.15 and h5py 3.
 #include "tools/weights/tensor_file.hpp"
 
-#include "io/checkpoint_attributes.hpp"
+#include "io/checkpoint.hpp"
 #include "io/hdf5.hpp"
 #include "tests/io/checkpoint_fixtures.hpp"
 #include "tests/support/file_bytes.hpp"
