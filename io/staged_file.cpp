@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Files that are written under another name and become files when they are complete: "train.packed"
-// is written as "train.packed.tmp.4711-0123abcd-89ef4567".
+// is written as "train.packed.tmp.4711-0123abcd-89ef4567". And the locks of directories.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -16,6 +16,7 @@
 #include <fstream>
 #include <random>
 #include <system_error>
+#include <thread>
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
@@ -188,6 +189,60 @@ void write_file_atomically(const std::filesystem::path& path,
 void write_file_atomically(const std::filesystem::path& path, std::string_view text) {
   const std::array<std::span<const std::byte>, 1> pieces = {std::as_bytes(std::span(text))};
   write_file_atomically(path, pieces);
+}
+
+// ---- locks of directories
+// ------------------------------------------------------------------------
+
+namespace {
+
+// Process id in the lock file; empty until the owner has written it.
+std::string holder_of(int fd) {
+  std::array<char, 32> text{};
+  const auto n = ::pread(fd, text.data(), text.size(), 0);
+  const std::string_view line(text.data(), n > 0 ? static_cast<std::size_t>(n) : 0);
+  return std::string(line.substr(0, line.find('\n')));
+}
+
+// Ranks live on for a moment when their launcher was killed, and a killed process releases its
+// memory first and its file locks later: a restart must not fail because of them. A holder on
+// another machine looks the same, because its process is unknown here.
+bool is_ending(const std::string& holder) {
+  std::ifstream command_line("/proc/" + holder + "/cmdline");
+  return command_line.peek() == std::ifstream::traits_type::eof();
+}
+
+// Returns 0 or errno.
+int lock(int fd) {
+  constexpr std::chrono::milliseconds kPause{50};
+  constexpr int kAttempts = 100;
+  constexpr int kAttemptsWhileAlive = 80;
+  for (int attempt = 1;; ++attempt) {
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return 0;
+    const int error = errno;
+    if (error != EWOULDBLOCK || attempt == kAttempts) return error;
+    if (attempt > kAttemptsWhileAlive && !is_ending(holder_of(fd))) return error;
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+}  // namespace
+
+RunLock::RunLock(const std::filesystem::path& run_directory, std::string_view what) {
+  const std::filesystem::path path = run_directory / ".lock";
+  file_ = open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW);
+  if (const int error = lock(file_.get()); error != 0) {
+    if (error != EWOULDBLOCK) fail_io("lock", path, error);
+    const std::string holder = holder_of(file_.get());
+    fail(ErrorKind::Usage, "{} {} is in use by process {}; wait for it or choose another", what,
+         run_directory.string(), holder.empty() ? "(just starting)" : holder);
+  }
+  // The second line tells this directory from a copy of it.
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  const std::string text = std::to_string(::getpid()) + "\n" + std::to_string(now) + "\n";
+  if (::ftruncate(file_.get(), 0) != 0) fail_io("write", path, errno);
+  const int error = write_at(file_.get(), std::as_bytes(std::span(text)), 0);
+  if (error != 0) fail_io("write", path, error);
 }
 
 }  // namespace millrace::io

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
-#include "io/run_lock.hpp"
 
 namespace millrace::cli {
 namespace {

@@ -13,7 +13,6 @@
 #include "device/tensor.hpp"
 #include "io/atomic_file.hpp"
 #include "io/manifest.hpp"
-#include "io/run_lock.hpp"
 #include "train/cadence.hpp"
 #include "train/memory.hpp"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "io/run_lock.hpp"
+#include "io/atomic_file.hpp"
 #include "run/complete.hpp"
 #include "train/agreement.hpp"
 #include "train/averaging.hpp"

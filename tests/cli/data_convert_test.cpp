@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.hpp"
+#include "io/atomic_file.hpp"
 #include "io/data/imagenet.hpp"
 #include "io/data/packed_images.hpp"
-#include "io/run_lock.hpp"
 #include "support.hpp"
 #include "tests/io/images/test_images.hpp"
 #include "tests/support/file_bytes.hpp"

@@ -14,7 +14,6 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "io/data/dataset_kinds.hpp"
-#include "io/run_lock.hpp"
 #include "support.hpp"
 #include "tests/io/images/test_images.hpp"
 #include "tests/io/records/shards.hpp"

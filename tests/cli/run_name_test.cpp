@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run_name.hpp"
-#include "io/run_lock.hpp"
+#include "io/atomic_file.hpp"
 
 #include <unistd.h>
 

@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "core/crc32c.hpp"
-#include "io/run_lock.hpp"
 #include "tests/io/allocation_counter.hpp"
 #include "tests/io/fixtures.hpp"
 

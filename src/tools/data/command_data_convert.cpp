@@ -17,7 +17,6 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
-#include "io/run_lock.hpp"
 #include "tools/data/convert.hpp"
 #include "tools/data/data_sources.hpp"
 #include "tools/data/pack.hpp"

@@ -20,7 +20,6 @@
 #include "io/atomic_file.hpp"
 #include "io/data/record_files.hpp"
 #include "io/data/record_frame.hpp"
-#include "io/run_lock.hpp"
 #include "tools/data/write_records.hpp"
 
 namespace millrace::io {
