@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/data/cifar_files.hpp"
+#include "io/data/cifar.hpp"
 
 #include <fcntl.h>
 

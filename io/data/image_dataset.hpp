@@ -8,7 +8,7 @@
 //
 //   RecordSet        TFRecord files           record_set.hpp
 //   ArchiveSet       WebDataset archives      archive_set.hpp
-//   ImageFolder      one folder per class     image_folder.hpp
+//   ImageFolder      one folder per class     class_folders.hpp
 //   PackedImages     one file of pixels       packed_images.hpp
 //
 // A bad image is replaced by the next good image of its class, because other ranks take its label

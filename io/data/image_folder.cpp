@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/data/image_folder.hpp"
+#include "io/data/class_folders.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

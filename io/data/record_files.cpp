@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/data/record_files.hpp"
+#include "io/data/record_index.hpp"
 
 #include <fmt/format.h>
 

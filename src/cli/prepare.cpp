@@ -24,7 +24,7 @@
 #include "core/text.hpp"
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
-#include "io/data/imagenet.hpp"
+#include "io/data/dataset_kinds.hpp"
 #include "millrace_version.hpp"
 #include "models/graph_json.hpp"
 #include "ops/backend.hpp"

@@ -8,7 +8,7 @@
 
 #include "cli/commands.hpp"
 #include "io/atomic_file.hpp"
-#include "io/data/imagenet.hpp"
+#include "io/data/dataset_kinds.hpp"
 #include "io/data/packed_images.hpp"
 #include "support.hpp"
 #include "tests/io/images/test_images.hpp"

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "io/data/archive_set.hpp"
+#include "io/data/class_folders.hpp"
 #include "io/data/class_names.hpp"
-#include "io/data/image_folder.hpp"
 #include "io/data/record_index.hpp"
 #include "io/data/tar_reader.hpp"
 #include "tests/fuzz/fuzz.hpp"

@@ -8,7 +8,7 @@
 
 #include "core/error.hpp"
 #include "io/data/class_names.hpp"
-#include "io/data/imagenet.hpp"
+#include "io/data/dataset_kinds.hpp"
 #include "io/data/loader.hpp"
 #include "tests/io/fixtures.hpp"
 #include "tests/io/images/test_images.hpp"
@@ -234,7 +234,8 @@ TEST(ImageDatasetTest, MemoryIsBounded) {
   EXPECT_LT(some->reads, 26 - 4) << "what fits is not";
 }
 
-// ---- names of classes ----------------------------------------------------------------------------
+// ---- names of classes
+// ----------------------------------------------------------------------------
 
 TEST(ClassNamesTest, AreALineForEachClass) {
   const TemporaryDirectory folder;

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "io/data/archive_set.hpp"
+#include "io/data/class_folders.hpp"
 #include "io/data/dataset.hpp"
-#include "io/data/image_folder.hpp"
 #include "io/data/parallel.hpp"
-#include "io/data/record_files.hpp"
+#include "io/data/record_index.hpp"
 #include "io/data/record_set.hpp"
 #include "tools/data/image_codec.hpp"
 

@@ -18,8 +18,8 @@
 #include "core/random.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
-#include "io/data/record_files.hpp"
 #include "io/data/record_frame.hpp"
+#include "io/data/record_index.hpp"
 #include "tools/data/write_records.hpp"
 
 namespace millrace::io {

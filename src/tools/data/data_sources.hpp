@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cli/commands.hpp"
-#include "io/data/imagenet.hpp"
+#include "io/data/dataset_kinds.hpp"
 #include "io/data/packed_images.hpp"
 
 namespace millrace::cli {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "io/data/imagenet.hpp"
+#include "io/data/dataset_kinds.hpp"
 #include "shards.hpp"
 #include "tar_writer.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <sys/stat.h>
 
-#include "io/data/imagenet.hpp"
+#include "io/data/dataset_kinds.hpp"
 #include "io/data/record_set.hpp"
 #include "shards.hpp"
 #include "tools/data/statistics.hpp"

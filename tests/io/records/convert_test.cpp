@@ -2,7 +2,7 @@
 #include "tools/data/convert.hpp"
 
 #include "core/error.hpp"
-#include "io/data/imagenet.hpp"
+#include "io/data/dataset_kinds.hpp"
 #include "io/data/tar_reader.hpp"
 #include "shards.hpp"
 #include "tar_writer.hpp"

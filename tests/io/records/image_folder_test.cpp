@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/data/image_folder.hpp"
+#include "io/data/class_folders.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/image_format.hpp"
-#include "io/data/imagenet.hpp"
+#include "io/data/dataset_kinds.hpp"
 #include "shards.hpp"
 
 namespace millrace::io {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/packed_images.hpp"
 #include "core/crc32c.hpp"
-#include "io/data/imagenet.hpp"
+#include "io/data/dataset_kinds.hpp"
 #include "io/data/little_endian.hpp"
 #include "shards.hpp"
 #include "tools/data/pack.hpp"

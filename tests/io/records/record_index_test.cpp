@@ -6,7 +6,7 @@
 #include <unistd.h>
 #include <thread>
 
-#include "io/data/imagenet.hpp"
+#include "io/data/dataset_kinds.hpp"
 #include "shards.hpp"
 #include "tests/io/allocation_counter.hpp"
 

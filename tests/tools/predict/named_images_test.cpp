@@ -7,7 +7,7 @@
 
 #include "core/error.hpp"
 #include "io/data/cifar.hpp"
-#include "io/data/imagenet.hpp"
+#include "io/data/dataset_kinds.hpp"
 #include "tests/io/fixtures.hpp"
 #include "tests/io/images/test_images.hpp"
 #include "tests/io/samples.hpp"
