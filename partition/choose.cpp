@@ -14,7 +14,7 @@
 #include "partition/choose_parts.hpp"
 #include "partition/cuts.hpp"
 #include "partition/recompute.hpp"
-#include "pipeline/messages.hpp"
+#include "pipeline/pipeline_plan.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
 
 namespace millrace::partition {

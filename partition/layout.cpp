@@ -6,7 +6,6 @@
 
 #include "core/error.hpp"
 #include "partition/cuts.hpp"
-#include "pipeline/messages.hpp"
 #include "pipeline/pipeline_plan.hpp"
 #include "pipeline/schedule/auto_schedule.hpp"
 #include "pipeline/schedule/generators/rules.hpp"

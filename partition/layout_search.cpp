@@ -12,7 +12,7 @@
 #include "partition/balance.hpp"
 #include "partition/cuts.hpp"
 #include "partition/layout.hpp"
-#include "pipeline/messages.hpp"
+#include "pipeline/pipeline_plan.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
 
 namespace millrace::partition {

@@ -10,7 +10,6 @@
 #include "core/text.hpp"
 #include "partition/balance.hpp"
 #include "partition/cuts.hpp"
-#include "pipeline/messages.hpp"
 #include "pipeline/pipeline_plan.hpp"
 
 namespace millrace::partition {

@@ -6,7 +6,7 @@
 #include "core/text.hpp"
 #include "partition/cuts.hpp"
 #include "partition/plan.hpp"
-#include "pipeline/messages.hpp"
+#include "pipeline/pipeline_plan.hpp"
 
 namespace millrace::partition {
 namespace {

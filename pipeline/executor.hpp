@@ -32,7 +32,6 @@
 #include "comm/transport.hpp"
 #include "comm/world.hpp"
 #include "io/data/loader.hpp"
-#include "pipeline/messages.hpp"
 #include "pipeline/pipeline_plan.hpp"
 #include "pipeline/recording.hpp"
 #include "pipeline/stage_messages.hpp"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "comm/transport.hpp"
-#include "pipeline/messages.hpp"
+#include "pipeline/pipeline_plan.hpp"
 #include "pipeline/recording.hpp"
 #include "pipeline/stage_run.hpp"
 #include "pipeline/weight_update.hpp"
@@ -86,5 +86,8 @@ class StageMessages {
   comm::Transport* transport_ = nullptr;
   std::array<Ports, 4> ports_;  ///< by kind of message
 };
+
+/// How messages reach device memory in this build.
+[[nodiscard]] comm::DeviceMemory device_memory();
 
 }  // namespace millrace::pipeline

@@ -15,7 +15,7 @@
 #include "device/environment.hpp"
 #include "millrace_version.hpp"
 #include "ops/backend.hpp"
-#include "pipeline/device_memory.hpp"
+#include "pipeline/stage_messages.hpp"
 
 namespace millrace::cli {
 namespace {

@@ -21,7 +21,7 @@
 #include "partition/cuts.hpp"
 #include "partition/layout.hpp"
 #include "partition/plan.hpp"
-#include "pipeline/messages.hpp"
+#include "pipeline/pipeline_plan.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
 #include "pipeline/schedule/render.hpp"
 #include "pipeline/schedule/simulate.hpp"

@@ -12,7 +12,7 @@
 #include "device/environment.hpp"
 #include "partition/cuts.hpp"
 #include "partition/layout.hpp"
-#include "pipeline/messages.hpp"
+#include "pipeline/pipeline_plan.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
 #include "train/agreement.hpp"
 #include "train/memory.hpp"

@@ -5,7 +5,7 @@
 
 #include "core/error.hpp"
 #include "io/atomic_file.hpp"
-#include "pipeline/messages.hpp"
+#include "pipeline/pipeline_plan.hpp"
 #include "train/memory.hpp"
 #include "train/setup.hpp"
 

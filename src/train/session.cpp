@@ -8,7 +8,7 @@
 
 #include "core/error.hpp"
 #include "device/fake_device.hpp"
-#include "pipeline/device_memory.hpp"
+#include "pipeline/stage_messages.hpp"
 #include "train/setup.hpp"
 
 namespace millrace::train {

@@ -12,7 +12,7 @@
 #include "device/environment.hpp"
 #include "io/checkpoint.hpp"
 #include "partition/cuts.hpp"
-#include "pipeline/messages.hpp"
+#include "pipeline/pipeline_plan.hpp"
 #include "train/agreement.hpp"
 #include "train/kernel_rules.hpp"
 #include "train/session.hpp"

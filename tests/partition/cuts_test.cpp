@@ -2,7 +2,7 @@
 #include "partition/cuts.hpp"
 
 #include "partition/balance.hpp"
-#include "pipeline/messages.hpp"
+#include "pipeline/pipeline_plan.hpp"
 #include "tests/partition/nets.hpp"
 #include "tests/support/expect_error.hpp"
 

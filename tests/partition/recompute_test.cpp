@@ -4,7 +4,7 @@
 #include "partition/cuts.hpp"
 #include "partition/plan.hpp"
 #include "pipeline/memory_plan.hpp"
-#include "pipeline/messages.hpp"
+#include "pipeline/pipeline_plan.hpp"
 #include "tests/partition/nets.hpp"
 #include "tests/support/test.hpp"
 

@@ -6,8 +6,8 @@
 #include "comm/world.hpp"
 #include "device/arena.hpp"
 #include "device/compat.hpp"
-#include "pipeline/device_memory.hpp"
 #include "pipeline/recording.hpp"
+#include "pipeline/stage_messages.hpp"
 #include "tests/support/device_floats.hpp"
 #include "tests/support/test.hpp"
 

@@ -9,8 +9,8 @@
 #include "device/vendor_scope.hpp"
 #include "io/data/synthetic.hpp"
 #include "models/registry.hpp"
-#include "pipeline/device_memory.hpp"
 #include "pipeline/executor.hpp"
+#include "pipeline/stage_messages.hpp"
 #include "support/stage_chain.hpp"
 #include "tests/support/test.hpp"
 

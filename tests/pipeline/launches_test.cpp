@@ -14,9 +14,9 @@
 #include "ops/elementwise.hpp"
 #include "ops/linear.hpp"
 #include "ops/sums.hpp"
-#include "pipeline/device_memory.hpp"
 #include "pipeline/executor.hpp"
 #include "pipeline/op_shapes.hpp"
+#include "pipeline/stage_messages.hpp"
 #include "tests/support/test.hpp"
 
 namespace millrace::pipeline {

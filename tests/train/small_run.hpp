@@ -8,7 +8,7 @@
 
 #include "core/random.hpp"
 #include "io/checkpoint.hpp"
-#include "pipeline/messages.hpp"
+#include "pipeline/pipeline_plan.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
 #include "tests/support/test.hpp"
 #include "train/session.hpp"

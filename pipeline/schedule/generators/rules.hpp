@@ -8,9 +8,10 @@
 // its function, add its row and its golden numbers (tests/pipeline/schedule_test.cpp); the tests of
 // all sizes and the fuzzer take every row of the table.
 //
-//   one_f_one_b     a stage on each device: Sequential, GPipe, 1F1B, Grouped, ZB-H1
-//   looped          several chunks on each device, in rounds
-//   zb_v, dual_pipe_v, building_block (V-Min, V-Half, V-ZB)   a V of stages
+//   one_f_one_b     a stage on each device: Sequential, GPipe, 1F1B, Grouped, ZB-H1; or several
+//                   chunks on each device, in rounds: Looped, Looped-ZB
+//   zb_v            a V of stages: ZB-V, DualPipeV
+//   building_block  a V of stages with controllable memory: V-Min, V-Half, V-ZB
 #pragma once
 
 #include <cstdint>
