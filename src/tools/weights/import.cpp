@@ -13,7 +13,7 @@
 #include "core/text.hpp"
 #include "io/tensor_checks.hpp"
 #include "models/registry.hpp"
-#include "tools/weights/keras_input.hpp"
+#include "tools/weights/keras.hpp"
 #include "tools/weights/match.hpp"
 
 namespace millrace::io {

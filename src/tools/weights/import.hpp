@@ -9,7 +9,7 @@
 
 #include "models/graph.hpp"
 #include "models/model_options.hpp"
-#include "tools/weights/keras_input.hpp"
+#include "tools/weights/keras.hpp"
 #include "tools/weights/names.hpp"
 #include "tools/weights/tensor_file.hpp"
 

@@ -16,7 +16,7 @@
 #include "io/hdf5_handles.hpp"
 #include "io/tensor_checks.hpp"
 #include "tools/weights/archive.hpp"
-#include "tools/weights/keras_numbers.hpp"
+#include "tools/weights/keras.hpp"
 #include "tools/weights/tensor_file.hpp"
 
 namespace millrace::io {

@@ -12,7 +12,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/tensor_checks.hpp"
-#include "tools/weights/keras_numbers.hpp"
+#include "tools/weights/keras.hpp"
 
 namespace millrace::io {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The layers are as Keras 3.15 and TensorFlow's Keras 2 write them into a file.
-#include "tools/weights/keras_input.hpp"
+#include "tools/weights/keras.hpp"
 
 #include "core/error.hpp"
 #include "tests/support/expect_error.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/weights/keras_numbers.hpp"
+#include "tools/weights/keras.hpp"
 
 #include "io/hdf5.hpp"
 #include "models/registry.hpp"
