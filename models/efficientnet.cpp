@@ -20,9 +20,8 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "models/limits.hpp"
+#include "models/graph.hpp"
 #include "models/registry.hpp"
-#include "models/squeeze_excite.hpp"
 
 namespace millrace::models {
 namespace {

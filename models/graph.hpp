@@ -40,6 +40,14 @@
 
 namespace millrace::models {
 
+/// Size limits of a network. They are far above what can be trained, and low enough that counts of
+/// elements and bytes fit in 64 bits. GraphBuilder throws Error(Config) with the op, its number and
+/// the limit when one is exceeded.
+inline constexpr std::int64_t kMostChannels = std::int64_t{1} << 20;
+inline constexpr std::int64_t kMostElements = std::int64_t{1} << 32;  ///< of a value, for one image
+inline constexpr std::int64_t kMostParameters = std::int64_t{1} << 40;  ///< of a tensor, and in all
+inline constexpr std::int64_t kMostOps = 100'000;
+
 /// Index into one of the graph's lists; distinct types so that they cannot be mixed up.
 template <class Tag>
 struct Index {
@@ -200,6 +208,22 @@ class GraphBuilder {
  private:
   Graph graph_;
 };
+
+struct SqueezeExcite {
+  std::int64_t squeezed = 1;  ///< channels between its two convolutions
+  Activation activation = Activation::Relu;
+  Initialiser init;  ///< of both kernels
+};
+
+/// Squeeze-and-excite (Hu et al. 2018): applies two 1x1 convolutions with bias to the channel means
+/// of x, and scales each channel of x by the result. The ops are `name` (the mean), `name`/reduce,
+/// /act, /expand, /sigmoid and /scale. An empty name means the current layer.
+[[nodiscard]] ValueId squeeze_excite(GraphBuilder& builder, std::string_view name, ValueId x,
+                                     const SqueezeExcite& squeeze);
+
+/// Fills `out` (parameter.elements() floats, canonical order) with the parameter's initial values.
+/// They depend only on the parameter and the seed, not on the rest of the network.
+void initialise(const Parameter& parameter, std::uint64_t seed, std::span<float> out);
 
 }  // namespace millrace::models
 

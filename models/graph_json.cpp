@@ -14,7 +14,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "models/limits.hpp"
+#include "models/graph.hpp"
 
 namespace millrace::models {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "models/squeeze_excite.hpp"
+#include "models/graph.hpp"
 
 namespace millrace::models {
 namespace {

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "core/error.hpp"
-#include "models/limits.hpp"
+#include "models/graph.hpp"
 #include "models/registry.hpp"
 #include "models/residual.hpp"
 

@@ -6,7 +6,7 @@
 #include "core/random.hpp"
 #include "core/text.hpp"
 #include "device/compat.hpp"
-#include "models/initialise.hpp"
+#include "models/graph.hpp"
 
 namespace millrace::pipeline {
 namespace {

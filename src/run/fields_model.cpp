@@ -8,7 +8,7 @@ using namespace field_words;  // NOLINT(google-build-using-namespace): the words
 using namespace models;       // NOLINT(google-build-using-namespace): the options of the networks
 
 // Far above every published network, so that larger numbers are typing errors. The builder's own
-// bounds (models/limits.hpp) hold even when all options have their largest values.
+// bounds (models/graph.hpp) hold even when all options have their largest values.
 constexpr double kMaxClasses = 1'000'000.0;
 constexpr double kMaxGroups = 4096.0;
 

@@ -3,7 +3,6 @@
 
 #include <unordered_set>
 
-#include "models/limits.hpp"
 #include "models/registry.hpp"
 #include "tests/support/expect_error.hpp"
 #include "tests/support/test.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/initialise.hpp"
+#include "models/graph.hpp"
 
 #include "core/error.hpp"
 #include "models/registry.hpp"

@@ -7,7 +7,7 @@
 
 #include "core/error.hpp"
 #include "device/environment.hpp"
-#include "models/initialise.hpp"
+#include "models/graph.hpp"
 #include "tests/support/file_bytes.hpp"
 #include "tests/support/temporary_directory.hpp"
 #include "tests/support/test.hpp"

@@ -8,7 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "models/limits.hpp"
+#include "models/graph.hpp"
 
 namespace millrace::io {
 namespace {

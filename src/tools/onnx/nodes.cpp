@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/text.hpp"
-#include "models/limits.hpp"
+#include "models/graph.hpp"
 #include "tools/onnx/importer.hpp"
 
 namespace millrace::io {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "models/limits.hpp"
+#include "models/graph.hpp"
 #include "tools/onnx/importer.hpp"
 
 namespace millrace::io {

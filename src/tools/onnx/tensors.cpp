@@ -17,7 +17,7 @@
 #include "core/float16.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
-#include "models/limits.hpp"
+#include "models/graph.hpp"
 
 namespace millrace::io {
 namespace {
