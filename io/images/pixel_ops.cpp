@@ -107,6 +107,14 @@ void put_rgb(const Hsv& color, std::uint8_t* rgb) {
   }
 }
 
+/// Writes pixel (x, y) of a copy of the image, or black outside of it.
+void put_pixel(const RgbImage& image, std::span<const std::uint8_t> from, std::int64_t x,
+               std::int64_t y, std::uint8_t* out) {
+  const bool inside = x >= 0 && x < image.width && y >= 0 && y < image.height;
+  const std::uint8_t* const in = inside ? from.data() + (y * image.width + x) * 3 : nullptr;
+  for (std::size_t c = 0; c < kChannels; ++c) out[c] = in == nullptr ? std::uint8_t{0} : in[c];
+}
+
 /// Whether Pillow uses its table of columns and rows: no rotation and no shear.
 void transform_scaled(const RgbImage& image, const AffineMap& map,
                       std::span<const std::uint8_t> from) {
@@ -116,14 +124,8 @@ void transform_scaled(const RgbImage& image, const AffineMap& map,
   for (std::int32_t y = 0; y < image.height; ++y, row += map[4]) {
     const int source_y = place(row);
     double column = map[2] + map[0] * 0.5;
-    for (std::int32_t x = 0; x < image.width; ++x, column += map[0], out += kChannels) {
-      const int source_x = place(column);
-      const bool inside =
-          source_x >= 0 && source_x < image.width && source_y >= 0 && source_y < image.height;
-      const std::uint8_t* const in =
-          inside ? from.data() + (std::ptrdiff_t{source_y} * image.width + source_x) * 3 : nullptr;
-      for (std::size_t c = 0; c < kChannels; ++c) out[c] = in == nullptr ? std::uint8_t{0} : in[c];
-    }
+    for (std::int32_t x = 0; x < image.width; ++x, column += map[0], out += kChannels)
+      put_pixel(image, from, place(column), source_y, out);
   }
 }
 
@@ -141,17 +143,8 @@ void transform_fixed(const RgbImage& image, const AffineMap& map,
   for (std::int32_t y = 0; y < image.height; ++y) {
     std::int64_t at_x = row_x;
     std::int64_t at_y = row_y;
-    for (std::int32_t x = 0; x < image.width; ++x, out += kChannels) {
-      const std::int64_t source_x = at_x >> 16;
-      const std::int64_t source_y = at_y >> 16;
-      const bool inside =
-          source_x >= 0 && source_x < image.width && source_y >= 0 && source_y < image.height;
-      const std::uint8_t* const in =
-          inside ? from.data() + (source_y * image.width + source_x) * 3 : nullptr;
-      for (std::size_t c = 0; c < kChannels; ++c) out[c] = in == nullptr ? std::uint8_t{0} : in[c];
-      at_x += dx;
-      at_y += dy;
-    }
+    for (std::int32_t x = 0; x < image.width; ++x, out += kChannels, at_x += dx, at_y += dy)
+      put_pixel(image, from, at_x >> 16, at_y >> 16, out);
     row_x += fixed(map[1]);
     row_y += fixed(map[4]);
   }
