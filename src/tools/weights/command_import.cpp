@@ -105,7 +105,7 @@ void require_network(const Patch& given, const io::Identified& found) {
                             (held.size.starts_with('B') && is("model-size", held.size.substr(1))));
   const std::string dataset = given.text("dataset").value_or("");
   require("dataset", dataset.starts_with("cifar") == (held.task == models::Task::Cifar));
-  if (held.model != "squeezenet" && held.norm == models::NormKind::Batch)
+  if (models::find_family(held.model).normed && held.norm == models::NormKind::Batch)
     require("group-norm", !given.flag("group-norm"),
             ", with the means and variances of batch normalization",
             "; a training with group normalization can start from its other weights: import it as "

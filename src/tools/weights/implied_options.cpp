@@ -10,6 +10,7 @@
 
 #include "core/text.hpp"
 #include "io/images/presets.hpp"
+#include "models/registry.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -82,7 +83,7 @@ std::vector<ImpliedOption> options_shown(const io::Identified& found) {
                                     {"model-size", model.size},
                                     {"classes", std::to_string(model.classes)}};
   if (found.image_side) all.push_back({"image-size", std::to_string(*found.image_side)});
-  if (model.model != "squeezenet") all.push_back({"batch-norm", "true"});
+  if (models::find_family(model.model).normed) all.push_back({"batch-norm", "true"});
   if (is_residual(model)) add_residual(all, model);
   if (model.model == "squeezenet" && model.squeezenet.bias) all.push_back({"conv-bias", "true"});
   return all;
