@@ -5,28 +5,26 @@
 #include "core/text.hpp"
 
 namespace millrace::io {
-namespace {
 
-[[noreturn]] void lacks(std::string_view what, std::string_view tool) {
+void lacks_tool(std::string_view what, std::string_view tool) {
   fail(ErrorKind::Usage, "{}: this program was built without the tool {}: see MILLRACE_TOOLS", what,
        tool);
 }
-
-}  // namespace
 
 bool is_network_file(const std::filesystem::path& path) {
   return to_lower(path.extension().string()) == ".onnx";
 }
 
 ForeignFiles::ForeignFiles()
-    : open_network(
-          [](const std::filesystem::path& path) -> NetworkFile { lacks(path.string(), "onnx"); }),
+    : open_network([](const std::filesystem::path& path) -> NetworkFile {
+        lacks_tool(path.string(), "onnx");
+      }),
       format_network(
           [](const models::Graph& graph, const ParameterValues&,
-             const ExportNotes&) -> std::string { lacks(graph.name + ".onnx", "onnx"); }),
-      require_export([](const std::string& folder) { lacks(folder, "weights"); }),
+             const ExportNotes&) -> std::string { lacks_tool(graph.name + ".onnx", "onnx"); }),
+      require_export([](const std::string& folder) { lacks_tool(folder, "weights"); }),
       export_run([](const std::filesystem::path&, const std::string& folder) {
-        lacks(folder, "weights");
+        lacks_tool(folder, "weights");
       }) {}
 
 }  // namespace millrace::io

@@ -10,11 +10,15 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/graph.hpp"
 
 namespace millrace::io {
+
+/// Errors: Usage, always: `what` asks for a tool that this program is built without.
+[[noreturn]] void lacks_tool(std::string_view what, std::string_view tool);
 
 /// Whether a path names a file of a network, by its ending: that of ONNX.
 [[nodiscard]] bool is_network_file(const std::filesystem::path& path);

@@ -66,22 +66,26 @@ find_program(PYTHON3 python3)
 if(PYTHON3)
   add_test(NAME gpu_scripts COMMAND ${PYTHON3} -B tests/gpu/scripts_test.py
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  # The command lines of the documents.
-  if(NOT MILLRACE_SANITIZE AND NOT MILLRACE_FAKE_DEVICE)
+  # The command lines of the documents, which name every tool.
+  set(all_tools bench data dialects onnx predict report tensorboard weights)
+  list(REMOVE_ITEM all_tools ${built_tools} "")
+  if(NOT all_tools AND NOT MILLRACE_SANITIZE AND NOT MILLRACE_FAKE_DEVICE)
     add_test(NAME docs_lines COMMAND ${PYTHON3} -B tests/e2e/docs_lines_test.py $<TARGET_FILE:millrace>
       WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(docs_lines PROPERTIES LABELS "e2e;mpi" PROCESSORS 2 TIMEOUT 600 COST 40)
   endif()
   # Comparisons with PyTorch on small networks; without PyTorch a stand-in has its part.
-  add_test(NAME bench_scripts COMMAND ${PYTHON3} -B tests/bench/scripts_test.py
-    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(bench_scripts PROPERTIES LABELS "e2e;mpi" PROCESSORS 2 TIMEOUT 300
-    ENVIRONMENT MILLRACE=$<TARGET_FILE:millrace>)
-  add_test(NAME gpu_two_stages COMMAND ${PYTHON3} -B tests/gpu/stages.py resnet8 --batch 4 --depth 4 --steps 3
-    --rounds 2 --millrace $<TARGET_FILE:millrace> --options "--threads-per-device 1"
-    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(gpu_two_stages PROPERTIES LABELS "e2e;mpi" PROCESSORS 2 TIMEOUT 120
-    PASS_REGULAR_EXPRESSION "two stages take [0-9.]+ times one stage .bar: 1.10., two processes [0-9.]+; 4 x 4 images\n")
+  if(bench IN_LIST built_tools)
+    add_test(NAME bench_scripts COMMAND ${PYTHON3} -B tests/bench/scripts_test.py
+      WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(bench_scripts PROPERTIES LABELS "e2e;mpi" PROCESSORS 2 TIMEOUT 300
+      ENVIRONMENT MILLRACE=$<TARGET_FILE:millrace>)
+    add_test(NAME gpu_two_stages COMMAND ${PYTHON3} -B tests/gpu/stages.py resnet8 --batch 4 --depth 4 --steps 3
+      --rounds 2 --millrace $<TARGET_FILE:millrace> --options "--threads-per-device 1"
+      WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(gpu_two_stages PROPERTIES LABELS "e2e;mpi" PROCESSORS 2 TIMEOUT 120
+      PASS_REGULAR_EXPRESSION "two stages take [0-9.]+ times one stage .bar: 1.10., two processes [0-9.]+; 4 x 4 images\n")
+  endif()
 else()
   message(STATUS "python3 was not found: what tests/gpu/run.sh does in Python is not tested")
 endif()

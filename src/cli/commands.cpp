@@ -63,6 +63,9 @@ Matched match_command(std::span<const std::string> words) {
     if (words.size() >= name.size() && std::ranges::equal(name, words.first(name.size())))
       return {&command, name.size()};
   }
+  const auto left_out = commands_left_out();
+  if (const auto tool = left_out.find(words[0]); tool != left_out.end())
+    io::lacks_tool(words[0], tool->second);
   if (const OtherTrainers* const dialects = other_trainers()) dialects->refuse_program(words[0]);
   // The second word belongs to the name if the first starts a name of two words.
   std::vector<std::string> names;

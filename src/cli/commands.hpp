@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -54,6 +55,9 @@ struct Tool {
 /// The tools that this program is built with. The build defines it, from MILLRACE_TOOLS:
 /// src/tools/CMakeLists.txt.
 [[nodiscard]] std::vector<Tool> built_tools();
+/// The tools of src/tools that it is built without, by the first words of their commands. The build
+/// defines it, too.
+[[nodiscard]] std::map<std::string_view, std::string_view> commands_left_out();
 /// What writes the summaries of a run; nullptr: nothing.
 [[nodiscard]] train::OpenSummaries summaries_of_tools();
 /// What these know of files of other programs.

@@ -65,18 +65,27 @@ TEST(CommandsTest, ADialectIsRefusedWithoutItsTool) {
   }
 }
 
+TEST(CommandsTest, ACommandOfAToolThatIsLeftOutNamesTheTool) {
+  for (const auto& [command, tool] : commands_left_out())
+    for (const char* more : {"", " x y", " --help"}) {
+      const Outcome outcome = run_words(words(std::string(command) + more));
+      EXPECT_EQ(outcome.code, 2) << command << more;
+      EXPECT_EQ(outcome.err, fmt::format("millrace: error: {}: this program was built without the "
+                                         "tool {}: see MILLRACE_TOOLS\n",
+                                         command, tool));
+    }
+}
+
 TEST(CommandsTest, MistakesEndWithTwoAndOneLine) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {"inspekt x", "unknown command 'inspekt'; did you mean 'inspect'?"},
-      {"data generat x", "unknown command 'data generat'; did you mean 'data generate'?"},
       {"inspect",
        "millrace inspect needs CHECKPOINT|RUN_DIR; millrace inspect --help shows the usage"},
       {"train --help pipelin",
        "--help: 'pipelin' is not a topic of millrace train; did you mean pipeline?"},
       {"inspect a b", "unexpected argument 'b'; --help shows the usage"},
       {"inspect a --digets", "unknown option --digets; did you mean --digest?"},
-      {"data generate x --train-images 0",
-       "--train-images: '0' is not a whole number from 1 to 500000"},
+      {"average a --N 0", "--N: '0' is not a whole number from 1 to 2147483647"},
       {"average a --N 2 --decay 0.5",
        "--decay 0.5 has no effect on --mode mean, which weighs all checkpoints equally: give "
        "--mode exponential, or leave it out"},
@@ -105,11 +114,6 @@ TEST(CommandsTest, FileThatIsMissingEndsWithItsOwnCode) {
   const TemporaryDirectory root;
   const std::string missing = (root.path() / "none").string();
   expect_said(run_words({"inspect", missing}), 2, {missing});
-  const Outcome imported =
-      run_words({"import", missing, missing + "-run", "--dataset", "cifar-10"});
-  EXPECT_TRUE(imported.code == 3 || imported.code == 5) << imported.err;
-  EXPECT_TRUE(contains(imported.err, missing)) << imported.err;
-  EXPECT_FALSE(fs::exists(missing + "-run"));
 }
 
 // What a plan imposes on itself is no notice for anybody.
@@ -123,18 +127,6 @@ TEST(CommandsTest, APlanSaysNothingOfALengthThatItHasNot) {
     EXPECT_FALSE(contains(plan.err, "no effect")) << plan.err;
     EXPECT_FALSE(contains(plan.err, "warm")) << plan.err;
   }
-}
-
-TEST(CommandsTest, GeneratesData) {
-  const TemporaryDirectory root;
-  const fs::path directory = root.path() / "cifar-10-batches-bin";
-  const Outcome outcome = run_words(
-      {"data", "generate", directory.string(), "--train-images", "20", "--test-images=10"});
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_EQ(fs::file_size(directory / "data_batch_1.bin"), 20u * 3073u);
-  EXPECT_EQ(fs::file_size(directory / "test_batch.bin"), 10u * 3073u);
-  // A second time it would overwrite data.
-  EXPECT_EQ(run_words({"data", "generate", directory.string()}).code, 2);
 }
 
 }  // namespace

@@ -7,20 +7,12 @@
 #include "cli/option_text.hpp"
 #include "run/recipes.hpp"
 #include "support.hpp"
-#include "tests/support/process.hpp"
 
 namespace millrace::cli {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
 using Kind = HelpTopic::Kind;
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
 
 /// Whether an entry of the text begins with the option.
 bool has_entry(const std::string& text, const Field& spec) {
@@ -71,25 +63,6 @@ TEST(HelpTest, RestoreListsWhatMayChange) {
         << spec.name;
 }
 
-TEST(HelpTest, TheFirstWordOfACommandListsAllThatBeginWithIt) {
-  const std::string list = run_words({"data", "--help"}).out;
-  EXPECT_TRUE(list.starts_with("usage: millrace data <command> [options]\n")) << list;
-  for (const CommandSpec& command : command_table())
-    EXPECT_EQ(contains(list, fmt::format("\n  {} ", command.name)),
-              command.name.starts_with("data "))
-        << command.name;
-  for (const std::vector<std::string>& asked :
-       {std::vector<std::string>{"help", "data"}, {"data", "-h"}, {"data", "help"}}) {
-    const Outcome outcome = run_words(asked);
-    EXPECT_EQ(outcome.code, 0);
-    EXPECT_EQ(outcome.out, list);
-  }
-  const Outcome alone = run_words({"data"});
-  EXPECT_EQ(alone.code, 2);
-  EXPECT_EQ(alone.err, list);
-  EXPECT_EQ(run_words({"trai"}).code, 2);
-}
-
 // Options of small commands are no options of `train`, which has too many to list.
 TEST(HelpTest, CommandsListTheirOwnOptions) {
   for (const CommandSpec& command : command_table()) {
@@ -113,8 +86,8 @@ TEST(ManualTest, EveryCommandHasAPageWithItsOptions) {
   const std::string& train = pages.at("millrace-train.1");
   EXPECT_TRUE(train.starts_with(".TH millrace\\-train 1 ")) << train.substr(0, 40);
   EXPECT_TRUE(contains(train, "\n.TP\n\\fB\\-\\-batch\\-size\\fR \\fIN\\fR\nimages per micro"));
-  EXPECT_TRUE(contains(pages.at("millrace-data-convert.1"), "\\fB\\-\\-raw\\-dir\\fR"));
-  EXPECT_TRUE(contains(pages.at("millrace.1"), ".BR millrace\\-data\\-convert (1)"));
+  EXPECT_TRUE(contains(pages.at("millrace-average.1"), "\\fB\\-\\-decay\\fR"));
+  EXPECT_TRUE(contains(pages.at("millrace.1"), ".BR millrace\\-average (1)"));
   EXPECT_FALSE(contains(pages.at("millrace-restore.1"), "\\-\\-label\\-smoothing\\fR"));
   // A line of text that begins with a dot or a quote would be a command of troff.
   for (const auto& [name, text] : pages)
@@ -122,29 +95,12 @@ TEST(ManualTest, EveryCommandHasAPageWithItsOptions) {
       EXPECT_TRUE(line.empty() || line[0] != '\'') << name << ": " << line;
 }
 
-/// What bash offers for the last word of a command line.
-std::vector<std::string> completions(const std::vector<std::string>& line) {
-  const test::TemporaryDirectory directory;
-  const fs::path script = directory / "millrace";
-  std::ofstream(script) << bash_completion();
-  std::string command =
-      fmt::format("source {} && cd {} && COMP_WORDS=(", script.string(), directory.path().string());
-  for (const std::string& word : line) command += fmt::format(" '{}'", word);
-  command += fmt::format(") COMP_CWORD={} && _millrace && printf '%s\\n' \"${{COMPREPLY[@]}}\"",
-                         line.size() - 1);
-  const test::ProcessResult result = test::run_process("/bin/bash", {"-c", command});
-  EXPECT_EQ(result.code, 0) << result.output;
-  return lines_of(result.output);
-}
-
 TEST(CompletionTest, OffersCommandsOptionsValuesTopicsAndFiles) {
   using Words = std::vector<std::string>;
-  EXPECT_EQ(completions({"millrace", "re"}), (Words{"restore", "report"}));
-  EXPECT_EQ(completions({"millrace", "data", "c"}), (Words{"check", "convert"}));
+  EXPECT_EQ(completions({"millrace", "res"}), (Words{"restore"}));
   EXPECT_EQ(completions({"millrace", "train", "--pipeline-sp"}), (Words{"--pipeline-splits"}));
   EXPECT_EQ(completions({"millrace", "train", "--model", "r"}), (Words{"resnet", "resnext"}));
   EXPECT_EQ(completions({"millrace", "train", "--model", "=", "s"}), (Words{"squeezenet"}));
-  EXPECT_EQ(completions({"millrace", "data", "stats", "--sp"}), (Words{"--split"}));
   EXPECT_EQ(completions({"millrace", "train", "--help", "pi"}), (Words{"pipeline"}));
   // The script is a file.
   EXPECT_EQ(completions({"millrace", "inspect", "mill"}), (Words{"millrace"}));

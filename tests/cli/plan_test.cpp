@@ -14,7 +14,6 @@
 #include "io/atomic_file.hpp"
 #include "support.hpp"
 #include "tests/support/expect_error.hpp"
-#include "tools/bench/bench_machine.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -84,17 +83,6 @@ TEST(MachineFileTest, MistakesNameFileLineAndKey) {
 
 TEST(MachineFileTest, AWholeNumberMayHaveAnExponent) {
   EXPECT_EQ(parse_machine("[machine]\nmemory = 64e9\n", "m.toml").memory, 64'000'000'000);
-}
-
-TEST(BenchMachineTest, NetworksThatTheRatesMissAreNamed) {
-  const std::vector<ExplainedNetwork> close = {{"resnet 50", 0.98}, {"resnet 20", 1.24}};
-  EXPECT_EQ(rates_notice(DType::F32, close), "");
-  const std::vector<ExplainedNetwork> far = {{"resnet 50", 0.98}, {"resnet 20", 4.77}};
-  const std::string notice = rates_notice(DType::BF16, far);
-  EXPECT_NE(notice.find("bfloat16: the rates give resnet 20 4.77 times"), std::string::npos)
-      << notice;
-  EXPECT_EQ(notice.find("resnet 50"), std::string::npos) << notice;
-  EXPECT_NE(notice.find("measure again while nothing else runs"), std::string::npos) << notice;
 }
 
 TEST(LoadNoticeTest, ComesWithMoreProgramsThanCores) {
@@ -203,25 +191,6 @@ TEST(PlanSearchTest, MistakesEndWithTwoAndOneLine) {
     const Outcome plan = run_words(words("plan --dataset cifar-10 --model-size 20 " + line));
     EXPECT_EQ(plan.code, 2) << line;
     EXPECT_NE(plan.err.find(message), std::string::npos) << line << '\n' << plan.err;
-  }
-}
-
-TEST(BenchMachineTest, OptionsOfATrainingAreRefused) {
-  const Outcome bench = run_words(words("bench --machine-file m.toml --model-size 20"));
-  EXPECT_EQ(bench.code, 2);
-  EXPECT_NE(bench.err.find("--model-size has no effect with --machine-file"), std::string::npos)
-      << bench.err;
-}
-
-TEST(BenchMachineTest, TakesTheHostsOfACluster) {
-  const std::vector<std::string> given = words("--machine-file m.toml --hosts a:1 b:1");
-  EXPECT_EQ(parse_arguments(Command::Bench, given, 0).text("hosts"), "a:1 b:1");
-  for (const char* line : {"bench --machine-file m.toml --ssh-port 3",
-                           "bench --dataset cifar-10 --model-size 8 --interface eth0"}) {
-    const Outcome bench = run_words(words(line));
-    EXPECT_EQ(bench.code, 2);
-    EXPECT_NE(bench.err.find("has no effect here: it needs --hosts"), std::string::npos)
-        << bench.err;
   }
 }
 

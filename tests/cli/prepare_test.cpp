@@ -15,10 +15,10 @@
 #include "io/checkpoint.hpp"
 #include "io/data/dataset_kinds.hpp"
 #include "support.hpp"
+#include "tests/io/cifar_records.hpp"
 #include "tests/io/images/test_images.hpp"
 #include "tests/io/records/shards.hpp"
 #include "tests/support/leftover.hpp"
-#include "tools/data/generate.hpp"
 #include "train/network_facts.hpp"
 #include "train/setup.hpp"
 
@@ -37,7 +37,7 @@ class PrepareTest : public ::testing::Test {
  protected:
   void SetUp() override {
     data_ = root_.path() / "data" / "cifar-10-batches-bin";
-    io::generate_cifar10_like(data_, {.train_records = 64, .test_records = 16});
+    io::write_cifar10(data_, 64, 16);
     run_ = root_.path() / "run";
   }
 
@@ -207,8 +207,7 @@ TEST_F(PrepareTest, TheFilesTellTheSetWhereTheirPlaceDoesNot) {
   fs::create_directories(plain);
   const Failure failure = failure_of([&] { (void)begun(place + plain.string()); });
   EXPECT_TRUE(contains(failure.text, "does not name a known data set")) << failure.text;
-  io::generate_cifar10_like(plain / "some" / "cifar-10-batches-bin",
-                            {.train_records = 16, .test_records = 8});
+  io::write_cifar10(plain / "some" / "cifar-10-batches-bin", 16, 8);
   EXPECT_EQ(begun(place + plain.string()).config.data.dataset, "cifar-10");
 }
 
@@ -628,25 +627,6 @@ TEST_F(PrepareTest, ALongWarmUpCountsTheUpdatesOfTheRun) {
 
 TEST_F(PrepareTest, AShorterWarmUpIsNotSpokenOf) {
   EXPECT_TRUE(train("--batch-size 8 --epochs 3 --warmup-epochs 2").notices.empty());
-}
-
-TEST_F(PrepareTest, BenchmarkNeedsNoDataAndLeavesNothing) {
-  const PreparedBench bench = prepare_bench(
-      invocation(Command::Bench, "--dataset cifar-10 --steps 7 --warmup-steps 2 --batch-size 8"),
-      world());
-  EXPECT_EQ(bench.length.steps, 7);
-  EXPECT_EQ(bench.length.warmup, 2);
-  EXPECT_EQ(bench.run.config.iterations, 9);
-  EXPECT_EQ(bench.run.config.data.source, run::ImageSource::Device);
-  EXPECT_TRUE(bench.run.config.run_directory.empty());
-  EXPECT_TRUE(bench.run.notices.empty());
-}
-
-TEST_F(PrepareTest, BenchmarkOfARecipeSaysNothingOfALengthThatItHasNot) {
-  const fs::path recipe = fs::path(MILLRACE_SOURCE_DIR) / "configs/habana-resnext101-1worker.toml";
-  const PreparedBench bench = prepare_bench(
-      invocation(Command::Bench, "--config " + recipe.string() + " --dataset imagenet"), world());
-  EXPECT_TRUE(bench.run.notices.empty()) << bench.run.notices.front();
 }
 
 /// What a row of the table of data sets promises.

@@ -146,6 +146,7 @@ TEST_F(RecordedRunsTest, EveryCommandSaysWhatToGiveInPlaceOfAFile) {
        {"restore", "validate --restore-path", "predict", "inspect", "export", "average", "report",
         "train --dataset cifar-10 --synthetic-data --no-logs --init-path"})
     for (const auto& [path, said] : cases) {
+      if (!has_command(words(command).front())) continue;
       if (path.empty() && contains(command, "-path")) continue;  // an option needs a value
       std::vector<std::string> line = words(command);
       line.push_back(path);
@@ -153,15 +154,6 @@ TEST_F(RecordedRunsTest, EveryCommandSaysWhatToGiveInPlaceOfAFile) {
       EXPECT_EQ(outcome.code, 2) << command;
       EXPECT_TRUE(contains(outcome.err, "error: " + said + "\n")) << command << ": " << outcome.err;
     }
-}
-
-TEST_F(RecordedRunsTest, AnImportTakesNoFolder) {
-  const fs::path run = make_run("run", 1);
-  expect_said(
-      run_words({"import", run.string(), root() + "/other"}), 2,
-      {run.string() + ": is a directory, not a file of weights: it holds checkpoints, which need "
-                      "no import: give it to validate, predict or --init-path as it is\n"});
-  EXPECT_FALSE(fs::exists(root() + "/other"));
 }
 
 }  // namespace

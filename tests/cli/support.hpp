@@ -3,12 +3,14 @@
 
 #include "cli/command_line.hpp"
 #include "cli/commands.hpp"
+#include "cli/option_text.hpp"
 #include "cli/options.hpp"
 #include "cli/resolve.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "models/registry.hpp"
 #include "run/learning_rate.hpp"
+#include "tests/support/process.hpp"
 #include "tests/support/temporary_directory.hpp"
 #include "tests/support/test.hpp"
 
@@ -54,6 +56,33 @@ inline Outcome run_words(const std::vector<std::string>& line) {
   outcome.out = ::testing::internal::GetCapturedStdout();
   outcome.err = ::testing::internal::GetCapturedStderr();
   return outcome;
+}
+
+/// Whether this program is built with what has a command.
+inline bool has_command(std::string_view name) {
+  return std::ranges::find(command_table(), name, &CommandSpec::name) != command_table().end();
+}
+
+inline std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+/// What bash offers for the last word of a command line.
+inline std::vector<std::string> completions(const std::vector<std::string>& line) {
+  const test::TemporaryDirectory directory;
+  const fs::path script = directory / "millrace";
+  std::ofstream(script) << bash_completion();
+  std::string command =
+      fmt::format("source {} && cd {} && COMP_WORDS=(", script.string(), directory.path().string());
+  for (const std::string& word : line) command += fmt::format(" '{}'", word);
+  command += fmt::format(") COMP_CWORD={} && _millrace && printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+                         line.size() - 1);
+  const test::ProcessResult result = test::run_process("/bin/bash", {"-c", command});
+  EXPECT_EQ(result.code, 0) << result.output;
+  return lines_of(result.output);
 }
 
 /// What a call fails with, as a person reads it who typed nothing else.

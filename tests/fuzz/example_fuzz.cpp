@@ -8,7 +8,7 @@
 #include "example.pb.h"
 #include "io/data/example.hpp"
 #include "tests/fuzz/fuzz.hpp"
-#include "tools/data/write_records.hpp"
+#include "tests/io/records/example_bytes.hpp"
 
 namespace millrace::fuzz {
 namespace {
@@ -35,17 +35,7 @@ void compare_with_protobuf(std::span<const std::byte> input, const Example& exam
 }
 
 Bytes example(std::span<const ObjectBox> boxes) {
-  const Bytes image(40, std::byte{0x55});
-  Bytes payload;
-  write_example({.encoded = image,
-                 .height = 1,
-                 .width = 1,
-                 .label = 300,
-                 .synset = "n1",
-                 .filename = "a",
-                 .boxes = boxes},
-                payload);
-  return payload;
+  return example_bytes({.encoded = std::string(40, 'U'), .label = 300, .boxes = boxes});
 }
 
 }  // namespace

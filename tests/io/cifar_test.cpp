@@ -1,27 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/cifar.hpp"
 
-#include "core/random.hpp"
 #include "io/images/presets.hpp"
-#include "tests/io/fixtures.hpp"
+#include "tests/io/cifar_records.hpp"
 #include "tests/io/samples.hpp"
 
 namespace millrace::io {
 namespace {
 
-constexpr std::size_t kRecord10 = 3073;
 constexpr std::size_t kRecord100 = 3074;
-
-/// `count` records with labels label, label+1, ... (modulo the classes) and random pixels.
-std::vector<std::uint8_t> records10(int count, int label, std::uint64_t seed) {
-  const RandomStream stream(seed, RandomPurpose::GeneratedData);
-  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(count) * kRecord10);
-  for (std::size_t i = 0; i < bytes.size(); ++i)
-    bytes[i] = i % kRecord10 == 0
-                   ? static_cast<std::uint8_t>((label + static_cast<int>(i / kRecord10)) % 10)
-                   : static_cast<std::uint8_t>(stream.block(0, i)[0]);
-  return bytes;
-}
 
 fs::path file_of(const fs::path& folder, int number) {
   return folder / ("data_batch_" + std::to_string(number) + ".bin");

@@ -5,9 +5,8 @@
 #include "io/data/cifar.hpp"
 #include "io/data/loader.hpp"
 #include "io/data/synthetic.hpp"
-#include "tests/io/fixtures.hpp"
+#include "tests/io/cifar_records.hpp"
 #include "tests/ops/device_values.hpp"
-#include "tools/data/generate.hpp"
 
 namespace millrace::ops {
 namespace {
@@ -229,7 +228,7 @@ void expect_tensors_of_the_host(const std::shared_ptr<const io::Dataset>& datase
 TYPED_TEST(PrepareImages, TensorsAreThoseOfTheHost) {
   using T = TypeParam;
   const io::TemporaryDirectory folder;
-  io::generate_cifar10_like(folder.path(), {.train_records = 1020, .test_records = 1});
+  io::write_cifar10(folder.path(), 1020, 1);
   for (const auto normalisation :
        {io::CifarNormalisation::Standardise, io::CifarNormalisation::Dataset})
     expect_tensors_of_the_host<T>(io::open_cifar(folder.path(), {.normalisation = normalisation}));

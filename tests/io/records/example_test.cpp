@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/example.hpp"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-
 #include "example.pb.h"
 #include "shards.hpp"
 
@@ -29,7 +26,7 @@ std::string label_problem_of(std::span<const std::byte> payload, std::int64_t& l
   return parse_label(window, 13, payload.size(), label);
 }
 
-/// protobuf messages, for payloads that our writer never produces.
+/// protobuf messages, for payloads that no converter produces.
 class Message {
  public:
   Message() {
@@ -50,14 +47,6 @@ std::string problem_after(Change change) {
   return problem_of(message.bytes());
 }
 
-/// A field of the wire format: its number, type 2, and the bytes.
-std::string nested(int field, const std::string& bytes) {
-  std::string out(1, static_cast<char>(field << 3 | 2));
-  std::size_t length = bytes.size();
-  for (; length >= 0x80; length >>= 7) out += static_cast<char>(length | 0x80);
-  return out + static_cast<char>(length) + bytes;
-}
-
 std::string entry(const std::string& key, const std::string& list_kind_and_list) {
   return nested(1, nested(1, key) + nested(2, list_kind_and_list));
 }
@@ -72,45 +61,10 @@ TEST(ExampleTest, RoundTrip) {
   EXPECT_EQ(text_of(example.encoded), text_of(fake_image(33)));
   EXPECT_EQ(example.label, 1000);
   EXPECT_EQ(buffer.boxes, kBoxes);
-  EXPECT_EQ(payload_of(33, 1000, kBoxes), payload);
   // The next one has no boxes.
   const Bytes second = payload_of(34, 2);
   ASSERT_EQ(parse_example(second, example, buffer), "");
   EXPECT_TRUE(buffer.boxes.empty());
-}
-
-TEST(ExampleTest, WritesTheConvertersKeys) {
-  wire::Example message;
-  const Bytes payload = payload_of(7, 12);
-  ASSERT_TRUE(message.ParseFromArray(payload.data(), static_cast<int>(payload.size())));
-  const auto& features = message.features().feature();
-  EXPECT_EQ(features.size(), 9u);
-  EXPECT_EQ(features.at("image/height").int64_list().value(0), 3);
-  EXPECT_EQ(features.at("image/width").int64_list().value(0), 4);
-  EXPECT_EQ(features.at("image/channels").int64_list().value(0), 3);
-  EXPECT_EQ(features.at("image/class/label").int64_list().value(0), 12);
-  EXPECT_EQ(features.at("image/colorspace").bytes_list().value(0), "RGB");
-  EXPECT_EQ(features.at("image/format").bytes_list().value(0), "JPEG");
-  EXPECT_EQ(features.at("image/class/synset").bytes_list().value(0), "n00000001");
-  EXPECT_EQ(features.at("image/filename").bytes_list().value(0), "n00000007.JPEG");
-  EXPECT_EQ(features.at("image/encoded").bytes_list().value(0), text_of(fake_image(7)));
-}
-
-// Shards that are converted again are the same files.
-TEST(ExampleTest, WritesTheBytesOfProtobuf) {
-  for (const std::vector<ObjectBox>& boxes : {kBoxes, {}}) {
-    const Bytes payload = payload_of(300, -1, boxes);
-    wire::Example message;
-    ASSERT_TRUE(message.ParseFromArray(payload.data(), static_cast<int>(payload.size())));
-    std::string written;
-    {
-      google::protobuf::io::StringOutputStream stream(&written);
-      google::protobuf::io::CodedOutputStream out(&stream);
-      out.SetSerializationDeterministic(true);  // sorts the map by name
-      ASSERT_TRUE(message.SerializeToCodedStream(&out));
-    }
-    EXPECT_EQ(text_of(payload), written);
-  }
 }
 
 TEST(ExampleTest, NumbersMayBePackedOrNot) {

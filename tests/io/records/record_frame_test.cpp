@@ -2,7 +2,6 @@
 #include "io/data/record_frame.hpp"
 #include "io/data/little_endian.hpp"
 #include "shards.hpp"
-#include "tools/data/write_records.hpp"
 
 namespace millrace::io {
 namespace {
@@ -18,11 +17,11 @@ std::vector<Frame> frames_of(const fs::path& path, std::span<const std::uint64_t
 
 /// Three records of 100, 0 and 3 bytes: frames at 0, 116 and 132, and the end at 151.
 void write_three(const fs::path& path) {
-  RecordWriter writer(path);
-  writer.append(Bytes(100, std::byte{7}));
-  writer.append({});
-  writer.append(bytes_of("abc"));
-  writer.commit();
+  Shard shard;
+  shard.append(Bytes(100, std::byte{7}));
+  shard.append({});
+  shard.append(bytes_of("abc"));
+  shard.write(path);
 }
 
 struct RecordFrameTest : testing::Test {
@@ -30,11 +29,8 @@ struct RecordFrameTest : testing::Test {
 };
 
 TEST_F(RecordFrameTest, KnownBytes) {
-  const fs::path path = root / "a";
-  RecordWriter writer(path);
-  writer.append(bytes_of("123456789"));
-  writer.commit();
-  const Bytes bytes = load(path);
+  Bytes bytes;
+  append_frame(bytes_of("123456789"), bytes);
   ASSERT_EQ(bytes.size(), 25u);
   EXPECT_EQ(load_little<std::uint64_t>(bytes.data()), 9u);
   // The CRC-32C of "123456789" is e3069283.
@@ -48,18 +44,17 @@ TEST_F(RecordFrameTest, ReadsWhatTensorFlowWrote) {
   const fs::path path = *data / "train-00000-of-00008";
   const Bytes bytes = load(path);
   std::size_t count = 0;
-  RecordWriter writer(root / "copy");
+  Bytes copy;
   for (const Frame& frame : frames_of(path)) {
     ASSERT_EQ(frame.kind, Frame::Kind::Record);
     const auto rest =
         std::span(bytes).subspan(frame.begin + kFrameHeadBytes, frame.payload_bytes() + 4);
     EXPECT_TRUE(payload_is_whole(rest));
-    writer.append(rest.first(frame.payload_bytes()));
+    append_frame(rest.first(frame.payload_bytes()), copy);
     ++count;
   }
-  writer.commit();
   EXPECT_EQ(count, 64u);
-  EXPECT_EQ(load(root / "copy"), bytes);
+  EXPECT_EQ(copy, bytes);
 }
 
 TEST_F(RecordFrameTest, WalksOverEveryRecord) {
@@ -190,24 +185,12 @@ TEST_F(RecordFrameTest, GzipIsKnownByTheFirstBytes) {
   ByteWindow compressed(path);
   expect_error(ErrorKind::Data, {path.string() + ": is compressed with GZIP", "gunzip"},
                [&] { refuse_gzip(compressed); });
-  RecordWriter writer(root / "long");
-  writer.append(Bytes(559'903, std::byte{7}));
-  writer.commit();
+  Shard shard;
+  shard.append(Bytes(559'903, std::byte{7}));
+  shard.write(root / "long");
   ByteWindow records(root / "long");
   EXPECT_EQ(records.at(0, 3)[1], std::byte{0x8b});
   EXPECT_NO_THROW(refuse_gzip(records));
-}
-
-TEST_F(RecordFrameTest, WriterLeavesAWholeFileOrNone) {
-  {
-    RecordWriter writer(root / "a");
-    writer.append(bytes_of("abc"));
-    EXPECT_FALSE(fs::exists(root / "a"));
-  }
-  EXPECT_TRUE(fs::is_empty(root.path()));
-  RecordWriter writer(root / "b");
-  expect_error(ErrorKind::Data, {"67108865 bytes", "67108864"},
-               [&] { writer.append(Bytes(kMaxRecordBytes + 1)); });
 }
 
 }  // namespace

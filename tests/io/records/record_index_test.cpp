@@ -297,9 +297,9 @@ TEST_F(RecordSetTest, ReadsEveryImageFromManyThreads) {
 
 TEST_F(RecordSetTest, ReadingAgainAllocatesNothing) {
   const std::vector<ObjectBox> boxes(5, {0.1f, 0.2f, 0.3f, 0.4f});
-  RecordWriter writer(root / "train-00000-of-00001");
-  for (std::size_t i = 0; i < 20; ++i) writer.append(payload_of(i, 1, boxes));
-  writer.commit();
+  Shard shard;
+  for (std::size_t i = 0; i < 20; ++i) shard.append(payload_of(i, 1, boxes));
+  shard.write(root / "train-00000-of-00001");
   const auto source = opened();
   ReadBuffer buffer;
   const auto read_all = [&] {
@@ -334,13 +334,11 @@ TEST_F(RecordSetTest, ALabelThatHasChangedSinceItWasIndexedIsNamed) {
   const fs::path path = root / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 3);
   const auto source = opened();
-  RecordWriter writer(root / "changed");
+  Shard changed;
   for (const auto& [number, label] : {std::pair{0u, 1}, {1u, 7}, {2u, 3}})
-    writer.append(payload_of(number, label));
-  writer.commit();
-  const Bytes changed = load(root / "changed");
-  ASSERT_EQ(changed.size(), places.back());
-  store(path, changed);
+    changed.append(payload_of(number, label));
+  ASSERT_EQ(changed.bytes(), places.back());
+  changed.write(path);
   ReadBuffer buffer;
   EXPECT_NO_THROW((void)source->stored(0, buffer));
   expect_error(ErrorKind::Data,

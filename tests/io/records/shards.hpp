@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include "../fixtures.hpp"
+#include "example_bytes.hpp"
 #include "io/data/example.hpp"
 #include "io/data/record_frame.hpp"
-#include "tools/data/write_records.hpp"
 
 namespace millrace::io {
 
@@ -33,31 +33,39 @@ inline Bytes fake_image(std::size_t number) {
 inline Bytes payload_of(std::size_t number, std::int64_t label,
                         std::span<const ObjectBox> boxes = {}) {
   const Bytes image = fake_image(number);
-  Bytes payload;
-  write_example({.encoded = image,
-                 .height = 3,
-                 .width = 4,
-                 .label = label,
-                 .synset = "n00000001",
-                 .filename = fmt::format("n{:08}.JPEG", number),
-                 .boxes = boxes},
-                payload);
-  return payload;
+  return example_bytes({.encoded = text_of(image),
+                        .height = 3,
+                        .width = 4,
+                        .label = label,
+                        .synset = "n00000001",
+                        .filename = fmt::format("n{:08}.JPEG", number),
+                        .boxes = boxes});
 }
+
+/// A file of records.
+class Shard {
+ public:
+  void append(std::span<const std::byte> payload) { append_frame(payload, bytes_); }
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_.size(); }
+  void write(const std::filesystem::path& path) const { test::write_file(path, bytes_); }
+
+ private:
+  Bytes bytes_;
+};
 
 /// A shard of images first, first + 1, ... with labels 1 + number % classes. Returns the offsets of
 /// the records, and the end.
 inline std::vector<std::uint64_t> write_shard(const std::filesystem::path& path, std::size_t first,
                                               std::size_t count, std::int64_t classes = 10) {
   std::filesystem::create_directories(path.parent_path());
-  RecordWriter writer(path);
+  Shard shard;
   std::vector<std::uint64_t> places;
   for (std::size_t i = first; i < first + count; ++i) {
-    places.push_back(writer.bytes());
-    writer.append(payload_of(i, 1 + static_cast<std::int64_t>(i) % classes));
+    places.push_back(shard.bytes());
+    shard.append(payload_of(i, 1 + static_cast<std::int64_t>(i) % classes));
   }
-  places.push_back(writer.bytes());
-  writer.commit();
+  places.push_back(shard.bytes());
+  shard.write(path);
   return places;
 }
 

@@ -133,5 +133,22 @@ TEST(ImportTest, ImportsAndInspectsATrainedNetwork) {
   expect_said(run_words({"inspect", run_directory, "--verify"}), 6, {"part-000.h5"});
 }
 
+// A folder of checkpoints needs no import.
+TEST(ImportTest, TakesAFileThatIsThere) {
+  const TemporaryDirectory root;
+  const auto refused = [&](const fs::path& file, int code, const std::string& said) {
+    const fs::path made = root.path() / "other";
+    const Outcome outcome =
+        run_words({"import", file.string(), made.string(), "--dataset", "cifar-10"});
+    expect_said(outcome, code, {file.string() + said});
+    EXPECT_FALSE(fs::exists(made));
+  };
+  refused(root.path() / "none", 5, ": cannot be opened");
+  fs::create_directories(root.path() / "run/checkpoints");
+  refused(root.path() / "run", 2,
+          ": is a directory, not a file of weights: it holds checkpoints, "
+          "which need no import: give it to validate, predict or --init-path as it is\n");
+}
+
 }  // namespace
 }  // namespace millrace::cli

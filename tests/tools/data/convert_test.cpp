@@ -4,8 +4,8 @@
 #include "core/error.hpp"
 #include "io/data/dataset_kinds.hpp"
 #include "io/data/tar_reader.hpp"
-#include "shards.hpp"
-#include "tar_writer.hpp"
+#include "tests/io/records/shards.hpp"
+#include "tests/io/records/tar_writer.hpp"
 #include "tests/support/leftover.hpp"
 #include "tools/data/check.hpp"
 

@@ -3,7 +3,7 @@
 #include "core/crc32c.hpp"
 #include "io/data/dataset_kinds.hpp"
 #include "io/data/little_endian.hpp"
-#include "shards.hpp"
+#include "tests/io/records/shards.hpp"
 #include "tools/data/pack.hpp"
 
 namespace millrace::io {
@@ -30,11 +30,11 @@ PackOptions options_for(unsigned threads) {
 const std::vector<ObjectBox> kBoxes = {{0.1f, 0.2f, 0.3f, 0.4f}, {0.5f, 0.5f, 1.0f, 1.0f}};
 
 std::unique_ptr<ImageDataset> source_of(const fs::path& root, std::size_t images) {
-  RecordWriter writer(root / "train-00000-of-00001");
+  Shard shard;
   for (std::size_t i = 0; i < images; ++i)
-    writer.append(payload_of(i, 1 + static_cast<std::int64_t>(i % 5),
-                             i % 3 == 0 ? std::span(kBoxes) : std::span<const ObjectBox>()));
-  writer.commit();
+    shard.append(payload_of(i, 1 + static_cast<std::int64_t>(i % 5),
+                            i % 3 == 0 ? std::span(kBoxes) : std::span<const ObjectBox>()));
+  shard.write(root / "train-00000-of-00001");
   OpenOptions options;
   options.classes = 5;
   return open_image_dataset(root, Split::Train, options);

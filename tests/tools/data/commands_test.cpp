@@ -6,11 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.hpp"
-#include "io/data/example.hpp"
-#include "io/data/record_frame.hpp"
-#include "support.hpp"
+#include "tests/cli/support.hpp"
 #include "tests/io/images/test_images.hpp"
-#include "tools/data/write_records.hpp"
+#include "tests/io/records/shards.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -20,22 +18,11 @@ using namespace testing;  // NOLINT(google-build-using-namespace): helpers of th
 /// A shard of six images, labels 1, 2, 3, 1, 2, 3.
 fs::path write_shard(const fs::path& folder) {
   const io::Bytes image = io::encode_jpeg(io::make_image(1, 1));
-  fs::path path = folder / "train-00000-of-00001";
-  io::RecordWriter writer(path);
-  std::vector<std::byte> payload;
-  for (int i = 0; i < 6; ++i) {
-    io::write_example({.encoded = image,
-                       .height = 1,
-                       .width = 1,
-                       .label = 1 + i % 3,
-                       .synset = "n1",
-                       .filename = "a.JPEG",
-                       .boxes = {}},
-                      payload);
-    writer.append(payload);
-  }
-  writer.commit();
-  return path;
+  io::Shard shard;
+  for (int i = 0; i < 6; ++i)
+    shard.append(io::example_bytes({.encoded = io::text_of(image), .label = 1 + i % 3}));
+  shard.write(folder / "train-00000-of-00001");
+  return folder / "train-00000-of-00001";
 }
 
 TEST(DataCommandsTest, IndexIsMadeAndFoundAgain) {
@@ -118,6 +105,49 @@ TEST(DataCommandsTest, MistakesAreExplained) {
   expect_said(run_words({"data", "convert", (root.path() / "out").string(), "--raw-dir",
                          root.path().string()}),
               3, {"class archives (.tar)"});
+}
+
+TEST(DataCommandsTest, GeneratesData) {
+  const TemporaryDirectory root;
+  const fs::path directory = root.path() / "cifar-10-batches-bin";
+  const Outcome outcome = run_words(
+      {"data", "generate", directory.string(), "--train-images", "20", "--test-images=10"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(fs::file_size(directory / "data_batch_1.bin"), 20u * 3073u);
+  EXPECT_EQ(fs::file_size(directory / "test_batch.bin"), 10u * 3073u);
+  // A second time it would overwrite data.
+  EXPECT_EQ(run_words({"data", "generate", directory.string()}).code, 2);
+}
+
+TEST(DataCommandsTest, TheFirstWordOfACommandListsAllThatBeginWithIt) {
+  const std::string list = run_words({"data", "--help"}).out;
+  EXPECT_TRUE(list.starts_with("usage: millrace data <command> [options]\n")) << list;
+  for (const CommandSpec& command : command_table())
+    EXPECT_EQ(contains(list, fmt::format("\n  {} ", command.name)),
+              command.name.starts_with("data "))
+        << command.name;
+  for (const std::vector<std::string>& asked :
+       {std::vector<std::string>{"help", "data"}, {"data", "-h"}, {"data", "help"}}) {
+    const Outcome outcome = run_words(asked);
+    EXPECT_EQ(outcome.code, 0);
+    EXPECT_EQ(outcome.out, list);
+  }
+  const Outcome alone = run_words({"data"});
+  EXPECT_EQ(alone.code, 2);
+  EXPECT_EQ(alone.err, list);
+}
+
+TEST(DataCommandsTest, BothWordsAreCompletedExplainedAndCorrected) {
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(completions({"millrace", "data", "c"}), (Words{"check", "convert"}));
+  EXPECT_EQ(completions({"millrace", "data", "stats", "--sp"}), (Words{"--split"}));
+  const std::map<std::string, std::string> pages = manual_pages();
+  EXPECT_TRUE(contains(pages.at("millrace-data-convert.1"), "\\fB\\-\\-raw\\-dir\\fR"));
+  EXPECT_TRUE(contains(pages.at("millrace.1"), ".BR millrace\\-data\\-convert (1)"));
+  expect_said(run_words({"data", "generat", "x"}), 2,
+              {"unknown command 'data generat'; did you mean 'data generate'?"});
+  expect_said(run_words({"data", "generate", "x", "--train-images", "0"}), 2,
+              {"--train-images: '0' is not a whole number from 1 to 500000"});
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include "io/data/dataset_kinds.hpp"
 #include "io/data/record_set.hpp"
-#include "shards.hpp"
+#include "tests/io/records/shards.hpp"
 #include "tools/data/statistics.hpp"
 
 namespace millrace::io {

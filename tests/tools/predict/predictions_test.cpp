@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/predict/predictions.hpp"
 
+#include "tests/support/test.hpp"
+
 namespace millrace::cli {
 namespace {
 

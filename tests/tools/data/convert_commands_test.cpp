@@ -10,7 +10,7 @@
 #include "io/atomic_file.hpp"
 #include "io/data/dataset_kinds.hpp"
 #include "io/data/packed_images.hpp"
-#include "support.hpp"
+#include "tests/cli/support.hpp"
 #include "tests/io/images/test_images.hpp"
 #include "tests/support/file_bytes.hpp"
 #include "tests/support/leftover.hpp"
