@@ -3,11 +3,7 @@
 // The op around cublasLt's weight gradients, with a stand-in for the library, on cores.
 #include "ops/cublas/weight_op.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <limits>
-#include <vector>
+#include "tests/support/test.hpp"
 
 #include "device/arena.hpp"
 #include "device/compat.hpp"

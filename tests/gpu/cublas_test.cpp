@@ -2,12 +2,6 @@
 //
 // Weight gradients by cublasLt, with a stand-in for the library: that the calls mean the gradient,
 // and that they keep to the library's rules. Nothing here says how the library itself computes.
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-#include <string>
-
 #include "../support/expect_error.hpp"
 #include "products.hpp"
 

@@ -2,17 +2,6 @@
 //
 // The kernels that cuDNN has on an H200 for every convolution and dense op of every recipe, for all
 // three types and passes. Needs no GPU: the library plans for a device that it is told of.
-#include <algorithm>
-#include <array>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <optional>
-#include <set>
-#include <string>
-#include <vector>
-
 #include "../support/expect_error.hpp"
 #include "devices.hpp"
 #include "ops/cudnn/plan.hpp"
@@ -24,7 +13,6 @@
 namespace millrace::ops::cudnn {
 namespace {
 
-namespace fs = std::filesystem;
 /// A convolution of ResNet-50, 3x3 by 2.
 ConvShape strided() {
   ConvShape s;

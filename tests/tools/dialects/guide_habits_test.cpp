@@ -4,12 +4,6 @@
 // and batches than theirs, and shorter.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <map>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "seed_lines.hpp"
 
 namespace millrace::cli {
@@ -93,30 +87,6 @@ TEST(DialectTest, LengthsFollowTheDataSetThatIsThere) {
   EXPECT_EQ(surfsara.learning_rate.warmup_iterations, 5 * 100 / 8);
   EXPECT_EQ(surfsara.learning_rate.base_rate, 8 / 2560.0);
   EXPECT_EQ(surfsara.learning_rate.initial_rate, 8 / 2560.0) << "a warm-up does not fall";
-}
-
-TEST(SurfsaraLinesTest, TheRateFollowsFromTheBatchAsTheGuideSays) {
-  const run::Run run = config_of(read_seed(
-      "surfsara",
-      "mpirun -np 256 resnet_main.py --train_batch_size 8192 --train_steps 14075 --data_dir d"));
-  EXPECT_EQ(run.total_batch(), 8192);
-  expect_rates(run, "0: 0.1, 781: 3.2, 7428: 1.6");
-  EXPECT_EQ(run.validation, run::ValidationMode::All);
-  EXPECT_EQ(run.validate_every, 14'075);
-  EXPECT_EQ(run.validation_batch_size, 200);
-  const run::Run large = config_of(read_seed("surfsara", "mpirun -np 512 resnet_main.py"));
-  EXPECT_EQ(large.iterations, 4'680);
-  EXPECT_EQ(large.validate_every, 4'680);
-}
-
-TEST(HabanaResNeXtLinesTest, ShortRunsOfLarsOnlyWarmUp) {
-  const run::Run keras = config_of(read_seed(
-      "habana", "demo_resnet_keras.py -dd /imagenet --optimizer LARS --max_train_steps 10"));
-  EXPECT_EQ(keras.iterations, 10);
-  EXPECT_NEAR(rate_at(keras, 9), 2.5 * 9 / (3 * 5'004), 1e-9);
-  const run::Run resnext = config_of(read_seed(
-      "habana", "imagenet_main.py -dd /imagenet --enable_lars -te 2 --epochs_for_lars 4"));
-  EXPECT_NEAR(rate_at(resnext, 80'071), 9.5 * 80'071 / (8 * 40'036), 1e-6);
 }
 
 // The IPU trainer warms up for epochs x updates, whatever the length of the run: 5 epochs of 20
@@ -234,36 +204,6 @@ TEST(DialectTest, ARunToContinueMayStandAloneBehindItsProgram) {
             "without --dialect by millrace restore --restore-path RUN_DIR");
 }
 
-// Words that stand for several things give way where one of these is said otherwise.
-TEST(DialectTest, WhatTakesThePlaceOfAnImpliedValueIsSaid) {
-  struct Case {
-    const char* dialect;
-    const char* line;
-    const char* said;
-  };
-  const char* const nvidia = "main.py --batch_size 8 --momentum 0.9 --use_tf_amp ";
-  for (const auto& [dialect, line, said] : std::initializer_list<Case>{
-           {"nvidia", "--half bf16",
-            "--half bf16 takes the place of fp16, which --use_tf_amp (--half) implies"},
-           {"nvidia", "--half fp16", ""},
-           {"nvidia", "--loss-scaling 64",
-            "--loss-scaling 64 takes the place of dynamic, which --use_tf_amp (--loss-scaling) "
-            "implies"},
-           {"nvidia", "--use_static_loss_scaling --loss-scaling 64",
-            "--loss-scaling 64 takes the place of 256, which --use_static_loss_scaling "
-            "(--loss-scaling) implies"},
-           {"habana", "imagenet_main.py --enable_lars --lr-schedule cosine",
-            "--lr-schedule cosine takes the place of lars-polynomial, which --enable_lars "
-            "(--lr-schedule) implies"},
-           {"habana", "demo_resnet_keras.py -md d --single_l2_loss_op --weight-decay-form square",
-            "--weight-decay-form square takes the place of half-square, which "
-            "--single_l2_loss_op (--weight-decay-form) implies"}}) {
-    const bool bare = std::string_view(dialect) == "nvidia";
-    const Read read = read_seed(dialect, (bare ? nvidia : "") + std::string(line));
-    EXPECT_EQ(join(read.notices, "\n"), said) << line;
-  }
-}
-
 TEST(DialectTest, ALauncherStandsBeforeMillrace) {
   EXPECT_EQ(failure_of([] {
               (void)read_command_line(Command::Train,
@@ -308,32 +248,6 @@ TEST(DialectTest, WhatTheBareProgramHasIsSaid) {
   EXPECT_FALSE(says("nvidia", "main.py --batch_size 8 --mode training_benchmark", configuration));
   EXPECT_TRUE(says("habana", "demo_resnet_keras.py", "not in the script's /tmp/resnet"));
   EXPECT_FALSE(says("habana", "demo_resnet_keras.py -md d", "/tmp/resnet"));
-}
-
-TEST(NvidiaLinesTest, LargeBatchesWarmUp) {
-  for (const auto& [batch, updates] : {std::pair{256, 0}, {511, 0}, {512, 5 * 2'502}}) {
-    const std::string line = fmt::format("main.py --batch_size {} --num_iter 90 ", batch);
-    EXPECT_EQ(config_of(read_seed("nvidia", line)).learning_rate.warmup_iterations, updates);
-  }
-  EXPECT_EQ(config_of(read_seed("nvidia",
-                                "main.py --batch_size 256 --num_iter 90 "
-                                "--lr_warmup_epochs 8"))
-                .learning_rate.warmup_iterations,
-            8 * 5'004);
-}
-
-TEST(NvidiaLinesTest, AnEvaluationTakesAsManyBatchesAsItIsGiven) {
-  for (const char* run : {"", "--results_dir r "}) {
-    const std::string line = "main.py --mode=evaluate --batch_size 8 " + std::string(run);
-    const Read batches = read_seed("nvidia", line + "--iter_unit batch --num_iter 5");
-    EXPECT_EQ(batches.options.integer("max-eval-steps"), 5);
-    EXPECT_TRUE(batches.notices.empty()) << batches.notices.front();
-    const Read epochs = read_seed("nvidia", line + "--num_iter 5");
-    EXPECT_EQ(epochs.options.find("max-eval-steps"), nullptr);
-    EXPECT_EQ(epochs.notices,
-              (std::vector<std::string>{"--num_iter: no effect on validation, which reads every "
-                                        "image once and changes no weights"}));
-  }
 }
 
 // The options of a training's line mean nothing to the evaluation that repeats it.
@@ -465,23 +379,6 @@ TEST(DialectTest, EveryMessageSpeaksTheDialect) {
         << c.dialect << ": " << c.line;
 }
 
-TEST(HabanaResNeXtLinesTest, CheckpointsComeAsOftenAsAsked) {
-  const char* const line = "imagenet_main.py -dd /imagenet --save_checkpoint_steps 500";
-  EXPECT_EQ(config_of(read_seed("habana", line)).checkpoint_every, 500);
-}
-
-TEST(HabanaResNeXtLinesTest, PartOfTheImagesMayBeValidated) {
-  const run::Run some =
-      config_of(read_seed("habana", "imagenet_main.py -dd /imagenet -bs 16 --max_eval_steps 3"));
-  EXPECT_EQ(some.data.validation_size, 48);
-  EXPECT_EQ(config_of(read_seed("habana", "imagenet_main.py -dd /imagenet -bs 16 -mes 4000"))
-                .data.validation_size,
-            50'000);
-  EXPECT_TRUE(
-      contains(read_seed("habana", "imagenet_main.py -dd /imagenet --mini_imagenet").notices.at(0),
-               "imagenet_train_subset"));
-}
-
 TEST(DialectTest, TheCropsOfTheGuidesTextsAreAnOption) {
   const auto crop = [](std::string_view dialect, const char* line) {
     return data_request(read_seed(dialect, line).options).files.images.preset.crop;
@@ -504,16 +401,6 @@ TEST(DialectTest, TheNumbersOfANormalizationAreOptions) {
   EXPECT_EQ(statistics("--image-mean 0,1,2").deviation, (std::array{1.0, 1.0, 1.0}));
   EXPECT_EQ(statistics("--image-deviation 255,3,4").deviation, (std::array{255.0, 3.0, 4.0}));
   EXPECT_EQ(statistics("--image-deviation 255,3,4").mean, (std::array{123.68, 116.78, 103.94}));
-}
-
-TEST(HabanaKerasLinesTest, DataLieWhereTheGuidePreparesThem) {
-  const auto place = [](const char* line) {
-    return *read_seed("habana", line).options.text("data-dir");
-  };
-  EXPECT_EQ(place("demo_resnet_keras.py"), "/data/tensorflow_datasets/imagenet/tf_records");
-  EXPECT_EQ(place("imagenet_main.py"), "/data/tensorflow/imagenet/tf_records");
-  EXPECT_EQ(place("imagenet_main.py --jpeg_data_dir jpegs"), "jpegs");
-  EXPECT_EQ(place("DATA_DIR=mine demo_resnet_keras.py"), "mine");
 }
 
 }  // namespace

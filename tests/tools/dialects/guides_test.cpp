@@ -2,17 +2,7 @@
 //
 // docs/guides.md against the guides that it answers, the tests that it names and the options that
 // exist.
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <map>
 #include <regex>
-#include <set>
-#include <span>
-#include <sstream>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "cli/commands.hpp"
 #include "seed_lines.hpp"
@@ -21,7 +11,6 @@ namespace millrace::cli {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
-namespace fs = std::filesystem;
 
 const fs::path kRoot = MILLRACE_SOURCE_DIR;
 

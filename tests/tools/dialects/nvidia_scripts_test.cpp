@@ -3,10 +3,6 @@
 // The shell scripts of NVIDIA's guide, typed as programs.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <string>
-#include <string_view>
-
 #include "seed_lines.hpp"
 
 namespace millrace::cli {

@@ -3,15 +3,6 @@
 // Command lines of the seeds, read as their users would type them behind `millrace train`.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <functional>
-#include <map>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "cli/cluster.hpp"
 #include "tests/cli/support.hpp"
 

@@ -4,11 +4,6 @@
 // that stand beside them.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <string>
-
 #include "cli/commands.hpp"
 #include "run/field_rows.hpp"
 #include "seed_lines.hpp"
@@ -17,11 +12,6 @@ namespace millrace::cli {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
-using run::LearningRateKind;
-namespace fs = std::filesystem;
-
-constexpr Precision kFloat{DType::F32, DType::F32};
-constexpr Precision kHalf{DType::BF16, DType::BF16};
 
 std::string summary_of(const run::Run& c) {
   const auto bits = [](DType type) { return 8 * size_of(type); };
@@ -34,34 +24,41 @@ std::string summary_of(const run::Run& c) {
       bits(c.precision.master), c.loss_scaling.initial);
 }
 
-/// Compares the line with the summary that stands below it in the file, and with its rates.
-void expect_line(const std::string& dialect_and_line, const std::string& summary,
-                 const std::string& rates) {
-  SCOPED_TRACE(dialect_and_line);
-  const std::size_t colon = dialect_and_line.find(": ");
-  const Read read =
-      read_seed(dialect_and_line.substr(0, colon), dialect_and_line.substr(colon + 2));
-  EXPECT_EQ(read.command, Command::Train);
-  const run::Run config = config_of(read);
-  EXPECT_EQ("= " + summary_of(config), summary);
-  // NVIDIA's mixed precision is float16, that of the others here bfloat16.
-  EXPECT_EQ(config.precision.activations == DType::F16, contains(dialect_and_line, "use_tf_amp"));
-  expect_rates(config, rates.substr(2));
+/// The lines of a table with what stands below each of them, up to an empty line.
+std::vector<std::vector<std::string>> rows_of(const char* name) {
+  std::ifstream file(fs::path(MILLRACE_SOURCE_DIR) / "tests/tools/dialects" / name);
+  std::vector<std::vector<std::string>> rows(1);
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with('#')) continue;
+    if (!line.empty())
+      rows.back().push_back(line);
+    else if (!rows.back().empty())
+      rows.emplace_back();
+  }
+  if (rows.back().empty()) rows.pop_back();
+  return rows;
 }
 
+/// "ipu: train.py .." as its user would type it.
+Read read_row(const std::string& line) {
+  const std::size_t colon = line.find(": ");
+  return read_seed(line.substr(0, colon), line.substr(colon + 2));
+}
+
+/// The line, the summary of the training that it means, and some of its rates.
 TEST(SeedLinesTest, ResolveToThePublishedNumbers) {
-  std::ifstream file(fs::path(MILLRACE_SOURCE_DIR) / "tests/tools/dialects/seed_lines.txt");
-  int lines = 0;
-  for (std::string line; std::getline(file, line);) {
-    if (line.empty() || line.starts_with('#')) continue;
-    std::string summary;
-    std::string rates;
-    std::getline(file, summary);
-    std::getline(file, rates);
-    expect_line(line, summary, rates);
-    ++lines;
+  const auto rows = rows_of("seed_lines.txt");
+  for (const std::vector<std::string>& row : rows) {
+    SCOPED_TRACE(row.front());
+    const Read read = read_row(row.front());
+    EXPECT_EQ(read.command, Command::Train);
+    const run::Run config = config_of(read);
+    EXPECT_EQ("= " + summary_of(config), row.at(1));
+    // NVIDIA's mixed precision is float16, that of the others here bfloat16.
+    EXPECT_EQ(config.precision.activations == DType::F16, contains(row.front(), "use_tf_amp"));
+    expect_rates(config, row.at(2).substr(2));
   }
-  EXPECT_EQ(lines, 37);
+  EXPECT_EQ(rows.size(), 37u);
 }
 
 /// Whether config.toml holds all that a run is: it is read back, on a larger machine.
@@ -77,12 +74,9 @@ void expect_recorded(const run::Run& config) {
 }
 
 TEST(SeedLinesTest, AreTheSameRunsWhenTheyAreReadBack) {
-  std::ifstream file(fs::path(MILLRACE_SOURCE_DIR) / "tests/tools/dialects/seed_lines.txt");
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t colon = line.find(": ");
-    if (line.empty() || std::string_view("#=@").find(line[0]) != std::string_view::npos) continue;
-    SCOPED_TRACE(line);
-    expect_recorded(config_of(read_seed(line.substr(0, colon), line.substr(colon + 2))));
+  for (const std::vector<std::string>& row : rows_of("seed_lines.txt")) {
+    SCOPED_TRACE(row.front());
+    expect_recorded(config_of(read_row(row.front())));
   }
 }
 
@@ -95,132 +89,63 @@ TEST(SeedLinesTest, RecipesAreTheSameRunsWhenTheyAreReadBack) {
   }
 }
 
-// What a summary does not hold.
-TEST(SeedLinesTest, ResolveToTheDetailsOfTheirTrainers) {
-  const run::Run ipu = config_of(read_seed("ipu", "train.py --dataset imagenet --data-dir d"));
-  EXPECT_EQ(ipu.optimiser.decay_excludes, (std::vector<std::string>{"beta", "gamma"}));
-  EXPECT_TRUE(ipu.stochastic_rounding);
-  const run::Run efficient = config_of(
-      read_seed("ipu", "train.py --model efficientnet --data-dir imagenet --optimiser RMSprop"));
-  EXPECT_EQ(efficient.optimiser.epsilon, 1e-3);
-  EXPECT_EQ(efficient.model.groups, 4);
-  const run::Run staged = config_of(
-      read_seed("ipu",
-                "train.py --data-dir imagenet --batches-per-step 1 --shards 2 --pipeline-depth 4 "
-                "--pipeline-splits b3/0/relu --replicas 4 --no-stochastic-rounding"));
-  EXPECT_EQ(staged.splits, (std::vector<std::string>{"b3/0/relu"}));
-  EXPECT_FALSE(staged.stochastic_rounding);
-  EXPECT_EQ(staged.log_every, 1);
-  EXPECT_EQ(staged.pipeline.ranks.replicas, 4);
-  const run::Run nvidia = config_of(read_seed(
-      "nvidia", "main.py --batch_size=256 --use_tf_amp --label_smoothing=0.1 --num_iter=50"));
-  EXPECT_EQ(nvidia.loss_scaling.kind, run::ScalingKind::Dynamic);
-  EXPECT_EQ(nvidia.optimiser.momentum, 0.9);
-  EXPECT_EQ(nvidia.model.residual.initialisers, models::InitialiserSet::Nvidia);
-  EXPECT_EQ(nvidia.model.batch_norm_decay, 0.9);
-  EXPECT_EQ(nvidia.smoothing, run::SmoothingForm::AllClasses);
-  EXPECT_EQ(nvidia.validate_every, 50 * 5004);
-  const run::Run resnext = config_of(read_seed("habana", "imagenet_main.py -te 90 -ebe 90"));
-  EXPECT_EQ(resnext.optimiser.momentum, 0.875);
-  EXPECT_EQ(resnext.model.padding, models::PaddingRule::Same);
-  EXPECT_EQ(resnext.validate_every, resnext.iterations);
-  const run::Run keras = config_of(read_seed("habana", "demo_resnet_keras.py"));
-  EXPECT_EQ(keras.optimiser.decay_form, run::DecayForm::Square);
-  EXPECT_EQ(keras.model.padding, models::PaddingRule::Keras);
-  EXPECT_EQ(keras.model.residual.initialisers, models::InitialiserSet::HabanaKeras);
-  const Read lars = read_seed("habana", "demo_resnet_keras.py --optimizer LARS");
-  EXPECT_EQ(config_of(lars).optimiser.epsilon, 1e-7);
-  const run::Run surfsara = config_of(read_seed(
-      "surfsara", "mpirun -np 512 resnet_main.py --train_batch_size 24576 --num_intra_threads 22"));
-  EXPECT_EQ(surfsara.batch_size, 48);
-  EXPECT_EQ(surfsara.threads, 22);
-  EXPECT_EQ(surfsara.model.batch_norm_decay, 0.95);
-  EXPECT_EQ(surfsara.data.normalisation, run::Normalisation::ImageNet);
+/// An option as the line sets it or, if it does not, as the training records it, or a number that
+/// follows; - if there is none.
+std::string meant(const Read& read, const std::string& name) {
+  const Setting* found = find_field(name) != nullptr ? read.options.find(name) : nullptr;
+  if (found != nullptr) return to_string(found->value);
+  if (read.command != Command::Train) return "-";
+  const run::Run config = config_of(read);
+  const std::map<std::string, std::int64_t> numbers = {
+      {"updates", config.iterations},
+      {"updates-of-warm-up", config.learning_rate.warmup_iterations},
+      {"updates-to-validation", config.validate_every},
+      {"updates-to-checkpoint", config.checkpoint_every},
+      {"updates-to-report", config.log_every},
+      {"images-to-validate", config.data.validation_size}};
+  if (numbers.contains(name)) return std::to_string(numbers.at(name));
+  const Patch recorded = parse_config(to_toml(config), "config.toml");
+  const Setting* const made = recorded.find(name);
+  return made == nullptr ? "-" : to_string(made->value);
 }
 
-TEST(IpuLinesTest, OtherScripts) {
-  const Read validation = read_seed(
-      "ipu",
-      R"(python validation.py --model efficientnet --model-size B0 --dataset imagenet --batch-size 8 \
---synthetic-data --repeat 10 --batch-norm)");
-  EXPECT_EQ(validation.command, Command::Validate);
-  EXPECT_EQ(validation.options.integer("repeat"), 10);
-  const run::Run config = config_of(validation);
-  EXPECT_EQ(config.model.norm, models::NormKind::Batch);
-  EXPECT_EQ(config.validation_batch_size, 8);
-  const Read restore =
-      read_seed("ipu", "python restore.py --restore-path logs/RN20_bs32_BN_16.16_v0.9.115_3S9/");
-  EXPECT_EQ(restore.options.text("restore-path"), "logs/RN20_bs32_BN_16.16_v0.9.115_3S9/");
-  const Read profile =
-      read_seed("ipu", "gc-profile -d profile_dir -- python train.py --gc-profile ");
-  EXPECT_EQ(profile.options.text("gc-profile"), "IPU_PROFILE");
-}
-
-TEST(NvidiaLinesTest, MixesWithTheReversedBatch) {
-  const run::Run mixed = config_of(read_seed(
-      "nvidia", "python main.py --batch_size=256 --mixup=0.2 --num_iter 250 --data_dir=/imagenet"));
-  EXPECT_EQ(mixed.data.mixing.mixup_alpha, 0.2);
-  EXPECT_EQ(mixed.data.mixing.form, run::MixingForm::Reversed);
-}
-
-TEST(NvidiaLinesTest, LengthInBatchesHasItsOwnHorizon) {
-  const run::Run config = config_of(
-      read_seed("nvidia",
-                "python main.py --iter_unit batch --num_iter 1000 --batch_size 256 --use_cosine_lr "
-                "--lr_warmup_epochs 5 --data_dir=/imagenet"));
-  EXPECT_EQ(config.iterations, 1000);
-  EXPECT_EQ(config.learning_rate.horizon, 450'410);          // 90 x 1,281,167 // 256
-  EXPECT_EQ(config.learning_rate.warmup_iterations, 5'000);  // less than an epoch counts as one
-}
-
-TEST(NvidiaLinesTest, OtherModes) {
-  const Read evaluate = read_seed(
-      "nvidia",
-      "python ./main.py --mode=evaluate --use_tf_amp --batch_size <batch size> --data_dir=<path to "
-      "imagenet> --results_dir=<path to checkpoint>");
-  EXPECT_EQ(evaluate.command, Command::Validate);
-  EXPECT_EQ(evaluate.options.text("restore-path"), "/tmp/results");
-  EXPECT_EQ(evaluate.options.text("precision"), "16.32");
-  for (const char* line :
-       {"python ./main.py --mode=training_benchmark --warmup_steps 200 --batch_size <batch size> "
-        "--data_dir=<path to imagenet> --results_dir=<path to results directory>",
-        "python ./main.py --mode=training_benchmark --use_tf_amp --warmup_steps 200 --batch_size "
-        "<batch size> --data_dir=<path to imagenet> --results_dir=<path to results directory>"}) {
-    const Read bench = read_seed("nvidia", line);
-    EXPECT_EQ(bench.command, Command::Bench);
-    EXPECT_EQ(bench.options.integer("warmup-steps"), 200);
-    EXPECT_EQ(bench.options.real("measured-epochs"), 1.0);
-    EXPECT_EQ(bench.options.text("results-file"), "/tmp/results/training_benchmark.json");
-    EXPECT_TRUE(bench.notices.empty()) << bench.notices.front();
-    EXPECT_EQ(bench.options.integer("batch-size"), 256);
+void expect_meaning(const std::vector<std::string>& row) {
+  SCOPED_TRACE(row.front());
+  const std::map<std::string, Command> commands = {
+      {"validate", Command::Validate}, {"restore", Command::Restore}, {"bench", Command::Bench}};
+  const Read read = read_row(row.front());
+  Command command = Command::Train;
+  std::vector<std::string> notices;
+  for (const std::string& line : std::span(row).subspan(1)) {
+    const std::string text = line.substr(2);
+    if (line[0] == '@') expect_rates(config_of(read), text);
+    if (line[0] == '~') notices.push_back(text);
+    if (line[0] != '=') continue;
+    for (const std::string& piece : split_list(text, ';')) {
+      const std::string option = piece.substr(piece.find_first_not_of(' '));
+      const std::size_t space = option.find(' ');
+      const std::string name = option.substr(0, space);
+      const std::string value = option.substr(space + 1);
+      if (name == "command")
+        command = commands.at(value);
+      else
+        EXPECT_EQ(meant(read, name), value) << name;
+    }
   }
-  for (const char* line :
-       {"mpiexec --allow-run-as-root --bind-to socket -np <num_gpus> python ./main.py "
-        "--mode=training_benchmark --batch_size <batch size> --data_dir=<path to imagenet> "
-        "--results_dir=<path to results directory>",
-        "mpiexec --allow-run-as-root --bind-to socket -np <num_gpus> python ./main.py "
-        "--mode=training_benchmark --use_tf_amp --batch_size <batch size> --data_dir=<path to "
-        "imagenet> --results_dir=<path to results directory>"}) {
-    const Read bench = read_seed("nvidia", line);
-    EXPECT_EQ(bench.command, Command::Bench);
-    EXPECT_EQ(bench.options.integer("replicas"), 8);
-    EXPECT_EQ(bench.options.integer("warmup-steps"), 200);  // as the guide says of all its lines
+  EXPECT_EQ(read.command, command);
+  if (notices.empty() || notices.back() != "..") {
+    EXPECT_EQ(read.notices, notices);
+    return;
   }
-  for (const char* line :
-       {"python ./main.py --mode=inference_benchmark --warmup_steps 20 --train_iter 100 "
-        "--iter_unit batch --batch_size <batch size> --data_dir=<path to imagenet> --log_dir=<path "
-        "to results directory>",
-        "python ./main.py --mode=inference_benchmark --use_tf_amp --warmup_steps 20 --train_iter "
-        "100 --iter_unit batch --batch_size <batch size> --data_dir=<path to imagenet> "
-        "--log_dir=<path to results directory>"}) {
-    const Read bench = read_seed("nvidia", line);
-    EXPECT_EQ(bench.command, Command::Bench) << line;
-    EXPECT_TRUE(bench.options.flag("inference"));
-    EXPECT_EQ(bench.options.integer("warmup-steps"), 20);
-    EXPECT_EQ(bench.options.integer("steps"), 80);
-    EXPECT_EQ(bench.options.text("results-file"), "/tmp/results/eval_benchmark.json");
-    EXPECT_TRUE(bench.notices.empty()) << bench.notices.front();
-  }
+  notices.pop_back();
+  for (const std::string& notice : notices)
+    EXPECT_EQ(std::ranges::count(read.notices, notice), 1) << notice;
+}
+
+TEST(MeaningsTest, AreThoseOfTheTrainers) {
+  const auto rows = rows_of("meanings.txt");
+  for (const std::vector<std::string>& row : rows) expect_meaning(row);
+  EXPECT_EQ(rows.size(), 100u);
 }
 
 TEST(NvidiaLinesTest, Predictions) {
@@ -243,88 +168,30 @@ TEST(NvidiaLinesTest, Predictions) {
   }
 }
 
-TEST(HabanaResNeXtLinesTest, Profiler) {
-  const Read read = read_seed(
-      "habana",
-      R"($PYTHON imagenet_main.py -dt bf16 -dlit bf16 -bs 128 -te 90 -ebe 90 --data_dir /data/tensorflow/imagenet/tf_records/ \
---hooks ProfilerHook --profile_steps 5,8 --max_train_steps 10)");
-  const run::Run config = config_of(read);
-  EXPECT_EQ(config.iterations, 10);
-  EXPECT_EQ(config.learning_rate.horizon, 900'810);  // the rates of 90 epochs
-  EXPECT_NEAR(rate_at(config, 9), 0.128 * 9 / 80'072, 1e-12);
-  EXPECT_EQ(config.trace, "trace.json");
-  EXPECT_EQ(config.trace_first, 5);
-  EXPECT_EQ(config.trace_last, 8);
-}
-
-TEST(HabanaKerasLinesTest, PolynomialWithoutAPeakTakesThatOfItsBatch) {
-  const auto peak = [](const char* batch) {
-    return config_of(read_seed("habana", std::string("python resnet_ctl_imagenet_main.py "
-                                                     "--optimizer LARS --lr_schedule polynomial "
-                                                     "-te 40 -bs ") +
-                                             batch))
-        .learning_rate.base_rate;
-  };
-  EXPECT_EQ(peak("8192"), 10.0);
-  EXPECT_EQ(peak("16384"), 25.0);
-  EXPECT_EQ(peak("32768"), 31.2);
-}
-
-TEST(SurfsaraLinesTest, Evaluation) {
-  const Read read = read_seed("surfsara",
-                              R"(OMP_NUM_THREADS=46 python <path-to>/resnet_eval.py \
---eval_batch_size 200 \
---num_intra_threads 46 --num_inter_threads 2 \
---data_dir=<path-to-local-scratch-validation-dir> \
---model_dir=<path-to-model-dir>/model_batch_24k_90ep \
---use_tpu=False --kmp_blocktime 1)");
-  EXPECT_EQ(read.command, Command::Validate);
-  EXPECT_EQ(read.options.integer("valid-batch-size"), 200);
-  EXPECT_EQ(read.options.integer("threads-per-device"), 46);
-  EXPECT_EQ(read.options.text("restore-path"), "<path-to-model-dir>/model_batch_24k_90ep");
-}
-
 // Words that stand beside those of the guides: rows of B.3 to B.6.
 
 TEST(RefusalsTest, SayWhatIsWrong) {
-  std::ifstream file(fs::path(MILLRACE_SOURCE_DIR) / "tests/tools/dialects/refusals.txt");
-  int lines = 0;
-  for (std::string line; std::getline(file, line);) {
-    if (line.empty() || line.starts_with('#')) continue;
-    SCOPED_TRACE(line);
-    const std::size_t colon = line.find(": ");
-    const std::string who = line.substr(0, colon);
-    const std::string rest = line.substr(colon + 2);
-    const std::string set = who == "cifar" ? "cifar-10" : who;
-    std::string message;
-    std::getline(file, message);
+  const auto rows = rows_of("refusals.txt");
+  for (const std::vector<std::string>& row : rows) {
+    SCOPED_TRACE(row.front());
+    const std::string who = row.front().substr(0, row.front().find(": "));
     const auto notices = [&] {
       if (who == "cifar" || who == "imagenet")
-        return resolve_line("--dataset " + set + " --synthetic-data " + rest).notices;
-      const Read read = read_seed(who, rest);
+        return resolve_line("--dataset " + (who == "cifar" ? "cifar-10" : who) +
+                            " --synthetic-data " + row.front().substr(who.size() + 2))
+            .notices;
+      const Read read = read_row(row.front());
       return resolve(read.options, published_facts(read.options), read.machine).notices;
     };
-    ++lines;
-    if (message.starts_with("~ ")) {
-      EXPECT_EQ(notices(), std::vector<std::string>{message.substr(2)});
+    if (row.at(1).starts_with("~ ")) {
+      EXPECT_EQ(notices(), std::vector<std::string>{row[1].substr(2)});
       continue;
     }
     const Failure failure = failure_of([&] { (void)notices(); });
-    EXPECT_EQ((failure.kind == ErrorKind::Config ? "!! " : "! ") + failure.text, message);
+    EXPECT_EQ((failure.kind == ErrorKind::Config ? "!! " : "! ") + failure.text, row[1]);
     EXPECT_TRUE(failure.kind == ErrorKind::Config || failure.kind == ErrorKind::Usage);
   }
-  EXPECT_EQ(lines, 74);
-}
-
-std::string refusal_of(std::string_view dialect, const std::string& line) {
-  SCOPED_TRACE(line);
-  const Failure failure = failure_of([&] { (void)config_of(read_seed(dialect, line)); });
-  EXPECT_EQ(failure.kind, ErrorKind::Usage) << line;
-  return failure.text;
-}
-
-bool says(const Read& read, std::string_view notice) {
-  return std::ranges::find(read.notices, notice) != read.notices.end();
+  EXPECT_EQ(rows.size(), 95u);
 }
 
 TEST(IpuLinesTest, ValidationIsTypedAsTheTrainingWas) {
@@ -372,210 +239,6 @@ TEST(IpuLinesTest, EveryOptionOfTrainingIsUnderstoodInValidation) {
   EXPECT_EQ(failure_of([&] { (void)read("--epochs x"); }).kind, ErrorKind::Usage);
 }
 
-TEST(IpuLinesTest, ARunThatIsValidatedHasItsOwnPrecision) {
-  EXPECT_EQ(read_seed("ipu", "validation.py --dataset cifar-10").options.text("precision"),
-            "16.16");
-  EXPECT_EQ(read_seed("ipu", "validation.py --restore-path logs/run").options.find("precision"),
-            nullptr);
-}
-
-TEST(NvidiaLinesTest, LossScalingIsAutomaticStaticOrSaidToBeNone) {
-  const std::string line = "main.py --batch_size 8 --momentum 0.9 --data_dir=/imagenet ";
-  const auto scaling = [&](const std::string& rest) {
-    return config_of(read_seed("nvidia", line + rest)).loss_scaling;
-  };
-  for (const char* off : {"--nouse_auto_loss_scaling", "--use_auto_loss_scaling=False"}) {
-    const run::LossScaling fixed = scaling(std::string("--use_tf_amp ") + off);
-    EXPECT_EQ(fixed.kind, run::ScalingKind::Static) << off;
-    EXPECT_EQ(fixed.initial, 256.0) << off;
-    EXPECT_EQ(scaling(std::string("--use_tf_amp --loss_scale 64 ") + off).initial, 64.0) << off;
-  }
-  EXPECT_EQ(scaling("--use_tf_amp --use_static_loss_scaling").initial, 256.0);
-  EXPECT_EQ(scaling("--use_tf_amp").kind, run::ScalingKind::Dynamic);
-  EXPECT_EQ(scaling("--loss_scale 64").initial, 1.0);
-  EXPECT_EQ(scaling("--use_static_loss_scaling --loss_scale 64").initial, 1.0);
-  EXPECT_EQ(scaling("--use_auto_loss_scaling").kind, run::ScalingKind::Static);
-  EXPECT_EQ(read_seed("nvidia", line + "--use_auto_loss_scaling").notices,
-            (std::vector<std::string>{
-                "--use_auto_loss_scaling has no effect here: it needs --use_tf_amp"}));
-  EXPECT_EQ(read_seed("nvidia", line + "--use_tf_amp --loss_scale 64").notices,
-            (std::vector<std::string>{
-                "--loss_scale has no effect here: it needs --use_static_loss_scaling"}));
-  // Without mixed precision the trainer scales nothing.
-  EXPECT_EQ(read_seed("nvidia", line + "--loss_scale 64").notices,
-            (std::vector<std::string>{"--loss_scale has no effect here: it needs --use_tf_amp and "
-                                      "--use_static_loss_scaling"}));
-  EXPECT_EQ(read_seed("nvidia", line + "--use_static_loss_scaling --loss_scale 64").notices,
-            (std::vector<std::string>{
-                "--use_static_loss_scaling has no effect here: it needs --use_tf_amp",
-                "--loss_scale has no effect here: it needs --use_tf_amp"}));
-}
-
-TEST(NvidiaLinesTest, AnEvaluationSaysWhatItDoesNotKeep) {
-  const Read evaluate = read_seed(
-      "nvidia", "main.py --mode=evaluate --results_dir run --lr_init 0.2 --weight_decay 1e-5");
-  EXPECT_EQ(evaluate.notices,
-            (std::vector<std::string>{
-                "--lr_init, --weight_decay (--weight-decay): no effect on validation, which reads "
-                "every image once and changes no weights"}));
-}
-
-TEST(NvidiaLinesTest, ABenchmarkOfTrainingMeasuresWhatIsLeftBehindItsWarmup) {
-  const std::string line = "main.py --mode training_benchmark --batch_size 8 --warmup_steps 20 ";
-  const Read read = read_seed("nvidia", line + "--iter_unit batch --num_iter 120");
-  EXPECT_EQ(read.options.integer("steps"), 100);
-  EXPECT_EQ(read.options.integer("warmup-steps"), 20);
-  EXPECT_TRUE(read.notices.empty());
-  EXPECT_TRUE(
-      says(read_seed("nvidia", line + "--num_iter 3"),
-           "--num_iter has no effect here: random images have no epochs: --iter_unit batch counts "
-           "batches, --data_dir has epochs"));
-  EXPECT_EQ(
-      read_seed("nvidia", line + "--num_iter 3 --data_dir /d").options.real("measured-epochs"),
-      3.0);
-}
-
-TEST(NvidiaLinesTest, ValidatesOnceBehindTheTraining) {
-  const std::string line = "main.py --batch_size 256 --data_dir=/imagenet ";
-  const run::Run batches =
-      config_of(read_seed("nvidia", line + "--iter_unit batch --num_iter 10008"));
-  EXPECT_EQ(batches.iterations, 10'008);
-  EXPECT_EQ(batches.validate_every, 10'008);
-  EXPECT_EQ(config_of(read_seed("nvidia", line + "--num_iter 2.5")).validate_every, 3 * 5'004);
-  EXPECT_EQ(config_of(read_seed("nvidia", line + "--train_iter 4")).iterations, 4 * 5'004);
-  EXPECT_TRUE(says(read_seed("nvidia", line + "--model_dir a --results_dir b"),
-                   "--results_dir has no effect here: --model_dir sets the directory"));
-}
-
-TEST(DialectTest, BatchesOfNothingAreRefused) {
-  for (const char* script : {"imagenet_main.py", "demo_resnet_keras.py"})
-    for (const char* size : {"0", "-1", "1.5"})
-      EXPECT_EQ(refusal_of("habana", std::string(script) + " -dd /imagenet -bs " + size),
-                "-bs: '" + std::string(size) + "' is not a whole number from 1");
-}
-
-TEST(HabanaKerasLinesTest, WorkersAreAWholeNumber) {
-  const std::string line = "demo_resnet_keras.py -dd /imagenet -md d --num_workers_per_hls ";
-  for (const char* number : {"x", "0", "3.7", "99999999999"})
-    EXPECT_EQ(refusal_of("habana", line + number), "--num_workers_per_hls: '" +
-                                                       std::string(number) +
-                                                       "' is not a whole number from 1 to 65536");
-  const Read read = read_seed("habana", line + "8");
-  EXPECT_EQ(read.options.integer("replicas"), 8);
-  EXPECT_TRUE(read.notices.empty());
-}
-
-TEST(HabanaKerasLinesTest, LeftoversAreNoBeginningsOfOtherNames) {
-  const Read read = read_seed("habana", "demo_resnet_keras.py -dd /imagenet -md d --xla");
-  EXPECT_EQ(read.notices,
-            (std::vector<std::string>{"--xla has no effect here: kernels are always fused"}));
-  EXPECT_EQ(read.options.find("xla-recompute"), nullptr);
-  EXPECT_EQ(refusal_of("nvidia", "main.py --batch_size 8 --epoch 3").find("unknown option --epoch"),
-            0u);
-}
-
-TEST(HabanaKerasLinesTest, ShortEpochsAreValidatedToo) {
-  const run::Run config = config_of(
-      read_seed("habana", "demo_resnet_keras.py -dd /imagenet --train_steps 5 -te 3 -ebe 1"));
-  EXPECT_EQ(config.iterations, 15);
-  EXPECT_EQ(config.validate_every, 5);
-  EXPECT_EQ(config_of(read_seed("habana",
-                                "demo_resnet_keras.py -dd /imagenet --train_steps 5 -te 3 "
-                                "--enable_checkpoint_and_export"))
-                .checkpoint_every,
-            5);
-  const run::Run two = config_of(read_seed(
-      "habana", "demo_resnet_keras.py -dd /imagenet --train_steps 5 -te 4 -ebe 2 -mts 12"));
-  EXPECT_EQ(two.validate_every, 10);
-  EXPECT_EQ(two.iterations, 12);
-  EXPECT_EQ(config_of(read_seed("habana", "demo_resnet_keras.py -dd /imagenet -te 4 -ebe 2"))
-                .validate_every,
-            2 * 5'004);
-}
-
-TEST(HabanaKerasLinesTest, NamesOfTheOtherScript) {
-  const Read read = read_seed(
-      "habana",
-      "resnet_ctl_imagenet_main.py -synth -ls 64 -dis 7 -mts 9 -mc 4 -md d --hooks "
-      "ProfilerHook --no_hpu --disable_checkpoints --dummy_epoch --dataset_parallel_calls "
-      "auto --intra_op_parallelism_threads 0 -bs 8");
-  const run::Run config = config_of(read);
-  EXPECT_EQ(config.data.source, run::ImageSource::Device);
-  EXPECT_EQ(config.loss_scaling.initial, 64.0);
-  EXPECT_EQ(config.log_every, 7);
-  EXPECT_EQ(config.iterations, 9);
-  EXPECT_EQ(config.data.max_cpus, 4);
-  EXPECT_EQ(config.trace, "trace.json");
-  EXPECT_TRUE(read.options.flag("disable-checkpoints"));
-  EXPECT_EQ(read.notices,
-            (std::vector<std::string>{
-                "--no_hpu has no effect here: there are no HPUs",
-                "--dummy_epoch has no effect here: no compilation slows down the first epoch"}));
-}
-
-TEST(HabanaKerasLinesTest, TensorBoard) {
-  const std::string line = "demo_resnet_keras.py -dd /imagenet -md d ";
-  EXPECT_FALSE(config_of(read_seed("habana", line)).tensorboard);
-  const Read read = read_seed("habana", line + "--enable_tensorboard");
-  EXPECT_TRUE(config_of(read).tensorboard);
-  EXPECT_TRUE(read.notices.empty());
-  const run::Run other =
-      config_of(read_seed("habana", "imagenet_main.py -dd /imagenet --save_summary_steps 50"));
-  EXPECT_TRUE(other.tensorboard);
-  EXPECT_EQ(other.summary_every, 50);
-}
-
-TEST(HabanaKerasLinesTest, EndOfThePolynomial) {
-  const std::string line = "resnet_ctl_imagenet_main.py -dd /imagenet --end_learning_rate 0.01 ";
-  EXPECT_EQ(config_of(read_seed("habana", line + "--lr_schedule polynomial -te 40"))
-                .learning_rate.end_rate,
-            0.01);
-  EXPECT_TRUE(says(read_seed("habana", line),
-                   "--end_learning_rate has no effect here: it needs --lr_schedule polynomial"));
-}
-
-TEST(HabanaKerasLinesTest, ModelsOfKerasApplications) {
-  const std::string line = "demo_resnet_keras.py -dd /imagenet -md d --keras_applications_model ";
-  const Read first = read_seed("habana", line + "ResNet101");
-  EXPECT_EQ(config_of(first).model.size, "101");
-  EXPECT_EQ(first.notices.size(), 1u);
-  EXPECT_TRUE(contains(first.notices.at(0), "has biases in its convolutions"));
-  const Read second = read_seed("habana", line + "ResNet50V2");
-  EXPECT_EQ(config_of(second).model.residual.version, models::ResNetVersion::V2);
-  EXPECT_TRUE(second.notices.empty());
-  for (const char* name : {"ResNet34", "ResNet200", "ResNet", "ResNet50V3"})
-    EXPECT_EQ(refusal_of("habana", line + name),
-              "--keras_applications_model: '" + std::string(name) +
-                  "' is not one of ResNet50, ResNet101, ResNet152 or these with V2");
-}
-
-TEST(HabanaResNeXtLinesTest, WordsThatNeedOthersSaySo) {
-  const std::string line = "imagenet_main.py -dd /imagenet ";
-  EXPECT_EQ(
-      read_seed("habana", line + "--start_learning_rate 3 --epochs_for_lars 20").notices,
-      (std::vector<std::string>{"--start_learning_rate has no effect here: it needs --enable_lars",
-                                "--epochs_for_lars has no effect here: it needs --enable_lars"}));
-  const Read lars = read_seed(
-      "habana", line + "--enable_lars --start_learning_rate 3 --epochs_for_lars 20 -te 40");
-  EXPECT_TRUE(lars.notices.empty());
-  EXPECT_EQ(config_of(lars).learning_rate.base_rate, 3.0);
-  EXPECT_EQ(read_seed("habana", line + "--profile_steps 5,8").notices,
-            (std::vector<std::string>{
-                "--profile_steps has no effect here: it needs --hooks ProfilerHook"}));
-  EXPECT_TRUE(read_seed("habana", line + "-rv 1 --dataset_parallel_calls auto").notices.empty());
-  EXPECT_EQ(config_of(read_seed("habana", line + "--dataset_parallel_calls 3")).data.loader_threads,
-            3);
-}
-
-TEST(HabanaResNeXtLinesTest, LabelsAreTakenAsTheyAre) {
-  EXPECT_EQ(data_request(read_seed("habana", "imagenet_main.py -dd /imagenet").options)
-                .files.open.label_offset,
-            0);
-  for (const char* line :
-       {"demo_resnet_keras.py -dd /imagenet", "resnet_ctl_imagenet_main.py -dd /imagenet"})
-    EXPECT_EQ(data_request(read_seed("habana", line).options).files.open.label_offset, 1);
-}
-
 TEST(DialectTest, DefaultsWithoutEffectAreSilent) {
   const Read read = read_seed("habana", "imagenet_main.py -dd /imagenet --disable_warmup");
   const Resolution resolution = resolve(read.options, published_facts(read.options), read.machine);
@@ -612,46 +275,6 @@ TEST(DialectTest, HelpListsTheNamesOfTheScript) {
 
 // What dialects have in common.
 
-TEST(DialectTest, ExportsBelongToTheRun) {
-  const auto folder = [](const char* dialect, const std::string& line) {
-    return read_seed(dialect, line).options.text("export-dir").value_or("none");
-  };
-  EXPECT_EQ(folder("nvidia", "python main.py --batch_size 4 --export_dir /out"), "/out");
-  EXPECT_EQ(folder("habana", "python imagenet_main.py -bs 4 -ed /out"), "/out");
-  const std::string keras = "python resnet_ctl_imagenet_main.py --batch_size 4";
-  EXPECT_EQ(folder("habana", keras), "none");
-  EXPECT_EQ(folder("habana", keras + " --enable_checkpoint_and_export"), "RUN_DIR/export");
-  EXPECT_EQ(folder("habana", keras + " --enable_checkpoint_and_export --export_dir /out"), "/out");
-}
-
-TEST(DialectTest, OwnOptionsStandBesideAndOverrule) {
-  const Read read = read_seed("nvidia",
-                              "python main.py --batch_size 4 --num_iter 1 --data_dir=/imagenet "
-                              "--lr-schedule cosine --model-size 18 --shards 2 --pipeline-splits "
-                              "b3/0/relu --no-validation");
-  const run::Run config = config_of(read);
-  EXPECT_EQ(config.model.size, "18");
-  EXPECT_EQ(config.learning_rate.kind, LearningRateKind::Cosine);
-  EXPECT_EQ(config.pipeline.ranks.devices, 2);
-}
-
-TEST(DialectTest, MistakesNameTheWordAsTyped) {
-  EXPECT_TRUE(
-      contains(refusal_of("nvidia", "main.py --batch_size 8 --batchsize 8"), "unknown option"));
-}
-
-TEST(DialectTest, WhatHasNoEffectIsSaidOnce) {
-  const Read read =
-      read_seed("nvidia",
-                "main.py --batch_size 8 --momentum 0.9 --use_xla --use_dali --nouse_tf_amp "
-                "--gpu_memory_fraction 0.7 --data_dir=/imagenet");
-  EXPECT_EQ(read.notices,
-            (std::vector<std::string>{
-                "--use_xla has no effect here: kernels are always fused",
-                "--gpu_memory_fraction has no effect here: memory is planned exactly"}));
-  EXPECT_EQ(config_of(read).precision, kFloat);
-}
-
 /// Preset, normalisation and type of the pictures that a line trains on.
 std::string pictures_of(std::string_view dialect, const std::string& text) {
   const Read read = read_seed(dialect, text + " --data_dir /imagenet");
@@ -674,29 +297,6 @@ TEST(DialectTest, PicturesAreReadAsItsScriptReadsThem) {
   const Failure failure =
       failure_of([] { (void)read_seed("habana", "imagenet_main.py -bs 8 -dlit int8"); });
   EXPECT_EQ(failure.text, "--data_loader_image_type: 'int8' is not one of fp32, bf16, fp16, uint8");
-}
-
-TEST(DialectTest, LoadersKeepToWhatTheScriptGivesThem) {
-  const Read read = read_seed("habana", "imagenet_main.py -bs 8 -mc 6 --data_dir /imagenet");
-  EXPECT_EQ(config_of(read).data.max_cpus, 6);
-  const Read cached = read_seed(
-      "habana", "demo_resnet_keras.py -bs 8 --training_dataset_cache --data_dir /imagenet");
-  EXPECT_EQ(data_request(cached.options).files.cached_bytes,
-            std::numeric_limits<std::int64_t>::max());
-}
-
-TEST(DialectTest, Float16IsTakenAsItIsMeant) {
-  const Read read = read_seed("habana", "imagenet_main.py -dt fp16 -bs 8 --data_dir /imagenet");
-  EXPECT_EQ(config_of(read).precision, (Precision{DType::F16, DType::F32}));
-}
-
-TEST(DialectTest, DefaultOfTheIpuTrainerGivesWay) {
-  EXPECT_EQ(config_of(read_seed("ipu", "train.py --dataset cifar-10 --synthetic-data")).precision,
-            kHalf);
-  EXPECT_EQ(
-      config_of(read_seed("ipu", "train.py --dataset cifar-10 --synthetic-data --precision 32.32"))
-          .precision,
-      kFloat);
 }
 
 }  // namespace

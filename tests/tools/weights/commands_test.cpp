@@ -2,12 +2,8 @@
 #include "tools/weights/commands.hpp"
 
 #include <fmt/format.h>
-#include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <string>
 
 #include "models/registry.hpp"
 #include "tests/cli/support.hpp"
@@ -17,7 +13,6 @@ namespace millrace::cli {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
-namespace fs = std::filesystem;
 
 fs::path test_data() {
   if (const char* given = std::getenv("MILLRACE_TEST_DATA")) return given;
