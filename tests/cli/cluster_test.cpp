@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/cluster.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-
 #include "cli/launch.hpp"
 #include "comm/world.hpp"
 #include "support.hpp"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What options of training do to the configuration, and those that say that they do nothing.
-
 #include "support.hpp"
 
 namespace millrace::cli {

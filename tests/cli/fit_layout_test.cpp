@@ -1,15 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/planning.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <map>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "partition/layout.hpp"
 #include "support.hpp"
 #include "train/memory.hpp"

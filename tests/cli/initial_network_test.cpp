@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/initial_network.hpp"
 
-#include <gtest/gtest.h>
-
-#include <string>
-
 #include "support.hpp"
 
 namespace millrace::cli {

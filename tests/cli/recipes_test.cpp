@@ -2,7 +2,6 @@
 //
 // The recipes in configs/, as they resolve. The numbers are derived by hand; behind each row stands
 // where from: a seed's command line (IPU, NVIDIA, Habana, SURFsara) and the formulae of its rates.
-
 #include "run/recipes.hpp"
 #include "cli/prepare.hpp"
 #include "cli/smoke.hpp"

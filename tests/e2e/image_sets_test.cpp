@@ -215,27 +215,6 @@ TEST_F(ImagesTest, AugmentationIsTheSameForEveryLayoutAndRestart) {
   EXPECT_NE(digest_of(directory / "plain"), digests.front());
 }
 
-TEST(SmallImagesTest, AugmentationIsTheSameForEveryLayout) {
-  const TemporaryDirectory directory;
-  const Words more = kAugmented + Words{"--iterations 4"};
-  expect_end(train(directory / "one", more), 0);
-  expect_end(train(directory / "two", more + Words{"--shards 2 --pipeline-splits b2/0 --ranks 2 "
-                                                   "--no-hostside-norm --pipeline-num-parallel 2"}),
-             0);
-  EXPECT_EQ(digest_of(directory / "two"), digest_of(directory / "one"));
-  expect_end(train(directory / "plain", "--no-validation --iterations 4"), 0);
-  EXPECT_NE(digest_of(directory / "plain"), digest_of(directory / "one"));
-  for (const auto& [options, problem] : std::initializer_list<std::pair<const char*, const char*>>{
-           {"--randaugment 2", "--randaugment: '2' is not N,M"},
-           {"--randaugment 2.5,9", "--randaugment: '2.5,9' is not N,M"},
-           {"--randaugment 2,31", "of a magnitude of 0 to 30"},
-           {"--color-jitter 0.4,0.4,0.4,0.6", "for the hue to 0.5"},
-           {"--random-erasing 0.1 --train-with-valid-preprocessing",
-            "--random-erasing has no effect"}})
-    expect_end(train(directory / "wrong", options), 2, {problem});
-  EXPECT_FALSE(fs::exists(directory / "wrong"));
-}
-
 TEST_F(ImagesTest, TheBenchmarkOfTheLoadersSaysWhatLimits) {
   const TemporaryDirectory directory;
   expect_end(train_on("records", directory / "run", "--dataset-benchmark"), 0,
@@ -255,36 +234,6 @@ TEST_F(ImagesTest, TwoStagesAndReplicasSeeTheSame) {
       train_on("records", directory / "four", layout + "--pipeline-num-parallel 4 --max-cpus 4");
   ASSERT_EQ(four.code, 0) << four.output;
   EXPECT_EQ(digest_of(directory / "four"), digest_of(directory / "one"));
-}
-
-// Photographs, some of them with thousands of pixels per side.
-TEST(RealImagesTest, AResNet26TrainsAlikeAloneAndAsTwoStagesOfTwoReplicas) {
-  const std::pair<const char*, Words> sets[] = {{"tfrecord_imagenet_format", {"--label-offset 0"}},
-                                                {"image_folder", {}}};
-  for (const auto& [name, more] : sets) {
-    const auto data = io::real_data(name);
-    if (!data) GTEST_SKIP() << "no " << name << " beside the project";
-    const TemporaryDirectory directory;
-    io::copy_writable(*data, directory / "data");
-    const auto digest = [&, reading = more](const std::string& run, const Words& layout) {
-      expect_end(
-          millrace(Words{"train --dataset imagenet --data-dir", directory / "data",
-                         "--model resnet --model-size 26 --image-size 96 --batch-size 2 "
-                         "--gradients-to-accumulate 2 --replicas 2 --iterations 2 --warmup-epochs "
-                         "0 --no-validation --threads-per-device 1 --run-dir",
-                         directory / run} +
-                   reading + layout),
-          0);
-      return digest_of(directory / run);
-    };
-    const std::string alone = digest("alone", {"--ranks 1"});
-    EXPECT_FALSE(alone.empty());
-    EXPECT_EQ(
-        digest("four",
-               {"--shards 2 --pipeline-splits b3/1/relu --ranks 4 --pipeline-num-parallel 4"}),
-        alone)
-        << name;
-  }
 }
 
 TEST_F(ImagesTest, BadImagesAreReplacedUpToALimit) {

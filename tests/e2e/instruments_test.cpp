@@ -91,22 +91,6 @@ TEST(BubbleTest, ADeviceThatHardlyWorksIsOneThatWaits) {
   EXPECT_GT(traced.waiting.at(1), 0.75 * traced.total);
 }
 
-// Weights are packed once a step, before the first action: that is work, and not a gap.
-TEST(BubbleTest, PackingWeightsIsWork) {
-  const TemporaryDirectory directory;
-  const Words layout = "--shards 2 --ranks 2 --pipeline-splits b2/0/relu";
-  expect_agreement(millrace(traced_run(directory, layout)), directory);
-  std::map<std::pair<int, int>, int> packed;  // by device and step
-  const nlohmann::json trace = nlohmann::json::parse(read_text(directory / "trace.json"));
-  for (const nlohmann::json& event : trace.at("traceEvents"))
-    if (event.at("ph") == "X" && event.at("name") == "pack weights") {
-      EXPECT_EQ(event.at("cat"), "update");
-      ++packed[{event.at("pid"), event.at("args").at("step")}];
-    }
-  EXPECT_EQ(packed.size(), 2u * 4);
-  for (const auto& [where, times] : packed) EXPECT_EQ(times, 1);
-}
-
 TEST(BubbleTest, OfThreeAndFourStagesIsThatOfTheTrace) {
   for (const char* layout :
        {"--shards 3 --ranks 3 --pipeline-splits auto",
@@ -126,22 +110,6 @@ TEST(BubbleTest, ASlowLinkIsWaitedFor) {
   const Traced traced = expect_agreement(millrace(traced_run(directory, layout)), directory);
   // Each of the eight micro-batches of four updates waits once on each side.
   for (const auto& [device, waiting] : traced.waiting) EXPECT_GT(waiting, 4 * 8 * 40e3) << device;
-}
-
-TEST(BubbleTest, ASlowStageMakesTheOtherWait) {
-  const TemporaryDirectory directory;
-  Job job(traced_run(directory, "--shards 2 --ranks 2 --pipeline-splits b2/0/relu"));
-  ASSERT_TRUE(job.wait_for("Rank 1: ")) << job.output();
-  const pid_t slow = process_of_rank(directory / "run", 1);
-  ASSERT_GT(slow, 0);
-  while (!job.ended()) {  // it works half of the time
-    kill(slow, SIGSTOP);
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    kill(slow, SIGCONT);
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  const Traced traced = expect_agreement(job.wait(), directory);
-  EXPECT_GT(traced.waiting.at(0), traced.waiting.at(1));
 }
 
 /// The plan of four stages for `ranks` processes that may use one core.

@@ -84,26 +84,5 @@ TEST(SmokeTest, StaysWithinTheRangeOfHalfPrecision) {
   expect_living_loss(run);
 }
 
-TEST(ValidateTest, LooksAtInitialWeightsAndRepeats) {
-  const ProcessResult result =
-      millrace({"validate --dataset cifar-10 --data-dir", small_data().string(),
-                "--model-size 8 --batch-size 100 --repeat 2 --threads-per-device 1"});
-  ASSERT_EQ(result.code, 0) << result.output;
-  expect_in(result.output, {"validating untrained weights"});
-  const std::string line = "Validation top-1 accuracy [untrained weights]";
-  expect_in(result.output, {line});
-  EXPECT_NE(result.output.find(line), result.output.rfind(line)) << "only once";
-}
-
-TEST(TrainTest, CompilesOnlyAndContinuesARunThatItIsTold) {
-  const TemporaryDirectory directory;
-  const fs::path run = directory / "run";
-  expect_end(train(run, "--compile-only"), 0, {"Total Parameters: 75290\n Batch Size: 64\n"});
-  EXPECT_FALSE(fs::exists(run));
-  EXPECT_EQ(train(run, "--iterations 4 --no-validation --stop-after 2").code, 75);
-  expect_end(millrace({"train --restore-path", run}), 0);
-  EXPECT_TRUE(fs::exists(run / "checkpoints" / "ckpt-4"));
-}
-
 }  // namespace
 }  // namespace millrace::test

@@ -150,30 +150,6 @@ TEST(ExtensionTest, AnExtendedRunContinuesAcrossInterruptions) {
   EXPECT_NE(rates[4], fresh[4]);
 }
 
-// A restored run ends after its epochs or at its limit, whichever comes first.
-TEST(ExtensionTest, ALimitMayBeRaised) {
-  const TemporaryDirectory directory;
-  const auto begun = [&](const char* name) {
-    fs::path run = directory / name;
-    expect_end(train(run, "--epochs 3 --max-iterations 6 --lr-schedule cosine --no-validation"), 0);
-    return run;
-  };
-  const fs::path run = begun("run");
-  expect_end(restore(run, "--epochs 4"), 2,
-             {"--epochs 4 and --max-iterations 6: the run would end after 6 updates, and without "
-              "these changes after 6: give more with --max-iterations to extend it"});
-  expect_end(restore(run, "--epochs 2 --max-iterations 11"), 0,
-             {"The run is extended from 6 to 11 updates; its learning rates stay as they were\n",
-              "Finished: 11 of 11 updates"});
-  const fs::path whole = directory / "whole";
-  expect_end(train(whole, "--epochs 3 --max-iterations 11 --lr-schedule cosine --no-validation"),
-             0);
-  EXPECT_EQ(digest_of(run), digest_of(whole));
-  expect_end(restore(begun("stretched"), "--epochs 4 --max-iterations 100"), 0,
-             {"from 6 to 40 updates; its learning-rate schedule is stretched to --epochs 4, so "
-              "that update 7 has"});
-}
-
 // A run that ends early has a checkpoint of its end; a restart decides as it did.
 TEST(EarlyStopTest, EndsAndStaysEnded) {
   const TemporaryDirectory directory;

@@ -80,26 +80,6 @@ TEST_F(ValidateLayoutsTest, ALauncherMayStartTheRanks) {
       {"2 ranks cannot share 3 device(s) (3 shards x 1 replicas) evenly; possible numbers: 1, 3"});
 }
 
-TEST_F(ValidateLayoutsTest, AllCheckpointsOfARunAreValidatedOverItsRanks) {
-  const auto lines = [&](const Words& more) {
-    const ProcessResult result =
-        millrace(Words{"validate --json --restore-path", run()} + more, Capture::Output);
-    EXPECT_EQ(result.code, 0) << result.output;
-    EXPECT_EQ(std::ranges::count(result.output, '\n'), 2) << result.output;
-    return result.output;
-  };
-  EXPECT_EQ(lines({}), lines("--ranks 1"));
-}
-
-TEST_F(ValidateLayoutsTest, UntrainedWeightsAreTheSameInEveryLayout) {
-  const Words options = {"validate --json --dataset cifar-10 --model-size 8 --seed 5 --data-dir",
-                         small_data()};
-  const auto found = [&](const Words& more) {
-    return single_line(millrace(options + more, Capture::Output));
-  };
-  EXPECT_EQ(found("--shards 2"), found({}));
-}
-
 /// As the data set has them.
 std::vector<std::string> names_of_classes() {
   std::vector<std::string> names = lines_of(read_text(small_data() / "batches.meta.txt"));

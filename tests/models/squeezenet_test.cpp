@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-
 #include "models/registry.hpp"
 #include "tests/models/graph_queries.hpp"
 #include "tests/support/expect_error.hpp"

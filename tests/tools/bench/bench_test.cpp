@@ -162,21 +162,6 @@ TEST(NvidiaModesTest, TrainingBenchmark) {
     EXPECT_EQ(logged(result.output, std::string("train_latency_") + name).size(), 1u) << name;
 }
 
-TEST(NvidiaModesTest, InferenceBenchmarkMeasuresWhatIsLeftBehindItsWarmup) {
-  const TemporaryDirectory directory;
-  const ProcessResult result =
-      millrace(kNvidia + Words{"--mode=inference_benchmark --warmup_steps 20 --train_iter 100 "
-                               "--iter_unit batch --batch_size 1 --data_dir",
-                               small_data(), "--log_dir", directory / "logs"});
-  expect_end(result, 0, {"Starting Model Evaluation...\n", "validation images of 32x32x3 from "});
-  EXPECT_EQ(logged(result.output, "iteration"),
-            (std::vector<double>{20, 30, 40, 50, 60, 70, 80, 90}));
-  EXPECT_EQ(logged(result.output, "eval_latency_p99").size(), 1u);
-  const json file =
-      json::parse(read_text(directory / "logs" / "eval_benchmark.json"), nullptr, false);
-  EXPECT_EQ(file["iter"]["total_ips"][0].size(), 8u);
-}
-
 // A line of the guide without --num_iter measures the first epoch: 640 images are 80 batches of 8.
 TEST(NvidiaModesTest, WithoutALengthTheFirstEpochIsMeasured) {
   const Words line =
@@ -187,15 +172,6 @@ TEST(NvidiaModesTest, WithoutALengthTheFirstEpochIsMeasured) {
   expect_end(millrace(line + "--warmup_steps 80"), 2,
              {"1 epoch(s) of 640 images have 80 batches of 8, which leaves none to measure after "
               "80 warm-up steps"});
-}
-
-TEST(NvidiaModesTest, ModesMakeTablesToo) {
-  const json table = printed(kNvidia +
-                             "--mode=training_benchmark --batch_size 2 --warmup_steps 1 --num_iter "
-                             "3 --iter_unit batch --ranks 1,2 --format json -q");
-  ASSERT_EQ(table["rows"].size(), 2u);
-  EXPECT_EQ(table["rows"][1]["run"]["images_per_step"], 4);
-  EXPECT_EQ(table["rows"][1]["run"]["precision"], "32.32");
 }
 
 TEST(BenchTest, ShowsItsProgressOnATerminalOnly) {
