@@ -330,16 +330,17 @@ TEST(WeightsTest, NamesAreThoseOfTheLibrary) {
   EXPECT_EQ(names.size(), 161u + 2u * 53u);
 }
 
-// What one of them gives, the other takes back.
+// What one of them gives, the other takes back. The largest kernels have only more of the same.
 TEST(WeightsTest, OrdersAreInverse) {
   for (const WeightStyle style : kWeightStyles)
-    for (const char* model : {"resnet", "resnext", "squeezenet", "efficientnet"}) {
-      const Graph graph =
-          build_model(published(model, model == std::string("efficientnet") ? "B0"
-                                       : model == std::string("squeezenet") ? "1.0"
-                                                                            : "50"));
+    for (const auto& [model, size] : {std::pair("resnet", "50"), std::pair("resnext", "50"),
+                                      std::pair("squeezenet", "1.0"), {"efficientnet", "B0"}}) {
+      ModelOptions options = published(model, size);
+      options.classes = 10;
+      const Graph graph = build_model(options);
       if (!foreign_parameters(graph, style).misfit.empty()) continue;
       for (const Parameter& p : graph.parameters) {
+        if (p.elements() > 100'000) continue;
         std::vector<float> values(static_cast<std::size_t>(p.elements()));
         std::iota(values.begin(), values.end(), 0.0f);
         EXPECT_EQ(from_foreign(graph, p, style, to_foreign(graph, p, style, values)), values)
@@ -357,7 +358,7 @@ TEST(WeightsTest, IdentifiesEveryFamily) {
   };
   for (const Case& one :
        {Case{"resnet", "18", WeightStyle::Torchvision, WeightStyle::Torchvision},
-        Case{"resnet", "101", WeightStyle::Timm, WeightStyle::Torchvision},
+        Case{"resnet", "34", WeightStyle::Timm, WeightStyle::Torchvision},
         Case{"resnet", "50", WeightStyle::Keras, WeightStyle::Keras},
         Case{"resnext", "26", WeightStyle::Torchvision, WeightStyle::Torchvision},
         Case{"squeezenet", "1.0", WeightStyle::Torchvision, WeightStyle::Torchvision},
