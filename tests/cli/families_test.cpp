@@ -123,18 +123,6 @@ TEST(FamilyOptionsTest, ReachTheModel) {
   EXPECT_EQ(efficient.norm_epsilon, 1e-2);
 }
 
-TEST(FamilyOptionsTest, SizesOfEfficientNetHaveSeveralSpellings) {
-  for (const char* size : {"B3", "b3", "3"}) {
-    const run::Run config =
-        line(kImageNet, std::string("--model efficientnet --model-size ") + size);
-    EXPECT_EQ(config.model.size, "B3");
-    EXPECT_EQ(config.model.image.h, 300);  // A.5
-  }
-  EXPECT_EQ(line(kImageNet, "--model efficientnet --model-size 7 --image-size 64").model.image.h,
-            64);
-  EXPECT_EQ(line(kCifar, "--model efficientnet --model-size CIFAR").model.size, "cifar");
-}
-
 /// Every option of a family is refused by the others, saying whose it is.
 TEST(FamilyOptionsTest, AreRefusedByOtherFamilies) {
   int refused = 0;

@@ -5,6 +5,7 @@
 
 #include "models/graph.hpp"
 #include "models/registry.hpp"
+#include "tests/support/expect_error.hpp"
 #include "tests/support/test.hpp"
 
 namespace millrace::models {
@@ -26,6 +27,10 @@ void expect_counts(const Counts& counts) {
       EXPECT_EQ(build_model(count.options).trainable_elements(), count.parameters) << count.name;
     }
   }
+}
+
+inline void refuses(const ModelOptions& options, const std::string& message) {
+  expect_error(ErrorKind::Config, message, [&] { (void)build_model(options); });
 }
 
 inline std::vector<std::string> layer_names(const Graph& graph) {

@@ -2,7 +2,6 @@
 #include "models/registry.hpp"
 
 #include "tests/models/graph_queries.hpp"
-#include "tests/support/expect_error.hpp"
 
 namespace millrace::models {
 namespace {
@@ -230,9 +229,6 @@ TEST(ResNet, NormsTakeTheirConstants) {
 }
 
 TEST(ResNet, UnknownSizesListTheKnownOnes) {
-  const auto refuses = [](const ModelOptions& options, const std::string& message) {
-    expect_error(ErrorKind::Config, message, [&] { static_cast<void>(build_model(options)); });
-  };
   refuses(
       cifar("21"),
       "model resnet has no size 21 for CIFAR; sizes: 8, 11, 14, 20, 29, 32, 38, 44, 47, 56, 65, "

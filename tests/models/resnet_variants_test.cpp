@@ -3,7 +3,6 @@
 // Options that select the ResNet of another trainer; resnet_test.cpp tests the defaults.
 #include "models/registry.hpp"
 #include "tests/models/graph_queries.hpp"
-#include "tests/support/expect_error.hpp"
 
 namespace millrace::models {
 namespace {
@@ -165,9 +164,6 @@ TEST(ResNetVersion2, BiasesWhereNoNormFollows) {
 }
 
 TEST(ResNetVersion2, RefusesWhatItDoesNotHave) {
-  const auto refuses = [](const ModelOptions& options, const std::string& message) {
-    expect_error(ErrorKind::Config, message, [&] { static_cast<void>(build_model(options)); });
-  };
   refuses(version2("18"),
           "model resnet has no size 18 in version 2 for ImageNet; sizes: 50, 101, 152");
   ModelOptions options = version2("50");

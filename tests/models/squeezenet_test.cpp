@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/registry.hpp"
 #include "tests/models/graph_queries.hpp"
-#include "tests/support/expect_error.hpp"
 
 namespace millrace::models {
 namespace {
@@ -81,17 +80,15 @@ TEST(SqueezeNet, OtherImageSizesBuildUntilAPoolDoesNotFit) {
   options.image = {64, 64, 3};
   EXPECT_EQ(build_model(options).trainable_elements(), 1'244'448);
   options.image = {16, 16, 3};
-  expect_error(
-      ErrorKind::Config,
-      "squeezenet: pool8: a window of 3x3 pixels does not fit into input 1x1x512 padded to 1x1",
-      [&] { static_cast<void>(build_model(options)); });
+  refuses(options,
+          "squeezenet: pool8: a window of 3x3 pixels does not fit into input 1x1x512 padded to "
+          "1x1");
 }
 
 TEST(SqueezeNet, HasOneSize) {
   ModelOptions options = imagenet();
   options.size = "1.1";
-  expect_error(ErrorKind::Config, "model squeezenet has no size 1.1; sizes: 1.0",
-               [&] { static_cast<void>(build_model(options)); });
+  refuses(options, "model squeezenet has no size 1.1; sizes: 1.0");
 }
 
 }  // namespace
