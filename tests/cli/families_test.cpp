@@ -123,6 +123,13 @@ TEST(FamilyOptionsTest, ReachTheModel) {
   EXPECT_EQ(efficient.norm_epsilon, 1e-2);
 }
 
+TEST(FamilyOptionsTest, ImageSizesOfEfficientNetFollowEverySpelling) {
+  const std::string model = "--model efficientnet --model-size ";
+  for (const char* size : {"B3", "b3", "3"})
+    EXPECT_EQ(line(kImageNet, model + size).model.image.h, 300) << size;  // A.5
+  EXPECT_EQ(line(kImageNet, model + "7 --image-size 64").model.image.h, 64);
+}
+
 /// Every option of a family is refused by the others, saying whose it is.
 TEST(FamilyOptionsTest, AreRefusedByOtherFamilies) {
   int refused = 0;

@@ -58,7 +58,7 @@ void PrintTo(const Line& line, std::ostream* out) { *out << line.name; }
 std::string name_of(const testing::TestParamInfo<Line>& line) { return line.param.name; }
 
 std::vector<Line> lines_in(const char* table) {
-  std::ifstream file(fs::path(MILLRACE_SOURCE_DIR) / "tests/e2e" / table);
+  std::ifstream file(fs::path(MILLRACE_SOURCE_DIR) / "tests/tools/dialects" / table);
   std::vector<Line> all;
   bool inside = false;
   for (std::string text; std::getline(file, text);) {

@@ -333,8 +333,10 @@ TEST(WeightsTest, NamesAreThoseOfTheLibrary) {
 // What one of them gives, the other takes back. The largest kernels have only more of the same.
 TEST(WeightsTest, OrdersAreInverse) {
   for (const WeightStyle style : kWeightStyles)
-    for (const auto& [model, size] : {std::pair("resnet", "50"), std::pair("resnext", "50"),
-                                      std::pair("squeezenet", "1.0"), {"efficientnet", "B0"}}) {
+    for (const auto& [model, size] : {std::pair("resnet", "50"),
+                                      std::pair("resnext", "50"),
+                                      std::pair("squeezenet", "1.0"),
+                                      {"efficientnet", "B0"}}) {
       ModelOptions options = published(model, size);
       options.classes = 10;
       const Graph graph = build_model(options);
