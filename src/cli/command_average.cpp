@@ -94,7 +94,7 @@ void average(const fs::path& run, const Patch& options) {
 int command_average(const Invocation& invocation) {
   const Patch& options = invocation.options;
   check_decay(options);
-  average(options.arguments.at(0), options);
+  average(invocation.arguments.at(0), options);
   return 0;
 }
 

@@ -57,7 +57,7 @@ int doctor(const Invocation& invocation, const comm::World& world) {
 
 int command_doctor(const Invocation& invocation) {
   const comm::World world;
-  return run_on_all_ranks(world, invocation.options, [&] { return doctor(invocation, world); });
+  return run_on_all_ranks(world, invocation, [&] { return doctor(invocation, world); });
 }
 
 }  // namespace millrace::cli

@@ -53,7 +53,7 @@ void verify_all(const std::filesystem::path& path) {
 
 int command_inspect(const Invocation& invocation) {
   const Patch& options = invocation.options;
-  const std::filesystem::path path = options.arguments.at(0);
+  const std::filesystem::path path = invocation.arguments.at(0);
   if (options.flag("verify")) verify_all(path);
 
   std::vector<std::string> complaints;

@@ -55,9 +55,10 @@ CommandLine read_command_line(Command command, std::span<const std::string> word
 }
 
 CommandLine read_own_line(const TypedLine& line) {
-  CommandLine read{.command = line.command, .options = {}};
+  CommandLine read{.command = line.command};
   if (read.command == Command::Train && continues_run(line.words)) read.command = Command::Restore;
-  read.options = load_options(read.command, line.words, line.max_arguments, line.environment);
+  read.options =
+      load_options(read.command, line.words, line.max_arguments, line.environment, &read.arguments);
   pass_over_idle(read);
   return read;
 }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,10 +17,19 @@
 
 namespace millrace::cli {
 
+/// How the line of another trainer spells an option of millrace, for messages.
+struct Spelling {
+  std::string word;         ///< with its dashes
+  bool same_value = false;  ///< whether its value is that of the option of millrace
+};
+using Spellings = std::map<std::string, Spelling, std::less<>>;  ///< by option
+
 /// A command line that was read.
 struct CommandLine {
   Command command = Command::Train;
-  Patch options;
+  Patch options = {};
+  std::vector<std::string> arguments = {};  ///< words that are not options, in order
+  Spellings spellings = {};                 ///< none: the line has the words of millrace
   std::vector<std::string> notices = {};
   /// The options of the same line for a training set of this number of images, on which lengths
   /// and warm-ups of other trainers depend; nullptr where they do not.
@@ -64,11 +74,13 @@ struct OtherTrainers {
 /// `unread` are other words that were given and not used.
 void pass_over_idle(CommandLine& line, std::vector<std::string> unread = {});
 
-/// `text` with the fields of a run named as the line spells them: --lr_init for
-/// `abs-learning-rate`.
-[[nodiscard]] std::string respelled(std::string text, const Patch& options);
+/// `text` with the fields of a run named as a line spells them: --lr_init for `abs-learning-rate`.
+/// `options` are those of the line, or of what it continues.
+[[nodiscard]] std::string respelled(std::string text, const Patch& options,
+                                    const Spellings& spellings = {});
 [[nodiscard]] std::vector<std::string> respelled(std::vector<std::string> lines,
-                                                 const Patch& options);
-[[nodiscard]] Error respelled(const Error& error, const Patch& options);
+                                                 const Patch& options,
+                                                 const Spellings& spellings = {});
+[[nodiscard]] Error respelled(const Error& error, const Patch& options, const Spellings& spellings);
 
 }  // namespace millrace::cli

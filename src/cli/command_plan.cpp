@@ -245,7 +245,7 @@ void print_notices_of(const Resolution& resolution, const Invocation& invocation
   if (!is_quiet(invocation.options))
     for (const std::string& line : train::describe_computing(resolution.config))
       notices.push_back(line);
-  print_notices(invocation.options, notices);
+  print_notices(invocation, notices);
 }
 
 /// The configuration of a run that saves checkpoints, if it does: they need memory, too.
@@ -287,7 +287,7 @@ int make_and_print(const Invocation& invocation, const Patch& options, const Dat
     costs = costs_of(graph, config, request, model);
     if (again) {
       const partition::Choice choice = found_again(graph, resolution, request, costs);
-      print_notices(invocation.options, {choice.layout.notices.front()});
+      print_notices(invocation, {choice.layout.notices.front()});
       request.schedule = choice.layout.request;
       request.segments.clear();  // those of other cuts
       planned = plan_of(graph, choice.run, request, costs);
@@ -360,7 +360,7 @@ int plan(const Invocation& invocation, const comm::World& world) {
 
 int command_plan(const Invocation& invocation) {
   const comm::World world;
-  return run_on_all_ranks(world, invocation.options, [&] { return plan(invocation, world); });
+  return run_on_all_ranks(world, invocation, [&] { return plan(invocation, world); });
 }
 
 }  // namespace millrace::cli

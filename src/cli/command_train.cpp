@@ -30,8 +30,9 @@ namespace millrace::cli {
 namespace {
 
 /// Messages in the words of the command line, and the command that goes on.
-train::Voice voice_of(const Patch& options) {
-  return {.spell = [options](std::string text) { return respelled(std::move(text), options); },
+train::Voice voice_of(const Patch& options, const Spellings& spellings) {
+  return {.spell = [options, spellings](
+                       std::string text) { return respelled(std::move(text), options, spellings); },
           .next =
               [](const std::filesystem::path& run, bool finished) {
                 return fmt::format("millrace {} --restore-path {}",
@@ -40,7 +41,7 @@ train::Voice voice_of(const Patch& options) {
 }
 
 train::TrainInputs inputs_of(const PreparedRun& run, const Invocation& invocation) {
-  std::vector<std::string> notices = notices_of(run);
+  std::vector<std::string> notices = notices_of(run, invocation);
   if (std::string loaded = load_notice(); !loaded.empty()) notices.push_back(std::move(loaded));
   return {.train = run.data.train,
           .validation = run.data.validation,
@@ -48,7 +49,7 @@ train::TrainInputs inputs_of(const PreparedRun& run, const Invocation& invocatio
           .notices = std::move(notices),
           .details = run.config.verbosity == run::Verbosity::Verbose ? environment_lines()
                                                                      : std::vector<std::string>{},
-          .voice = voice_of(run.options),
+          .voice = voice_of(run.options, invocation.spellings),
           .summaries = summaries_of_tools(),
           .files = foreign_files(),
           .validation_set_size = run.data.facts.validation_size};
@@ -88,7 +89,7 @@ int run_training(const Invocation& invocation, Prepare prepare, Train train) {
   StartupWatch watch(invocation.options);
   const comm::World world;
   watch.follow(world);
-  return run_on_all_ranks(world, invocation.options, [&] {
+  return run_on_all_ranks(world, invocation, [&] {
     PreparedRun run = prepare(invocation, world);
     watch.end();  // the training has its own watchdog
     if (must_launch(run.config, world)) {
@@ -109,9 +110,9 @@ int run_training(const Invocation& invocation, Prepare prepare, Train train) {
 }
 
 /// Prints what would run.
-void print_checked(const PreparedRun& run) {
+void print_checked(const PreparedRun& run, const Invocation& invocation) {
   const models::Graph graph = models::build_model(run.config.model);
-  print_lines(stdout, notices_of(run));
+  print_lines(stdout, notices_of(run, invocation));
   print_lines(stdout, train::describe_computing(run.config));
   // As the start of a training prints them.
   fmt::print("Total Parameters: {}\n Batch Size: {}\n Image Size: {}x{}\n",
@@ -126,7 +127,7 @@ void print_checked(const PreparedRun& run) {
 /// --compile-only: everything that a start finds out before it trains.
 int check_training(const Invocation& invocation) {
   const comm::World world;
-  return run_on_all_ranks(world, invocation.options, [&] {
+  return run_on_all_ranks(world, invocation, [&] {
     PreparedRun run = prepare_checking(invocation, world);
     pin_rank(world, run.config);
     const device::Environment environment(run.config.threads,
@@ -135,7 +136,7 @@ int check_training(const Invocation& invocation) {
     note_default_precision(run);
     train::require_room(run.config, inputs_of(run, invocation), world,
                         ranks_here(run.machine, run.config));
-    if (world.rank() == 0) print_checked(run);
+    if (world.rank() == 0) print_checked(run, invocation);
     return 0;
   });
 }

@@ -82,7 +82,7 @@ int validate(const Invocation& invocation, const comm::World& world, StartupWatc
   ClassTable table(options.text("per-class"), run.config.data.class_names);
   train::FailTogether(world).lead([&] {
     table.begin();
-    print_notices(options, notices_of(run));
+    print_notices(invocation, notices_of(run, invocation));
   });
   const bool json = options.flag("json");
   const auto report = [&](const io::CheckpointHeader& header, train::ValidationResult result,
@@ -114,8 +114,7 @@ int command_validate(const Invocation& invocation) {
   StartupWatch watch(invocation.options);
   const comm::World world;
   watch.follow(world);
-  return run_on_all_ranks(world, invocation.options,
-                          [&] { return validate(invocation, world, watch); });
+  return run_on_all_ranks(world, invocation, [&] { return validate(invocation, world, watch); });
 }
 
 }  // namespace millrace::cli

@@ -131,22 +131,22 @@ std::string typed_line(std::span<const std::string> words) {
 }
 
 /// A restore and a validation take their run as an argument, too.
-void name_restored(Patch& options) {
-  if (options.arguments.empty()) return;
-  const std::string run = options.arguments.front();
-  if (const Setting* const given = options.find("restore-path"))
+void name_restored(CommandLine& line) {
+  if (line.arguments.empty()) return;
+  const std::string run = line.arguments.front();
+  if (const Setting* const given = line.options.find("restore-path"))
     fail(ErrorKind::Usage, "{} and '{}' both name a run: give one of them", given->where, run);
-  options.set(*find_field("restore-path"), {.value = run, .where = "--restore-path"});
-  options.arguments.clear();
+  line.options.set(*find_field("restore-path"), {.value = run, .where = "--restore-path"});
+  line.arguments.clear();
 }
 
 /// A prediction takes its run as an argument; the options of a dialect name it as a validation
 /// does.
-void name_run_first(Patch& options) {
-  const std::optional<std::string> run = options.text("restore-path");
+void name_run_first(CommandLine& line) {
+  const std::optional<std::string> run = line.options.text("restore-path");
   if (!run) return;
-  options.arguments.insert(options.arguments.begin(), *run);
-  options.erase("restore-path");
+  line.arguments.insert(line.arguments.begin(), *run);
+  line.options.erase("restore-path");
 }
 
 /// The run whose config.toml names a network of which the file is no longer there; "" of others.
@@ -192,16 +192,17 @@ int run_command(std::span<const std::string> words, const Environment& environme
                                     ? rest.size()
                                     : split_list(matched.command->arguments, ' ').size();
   CommandLine line = read_command_line(matched.command->id, rest, arguments, environment);
-  if (line.command == Command::Restore || line.command == Command::Validate)
-    name_restored(line.options);
-  const std::vector<std::string> found = find_recorded_runs(line.command, line.options);
-  if (line.command == Command::Predict) name_run_first(line.options);
+  if (line.command == Command::Restore || line.command == Command::Validate) name_restored(line);
+  const std::vector<std::string> found = find_recorded_runs(line);
+  if (line.command == Command::Predict) name_run_first(line);
   std::vector<std::string>& notices = line.notices;
   notices.insert(notices.begin(), found.begin(), found.end());
   const CommandSpec& command = spec_of(line.command);
   read_network(line.options, line.notices);
   const Invocation invocation{.command = command.name,
                               .options = std::move(line.options),
+                              .arguments = std::move(line.arguments),
+                              .spellings = std::move(line.spellings),
                               .environment = environment,
                               .command_line = typed_line(words),
                               .words = {words.begin(), words.end()},
@@ -209,7 +210,7 @@ int run_command(std::span<const std::string> words, const Environment& environme
                               .for_images = std::move(line.for_images)};
   const auto needed = std::ranges::count_if(
       split_list(command.arguments, ' '), [](const std::string& a) { return !a.starts_with('['); });
-  if (std::ssize(invocation.options.arguments) < needed)
+  if (std::ssize(invocation.arguments) < needed)
     fail(ErrorKind::Usage, "millrace {} needs {}; millrace {} --help shows the usage", command.name,
          command.arguments, command.name);
   // Commands that may run on several ranks print what they were told on one of them.
@@ -217,7 +218,7 @@ int run_command(std::span<const std::string> words, const Environment& environme
   try {
     return command.run(invocation);
   } catch (const Error& error) {
-    throw respelled(error, invocation.options);
+    throw respelled(error, invocation.options, invocation.spellings);
   }
 }
 

@@ -19,6 +19,8 @@ namespace millrace::cli {
 struct Invocation {
   std::string_view command = {};  ///< its name in the table
   Patch options;
+  std::vector<std::string> arguments = {};  ///< those that the row of the command names
+  Spellings spellings = {};                 ///< of its dialect, for messages
   Environment environment;
   std::string command_line;               ///< as typed, for logs
   std::vector<std::string> words;         ///< the same, word by word

@@ -217,7 +217,7 @@ StartupWatch::StartupWatch(const Patch& options) {
 }
 
 void report_error(const Error& raised, std::string_view place) {
-  const Error error = respelled(raised, Patch());  // fields that nothing has spelled so far
+  const Error error = respelled(raised, Patch(), {});  // fields that nothing has spelled so far
   print_error(fmt::format("millrace: error: {}{}", place, error.what()));
   if (error.table().empty()) return;
   for (const std::string& line : split_list(error.table(), '\n')) print_error(line);
@@ -240,14 +240,14 @@ int refuse_separate_tasks(int tasks) {
 
 }  // namespace
 
-int run_on_all_ranks(const comm::World& world, const Patch& options,
+int run_on_all_ranks(const comm::World& world, const Invocation& invocation,
                      const std::function<int()>& body) {
   if (const int tasks = comm::separate_tasks(world); tasks > 0) return refuse_separate_tasks(tasks);
   if (world.size() == 1) return body();
   try {
     return body();
   } catch (...) {
-    const Error error = respelled(current_error(), options);
+    const Error error = respelled(current_error(), invocation.options, invocation.spellings);
     if (!world.failing_together()) {
       report_error(error, fmt::format("rank {}: ", world.rank()));
       world.abort(exit_code(error.kind()));

@@ -54,8 +54,8 @@ class StartupWatch {
 void report_error(const Error& raised, std::string_view place = {});
 
 /// Runs `body` on every rank of a world. Rank 0 reports an error that all ranks share, in the words
-/// of the line that gave `options`. An error of a single rank ends all ranks and names that rank.
-[[nodiscard]] int run_on_all_ranks(const comm::World& world, const Patch& options,
+/// of the line. An error of a single rank ends all ranks and names that rank.
+[[nodiscard]] int run_on_all_ranks(const comm::World& world, const Invocation& invocation,
                                    const std::function<int()>& body);
 
 /// Pins each rank of this machine to its own cores, one per thread, if there are enough cores and

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "run/patch.hpp"
 
@@ -21,7 +22,6 @@ using run::Command;
 using run::CommandSet;
 using run::describe_families;
 using run::describe_values;
-using run::Dialect;
 using run::family_named;
 using run::FamilySet;
 using run::Field;
@@ -46,10 +46,11 @@ using run::ValueType;
 
 /// Options of a command line without the command itself. Unique prefixes of names, `--name=value`
 /// and `--flag=false` are accepted. If an option is given twice, the last value counts. The result
-/// includes options that the command passes over.
+/// includes options that the command passes over. Words that are not options go to `arguments`.
 /// Errors: Usage.
 [[nodiscard]] Patch parse_arguments(Command command, std::span<const std::string> words,
-                                    std::size_t max_arguments);
+                                    std::size_t max_arguments,
+                                    std::vector<std::string>* arguments = nullptr);
 
 /// Returns the value of an environment variable, or nothing.
 using Environment = std::function<std::optional<std::string>(const std::string&)>;
@@ -59,6 +60,7 @@ using Environment = std::function<std::optional<std::string>(const std::string&)
 /// Command line, environment and the file named by --config, merged and checked for options that
 /// exclude each other.
 [[nodiscard]] Patch load_options(Command command, std::span<const std::string> words,
-                                 std::size_t max_arguments, const Environment& environment);
+                                 std::size_t max_arguments, const Environment& environment,
+                                 std::vector<std::string>* arguments = nullptr);
 
 }  // namespace millrace::cli

@@ -132,13 +132,14 @@ Setting setting_of(const Field& spec, Command command, const TypedValue& typed) 
 }  // namespace
 
 Patch parse_arguments(Command command, std::span<const std::string> words,
-                      std::size_t max_arguments) {
+                      std::size_t max_arguments, std::vector<std::string>* arguments) {
   Patch options;
+  std::vector<std::string> others;
   std::map<const Field*, TypedValue> given;  // in the order of the table
   for (std::size_t next = 0; next < words.size();) {
     const std::string word = written_out(words[next++]);
     if (!word.starts_with("--") || word.size() == 2) {
-      options.arguments.push_back(word);
+      others.push_back(word);
       continue;
     }
     const std::string_view name = std::string_view(word).substr(2, word.find('=') - 2);
@@ -147,13 +148,14 @@ Patch parse_arguments(Command command, std::span<const std::string> words,
                     .name = std::string(spec.name.starts_with(name) ? spec.name : spec.alias)};
   }
   for (const auto& [spec, typed] : given) options.set(*spec, setting_of(*spec, command, typed));
-  for (std::size_t i = 0; i < options.arguments.size(); ++i) {
-    const std::string& word = options.arguments[i];
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    const std::string& word = others[i];
     if (word.size() > 1 && word.starts_with('-'))
       fail(ErrorKind::Usage, "unknown option {}; options begin with two dashes", word);
     if (i >= max_arguments)
       fail(ErrorKind::Usage, "unexpected argument '{}'; --help shows the usage", word);
   }
+  if (arguments != nullptr) *arguments = std::move(others);
   return options;
 }
 
@@ -181,10 +183,10 @@ Patch read_environment(Command command, const Environment& environment) {
 }
 
 Patch load_options(Command command, std::span<const std::string> words, std::size_t max_arguments,
-                   const Environment& environment) {
+                   const Environment& environment, std::vector<std::string>* arguments) {
   // A restore takes its run as an argument, whatever command was typed.
   if (command == Command::Restore) max_arguments = std::max<std::size_t>(max_arguments, 1);
-  Patch options = parse_arguments(command, words, max_arguments);
+  Patch options = parse_arguments(command, words, max_arguments, arguments);
   check_conflicts(options);
   options = merge(std::move(options), read_environment(command, environment));
   const Field& config = *find_field("config");

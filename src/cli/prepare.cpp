@@ -244,10 +244,10 @@ void drop_length(Patch& options) {
     options.erase(name);
 }
 
-std::vector<std::string> notices_of(const PreparedRun& run) {
+std::vector<std::string> notices_of(const PreparedRun& run, const Invocation& invocation) {
   std::vector<std::string> lines = run.notices;
   lines.insert(lines.end(), run.layout.notices.begin(), run.layout.notices.end());
-  return respelled(std::move(lines), run.options);
+  return respelled(std::move(lines), run.options, invocation.spellings);
 }
 
 void record_options(const PreparedRun& run) {
@@ -261,9 +261,10 @@ void print_lines(std::FILE* out, const std::vector<std::string>& lines) {
     fmt::print(out, "{}\n", printable(respelled(line, Patch())));
 }
 
-void print_notices(const Patch& options, const std::vector<std::string>& lines) {
-  print_lines(stderr, respelled(lines, options));
-  if (verbosity_of(options) == run::Verbosity::Verbose) print_lines(stderr, environment_lines());
+void print_notices(const Invocation& invocation, const std::vector<std::string>& lines) {
+  print_lines(stderr, respelled(lines, invocation.options, invocation.spellings));
+  if (verbosity_of(invocation.options) == run::Verbosity::Verbose)
+    print_lines(stderr, environment_lines());
 }
 
 MachineFacts this_machine() {

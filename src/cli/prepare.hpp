@@ -32,7 +32,7 @@ void drop_length(Patch& options);
 void print_lines(std::FILE* out, const std::vector<std::string>& lines);
 
 /// Prints notices to standard error, with what the environment sets if --verbose asks for it.
-void print_notices(const Patch& options, const std::vector<std::string>& lines);
+void print_notices(const Invocation& invocation, const std::vector<std::string>& lines);
 
 /// A line that other programs use the cores of this machine, which begins with kLoadNotice; "" if
 /// they do not. `load`: the load average of a minute.
@@ -65,7 +65,8 @@ struct PreparedRun {
 void require_asked_alike(const comm::World& world, const Invocation& invocation);
 
 /// What is to be told before the run starts.
-[[nodiscard]] std::vector<std::string> notices_of(const PreparedRun& run);
+[[nodiscard]] std::vector<std::string> notices_of(const PreparedRun& run,
+                                                  const Invocation& invocation);
 
 /// Writes config.toml into the directory of a new run, if it has one.
 void record_options(const PreparedRun& run);

@@ -101,11 +101,12 @@ std::vector<fs::path> runs_below(const fs::path& folder, RunsWith with) {
   return runs;
 }
 
-std::vector<std::string> find_recorded_runs(Command command, Patch& options) {
+std::vector<std::string> find_recorded_runs(CommandLine& line) {
+  Patch& options = line.options;
   std::vector<std::string> notices;
   if (const Setting* const given = options.find("restore-path")) {
     // In a dialect it is the directory that the training was given.
-    const bool takes_newest = !options.dialect.name.empty();
+    const bool takes_newest = options.find("dialect") != nullptr;
     Setting setting = *given;
     const std::string where = setting.where.substr(0, setting.where.find(' '));
     if (const auto run = meant_run(std::get<std::string>(setting.value), where,
@@ -114,12 +115,12 @@ std::vector<std::string> find_recorded_runs(Command command, Patch& options) {
       options.set(*find_field("restore-path"), setting);
     }
   }
-  const std::optional<RunsWith> with = takes_runs(command);
+  const std::optional<RunsWith> with = takes_runs(line.command);
   if (!with) return notices;
   // The other arguments of a prediction are images, and so is the first one if an option names the
   // run.
-  const bool predicts = command == Command::Predict;
-  std::span<std::string> arguments = options.arguments;
+  const bool predicts = line.command == Command::Predict;
+  std::span<std::string> arguments = line.arguments;
   if (predicts)
     arguments =
         arguments.first(options.find("restore-path") != nullptr || arguments.empty() ? 0 : 1);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/options.hpp"
+#include "cli/command_line.hpp"
 
 namespace millrace::cli {
 
@@ -19,6 +19,6 @@ enum class RunsWith { Checkpoints, Anything };
 /// one, or for the directory that the training of a dialect was given, the newest one. Returns
 /// lines that name what was found. Errors: Usage if --restore-path or an argument could mean
 /// several runs, listing them.
-[[nodiscard]] std::vector<std::string> find_recorded_runs(Command command, Patch& options);
+[[nodiscard]] std::vector<std::string> find_recorded_runs(CommandLine& line);
 
 }  // namespace millrace::cli

@@ -14,17 +14,26 @@ namespace millrace::cli {
 
 namespace {
 
+/// An option as it was typed, or would be.
+std::string word_of(std::string_view name, const Patch& options, const Spellings& spellings) {
+  if (const Setting* const given = options.typed(name))
+    return given->where.substr(0, given->where.find(' '));
+  const auto theirs = spellings.find(name);
+  return theirs != spellings.end() ? theirs->second.word : fmt::format("--{}", name);
+}
+
 /// A field of a run as it was said: "--batch-size", "--batch_size"; or, where a message begins with
 /// it, the line of a file that has it. A number behind it is that of millrace's option.
-std::string said(std::string_view field, bool begins, bool has_number, const Patch& options) {
+std::string said(std::string_view field, bool begins, bool has_number, const Patch& options,
+                 const Spellings& spellings) {
   const std::string_view name = find_field(field)->name;
   const Setting* const given = options.find(name);
   const bool of_file = given != nullptr && given->where.find_first_of("-`") != 0;
   if (begins && of_file && given->origin != Origin::Dialect) return given->where;
-  const auto theirs = options.dialect.spellings.find(name);
-  const bool other = theirs != options.dialect.spellings.end() && !theirs->second.same_value;
+  const auto theirs = spellings.find(name);
+  const bool other = theirs != spellings.end() && !theirs->second.same_value;
   const bool spelled = options.typed(name) != nullptr && !(has_number && other);
-  return spelled ? options.spelling(name) : fmt::format("--{}", name);
+  return spelled ? word_of(name, options, spellings) : fmt::format("--{}", name);
 }
 
 /// Whether a number follows a word that ends at `end`.
@@ -33,7 +42,7 @@ bool has_number(std::string_view text, std::size_t end) {
 }
 
 /// The fields of a run, which messages name `like-this`.
-std::string with_fields(std::string text, const Patch& options) {
+std::string with_fields(std::string text, const Patch& options, const Spellings& spellings) {
   for (std::size_t at = text.find('`'); at != std::string::npos; at = text.find('`', at)) {
     const std::size_t end = text.find('`', at + 1);
     if (end == std::string::npos) return text;
@@ -42,7 +51,7 @@ std::string with_fields(std::string text, const Patch& options) {
       at = end;
       continue;
     }
-    const std::string word = said(field, at == 0, has_number(text, end + 1), options);
+    const std::string word = said(field, at == 0, has_number(text, end + 1), options, spellings);
     text.replace(at, end + 1 - at, word);
     at += word.size();
   }
@@ -50,7 +59,7 @@ std::string with_fields(std::string text, const Patch& options) {
 }
 
 /// The options of millrace in the words of the dialect that was spoken.
-std::string with_dialect(std::string text, const Patch& options) {
+std::string with_dialect(std::string text, const Patch& options, const Spellings& spellings) {
   const auto end_of_word = [&](std::size_t at) {
     const auto in_word = [](char c) {
       return c == '-' || c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0;
@@ -59,7 +68,6 @@ std::string with_dialect(std::string text, const Patch& options) {
         std::find_if_not(text.begin() + static_cast<std::ptrdiff_t>(at), text.end(), in_word) -
         text.begin());
   };
-  const auto& spellings = options.dialect.spellings;
   for (std::size_t at = text.find("--"); at != std::string::npos; at = text.find("--", at)) {
     std::size_t end = end_of_word(at);
     auto theirs = spellings.find(text.substr(at + 2, end - at - 2));
@@ -76,7 +84,8 @@ std::string with_dialect(std::string text, const Patch& options) {
       at = end;
       continue;
     }
-    const std::string word = with_value ? theirs->second.word : options.spelling(theirs->first);
+    const std::string word =
+        with_value ? theirs->second.word : word_of(theirs->first, options, spellings);
     text.replace(at, end - at, word);
     at += word.size();
   }
@@ -85,18 +94,19 @@ std::string with_dialect(std::string text, const Patch& options) {
 
 }  // namespace
 
-std::string respelled(std::string text, const Patch& options) {
-  return with_dialect(with_fields(std::move(text), options), options);
+std::string respelled(std::string text, const Patch& options, const Spellings& spellings) {
+  return with_dialect(with_fields(std::move(text), options, spellings), options, spellings);
 }
 
-std::vector<std::string> respelled(std::vector<std::string> lines, const Patch& options) {
-  for (std::string& line : lines) line = respelled(std::move(line), options);
+std::vector<std::string> respelled(std::vector<std::string> lines, const Patch& options,
+                                   const Spellings& spellings) {
+  for (std::string& line : lines) line = respelled(std::move(line), options, spellings);
   return lines;
 }
 
-Error respelled(const Error& error, const Patch& options) {
-  return {error.kind(), respelled(std::string(error.what()), options),
-          respelled(error.table(), options)};
+Error respelled(const Error& error, const Patch& options, const Spellings& spellings) {
+  return {error.kind(), respelled(std::string(error.what()), options, spellings),
+          respelled(error.table(), options, spellings)};
 }
 
 }  // namespace millrace::cli

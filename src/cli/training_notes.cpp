@@ -33,15 +33,15 @@ std::string norms_of_one_value(const run::Run& config) {
       names.front(), others);
 }
 
-std::string random_weights_that_stay(const Patch& options, const run::Run& config) {
+std::string random_weights_that_stay(const run::Run& config) {
   if (config.trained_filters.empty() || !config.initial_weights().empty()) return {};
   const models::Graph graph = train::network_of(config);
   const auto frozen = std::ranges::count_if(graph.parameters, &models::Parameter::frozen);
   if (frozen == 0) return {};
   return fmt::format(
-      "{} trains {} alone: the {} other tensors keep their random weights; --init-path starts from "
-      "trained ones",
-      options.spelling("variable-filter"), join(config.trained_filters, ", "), frozen);
+      "`variable-filter` trains {} alone: the {} other tensors keep their random weights; "
+      "--init-path starts from trained ones",
+      join(config.trained_filters, ", "), frozen);
 }
 
 std::string pipeline_of_one_stage(const Patch& options, const run::Run& config) {
@@ -64,9 +64,9 @@ std::string schedule_of_one_stage(const Patch& options, const run::Run& config) 
 }  // namespace
 
 std::vector<std::string> doubts_about_training(const Patch& options, const run::Run& config) {
-  std::vector<std::string> lines = {
-      norms_of_one_value(config), random_weights_that_stay(options, config),
-      pipeline_of_one_stage(options, config), schedule_of_one_stage(options, config)};
+  std::vector<std::string> lines = {norms_of_one_value(config), random_weights_that_stay(config),
+                                    pipeline_of_one_stage(options, config),
+                                    schedule_of_one_stage(options, config)};
   std::erase(lines, "");
   return lines;
 }

@@ -71,7 +71,7 @@ void resolve_shape(Run& config) {
 /// before a restart. It is then never longer than the run. Other trainers' warm-ups and recipes may
 /// be, and the rate then ends before its maximum, as it does there.
 bool limits_warmup(const Patch& given, const std::string& name) {
-  if (!given.dialect.name.empty()) return false;
+  if (given.find("dialect") != nullptr) return false;
   const Setting* setting = given.find(name);
   return setting == nullptr || setting->origin == Origin::CommandLine ||
          setting->where == fmt::format("`{}`", name);

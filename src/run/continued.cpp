@@ -176,7 +176,7 @@ void keep_warmup(Patch& options, const Patch& recorded) {
   if (!was_cut) return;
   if (options.find("lr-horizon-epochs") != nullptr)
     set_own(options, "warmup-epochs", *before);
-  else if (!options.dialect.name.empty())
+  else if (options.find("dialect") != nullptr)
     set_own(options, "warmup-epochs", std::min(usual, *options.real("epochs")));
 }
 
@@ -210,10 +210,9 @@ bool is_idle(const Field& spec, const Setting& given, const Patch& recorded) {
 /// of other values.
 enum class Follows { Typed, Translated, Default };
 Follows follows(const Patch& given, std::string_view name) {
-  if (given.find(name)->origin == Origin::Dialect) return Follows::Default;
-  const auto theirs = given.dialect.spellings.find(name);
-  const bool same = theirs == given.dialect.spellings.end() || theirs->second.same_value;
-  return same ? Follows::Typed : Follows::Translated;
+  const Setting& setting = *given.find(name);
+  if (setting.origin == Origin::Dialect) return Follows::Default;
+  return setting.translated ? Follows::Translated : Follows::Typed;
 }
 
 /// Whether a dialect may derive a value from the number of replicas.
@@ -303,7 +302,6 @@ Merged merged_options(const Patch& given, const Patch& recorded) {
   keep_horizon(all, recorded);
   keep_interval(all, command_line);
   all.network = recorded.network;  // the file may be another one by now
-  all.dialect = given.dialect;
   keep_warmup(all, recorded);
   return {.command_line = std::move(command_line), .all = std::move(all)};
 }

@@ -178,13 +178,6 @@ const Setting* Patch::typed(std::string_view name) const {
   return given != nullptr && given->origin == Origin::CommandLine ? given : nullptr;
 }
 
-std::string Patch::spelling(std::string_view name) const {
-  if (const Setting* const given = typed(name))
-    return given->where.substr(0, given->where.find(' '));
-  const auto theirs = dialect.spellings.find(name);
-  return theirs != dialect.spellings.end() ? theirs->second.word : fmt::format("--{}", name);
-}
-
 Value Patch::value(std::string_view name) const {
   if (const Setting* given = find(name)) return given->value;
   const Field& spec = *find_field(name);
@@ -211,7 +204,6 @@ Patch merge(Patch stronger, const Patch& weaker) {
       stronger.set(*find_field(name), setting);
   }
   if (!stronger.network) stronger.network = weaker.network;
-  if (stronger.dialect.name.empty()) stronger.dialect = weaker.dialect;
   return stronger;
 }
 

@@ -32,16 +32,7 @@ struct Setting {
   Origin origin = Origin::CommandLine;
   std::string where;               ///< a word, a variable, or "a.toml:12: [train] batch-size"
   std::vector<Value> others = {};  ///< behind the first, for a command that takes a list
-};
-
-/// How another trainer's command line spells options of millrace, for messages.
-struct Dialect {
-  struct Spelling {
-    std::string word;         ///< with its dashes
-    bool same_value = false;  ///< whether its value is that of the option of millrace
-  };
-  std::string name = {};  ///< "nvidia"; empty: the line is millrace's own
-  std::map<std::string, Spelling, std::less<>> spellings = {};  ///< by option: "abs-learning-rate"
+  bool translated = false;         ///< from another number: from a rate for 256 images, say
 };
 
 /// Parses `text`. Errors: Usage (Config for files), naming `where`, the text and the allowed
@@ -62,8 +53,6 @@ class Patch {
   [[nodiscard]] const Setting* find(std::string_view name) const;
   /// Like find(), for options from the command line only.
   [[nodiscard]] const Setting* typed(std::string_view name) const;
-  /// An option as it was typed, or would be, in the words of the dialect.
-  [[nodiscard]] std::string spelling(std::string_view name) const;
   [[nodiscard]] bool flag(std::string_view name) const { return get<bool>(name).value_or(false); }
   [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name) const {
     return get<std::int64_t>(name);
@@ -84,9 +73,6 @@ class Patch {
     return settings_;
   }
 
-  /// Words that are not options, in order.
-  std::vector<std::string> arguments;
-  Dialect dialect;
   /// The network in the file that `model` names, once it was read; nullptr: a family builds it.
   std::shared_ptr<const models::Graph> network;
 

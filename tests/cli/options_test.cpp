@@ -166,8 +166,9 @@ TEST(ArgumentsTest, OptionsForNewRunsAreRefusedByOthers) {
 
 TEST(ArgumentsTest, WordsThatAreNoOptionsAreCounted) {
   const std::vector<std::string> line = {"a", "--json", "b"};
-  EXPECT_EQ(parse_arguments(Command::Inspect, line, 2).arguments,
-            (std::vector<std::string>{"a", "b"}));
+  std::vector<std::string> arguments;
+  (void)parse_arguments(Command::Inspect, line, 2, &arguments);
+  EXPECT_EQ(arguments, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(failure_of([&] { (void)parse_arguments(Command::Inspect, line, 1); }).text,
             "unexpected argument 'b'; --help shows the usage");
 }

@@ -35,7 +35,7 @@ class RecordedRunsTest : public ::testing::Test {
   };
   static Meant meant_by(const std::string& line, Command command = Command::Validate) {
     CommandLine translation = read_command_line(command, words(line), 0, environment_of({}));
-    std::vector<std::string> said = find_recorded_runs(translation.command, translation.options);
+    std::vector<std::string> said = find_recorded_runs(translation);
     return {translation.options.text("restore-path").value_or(""), std::move(said)};
   }
   [[nodiscard]] std::string root() const { return root_.path().string(); }
@@ -54,14 +54,12 @@ TEST_F(RecordedRunsTest, TheOnlyRunInAFolderIsTaken) {
     EXPECT_EQ(meant.said, (std::vector<std::string>{"--restore-path " + root() +
                                                     ": taking the only run in it, " + run}));
   }
-  Patch options;
-  options.arguments = {root()};
-  EXPECT_EQ(find_recorded_runs(Command::Export, options).size(), 1u);
-  EXPECT_EQ(options.arguments.front(), run);
+  CommandLine line{.command = Command::Export, .arguments = {root()}};
+  EXPECT_EQ(find_recorded_runs(line).size(), 1u);
+  EXPECT_EQ(line.arguments.front(), run);
   // A report is about any run, and so this folder has two.
-  options.arguments = {root()};
-  expect_in(failure_of([&] { (void)find_recorded_runs(Command::Report, options); }).text,
-            {"holds 2 runs"});
+  line = {.command = Command::Report, .arguments = {root()}};
+  expect_in(failure_of([&] { (void)find_recorded_runs(line); }).text, {"holds 2 runs"});
 }
 
 TEST_F(RecordedRunsTest, ARunOrCheckpointIsTakenAsItIs) {

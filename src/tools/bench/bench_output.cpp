@@ -160,7 +160,7 @@ void BenchOutput::begin() {
   say(fmt::format("Per-GPU Batch Size: {}", run_.batch_size));
   Json parameters = Json::object();
   for (const auto& [name, setting] : options_.settings())
-    parameters.set(name, to_string(setting.value));
+    if (name != "dialect") parameters.set(name, to_string(setting.value));
   log("PARAMETER", std::move(parameters));
 }
 

@@ -68,7 +68,7 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
   std::optional<BenchOutput> output;
   train::FailTogether(world).lead([&] {
     output.emplace(prepared, options);
-    print_notices(options, notices_of(prepared.run));
+    print_notices(invocation, notices_of(prepared.run, invocation));
     print_lines(stderr, train::describe_kernel_rules(config));
     warn_of_load();
     output->begin();
@@ -83,12 +83,11 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
 
 int command_bench(const Invocation& invocation) {
   if (wants_several_runs(invocation.options))
-    return run_on_all_ranks(comm::World(comm::World::Alone()), invocation.options,
+    return run_on_all_ranks(comm::World(comm::World::Alone()), invocation,
                             [&] { return bench_several(invocation); });
   StartupWatch watch(invocation.options);
   const comm::World world;
-  return run_on_all_ranks(world, invocation.options,
-                          [&] { return bench(invocation, world, watch); });
+  return run_on_all_ranks(world, invocation, [&] { return bench(invocation, world, watch); });
 }
 
 }  // namespace millrace::cli

@@ -203,7 +203,7 @@ std::size_t check_cifar(const fs::path& directory, io::CifarKind kind, const Pat
 
 int command_data_generate(const Invocation& invocation) {
   const Patch& options = invocation.options;
-  const fs::path directory = options.arguments.at(0);
+  const fs::path directory = invocation.arguments.at(0);
   io::GenerateOptions generate;
   generate.train_records = options.value<std::int64_t>("train-images");
   generate.test_records = options.value<std::int64_t>("test-images");
@@ -215,7 +215,7 @@ int command_data_generate(const Invocation& invocation) {
 }
 
 int command_data_index(const Invocation& invocation) {
-  const fs::path directory = invocation.options.arguments.at(0);
+  const fs::path directory = invocation.arguments.at(0);
   for (const io::Split split : present_splits(directory, invocation.options)) {
     const auto begin = std::chrono::steady_clock::now();
     const auto source = open_set(directory, split, invocation);
@@ -233,14 +233,15 @@ int command_data_index(const Invocation& invocation) {
 
 int command_data_check(const Invocation& invocation) {
   const Patch& options = invocation.options;
-  const fs::path directory = options.arguments.at(0);
+  const fs::path directory = invocation.arguments.at(0);
   std::size_t findings = 0;
   if (const auto kind = cifar_alone(directory))
     return check_cifar(directory, *kind, options) == 0 ? 0 : exit_code(ErrorKind::Data);
   for (const io::Split split : present_splits(directory, options)) {
     const io::CheckReport report = check_split(directory, split, invocation);
     for (const std::string& notice : report.notices)
-      fmt::print(stderr, "note: {}\n", printable(respelled(notice, invocation.options)));
+      fmt::print(stderr, "note: {}\n",
+                 printable(respelled(notice, invocation.options, invocation.spellings)));
     for (const io::Finding& finding : report.findings) fmt::print("{}\n", to_string(finding));
     fmt::print("{}: {}, {}, {}: {} bad\n", split_name(split),
                counted(static_cast<std::int64_t>(report.files), "file"),
@@ -252,7 +253,7 @@ int command_data_check(const Invocation& invocation) {
 }
 
 int command_data_stats(const Invocation& invocation) {
-  const fs::path directory = invocation.options.arguments.at(0);
+  const fs::path directory = invocation.arguments.at(0);
   Json json;
   for (const io::Split split : present_splits(directory, invocation.options)) {
     const auto set = open_set(directory, split, invocation);

@@ -163,7 +163,7 @@ void pack(const fs::path& data_directory, const fs::path& out, const Invocation&
 
 int command_data_convert(const Invocation& invocation) {
   const Patch& options = invocation.options;
-  const fs::path out = options.arguments.at(0);
+  const fs::path out = invocation.arguments.at(0);
   const auto raw = options.text("raw-dir");
   if (!options.flag("packed")) {
     if (!raw)

@@ -225,12 +225,24 @@ std::vector<DialectSpec> habana_dialects(std::string_view script,
   return {resnext, keras};
 }
 
+/// Marks what was read as a line of this dialect.
+void mark(CommandLine& line, const std::string& dialect) {
+  line.options.set(*find_field("dialect"), {.value = dialect, .where = "--dialect"});
+  for (const auto& [name, spelling] : line.spellings) {
+    if (spelling.same_value) continue;
+    const Setting* const given = line.options.find(name);
+    if (given == nullptr) continue;
+    Setting marked = *given;
+    marked.translated = true;
+    line.options.set(*find_field(name), std::move(marked));
+  }
+}
+
 /// Words and defaults of the IPU trainer that differ from millrace's. A restored run has the
 /// defaults recorded.
 void speak_ipu(CommandLine& line) {
   Patch& options = line.options;
-  options.dialect.name = "ipu";
-  options.dialect.spellings["recompute segments"] = {.word = "--xla-recompute", .same_value = true};
+  line.spellings["recompute segments"] = {.word = "--xla-recompute", .same_value = true};
   const Field& precision = *find_field("precision");
   const bool recorded = line.command == Command::Restore || options.find("restore-path") != nullptr;
   if (recorded || options.find("precision") != nullptr || !precision.taken_by(line.command)) return;
@@ -247,14 +259,13 @@ Command command_of(const DialectLine& asked, Command typed) {
 }
 
 /// The names of a dialect that mean exactly an option of millrace.
-Dialect own_spellings(const DialectSpec& dialect) {
-  Dialect asked{.name = std::string(dialect.name)};
+Spellings own_spellings(const DialectSpec& dialect) {
+  Spellings own;
   for (const DialectWord& word : dialect.words)
     if (word.is(WordUse::Same))
-      asked.spellings.try_emplace(
-          std::string(word.text),
-          Dialect::Spelling{.word = fmt::format("--{}", word.name), .same_value = true});
-  return asked;
+      own.try_emplace(std::string(word.text),
+                      Spelling{.word = fmt::format("--{}", word.name), .same_value = true});
+  return own;
 }
 
 /// Refuses different values for one option under a name of the dialect and under millrace's.
@@ -319,6 +330,7 @@ CommandLine read_ipu_line(const DialectLine& asked, TypedLine line) {
       notes_on_variables(asked.name, line.words, line.environment);
   read.notices.insert(read.notices.begin(), notes.begin(), notes.end());
   speak_ipu(read);
+  mark(read, asked.name);
   return read;
 }
 
@@ -327,9 +339,8 @@ CommandLine translate(const DialectLine& asked, std::vector<std::string> words,
                       const TypedLine& line, std::int64_t images) {
   const DialectSpec& dialect = asked.dialects.front();
   CommandLine read{.command = line.command,
-                   .options = {},
+                   .spellings = own_spellings(dialect),
                    .notices = notes_on_variables(asked.name, words, line.environment)};
-  read.options.dialect = own_spellings(dialect);
   const bool restores = continues_run(words);
   const std::vector<std::string> passed = take_nvidia_script(asked.script, words);
   DialectReader reader(passed.empty() ? fmt::format("--dialect {}", dialect.name) : asked.script,
@@ -341,16 +352,16 @@ CommandLine translate(const DialectLine& asked, std::vector<std::string> words,
   check_whole_names(dialect, own);
   read_passed(dialect, passed, reader);
   dialect.translate(reader);
-  Patch native = load_options(read.command, own, line.max_arguments, line.environment);
+  std::vector<std::string> arguments;
+  Patch native = load_options(read.command, own, line.max_arguments, line.environment, &arguments);
   check_said_once(native, read.options);
   reader.note_overruled(native);
   yield_to_command_line(native, read.options);
-  std::vector<std::string> arguments = std::move(read.options.arguments);
-  arguments.insert(arguments.begin(), native.arguments.begin(), native.arguments.end());
+  read.arguments.insert(read.arguments.begin(), arguments.begin(), arguments.end());
   read.options = merge(native, read.options);
-  read.options.arguments = std::move(arguments);
   pass_over_idle(read, reader.unread());
   check_conflicts(read.options);
+  mark(read, asked.name);
   return read;
 }
 

@@ -269,7 +269,7 @@ void set_prediction(DialectReader& read, bool by_script) {
            by_script ? name == image ? "-f" : "-m" : fmt::format("--{}", name),
            name == image ? "the image" : "the run or the checkpoint");
   if (!by_script) (void)set_place(read, "restore-path");
-  read.translation().options.arguments.push_back(read.text(image, ""));
+  read.translation().arguments.push_back(read.text(image, ""));
   if (read.given("use_tf_amp")) set_precision(read);
 }
 

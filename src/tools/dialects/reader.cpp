@@ -133,9 +133,8 @@ void DialectReader::set_integer(std::string_view option, std::string_view name,
 
 void DialectReader::spell(std::string_view option, std::string_view name) {
   const std::string typed = spelled(name);
-  translation_.options.dialect.spellings.insert_or_assign(
-      std::string(option),
-      Dialect::Spelling{.word = typed.empty() ? fmt::format("--{}", name) : typed});
+  translation_.spellings.insert_or_assign(
+      std::string(option), Spelling{.word = typed.empty() ? fmt::format("--{}", name) : typed});
 }
 
 void DialectReader::set_defaults(std::string_view line) {

@@ -113,7 +113,7 @@ Work work_on_set(const Invocation& invocation, const io::CheckpointReader& check
   for (const char* name : {"shards", "replicas", "ranks"})
     impose(validation.options, name, std::int64_t{1});
   PreparedRun run = prepare_validation(validation, world);
-  std::vector<std::string> notices = notices_of(run);
+  std::vector<std::string> notices = notices_of(run, invocation);
   return {.config = std::move(run.config),
           .images = run.data.validation,
           .notices = std::move(notices)};
@@ -232,16 +232,16 @@ class Output {
 int command_predict(const Invocation& invocation) {
   const comm::World world;
   if (world.size() > 1)
-    return run_on_all_ranks(world, invocation.options, [&]() -> int {
+    return run_on_all_ranks(world, invocation, [&]() -> int {
       world.fail_together();
       fail(ErrorKind::Usage, "millrace predict must run as one process, but {} were started",
            world.size());
     });
   const Patch& options = invocation.options;
   std::vector<std::string> complaints;
-  const io::CheckpointReader checkpoint = io::open_newest(options.arguments.front(), complaints);
+  const io::CheckpointReader checkpoint = io::open_newest(invocation.arguments.front(), complaints);
   print_lines(stderr, complaints);
-  std::vector<fs::path> files = files_of(options.arguments);
+  std::vector<fs::path> files = files_of(invocation.arguments);
   Work work = files.empty() ? work_on_set(invocation, checkpoint, world)
                             : work_on(std::move(files), checkpoint, invocation);
   run::Run& config = work.config;
@@ -250,7 +250,7 @@ int command_predict(const Invocation& invocation) {
   config.validation_batch_size = std::min(config.validation_batch_size, images);
   config.data.validation_size = images;
   const std::vector<std::string> names = class_names_of(options, config, checkpoint);
-  print_notices(options, work.notices);
+  print_notices(invocation, work.notices);
   pin_rank(world, config);
   const device::Environment environment(config.threads, train::gpu_of(config, world.rank()));
   print_lines(stderr, train::describe_kernel_rules(config));

@@ -147,10 +147,10 @@ void name_apart(std::vector<report::ReportedRun>& runs) {
 }
 
 /// Beside the logs of a run; a comparison belongs to none of its runs.
-fs::path output_of(const Patch& options, std::size_t runs) {
+fs::path output_of(const Invocation& invocation, std::size_t runs) {
   const fs::path page = "report.html";
-  const fs::path beside = runs == 1 ? options.arguments[0] / page : page;
-  fs::path file = options.text("output").value_or(beside.string());
+  const fs::path beside = runs == 1 ? invocation.arguments[0] / page : page;
+  fs::path file = invocation.options.text("output").value_or(beside.string());
   if (fs::is_directory(file))
     fail(ErrorKind::Usage, "--output {}: is a directory: give the name of a file", file.string());
   return file;
@@ -164,14 +164,15 @@ int command_report(const Invocation& invocation) {
   if (format != "html")
     fail(ErrorKind::Usage, "--format {} has no effect here: a report is html", format);
   const CostModel model = cost_model(options);
-  if (model == CostModel::Profile && options.arguments.size() > 1)
+  if (model == CostModel::Profile && invocation.arguments.size() > 1)
     fail(ErrorKind::Usage, "--cost-model profile measures the ops of one run, but {} are given",
-         options.arguments.size());
+         invocation.arguments.size());
   if (model == CostModel::Profile) warn_of_load();
   std::vector<report::ReportedRun> runs;
-  for (const std::string& directory : options.arguments) runs.push_back(reported(directory, model));
+  for (const std::string& directory : invocation.arguments)
+    runs.push_back(reported(directory, model));
   name_apart(runs);
-  const fs::path file = output_of(options, runs.size());
+  const fs::path file = output_of(invocation, runs.size());
   io::write_file_atomically(file,
                             report::html_page(runs, fmt::format("{} ({})", kVersion, kCommit)));
   for (const report::ReportedRun& run : runs)

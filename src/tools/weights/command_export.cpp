@@ -261,7 +261,7 @@ Exported export_checkpoint(const io::CheckpointReader& checkpoint, ExportFormat 
 int command_export(const Invocation& invocation) {
   const Patch& options = invocation.options;
   const ExportFormat format = wanted_format(options);
-  const std::filesystem::path path = options.arguments.at(0);
+  const std::filesystem::path path = invocation.arguments.at(0);
   std::vector<std::string> complaints;
   const io::CheckpointReader checkpoint = io::open_newest(path, complaints);
   print_lines(stderr, complaints);

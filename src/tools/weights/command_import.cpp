@@ -76,9 +76,9 @@ void require_file(const std::filesystem::path& path) {
 }
 
 /// The options, and those that follow from the file.
-Patch completed(const Patch& options, const io::Identified& found) {
-  Patch all = options;
-  const std::string where = options.arguments.at(0);
+Patch completed(const Invocation& invocation, const io::Identified& found) {
+  Patch all = invocation.options;
+  const std::string& where = invocation.arguments.at(0);
   add_implied(all, options_shown(found), where);
   add_implied(all, options_assumed(found), where);
   return all;
@@ -86,7 +86,8 @@ Patch completed(const Patch& options, const io::Identified& found) {
 
 /// Refuses options that ask for another network than the file's. Without this, they would be
 /// refused together with those that follow from the file, as if no network had both. Errors: Usage.
-void require_network(const Patch& given, const io::Identified& found) {
+void require_network(const Invocation& invocation, const io::Identified& found) {
+  const Patch& given = invocation.options;
   const models::ModelOptions& held = found.model;
   const auto require = [&](std::string_view option, bool agrees, std::string_view whose = "",
                            std::string_view otherwise = "") {
@@ -94,8 +95,8 @@ void require_network(const Patch& given, const io::Identified& found) {
     if (setting == nullptr || agrees) return;
     const bool flag = std::holds_alternative<bool>(setting->value);
     fail(ErrorKind::Usage, "{}{} contradicts {}, which holds {}{}: leave it out{}", setting->where,
-         flag ? "" : " " + to_string(setting->value), given.arguments.at(0), io::to_string(found),
-         whose, otherwise);
+         flag ? "" : " " + to_string(setting->value), invocation.arguments.at(0),
+         io::to_string(found), whose, otherwise);
   };
   const auto is = [&](std::string_view option, std::string_view value) {
     return to_lower(given.text(option).value_or("")) == to_lower(value);
@@ -121,35 +122,38 @@ void require_network(const Patch& given, const io::Identified& found) {
 }
 
 /// Refuses images of another size than the file's, which a training may change. Errors: Usage.
-void require_image_size(const Patch& given, const io::Identified& found) {
+void require_image_size(const Invocation& invocation, const io::Identified& found) {
+  const Patch& given = invocation.options;
   const std::optional<std::int64_t> size = given.integer("image-size");
   if (!size || !found.image_side || *size == *found.image_side) return;
   fail(ErrorKind::Usage,
        "{} {} contradicts {}, whose network reads images of {} x {}: leave it out; a training with "
        "images of another size starts from the imported run with --init-path {}",
-       given.find("image-size")->where, *size, given.arguments.at(0), *found.image_side,
-       *found.image_side, given.arguments.at(1));
+       given.find("image-size")->where, *size, invocation.arguments.at(0), *found.image_side,
+       *found.image_side, invocation.arguments.at(1));
 }
 
 /// Refuses another number of classes than the file's, which a training may change. Errors: Usage.
-void require_classes(const Patch& given, const io::Identified& found) {
+void require_classes(const Invocation& invocation, const io::Identified& found) {
+  const Patch& given = invocation.options;
   const std::optional<std::int64_t> classes = given.integer("classes");
   if (!classes || *classes == found.model.classes) return;
   const std::string last = models::build_model(found.model).parameters.back().name;
   fail(ErrorKind::Usage,
        "{} {}: {} has {} classes: leave the option out; a training of another number of classes "
        "starts from the imported run with --init-path {} --init-fresh {}",
-       given.find("classes")->where, *classes, given.arguments.at(0), found.model.classes,
-       given.arguments.at(1), last.substr(0, last.rfind('/')));
+       given.find("classes")->where, *classes, invocation.arguments.at(0), found.model.classes,
+       invocation.arguments.at(1), last.substr(0, last.rfind('/')));
 }
 
 /// What the file was taken for, and what was assumed as nobody gave it.
-void tell(const io::Identified& found, const Patch& given, const Patch& options) {
-  fmt::print("{}: {}\n", printable(options.arguments.at(0)),
+void tell(const io::Identified& found, const Invocation& invocation, const Patch& options) {
+  fmt::print("{}: {}\n", printable(invocation.arguments.at(0)),
              text_of(options_shown(found), options));
   std::vector<ImpliedOption> assumed = options_assumed(found);
-  std::erase_if(assumed,
-                [&](const ImpliedOption& option) { return given.find(option.name) != nullptr; });
+  std::erase_if(assumed, [&](const ImpliedOption& option) {
+    return invocation.options.find(option.name) != nullptr;
+  });
   if (!assumed.empty())
     fmt::print("As in {}: {}\n", io::name_of(found.style), text_of(assumed, options));
 }
@@ -157,12 +161,12 @@ void tell(const io::Identified& found, const Patch& given, const Patch& options)
 /// What is known of the data set for a network with so many outputs, from `facts`. Image folders
 /// may have fewer classes than ImageNet; those of CIFAR are fixed. Errors: Data, if --dataset names
 /// one that has more.
-DatasetFacts facts_for(std::int64_t outputs, const Patch& given, const Patch& completed,
+DatasetFacts facts_for(std::int64_t outputs, const Invocation& invocation, const Patch& completed,
                        DatasetFacts facts) {
-  const std::string dataset = given.text("dataset").value_or("");
+  const std::string dataset = invocation.options.text("dataset").value_or("");
   if (dataset.starts_with("cifar") && outputs < facts.classes)
     fail(ErrorKind::Data, "{}: its network has {} classes, but {} has {}: leave --dataset out",
-         given.arguments.at(0), outputs, dataset, facts.classes);
+         invocation.arguments.at(0), outputs, dataset, facts.classes);
   facts.classes = std::min(facts.classes, outputs);
   if (const auto file = completed.text("class-names")) {
     io::ClassNames found = io::read_class_names(*file, facts.classes);
@@ -207,9 +211,9 @@ void write_run(const std::filesystem::path& run_directory, const models::Graph& 
 
 /// The options of a run of the network in an ONNX file, which says what it reads and how many
 /// classes there are.
-Patch options_of(const io::NetworkFile& onnx, const Patch& given) {
-  Patch options = given;
-  const std::string file = options.arguments.at(0);
+Patch options_of(const io::NetworkFile& onnx, const Invocation& invocation) {
+  Patch options = invocation.options;
+  const std::string& file = invocation.arguments.at(0);
   if (const Setting* const model = options.find("model"))
     fail(ErrorKind::Usage, "{} {} has no effect here: {} holds the network", model->where,
          to_string(model->value), file);
@@ -242,21 +246,21 @@ std::vector<io::ImportedParameter> values_of(const io::NetworkFile& onnx, const 
 /// Options of an exported file, with those given in their place.
 Patch with_given(const Patch& given, const Patch& noted) {
   Patch options = merge(given, noted);
-  options.arguments = given.arguments;
   options.network = noted.network;
   return options;
 }
 
 /// The network that an exported file notes. Errors: Usage for options that ask for another one.
-models::ModelOptions noted_model(const Patch& given, const NotedExport& noted) {
-  const models::ModelOptions model = network_of(noted, given.arguments.at(0));
+models::ModelOptions noted_model(const Invocation& invocation, const NotedExport& noted) {
+  const Patch& given = invocation.options;
+  const models::ModelOptions model = network_of(noted, invocation.arguments.at(0));
   const io::Identified held{.style = noted.names.value_or(io::WeightStyle::Torchvision),
                             .model = model};
-  if (!model.given.graph) require_network(given, held);
+  if (!model.given.graph) require_network(invocation, held);
   if (const Setting* const other = model.given.graph ? given.find("model") : nullptr)
     fail(ErrorKind::Usage, "{} {} has no effect here: {} holds the network", other->where,
-         to_string(other->value), given.arguments.at(0));
-  require_classes(given, held);
+         to_string(other->value), invocation.arguments.at(0));
+  require_classes(invocation, held);
   return model;
 }
 
@@ -266,22 +270,22 @@ int import_noted(
     const Invocation& invocation, NotedExport noted,
     const std::function<std::vector<io::ImportedParameter>(const models::Graph&)>& values) {
   const Patch& given = invocation.options;
-  const models::ModelOptions held = noted_model(given, noted);
+  const models::ModelOptions held = noted_model(invocation, noted);
   const Patch options = with_given(given, noted.options);
   const bool prepares = std::ranges::any_of(given.settings(), [](const auto& setting) {
     return find_field(setting.first)->section == Section::Data;
   });
   if (prepares && noted.facts) noted.facts->preparation.reset();  // follows from the options
   const DatasetFacts facts =
-      facts_for(held.classes, given, options, recorded_facts(options, noted.facts));
+      facts_for(held.classes, invocation, options, recorded_facts(options, noted.facts));
   const Resolution resolution = resolve(options, facts, this_machine());
   print_lines(stderr, resolution.notices);
   const run::Run& config = resolution.config;
   const models::Graph graph = models::build_model(config.model);
   const ImportedTensors imported(graph, values(graph), config.optimiser.kind);
   fmt::print("{}: {} as millrace exported it, with the options of its run\n",
-             printable(given.arguments.at(0)), graph.name);
-  write_run(given.arguments.at(1), graph, config, imported, given.arguments.at(0));
+             printable(invocation.arguments.at(0)), graph.name);
+  write_run(invocation.arguments.at(1), graph, config, imported, invocation.arguments.at(0));
   return 0;
 }
 
@@ -296,7 +300,7 @@ std::optional<NotedExport> notes_in(const io::NetworkFile& onnx, const std::stri
 }
 
 int import_network(const Invocation& invocation) {
-  const std::string file = invocation.options.arguments.at(0);
+  const std::string file = invocation.arguments.at(0);
   const io::NetworkFile onnx = foreign_files().open_network(file);
   print_lines(stderr, onnx.notices);
   if (const std::optional<NotedExport> noted = notes_in(onnx, file))
@@ -308,13 +312,13 @@ int import_network(const Invocation& invocation) {
              file);
       return values_of(onnx, file);
     });
-  const Patch options = options_of(onnx, invocation.options);
+  const Patch options = options_of(onnx, invocation);
   const DatasetFacts facts =
-      facts_for(onnx.graph.classes, invocation.options, options, published_facts(options));
+      facts_for(onnx.graph.classes, invocation, options, published_facts(options));
   const Resolution resolution = resolve(options, facts, this_machine());
   print_lines(stderr, resolution.notices);
   const run::Run& config = resolution.config;
-  write_run(options.arguments.at(1), models::build_model(config.model), config,
+  write_run(invocation.arguments.at(1), models::build_model(config.model), config,
             ImportedTensors(onnx.graph, values_of(onnx, file), config.optimiser.kind), file);
   return 0;
 }
@@ -338,22 +342,22 @@ std::vector<io::ImportedParameter> values_of(const io::TensorFile& file, const m
 }  // namespace
 
 int command_import(const Invocation& invocation) {
-  require_file(invocation.options.arguments.at(0));
-  if (io::is_network_file(invocation.options.arguments.at(0))) return import_network(invocation);
-  const io::TensorFile file = io::read_tensor_file(invocation.options.arguments.at(0));
+  require_file(invocation.arguments.at(0));
+  if (io::is_network_file(invocation.arguments.at(0))) return import_network(invocation);
+  const io::TensorFile file = io::read_tensor_file(invocation.arguments.at(0));
   print_lines(stderr, file.notices());
   if (const std::optional<NotedExport> noted = notes_in(file, invocation.options))
     return import_noted(invocation, *noted,
                         [&](const models::Graph& graph) { return values_of(file, graph, *noted); });
   io::Identified found = io::identify(file, wanted_styles(invocation.options));
-  require_network(invocation.options, found);
-  require_classes(invocation.options, found);
-  require_image_size(invocation.options, found);
+  require_network(invocation, found);
+  require_classes(invocation, found);
+  require_image_size(invocation, found);
   for (const char* other : {"image-normalisation", "normalise-input"})
     if (invocation.options.find(other) != nullptr) found.statistics.reset();
-  const Patch options = completed(invocation.options, found);
+  const Patch options = completed(invocation, found);
   const DatasetFacts facts =
-      facts_for(found.model.classes, invocation.options, options, published_facts(options));
+      facts_for(found.model.classes, invocation, options, published_facts(options));
   const Resolution resolution = resolve(options, facts, this_machine());
   print_lines(stderr, resolution.notices);
   const run::Run& config = resolution.config;
@@ -361,8 +365,8 @@ int command_import(const Invocation& invocation) {
   const models::Graph graph = models::build_model(config.model);
   const ImportedTensors imported(graph, io::import_weights(file, graph, found.style),
                                  config.optimiser.kind);
-  tell(found, invocation.options, options);
-  write_run(options.arguments.at(1), graph, config, imported, file.path());
+  tell(found, invocation, options);
+  write_run(invocation.arguments.at(1), graph, config, imported, file.path());
   return 0;
 }
 

@@ -189,11 +189,11 @@ TEST(DialectTest, CommandAndProgramAgreeOrBothAreNamed) {
 // As with `millrace restore RUN`, and whatever command was typed.
 TEST(DialectTest, ARunToContinueMayStandAloneBehindItsProgram) {
   for (const Command typed : {Command::Train, Command::Restore}) {
-    const Patch options = read_command_line(typed, words("--dialect ipu restore.py logs/a"),
-                                            typed == Command::Restore ? 1 : 0, environment_of({}))
-                              .options;
-    EXPECT_EQ(options.arguments, std::vector<std::string>{"logs/a"});
-    EXPECT_EQ(options.find("precision"), nullptr) << "the run has recorded its own";
+    const CommandLine read =
+        read_command_line(typed, words("--dialect ipu restore.py logs/a"),
+                          typed == Command::Restore ? 1 : 0, environment_of({}));
+    EXPECT_EQ(read.arguments, std::vector<std::string>{"logs/a"});
+    EXPECT_EQ(read.options.find("precision"), nullptr) << "the run has recorded its own";
   }
   EXPECT_EQ(failure_of([] {
               (void)read_command_line(Command::Restore,
@@ -315,7 +315,7 @@ TEST(DialectTest, AdviceSpeaksTheDialect) {
     const Read read = read_seed(dialect, line);
     const run::Run config = config_of(read);
     return respelled(fmt::format("{} {}", run::field_of_rate(config), run::field_of_warmup(config)),
-                     read.options);
+                     read.options, read.spellings);
   };
   const std::string nvidia = "main.py --batch_size=8 --data_dir=/imagenet --num_iter=3 ";
   EXPECT_EQ(spelled("nvidia", (nvidia + "--iter_unit=batch").c_str()),
@@ -328,8 +328,9 @@ TEST(DialectTest, AdviceSpeaksTheDialect) {
             "--base_learning_rate --warmup_epochs");
   const Read read = read_seed(
       "habana", "imagenet_main.py -dd /imagenet --hooks ProfilerHook --profile_steps 2,4");
-  const std::vector<std::string> notices = respelled(
-      resolve(read.options, published_facts(read.options), read.machine).notices, read.options);
+  const std::vector<std::string> notices =
+      respelled(resolve(read.options, published_facts(read.options), read.machine).notices,
+                read.options, read.spellings);
   EXPECT_TRUE(std::ranges::any_of(notices, [](const std::string& notice) {
     return notice.starts_with("--hooks: trace.json shows every action");
   }));
@@ -374,9 +375,11 @@ TEST(DialectTest, EveryMessageSpeaksTheDialect) {
             "--batch-size 4 fits; --recompute segments, more --shards or --recompute auto",
             "--batch-size 4 fits; --xla-recompute, more --shards or --recompute auto"},
            {"nvidia", nvidia, "--recompute segments, more --shards",
-            "--recompute segments, more --shards"}})
-    EXPECT_EQ(respelled(std::string(c.message), read_seed(c.dialect, c.line).options), c.asked)
+            "--recompute segments, more --shards"}}) {
+    const Read read = read_seed(c.dialect, c.line);
+    EXPECT_EQ(respelled(std::string(c.message), read.options, read.spellings), c.asked)
         << c.dialect << ": " << c.line;
+  }
 }
 
 TEST(DialectTest, TheCropsOfTheGuidesTextsAreAnOption) {

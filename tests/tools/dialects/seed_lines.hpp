@@ -8,11 +8,7 @@
 
 namespace millrace::cli::testing {
 
-struct Read {
-  Command command = Command::Train;
-  Patch options;
-  std::vector<std::string> notices;
-  std::function<Patch(std::int64_t images)> for_images = nullptr;
+struct Read : CommandLine {
   MachineFacts machine{.cores = 2};
 };
 
@@ -57,15 +53,11 @@ inline Prefix read_prefix(const std::vector<std::string>& line) {
 inline Read read_seed(std::string_view dialect, const std::string& text) {
   const std::vector<std::string> line = words(filled_in(text));
   const Prefix prefix = read_prefix(line);
-  Read read;
   std::vector<std::string> rest = {"--dialect", std::string(dialect)};
   rest.insert(rest.end(), line.begin() + static_cast<std::ptrdiff_t>(prefix.script), line.end());
   const Environment environment = environment_of(prefix.variables);
-  CommandLine translation = read_command_line(read.command, rest, 0, environment);
-  read.command = translation.command;
-  read.options = for_all_workers(translation.options, cluster_of(translation.options, environment));
-  read.notices = std::move(translation.notices);
-  read.for_images = std::move(translation.for_images);
+  Read read{read_command_line(Command::Train, rest, 0, environment)};
+  read.options = for_all_workers(read.options, cluster_of(read.options, environment));
   if (const auto ranks = environment("OMPI_COMM_WORLD_SIZE"))
     read.machine.ranks = read.machine.local_ranks = std::stoi(*ranks);
   return read;

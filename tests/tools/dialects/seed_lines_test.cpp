@@ -153,11 +153,11 @@ TEST(NvidiaLinesTest, Predictions) {
                               "python main.py --mode predict --model_dir m "
                               "--to_predict i.jpg --results_dir r");
   EXPECT_EQ(read.command, Command::Predict);
-  EXPECT_EQ(read.options.arguments, std::vector<std::string>{"i.jpg"});
+  EXPECT_EQ(read.arguments, std::vector<std::string>{"i.jpg"});
   EXPECT_EQ(read.options.text("restore-path"), "m");
   const Read script = read_seed("nvidia", "python scripts/inference/predict.py -m m -f photo.jpg");
   EXPECT_EQ(script.command, Command::Predict);
-  EXPECT_EQ(script.options.arguments, std::vector<std::string>{"photo.jpg"});
+  EXPECT_EQ(script.arguments, std::vector<std::string>{"photo.jpg"});
   for (const auto& [line, missing] :
        {std::pair{"python main.py --mode predict --to_predict i.jpg", "--model_dir is missing"},
         {"python main.py --mode predict --model_dir m", "--to_predict is missing"},
