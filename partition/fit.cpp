@@ -285,8 +285,9 @@ class NearestFit {
     if (schedule.stages < 2 || schedule.stages != schedule.devices()) return {};
     if (to_lower(schedule.name) == kAutomatic) return {};
     const std::vector<std::string> before = change.run.splits;
+    const std::string name = schedule.name;  // `schedule` is a part of what moves
     change.cuts = true;
-    std::optional<Change> other = arranged(std::move(change), schedule.name);
+    std::optional<Change> other = arranged(std::move(change), name);
     return other && other->run.splits != before ? other : std::nullopt;
   }
 

@@ -93,7 +93,7 @@ Json process_to_json(const ProcessMemory& process) {
   return Json::object({{"rank", process.rank},
                        {"devices", std::move(devices)},
                        {"base", process.base},
-                       {"library", process.library},
+                       {"margin", process.margin},
                        {"messages", process.messages},
                        {"loader", process.loader},
                        {"checkpoints", process.checkpoints},
@@ -119,7 +119,7 @@ ProcessMemory read_process(const Json& object, std::string_view label, std::size
     of.expect_no_others();
   }
   process.base = fields.count("base", 0);
-  process.library = fields.count("library", 0);
+  process.margin = fields.count("margin", 0);
   process.messages = fields.count("messages", 0);
   process.loader = fields.count("loader", 0);
   process.checkpoints = fields.count("checkpoints", 0);

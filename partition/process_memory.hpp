@@ -28,11 +28,11 @@ struct ProcessMemory {
   std::int32_t rank = 0;
   std::vector<DeviceMemory> devices;
   std::int64_t base = 0;         ///< in use before the first step: measured in a process
-  std::int64_t library = 0;      ///< of the vendor's library, once its kernels have run
-  std::int64_t messages = 0;     ///< of MPI
+  std::int64_t margin = 0;       ///< for what libraries take later; the same for every process
+  std::int64_t messages = 0;     ///< copies in host memory, where MPI cannot reach the device
   std::int64_t loader = 0;       ///< batches of images, and what reads them
   std::int64_t checkpoints = 0;  ///< copies of the tensors, and of the writer
-  std::int64_t other = 0;        ///< initial values, traces, averages; rounding of allocators
+  std::int64_t other = 0;        ///< weights that are read or drawn, and traces
 
   [[nodiscard]] std::int64_t device_total() const {
     std::int64_t sum = 0;
@@ -40,7 +40,7 @@ struct ProcessMemory {
     return sum;
   }
   [[nodiscard]] std::int64_t rest() const {
-    return base + library + messages + loader + checkpoints + other;
+    return base + margin + messages + loader + checkpoints + other;
   }
   [[nodiscard]] std::int64_t peak() const { return device_total() + rest(); }
   /// The largest of its devices, each with an equal part of the rest.

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
-#include <tuple>
 #include <utility>
 
 #include "core/error.hpp"
@@ -90,20 +88,6 @@ std::int64_t Executor::message_bytes() const {
   std::int64_t bytes = update_.message_bytes();
   for (const StageMessages& messages : messages_) bytes += messages.message_bytes();
   return bytes;
-}
-
-std::int64_t Executor::kept_calls() const {
-  std::int64_t calls = 0;
-  for (const StageRun& run : runs_) {
-    std::set<std::tuple<int, int, int, bool>> places;  // each has launches of its own
-    for (std::int32_t m = 0; m < micro_batches_; ++m) {
-      const RunContext context = run.context(m);
-      places.emplace(context.stash_slot, context.weight_slot, context.outbox_slot, context.first);
-    }
-    for (const std::vector<Call>& phase : run.program->program().calls)
-      calls += std::ssize(places) * std::ssize(phase);
-  }
-  return calls;
 }
 
 void Executor::bind(std::byte* memory, comm::Transport& transport, const comm::World& world) {

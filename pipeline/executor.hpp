@@ -58,8 +58,6 @@ class Executor {
   /// Bytes of the messages to and from other processes; those of batch statistics over replicas,
   /// which are a few kilobytes, are not counted.
   [[nodiscard]] std::int64_t message_bytes() const;
-  /// Calls of kernels in all phases that a device which keeps launches will have kept.
-  [[nodiscard]] std::int64_t kept_calls() const;
   /// Sets the scratch memory. The stages must be bound first. `world` is used for the agreement of
   /// all processes.
   void bind(std::byte* memory, comm::Transport& transport, const comm::World& world);

@@ -44,12 +44,5 @@ class Access {
 /// Opens the device's memory to this thread for good: for threads that run kernels only.
 void belong_to_device();
 
-/// Bytes of host memory that the queue of kernels takes, with so many calls of kernels that are
-/// kept.
-[[nodiscard]] std::int64_t queue_bytes(std::int64_t kept_calls);
-
-/// Bytes of host memory that the threads of teams take, on all host threads.
-[[nodiscard]] std::int64_t team_bytes();
-
 }  // namespace fake
 }  // namespace millrace::device

@@ -174,11 +174,6 @@ bool Queue::execute(const Wait& wait) {
 
 bool Queue::execute(const Message& message) { return message.work->finish(); }
 
-std::int64_t queue_bytes(std::int64_t kept_calls) {
-  constexpr std::int64_t kOfCall = 400;  // some launch several kernels; measured
-  return Queue::bytes() + kept_calls * kOfCall;
-}
-
 }  // namespace fake
 
 void queue_call(RangeFunction call, FunctorBytes functor) {

@@ -56,12 +56,6 @@ class Queue {
   /// That of all kernels.
   static Queue& of_kernels();
 
-  /// Bytes that the queue of kernels takes; more only if it waits for work elsewhere, or if one
-  /// piece is larger.
-  [[nodiscard]] static constexpr std::int64_t bytes() {
-    return kItems * sizeof(Item) + kWords * sizeof(std::max_align_t);
-  }
-
   /// Puts work at the end, with a copy of its functor.
   void push(const Work& work);
   void push(const Copy& copy) { add(copy); }

@@ -209,12 +209,6 @@ void run_team(const TeamKernel& kernel, std::int64_t i) {
   TeamThreads::of_host_thread().run(kernel, i);
 }
 
-std::int64_t team_bytes() {
-  constexpr std::int64_t kThreads = 256;    // of the largest team
-  constexpr std::int64_t kOfThread = 4400;  // mostly a page of its stack; measured
-  return kThreads * kOfThread * ExecutionSpace().concurrency();
-}
-
 }  // namespace fake
 
 void Team::wait() const { thread_.wait(); }

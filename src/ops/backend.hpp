@@ -38,12 +38,6 @@ class Backend {
   [[nodiscard]] std::string why_not(DType type) const {
     return vendor_ ? vendor_->why_not(type) : std::string();
   }
-  [[nodiscard]] std::int64_t own_bytes(bool dense) const {
-    return vendor_ ? vendor_->own_bytes(dense) : 0;
-  }
-  [[nodiscard]] std::int64_t bytes_of_kernel() const {
-    return vendor_ ? vendor_->bytes_of_kernel() : 0;
-  }
 
   [[nodiscard]] std::unique_ptr<LinearOp> convolution(const ConvShape& shape, DType type,
                                                       Passes passes) const {

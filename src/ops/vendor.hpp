@@ -102,10 +102,6 @@ class Vendor {
   /// Why values of the type are converted to float32, as text for messages; "" if there is no
   /// reason to give.
   [[nodiscard]] virtual std::string why_not(DType) const { return {}; }
-  /// Memory that the library allocates for itself in a process with or without dense ops. Measured.
-  [[nodiscard]] virtual std::int64_t own_bytes(bool /*dense*/) const { return 0; }
-  /// Code of a kernel and tables, which are resident only after it has run. Measured.
-  [[nodiscard]] virtual std::int64_t bytes_of_kernel() const { return 60'000; }
   /// The level at which ops/rewrites.hpp compares the vendor's kernels with ours; none: they were
   /// not measured, and the vendor's are used.
   [[nodiscard]] virtual std::optional<MeasuredLevel> level() const { return {}; }

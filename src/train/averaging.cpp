@@ -233,19 +233,17 @@ std::int64_t averaging_bytes(const models::Graph& graph, const run::Run& config)
   const std::int64_t own = config.averaging.ema_decay > 0.0 ? 2 : 1;  // a value and its average
   std::int64_t elements = 0;
   std::int64_t largest = 0;
-  std::int64_t tensors = 0;
   for (const models::Parameter& parameter : graph.parameters) {
     const std::int64_t copies = parameter.learns() ? own + slots : own;
     elements += copies * parameter.elements();
     largest = std::max(largest, parameter.elements());
-    tensors += copies;
   }
   // The averages, and the sums of the last group with a tensor that is read; when the averages are
   // written, one of them is read back.
   constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
   constexpr auto kDouble = static_cast<std::int64_t>(sizeof(double));
   const std::int64_t sums = std::min(std::max(kSumBytes, kDouble * largest), kDouble * elements);
-  return kFloat * (elements + largest) + sums + read_back_bytes(tensors);
+  return kFloat * (elements + largest) + sums;
 }
 
 fs::path place_of_average(const fs::path& run_directory, const std::string& name) {

@@ -11,7 +11,6 @@
 
 #include "core/error.hpp"
 #include "core/machine_limits.hpp"
-#include "core/sha256.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
 #include "device/queues.hpp"
@@ -70,59 +69,42 @@ std::int64_t reading_bytes(const Session& session, const run::Run& config,
   return batches + work + kept;
 }
 
-/// What reading the weights of a network file takes, which are there at once: those of the file,
-/// the copies in which the largest tensor changes its order, and the nodes. Nothing but the
-/// device's memory is there by then.
+/// What reading the weights of a network file takes: those of the file, and the copies in which the
+/// largest tensor changes its order. Nothing but the device's memory is there by then.
 std::int64_t file_bytes(const models::Graph& graph, const run::Run& config) {
   if (!io::is_network_file(config.initial_weights())) return 0;
   constexpr std::int64_t kCopies = 3;
-  constexpr std::int64_t kOfNode = 2'000;
   std::int64_t all = 0;
   std::int64_t largest = 0;
   for (const models::Parameter& parameter : graph.parameters) {
     all += parameter.elements();
     largest = std::max(largest, parameter.elements());
   }
-  return (all + kCopies * largest) * size_of(DType::F32) + std::ssize(graph.ops) * kOfNode;
+  return (all + kCopies * largest) * size_of(DType::F32);
 }
 
 }  // namespace
 
-std::int64_t resident_bytes() {
-  const Sha256 first_use;  // OpenSSL then takes 2 MB, which a training needs for metrics.jsonl
-  return bytes_of_process("VmRSS:");
-}
+std::int64_t resident_bytes() { return bytes_of_process("VmRSS:"); }
 std::int64_t peak_resident_bytes() { return bytes_of_process("VmHWM:"); }
 
 partition::ProcessMemory forecast_memory(const Session& session, const run::Run& config,
                                          const TrainInputs& inputs, std::int64_t base) {
-  // Queues and shared segments of MPI, which appear with the first messages; HDF5 and the thread
-  // that writes. Measured.
-  constexpr std::int64_t kMessages = 1'000'000;
-  constexpr std::int64_t kWriting = 700'000;
-  constexpr std::int64_t kManifest = 800'000;   // of rank 0
-  constexpr std::int64_t kGathering = 500'000;  // of rank 0, which writes what all ranks hold
-  partition::ProcessMemory process{.rank = session.rank(), .devices = session.device_memory()};
-  process.base = base;
-  process.library = session.library_bytes();
-  const pipeline::RankMap& map = config.pipeline.ranks;
-  process.messages = map.ranks > 1 ? kMessages * map.devices_per_rank() : 0;
-  process.messages += session.staging_bytes();
-  process.loader = reading_bytes(session, config, inputs);
+  partition::ProcessMemory process{.rank = session.rank(),
+                                   .devices = session.device_memory(),
+                                   .base = std::max(base, kLeastBase),
+                                   .margin = kMargin,
+                                   .messages = session.staging_bytes(),
+                                   .loader = reading_bytes(session, config, inputs)};
   if (!config.run_directory.empty())
-    process.checkpoints = session.tensors().checkpoint_bytes(process.rank == 0) + kWriting +
-                          (process.rank == 0 ? kManifest : 0) +
-                          (process.rank == 0 && map.ranks > 1 ? kGathering : 0);
-  process.other = trace_bytes(session, config);
+    process.checkpoints = session.tensors().checkpoint_bytes(process.rank == 0);
   // Averages are made when no checkpoint is written any more.
   if (process.rank == 0 && !planned_averages(config).empty())
     process.checkpoints = std::max(process.checkpoints, averaging_bytes(session.graph(), config));
-  process.other += std::max<std::int64_t>(0, file_bytes(session.graph(), config) - process.loader -
-                                                 process.library - process.checkpoints);
-  // Initial values are made before any of this is allocated.
-  process.other += std::max<std::int64_t>(0, session.initial_bytes() - process.rest() + base);
-  // Allocators round up; the prediction must never be too low.
-  process.other += process.peak() / 64;
+  // Weights are read or drawn before batches and copies of tensors exist.
+  const std::int64_t first = std::max(file_bytes(session.graph(), config), session.initial_bytes());
+  process.other = trace_bytes(session, config) +
+                  std::max<std::int64_t>(0, first - process.loader - process.checkpoints);
   return process;
 }
 
@@ -130,19 +112,13 @@ std::vector<partition::ProcessMemory> forecast_processes(const run::Run& config,
                                                          const TrainInputs& inputs,
                                                          const comm::World& world,
                                                          std::optional<std::int64_t> base) {
-  // What a training reads and opens before it measures itself, and MPI in a process that a launcher
-  // started. Measured with Open MPI.
-  constexpr std::int64_t kStarted = 800'000;
-  constexpr std::int64_t kLaunched = 10'600'000;
   const pipeline::RankMap& map = config.pipeline.ranks;
-  const bool launched = world.size() == map.ranks;
   const int last = config.optimiser.sharded ? map.ranks - 1 : map.rank_of(0, map.devices - 1);
   std::vector<partition::ProcessMemory> processes;
   for (int rank = 0; rank <= last; ++rank) {
     device::release_unused();
     const Session session(config, Use::Training, world, rank);
-    const std::int64_t measured = resident_bytes() + (launched ? kStarted : kLaunched);
-    processes.push_back(forecast_memory(session, config, inputs, base.value_or(measured)));
+    processes.push_back(forecast_memory(session, config, inputs, base.value_or(resident_bytes())));
   }
   return processes;
 }

@@ -26,21 +26,13 @@ struct TrainInputs;
 [[nodiscard]] std::int64_t resident_bytes();
 [[nodiscard]] std::int64_t peak_resident_bytes();
 
-/// Memory that writing a checkpoint's part of so many tensors takes besides them: HDF5, whose cache
-/// is bounded, its code, and what it leaves between what it frees. Measured.
-[[nodiscard]] constexpr std::int64_t writing_bytes(std::int64_t tensors) {
-  constexpr std::int64_t kFew = 40;
-  return 3'300'000 + 60'000 * std::min(tensors, kFew) +
-         5'000 * std::max<std::int64_t>(tensors - kFew, 0);
-}
-/// What reading it back takes besides a tensor: what is known of all, and what writing has left.
-[[nodiscard]] constexpr std::int64_t read_back_bytes(std::int64_t tensors) {
-  constexpr std::int64_t kFew = 100;
-  constexpr std::int64_t kMany = 300;
-  return 4'200'000 + 22'000 * std::min(tensors, kFew) +
-         10'000 * std::clamp<std::int64_t>(tensors - kFew, 0, kMany - kFew) +
-         2'000 * std::max<std::int64_t>(tensors - kMany, 0);
-}
+/// What a process may take besides its base and what is counted: code that is loaded when it first
+/// runs, kernels that a vendor makes, buffers of MPI and HDF5, and what allocators leave between.
+/// Nobody reports it. The same for every run, and more than any was seen to take.
+inline constexpr std::int64_t kMargin = 32'000'000;
+/// With how much a process counts at least before it allocates: more than one holds that a launcher
+/// started. So a plan, which needs no launcher, says what the run says, from start to start.
+inline constexpr std::int64_t kLeastBase = 44'000'000;
 
 /// By how many bytes the base of a process varies from start to start, because the system maps
 /// libraries at other places and pages around what is touched; measured. Whatever is proposed or
@@ -48,7 +40,7 @@ struct TrainInputs;
 inline constexpr std::int64_t kBaseVaries = 1'500'000;
 
 /// The memory of the session's process during a training. `base`: resident bytes of the process
-/// once it has the session and the data, but has not allocated the session.
+/// once it has the session and the data, but has not allocated the session; kLeastBase if less.
 [[nodiscard]] partition::ProcessMemory forecast_memory(const Session& session,
                                                        const run::Run& config,
                                                        const TrainInputs& inputs,

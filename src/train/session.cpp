@@ -7,7 +7,6 @@
 #include <variant>
 
 #include "core/error.hpp"
-#include "device/fake_device.hpp"
 #include "pipeline/stage_messages.hpp"
 #include "train/setup.hpp"
 
@@ -209,45 +208,6 @@ std::int64_t Session::staging_bytes() const {
   std::int64_t bytes = training_ ? training_->message_bytes() : 0;
   for (const Group& group : groups_) bytes += group.executor->message_bytes();
   return bytes;
-}
-
-std::int64_t Session::library_bytes() const {
-  // Code that is read when it first runs: 0.5 MB of libraries and 1.0 MB of our own, on the fake
-  // device up to 1.9 MB, as its kernels are larger. Measured, because nobody reports it.
-  constexpr std::int64_t kFirstUse = device::kFakeDevice ? 2'400'000 : 1'500'000;
-  // Ops of one kind and shape share their kernels.
-  std::vector<std::pair<const models::Op*, Shape>> kernels;
-  bool dense = false;
-  for (const auto& stage : stages_)
-    for (const models::ParameterId id : stage->parameters().ids()) {
-      const models::Parameter& parameter = graph_.parameter(id);
-      if (parameter.role != models::ParameterRole::Kernel) continue;
-      const models::Op& op = graph_.op(parameter.op);
-      const Shape shape = graph_.value(op.inputs.front()).shape;
-      dense = dense || std::holds_alternative<models::Dense>(op.kind);
-      if (std::none_of(kernels.begin(), kernels.end(), [&](const auto& known) {
-            return known.first->kind == op.kind && known.second == shape;
-          }))
-        kernels.emplace_back(&op, shape);
-    }
-  std::int64_t own = 0;
-  std::int64_t each = 0;
-  for (const auto& [number, backend] : backends_) {
-    own = std::max(own, backend->own_bytes(dense));
-    each = std::max(each, backend->bytes_of_kernel());
-  }
-  return kFirstUse + own + std::ssize(kernels) * each + queue_bytes();
-}
-
-/// Drivers have queues of their own, whose memory nobody knows.
-std::int64_t Session::queue_bytes() const {
-  if constexpr (device::kFakeDevice) {
-    std::int64_t kept = training_ ? training_->kept_calls() : 0;
-    for (const Group& group : groups_) kept += group.executor->kept_calls();
-    return device::fake::queue_bytes(kept) + device::fake::team_bytes();
-  } else {
-    return 0;
-  }
 }
 
 std::int64_t Session::initial_bytes() const {

@@ -75,9 +75,6 @@ class Session {
   [[nodiscard]] std::int64_t arena_bytes() const;
   /// The same by device and use.
   [[nodiscard]] std::vector<partition::DeviceMemory> device_memory() const;
-  /// Code of kernels and tables of the vendor's library, which are resident only after kernels have
-  /// run; on the fake device its queue of kernels, too.
-  [[nodiscard]] std::int64_t library_bytes() const;
   /// Host memory of the messages between processes, if they go through it.
   [[nodiscard]] std::int64_t staging_bytes() const;
   /// Host memory that initialise() uses temporarily, before any other memory is allocated.
@@ -146,7 +143,6 @@ class Session {
   void plan_validation();
   void plan_inference();
   void make_stages(Use use);
-  [[nodiscard]] std::int64_t queue_bytes() const;
   [[nodiscard]] ops::Backend& backend_of(std::int32_t stage);
   void make_executors(Use use);
   /// Sums of an executor's metrics and stand-ins over all ranks, in the order of the micro-batches.

@@ -30,11 +30,8 @@ std::int64_t assumed_rest(const run::Run& config) {
                             : UploadedFeed::bytes(config.batch_size * image) +
                                   UploadedFeed::bytes(config.validation_batch_size * image);
   if (!device::computes_on_cores()) return on_the_way;
-  // Program, libraries, and MPI in processes that a launcher starts. Measured.
-  const std::int64_t process = config.pipeline.ranks.ranks > 1 ? 42'000'000 : 33'000'000;
   const std::int64_t batches = io::LoaderOptions{}.batches_ahead + 1;
-  const std::int64_t host =
-      process + batches * config.batch_size * image + config.device_memory / 64;
+  const std::int64_t host = kLeastBase + kMargin + batches * config.batch_size * image;
   return on_the_way + host / config.pipeline.ranks.devices_per_rank();
 }
 
@@ -43,9 +40,8 @@ std::int64_t rest_beside_stages(const models::Graph& graph, const run::Run& conf
   std::int64_t rest = assumed_rest(config);
   const bool saves = config.logging.keeps && rest > 0;
   const std::int64_t tensors = 1 + std::ssize(update_slots(config.optimiser.kind));
-  if (saves)  // copies of the tensors, of an average device, and what HDF5 needs
-    rest += 4 * tensors * graph.trainable_elements() / config.pipeline.ranks.devices +
-            read_back_bytes(tensors * std::ssize(graph.parameters) / config.pipeline.ranks.devices);
+  if (saves)  // copies of the tensors of an average device
+    rest += 4 * tensors * graph.trainable_elements() / config.pipeline.ranks.devices;
   return rest;
 }
 

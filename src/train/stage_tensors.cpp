@@ -263,24 +263,18 @@ Snapshot StageTensors::snapshot() const {
 
 std::int64_t StageTensors::checkpoint_bytes(bool reads_back) const {
   std::int64_t copied = 0;
-  std::int64_t tensors = 0;
-  std::int64_t largest_here = 0;
+  std::int64_t largest = 0;
   visit(Replicas::First, [&](const io::TensorInfo& info, const pipeline::StoredValues&) {
-    ++tensors;
     copied += info.bytes();
-    largest_here = std::max(largest_here, info.bytes());
+    largest = std::max(largest, info.bytes());
   });
-  if (tensors == 0 && !reads_back) return 0;
   // HDF5 holds a piece of a tensor twice while it is written.
-  std::int64_t more = writing_bytes(tensors) + 2 * std::min(largest_here, io::kHdf5PieceBytes);
-  if (reads_back) {
-    std::int64_t largest = 0;  // of the whole network
-    for (const io::TensorInfo& info : checkpoint_tensors())
-      largest = std::max(largest, info.bytes());
-    // The library holds a piece of it, too.
-    more =
-        std::max(more, read_back_bytes(tensors) + largest + std::min(largest, io::kHdf5PieceBytes));
-  }
+  std::int64_t more = 2 * std::min(largest, io::kHdf5PieceBytes);
+  if (!reads_back) return copied + more;
+  for (const io::TensorInfo& info : checkpoint_tensors())  // of the whole network
+    largest = std::max(largest, info.bytes());
+  // The library holds a piece of it, too.
+  more = std::max(more, largest + std::min(largest, io::kHdf5PieceBytes));
   return copied + more;
 }
 

@@ -385,13 +385,9 @@ Outcome TrainingLoop::stopped() {
 
 void TrainingLoop::report_process() {
   const std::int64_t peak = peak_resident_bytes();
-  std::string more;
-  if (peak > predicted_peak_) {
-    more = fmt::format(": {} more than predicted", human_bytes(peak - predicted_peak_));
-    if (peak - predicted_peak_ <= kBaseVaries)
-      more += fmt::format(", as processes differ by up to {} from start to start",
-                          human_bytes(kBaseVaries));
-  }
+  const std::string more = peak > predicted_peak_ ? fmt::format(": {} more than predicted",
+                                                                human_bytes(peak - predicted_peak_))
+                                                  : "";
   reporter_.line_by_rank(fmt::format("Process peak: {} ({} predicted), {} of {} bytes{}",
                                      human_bytes(peak), human_bytes(predicted_peak_), peak,
                                      predicted_peak_, more));

@@ -31,12 +31,12 @@ TEST_F(DeviceMemoryTest, IsKeptByAutomaticCuts) {
   if (kStaged) GTEST_SKIP() << "the limit is for messages without buffers";
   const Words pipeline = kLarge + "--shards 2 --pipeline-depth 4 --pipeline-splits auto";
   const ProcessResult run =
-      millrace(Words{"train --iterations 2 --device-memory 330MB"} + pipeline);
+      millrace(Words{"train --iterations 2 --device-memory 370MB"} + pipeline);
   ASSERT_EQ(run.code, 0) << run.output;
   const std::map<int, std::int64_t> peaks = peaks_in(run.output);
   ASSERT_EQ(peaks.size(), 2u) << run.output;
-  for (const auto& [rank, peak] : peaks) EXPECT_LE(peak, 330'000'000) << "rank " << rank;
-  (void)refusal(pipeline + "--device-memory 120MB");
+  for (const auto& [rank, peak] : peaks) EXPECT_LE(peak, 370'000'000) << "rank " << rank;
+  (void)refusal(pipeline + "--device-memory 160MB");
 }
 
 // The limits are what the named schedules need.
@@ -79,14 +79,14 @@ TEST_F(DeviceMemoryTest, AutomaticSchedulesAreNeverWorseThanNamedOnes) {
 TEST_F(DeviceMemoryTest, IsKeptByAutomaticSchedules) {
   const TemporaryDirectory directory;
   const ProcessResult run = millrace(
-      Words{"train --iterations 2 --device-memory 88MB --pipeline-schedule auto --pipeline-splits "
+      Words{"train --iterations 2 --device-memory 130MB --pipeline-schedule auto --pipeline-splits "
             "auto --run-dir",
             directory / "run"} +
       kCifar +
       "--model-size 20 --batch-size 16 --precision 32.32 --no-validation --shards 2 "
       "--pipeline-depth 8");
   ASSERT_EQ(run.code, 0) << run.output;
-  for (const auto& [rank, peak] : peaks_in(run.output)) EXPECT_LE(peak, 88'000'000) << rank;
+  for (const auto& [rank, peak] : peaks_in(run.output)) EXPECT_LE(peak, 130'000'000) << rank;
   std::smatch chosen;
   ASSERT_TRUE(std::regex_search(run.output, chosen,
                                 std::regex("Automatic schedule: ([^,]+), with splits (\\S+)")))
@@ -106,13 +106,13 @@ TEST_F(DeviceMemoryTest, IsKeptByTheLayoutsOfASearch) {
       {"--dataset cifar-10 --generated-data", {"--run-dir", directory / "run"}}};
   for (const auto& [options, more] : networks) {
     const Words network = options + "--model-size 20 --precision 32.32";
-    const Words first = first_layout("--devices 2 --total-batch 256 --memory 150MB" + network);
+    const Words first = first_layout("--devices 2 --total-batch 256 --memory 190MB" + network);
     const ProcessResult run =
-        millrace("train --iterations 2 --device-memory 150MB" + network + more + first);
+        millrace("train --iterations 2 --device-memory 190MB" + network + more + first);
     ASSERT_EQ(run.code, 0) << run.output;
     const std::map<int, std::int64_t> peaks = peaks_in(run.output);
     ASSERT_EQ(peaks.size(), 2u) << run.output;
-    for (const auto& [rank, peak] : peaks) EXPECT_LE(peak, 150'000'000) << "rank " << rank;
+    for (const auto& [rank, peak] : peaks) EXPECT_LE(peak, 190'000'000) << "rank " << rank;
   }
 }
 
@@ -215,7 +215,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Recomputation", kLarge, 0.0, 180'000'000, "--recompute segments fits with"},
         Case{"Batch", kLarge + "--recompute segments", 0.0, 90'000'000, ": --batch-size "},
         Case{"Cuts", kLarge + "--shards 2 --pipeline-depth 4 --pipeline-splits b3/2", 0.0,
-             330'000'000, ": --pipeline-splits ", true},
+             370'000'000, ": --pipeline-splits ", true},
         Case{"Layers", kNetwork + "--recompute-layers b1", 0.93},
         Case{"CutAndLayers", kPipeline + "--pipeline-splits b2/0 --recompute-layers b1", 0.8},
         Case{"Chunks", kPipeline + "--pipeline-schedule Looped --chunks 2 --pipeline-splits auto",

@@ -50,7 +50,9 @@ constexpr bool kStaged = true;
 constexpr bool kStaged = false;
 #endif
 
-/// By so much the same process differs from start to start: train/memory.hpp.
+/// As in train/memory.hpp: the margin and most of the least base, and by how much the same process
+/// differs from start to start.
+constexpr std::int64_t kMargin = 52'000'000;
 constexpr std::int64_t kBaseVaries = 1'500'000;
 
 inline nlohmann::json plan_of(const Words& options) {

@@ -58,7 +58,7 @@ Plan small_plan() {
                                   .images = 5},
                                  {.replica = 0, .device = 1, .state = 6}},
                      .base = 7,
-                     .library = 8,
+                     .margin = 8,
                      .messages = 9,
                      .loader = 10,
                      .checkpoints = 11,

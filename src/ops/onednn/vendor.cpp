@@ -151,16 +151,6 @@ class OneDnnVendor final : public Vendor {
     return cap.empty() ? "this processor has no 16-bit products"
                        : fmt::format("{} disables 16-bit products", cap);
   }
-  // Measured: below AVX-512, code generators for float32 products, of which convolutions consist
-  // below AVX2.
-  [[nodiscard]] std::int64_t own_bytes(bool dense) const override {
-    if (onednn::has(dnnl::cpu_isa::avx512_core)) return 0;
-    return dense || !onednn::has(dnnl::cpu_isa::avx2) ? 3'500'000 : 0;
-  }
-  [[nodiscard]] std::int64_t bytes_of_kernel() const override {
-    if (onednn::has(dnnl::cpu_isa::avx512_core)) return 60'000;
-    return onednn::has(dnnl::cpu_isa::avx2) ? 25'000 : 30'000;
-  }
   [[nodiscard]] std::optional<MeasuredLevel> level() const override {
     if (onednn::has(dnnl::cpu_isa::avx512_core_amx)) return MeasuredLevel::Amx;
     if (onednn::has(dnnl::cpu_isa::avx512_core)) return MeasuredLevel::Avx512;
