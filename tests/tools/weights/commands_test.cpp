@@ -138,8 +138,9 @@ TEST(ImportTest, TakesAFileThatIsThere) {
     expect_said(outcome, code, {file.string() + said});
     EXPECT_FALSE(fs::exists(made));
   };
-  refused(root.path() / "none", 5, ": cannot be opened");
-  fs::create_directories(root.path() / "run/checkpoints");
+  refused(root.path() / "none", 5, ": No such file or directory");
+  fs::create_directories(root.path() / "run");
+  std::ofstream(root.path() / "run/manifest.json") << "{}";  // of a checkpoint
   refused(root.path() / "run", 2,
           ": is a directory, not a file of weights: it holds checkpoints, "
           "which need no import: give it to validate, predict or --init-path as it is\n");
