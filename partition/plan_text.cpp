@@ -89,17 +89,17 @@ std::string to_text(const Plan& plan, const Graph& graph) {
 std::string to_text(std::span<const ProcessMemory> processes) {
   Rows devices = {{"rank", "replica", "device", "weights and state", "activations",
                    "packed weights, scratch", "sums over replicas", "images", "device memory"}};
-  Rows rows = {{"rank", "devices", "base", "margin", "messages", "loader", "checkpoints",
-                "other", "process peak"}};
+  Rows rows = {{"rank", "devices", "base", "margin", "messages", "loader", "checkpoints", "other",
+                "process peak"}};
   for (const ProcessMemory& p : processes) {
     const std::string rank = fmt::format("{}", p.rank);
     for (const DeviceMemory& d : p.devices)
       devices.push_back({rank, fmt::format("{}", d.replica), fmt::format("{}", d.device),
                          human_bytes(d.state), human_bytes(d.activations), human_bytes(d.kernels),
                          human_bytes(d.sums), human_bytes(d.images), human_bytes(d.total())});
-    rows.push_back({rank, human_bytes(p.device_total()), human_bytes(p.base),
-                    human_bytes(p.margin), human_bytes(p.messages), human_bytes(p.loader),
-                    human_bytes(p.checkpoints), human_bytes(p.other), human_bytes(p.peak())});
+    rows.push_back({rank, human_bytes(p.device_total()), human_bytes(p.base), human_bytes(p.margin),
+                    human_bytes(p.messages), human_bytes(p.loader), human_bytes(p.checkpoints),
+                    human_bytes(p.other), human_bytes(p.peak())});
   }
   return fmt::format("Memory of the devices (exact):\n{}\nMemory of the processes:\n{}",
                      text_table(devices, 0), text_table(rows, 0));
