@@ -47,7 +47,7 @@ void expect_predicted_peak(const ProcessResult& result) {
   const double peak = std::stod(match[1]);
   const double predicted = std::stod(match[2]);
   EXPECT_GE(predicted, peak * 0.999) << result.output;  // printed with three digits
-  constexpr double kMargin = 52.0;  // train/memory.hpp
+  constexpr double kMargin = 52.0;                      // train/memory.hpp
   EXPECT_LE(predicted - kMargin, peak * 1.05) << result.output;
 }
 

@@ -122,8 +122,7 @@ std::vector<std::int64_t> limits_of(const json& processes, const Words& options)
                    std::find(options.begin(), options.end(), "--shard-optimizer") != options.end();
   std::vector<std::int64_t> limits;
   for (int replica = 0; replica < (all ? 1 : std::stoi(*(replicas + 1))); ++replica)
-    for (const json& process : processes)
-      limits.push_back(process.at("peak").get<std::int64_t>());
+    for (const json& process : processes) limits.push_back(process.at("peak").get<std::int64_t>());
   return limits;
 }
 
