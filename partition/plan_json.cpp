@@ -119,7 +119,8 @@ ProcessMemory read_process(const Json& object, std::string_view label, std::size
     of.expect_no_others();
   }
   process.base = fields.count("base", 0);
-  process.margin = fields.count("margin", 0);
+  // Before there was a margin, plans said what the kernel library takes.
+  process.margin = fields.count(object.find("library") != nullptr ? "library" : "margin", 0);
   process.messages = fields.count("messages", 0);
   process.loader = fields.count("loader", 0);
   process.checkpoints = fields.count("checkpoints", 0);

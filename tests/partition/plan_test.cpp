@@ -279,7 +279,10 @@ TEST(PlanTest, JsonRoundTrips) {
   std::string noted = to_json(small_plan());
   noted.insert(1, "\"notes\": [\"an upper bound\"],");
   expect_equal(parse_plan(noted, "plan.json"), small_plan());
-  // Plans of earlier versions do not list processes.
+  // Plans of earlier versions have another name for the margin, or do not list processes.
+  expect_equal(
+      parse_plan(replaced(to_json(small_plan()), "\"margin\"", "\"library\""), "plan.json"),
+      small_plan());
   Plan earlier = small_plan();
   earlier.processes.clear();
   const std::string text = replaced(to_json(earlier), ",\n  \"processes\": []", "");
