@@ -249,8 +249,8 @@ void print_notices_of(const Resolution& resolution, const Invocation& invocation
 }
 
 /// The configuration of a run that saves checkpoints, if it does: they need memory, too.
-run::Run saving(run::Run config, const RunPlace& place) {
-  if (place.logs) config.run_directory = "run";
+run::Run saving(run::Run config) {
+  if (config.logging.keeps) config.run_directory = "run";
   return config;
 }
 
@@ -259,7 +259,6 @@ int make_and_print(const Invocation& invocation, const Patch& options, const Dat
                    Resolution resolution, const models::Graph& graph, const comm::World& world) {
   const train::TrainInputs inputs{
       .train = sets.train, .validation = sets.validation, .command_line = {}, .notices = {}};
-  const RunPlace place = resolution.place;
   const CostModel model = cost_model(options);
   const MachineFacts machine = this_machine();
   const int cores = this_machine(world).cores;  // before this rank keeps to its own
@@ -269,12 +268,12 @@ int make_and_print(const Invocation& invocation, const Patch& options, const Dat
   if (resolution.config.device_memory > 0)
     base = base_of_processes(resolution.config, inputs, world);
   const ForecastProcesses forecast = [&](const run::Run& tried) {
-    return forecast_processes(saving(tried, place), inputs, world, base);
+    return forecast_processes(saving(tried), inputs, world, base);
   };
   resolution = fit_layout(machine, std::move(resolution), [&](const run::Run& tried) {
     return train::device_use(forecast(tried));
   });
-  run::Run config = saving(resolution.config, place);
+  run::Run config = saving(resolution.config);
   const std::optional<int> shared_cores = cores_shared(resolution, invocation, cores);
   partition::PlanRequest request = request_of(options, resolution, shared_cores);
   const bool again = finds_again(options, resolution.config, request);
@@ -327,7 +326,7 @@ int search(const Invocation& invocation, const Patch& options, const Datasets& s
       .measure = [&](const Patch& layout) {
         const Resolution run =
             resolve(options_to_plan(merge(layout, options)), sets.facts, this_machine());
-        return train::device_use(forecast_processes(saving(run.config, run.place), inputs, world));
+        return train::device_use(forecast_processes(saving(run.config), inputs, world));
       }};
   return print_layouts(invocation.options, graph, request, &needs, sets.facts);
 }

@@ -28,6 +28,7 @@ using run::Field;
 using run::field_table;
 using run::find_field;
 using run::heading_of;
+using run::impose;
 using run::kMaxConfigBytes;
 using run::merge;
 using run::OnRestore;

@@ -177,10 +177,7 @@ void fit_layout(PreparedRun& run, const comm::World& world) {
     return train::most_of(train::device_use(forecast_memory(session, config, inputs, *base)),
                           world);
   };
-  Resolution first;
-  first.config = run.config;
-  first.layout = run.layout;
-  Resolution fitted = fit_layout(run.machine, std::move(first), measure);
+  Resolution fitted = fit_layout(run.machine, run, measure);
   const bool changed = to_toml(fitted.config) != to_toml(run.config);
   run.config = std::move(fitted.config);
   run.layout = std::move(fitted.layout);

@@ -144,23 +144,16 @@ PreparedRun open_and_resolve(Patch options, const MachineFacts& machine,
   }
   request.files.train = images == Images::All;
   request.files.cached_bytes /= std::max(1, machine.local_ranks);
-  PreparedRun run;
-  run.data = open_datasets(request);
+  Datasets data = open_datasets(request);
   if (found.only_training)
-    run.data.notices.push_back(
-        fmt::format("{} holds no validation images: this run does not validate",
-                    request.files.directory.string()));
+    data.notices.push_back(fmt::format("{} holds no validation images: this run does not validate",
+                                       request.files.directory.string()));
   if (for_images) {
-    options = for_images(run.data.facts.train_size);
+    options = for_images(data.facts.train_size);
     found.impose_on(options);
   }
-  Resolution resolution = resolve(options, run.data.facts, machine);
-  run.options = std::move(options);
-  run.machine = machine;
-  run.config = std::move(resolution.config);
-  run.place = std::move(resolution.place);
-  run.layout = std::move(resolution.layout);
-  run.notices = std::move(resolution.notices);
+  PreparedRun run{resolve(options, data.facts, machine), std::move(options), machine,
+                  std::move(data)};
   run.notices.insert(run.notices.end(), run.data.notices.begin(), run.data.notices.end());
   std::shared_ptr<const io::Dataset>& validation = run.data.validation;
   if (validation && run.config.data.validation_size < validation->size())
@@ -173,7 +166,7 @@ void check_recordable(const Patch& options, const PreparedRun& run) {
     fail(ErrorKind::Usage,
          "`enable-tensorboard`: this program was built without the tool that writes event files: "
          "see MILLRACE_TOOLS");
-  if (!run.place.logs || is_utf8(to_toml(run.config))) return;
+  if (!run.config.logging.keeps || is_utf8(to_toml(run.config))) return;
   std::string culprit = "an option";
   for (const auto& [name, setting] : options.settings())
     if (const auto* const text = std::get_if<std::string>(&setting.value);
@@ -228,12 +221,6 @@ void require_alike(const comm::World& world, const PreparedRun& run) {
 void require_asked_alike(const comm::World& world, const Invocation& invocation) {
   train::require_alike(
       world, {{"options", asked_now(invocation), "start all ranks with the same options"}});
-}
-
-void impose(Patch& options, std::string_view name, Value value) {
-  options.set(
-      *find_field(name),
-      {.value = std::move(value), .origin = Origin::File, .where = fmt::format("--{}", name)});
 }
 
 void drop_length(Patch& options) {
@@ -377,7 +364,7 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
     require_start(invocation, initial, run);
     if (const auto folder = run.config.trace.parent_path(); !folder.empty())
       std::filesystem::create_directories(folder);
-    const std::filesystem::path directory = create_run_directory(run.place, run.config, kVersion);
+    const std::filesystem::path directory = create_run_directory(run.config, kVersion);
     run.config.run_directory = directory;
     if (directory.empty()) return;
     run.lock.emplace(directory);
@@ -395,9 +382,9 @@ PreparedRun prepare_checking(const Invocation& invocation, const comm::World& wo
   PreparedRun run = open_checked(invocation, initial, world);
   train::FailTogether(world).lead([&] {
     require_start(invocation, initial, run, train::WeightCheck::Values);
-    require_run_directory(run.place, run.config, kVersion);
+    require_run_directory(run.config, kVersion);
   });
-  if (run.place.logs) run.config.run_directory = "run";  // checkpoints need memory, too
+  if (run.config.logging.keeps) run.config.run_directory = "run";  // checkpoints need memory, too
   place_trace(invocation.options, run.config);
   return run;
 }

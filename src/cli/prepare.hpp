@@ -21,9 +21,6 @@
 
 namespace millrace::cli {
 
-/// Sets an option that a command itself requires.
-void impose(Patch& options, std::string_view name, Value value);
-
 /// Removes the options for length, warm-up, horizon and validation of a training. For commands that
 /// run only a few steps: recipes may contain these options, but they have no meaning there.
 void drop_length(Patch& options);
@@ -43,16 +40,12 @@ void warn_of_load();
 inline constexpr std::string_view kLoadNotice = "The load average of this machine is";
 
 /// What a command passes to the trainer.
-struct PreparedRun {
-  Patch options;
-  MachineFacts machine;
-  run::Run config;
-  RunPlace place;
-  Layout layout;
-  Datasets data;
-  std::vector<std::string> notices;
-  bool is_new = false;              ///< whether the run directory was made for this run
-  std::optional<io::RunLock> lock;  ///< held while the run directory is in use
+struct PreparedRun : Resolution {
+  Patch options = {};
+  MachineFacts machine = {};
+  Datasets data = {};
+  bool is_new = false;                   ///< whether the run directory was made for this run
+  std::optional<io::RunLock> lock = {};  ///< held while the run directory is in use
 };
 
 /// The facts about this machine that defaults depend on. Its cores are those that this process may

@@ -48,7 +48,7 @@ Resolution resolve(const Patch& given, const DatasetFacts& data, const MachineFa
                     .layout = std::move(choice.layout),
                     .notices = std::move(completed.notices)};
   std::move(choice.notices.begin(), choice.notices.end(), std::back_inserter(result.notices));
-  result.place = run::complete_layout(given, machine, result.config, result.notices);
+  run::complete_layout(given, machine, result.config, result.notices);
   return result;
 }
 

@@ -27,7 +27,6 @@ using run::image_source;
 using run::is_quiet;
 using run::MachineFacts;
 using run::Notices;
-using run::RunPlace;
 using run::task_of;
 using run::validated_options;
 using run::verbosity_of;
@@ -57,7 +56,6 @@ using partition::Layout;
 
 struct Resolution {
   run::Run config = {};  ///< run_directory is still empty
-  RunPlace place = {};
   Layout layout = {};
   std::vector<std::string> notices = {};  ///< one line each, to print before those of the layout
 };

@@ -103,6 +103,12 @@ std::string family_name(const models::ModelOptions& model) {
   return fmt::format(fmt::runtime(models::find_family(model.model).run_name), model.size);
 }
 
+/// The directory in which those of runs are created.
+std::filesystem::path log_directory(const run::Run& config) {
+  const std::string& given = config.logging.directory;
+  return given.empty() ? std::get<std::string>(*find_field("log-dir")->by_default) : given;
+}
+
 std::string precision_name(const run::Run& config) {
   if (config.precision.activations == DType::F32) return "32.32";
   if (config.precision.master == DType::F32) return "16.32";
@@ -111,8 +117,7 @@ std::string precision_name(const run::Run& config) {
 
 }  // namespace
 
-std::string run_name(const run::Run& config, std::string_view suffix, std::string_view version,
-                     std::string_view tag) {
+std::string run_name(const run::Run& config, std::string_view version, std::string_view tag) {
   const models::ModelOptions& model = config.model;
   std::string name = family_name(model);
   name += fmt::format("_bs{}", config.batch_size);
@@ -124,7 +129,8 @@ std::string run_name(const run::Run& config, std::string_view suffix, std::strin
   name += fmt::format("_{}_{}", norm_name(model), precision_name(config));
   if (model.task == models::Task::ImageNet && model.image.h != 224)
     name += fmt::format("_{}x{}", model.image.h, model.image.w);
-  if (!suffix.empty()) name += fmt::format("_{}", suffix);
+  if (const std::string& suffix = config.logging.suffix; !suffix.empty())
+    name += fmt::format("_{}", suffix);
   return name + fmt::format("_v{}_{}", version, tag);
 }
 
@@ -165,17 +171,16 @@ void create_run_directory(const std::filesystem::path& directory, std::string_vi
   if (error != 0) fail_to_create(path, error);
 }
 
-std::filesystem::path create_run_directory(const RunPlace& place, const run::Run& config,
-                                           std::string_view version) {
-  if (!place.logs) return {};
-  if (!place.run_directory.empty()) {
-    create_run_directory(place.run_directory);
-    return without_end(place.run_directory);
+std::filesystem::path create_run_directory(const run::Run& config, std::string_view version) {
+  if (!config.logging.keeps) return {};
+  if (const std::filesystem::path given = config.logging.place; !given.empty()) {
+    create_run_directory(given);
+    return without_end(given);
   }
+  const std::filesystem::path logs = log_directory(config);
   constexpr int kAttempts = 100;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    std::filesystem::path directory =
-        place.log_directory / run_name(config, place.suffix, version, random_tag());
+    std::filesystem::path directory = logs / run_name(config, version, random_tag());
     make_parents(directory);
     const int error = make_directory(directory);
     if (error == 0) return directory;
@@ -183,13 +188,12 @@ std::filesystem::path create_run_directory(const RunPlace& place, const run::Run
   }
   fail(ErrorKind::Io,
        "{}: found no unused directory name in {} attempts: choose one with --run-dir",
-       place.log_directory.string(), kAttempts);
+       logs.string(), kAttempts);
 }
 
-void require_run_directory(const RunPlace& place, const run::Run& config,
-                           std::string_view version) {
-  if (!place.logs) return;
-  const std::filesystem::path given = without_end(place.run_directory);
+void require_run_directory(const run::Run& config, std::string_view version) {
+  if (!config.logging.keeps) return;
+  const std::filesystem::path given = without_end(config.logging.place);
   if (std::error_code ignored; !given.empty() && std::filesystem::exists(given, ignored)) {
     const bool empty =
         std::filesystem::is_directory(given, ignored) && std::filesystem::is_empty(given, ignored);
@@ -197,8 +201,8 @@ void require_run_directory(const RunPlace& place, const run::Run& config,
     return;
   }
   std::vector<std::filesystem::path> made =
-      missing_directories(given.empty() ? place.log_directory : given);
-  if (const auto directory = create_run_directory(place, config, version); given.empty())
+      missing_directories(given.empty() ? log_directory(config) : given);
+  if (const auto directory = create_run_directory(config, version); given.empty())
     made.insert(made.begin(), directory);
   remove_empty(made);
 }

@@ -13,8 +13,8 @@ namespace millrace::cli {
 
 /// Name of a run's directory as the IPU trainer gives it, e.g. "RN20_bs32x4a_BN_16.32_v0.2.0_3S9":
 /// model, batch size, accumulation, norm, precision, image size if unusual, suffix, version, tag.
-[[nodiscard]] std::string run_name(const run::Run& config, std::string_view suffix,
-                                   std::string_view version, std::string_view tag);
+[[nodiscard]] std::string run_name(const run::Run& config, std::string_view version,
+                                   std::string_view tag);
 
 /// Three random characters of A-Z0-9. They do not depend on the seed, because two runs with the
 /// same options need different directories.
@@ -33,11 +33,10 @@ void create_run_directory(const std::filesystem::path& directory,
 
 /// Creates the directory of a run and returns it: the given one, or a new one in the log directory.
 /// Empty if the run keeps nothing.
-[[nodiscard]] std::filesystem::path create_run_directory(const RunPlace& place,
-                                                         const run::Run& config,
+[[nodiscard]] std::filesystem::path create_run_directory(const run::Run& config,
                                                          std::string_view version);
 
 /// Finds out whether that directory can be created, and leaves nothing there. Errors: the same.
-void require_run_directory(const RunPlace& place, const run::Run& config, std::string_view version);
+void require_run_directory(const run::Run& config, std::string_view version);
 
 }  // namespace millrace::cli

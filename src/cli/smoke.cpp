@@ -70,11 +70,6 @@ class Smaller {
   std::vector<std::string>& reductions_;
 };
 
-std::int64_t depth_of(const Patch& options) {
-  return options.integer("pipeline-depth")
-      .value_or(options.integer("gradients-to-accumulate").value_or(1));
-}
-
 /// Absolute learning rates depend on the batch, so they shrink with it.
 void scale_rates(Smaller& run, double factor) {
   for (const char* name : {"abs-learning-rate", "initial-learning-rate", "poly-lr-initial-lr"})
@@ -84,7 +79,7 @@ void scale_rates(Smaller& run, double factor) {
 void shrink_batch(Smaller& run, std::int64_t usual) {
   const Patch before = run.options();
   const std::int64_t batch = before.integer("batch-size").value_or(usual);
-  const std::int64_t depth = depth_of(before);
+  const std::int64_t depth = run::micro_batches_of(before);
   const std::int64_t replicas = before.integer("replicas").value_or(1);
   const bool staged = before.integer("shards").value_or(1) > 1;
   const std::int64_t small = std::min(batch, staged ? kStagedImages : kImages);

@@ -126,6 +126,11 @@ bool names_pipeline(const Patch& options) {
                              [&](const char* name) { return options.find(name) != nullptr; });
 }
 
+std::int64_t micro_batches_of(const Patch& options) {
+  return options.integer("pipeline-depth")
+      .value_or(options.integer("gradients-to-accumulate").value_or(1));
+}
+
 bool opens_cuts(const LayoutRequest& layout) {
   return layout.splits == std::vector<std::string>{"auto"};
 }

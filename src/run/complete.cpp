@@ -261,16 +261,14 @@ Completed complete(const Patch& given, const DatasetFacts& data, const MachineFa
   return result;
 }
 
-RunPlace complete_layout(const Patch& given, const MachineFacts& machine, Run& run,
-                         Notices& notices) {
+void complete_layout(const Patch& given, const MachineFacts& machine, Run& run, Notices& notices) {
   check_hosts(given, machine, run, notices);
   check_layout(given, run);
   complete_checkpoints(given, run, notices);
   complete_logs(given, run, notices);
-  RunPlace place = complete_place(given, run);
+  check_name(given, run);
   note_idle(given, notices);
   check_effects(given, run, notices);
-  return place;
 }
 
 }  // namespace millrace::run

@@ -43,14 +43,6 @@ struct MachineFacts {
   bool has_cudnn = false;  ///< whether cuDNN computes, which has kernels with varying sums
 };
 
-/// Where a run is stored; run_name.hpp creates the directory.
-struct RunPlace {
-  bool logs = true;
-  std::filesystem::path run_directory;  ///< given with `run-dir`, or empty
-  std::filesystem::path log_directory;
-  std::string suffix;
-};
-
 /// A run without its layout.
 struct Completed {
   Run run;  ///< run_directory is still empty
@@ -60,10 +52,9 @@ struct Completed {
 /// contradict each other or lead to impossible numbers.
 [[nodiscard]] Completed complete(const Patch& given, const DatasetFacts& data,
                                  const MachineFacts& machine);
-/// What follows from a layout that was chosen: intervals, places, and which fields had no effect.
-/// Errors: Usage and Config, as complete(), and for fields without an effect.
-[[nodiscard]] RunPlace complete_layout(const Patch& given, const MachineFacts& machine, Run& run,
-                                       Notices& notices);
+/// What follows from a layout that was chosen: intervals, and which fields had no effect. Errors:
+/// Usage and Config, as complete(), and for fields without an effect.
+void complete_layout(const Patch& given, const MachineFacts& machine, Run& run, Notices& notices);
 
 /// What the options ask for: the recipe of the network's family with the options that were given,
 /// before anything is known of the data and the machine. What depends on these is not set. Errors:
@@ -107,6 +98,8 @@ struct Completed {
   return verbosity_of(options) == Verbosity::Quiet;
 }
 
+/// Micro-batches of an update and replica, as far as the options tell.
+[[nodiscard]] std::int64_t micro_batches_of(const Patch& options);
 /// Whether the cuts, or the schedule, are to be chosen.
 [[nodiscard]] bool opens_cuts(const LayoutRequest& layout);
 [[nodiscard]] bool opens_schedule(const LayoutRequest& layout);

@@ -111,22 +111,13 @@ void complete_logs(const Patch& given, Run& config, Notices& notices) {
                          : *asked.every;
 }
 
-RunPlace complete_place(const Patch& given, const Run& config) {
-  RunPlace place;
-  place.logs = config.logging.keeps;
-  if (!place.logs) return place;
-  place.run_directory = config.logging.place;
-  if (!place.run_directory.empty()) return place;
-  // Recorded only when given: a restored run already has its directory.
-  place.log_directory = config.logging.directory.empty() ? given.value<std::string>("log-dir")
-                                                         : config.logging.directory;
-  place.suffix = config.logging.suffix;
-  if (place.suffix.find('/') != std::string::npos)
-    fail(ErrorKind::Usage,
-         "{} '{}' must not contain a '/', because it is part of a directory's name; `log-dir` sets "
-         "the parent directory",
-         given.find("name-suffix")->where, place.suffix);
-  return place;
+void check_name(const Patch& given, const Run& config) {
+  const LogRequest& asked = config.logging;
+  if (!asked.keeps || !asked.place.empty() || asked.suffix.find('/') == std::string::npos) return;
+  fail(ErrorKind::Usage,
+       "{} '{}' must not contain a '/', because it is part of a directory's name; `log-dir` sets "
+       "the parent directory",
+       given.find("name-suffix")->where, asked.suffix);
 }
 
 }  // namespace millrace::run

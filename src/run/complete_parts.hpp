@@ -22,6 +22,7 @@ void complete_trace(const Patch& given, Run& config, Notices& notices);
 void complete_validation(const Patch& given, Run& config, Notices& notices);
 void complete_checkpoints(const Patch& given, Run& config, Notices& notices);
 void complete_logs(const Patch& given, Run& config, Notices& notices);
-[[nodiscard]] RunPlace complete_place(const Patch& given, const Run& config);
+/// Errors: Usage for a suffix that cannot be part of the name of a directory.
+void check_name(const Patch& given, const Run& config);
 
 }  // namespace millrace::run

@@ -17,12 +17,6 @@
 namespace millrace::run {
 namespace {
 
-void set_own(Patch& options, std::string_view name, Value value) {
-  options.set(
-      *find_field(name),
-      {.value = std::move(value), .origin = Origin::File, .where = fmt::format("`{}`", name)});
-}
-
 /// Whether a command line asks for another number or place of stages.
 bool moves_stages(const Patch& given) {
   return std::ranges::any_of(
@@ -45,7 +39,7 @@ Patch with_stages(const Patch& given, Patch merged) {
   if (!relays("pipeline-splits")) {
     merged.erase("pipeline-splits");
     if (merged.integer("shards").value_or(1) > 1 || relays("device-mapping") || relays("chunks"))
-      set_own(merged, "pipeline-splits", std::string("auto"));
+      impose(merged, "pipeline-splits", std::string("auto"));
   }
   return merged;
 }
@@ -54,23 +48,21 @@ Patch with_stages(const Patch& given, Patch merged) {
 /// the number of micro-batches follows the number of replicas. `given` are the options of the new
 /// command line. Errors: Usage, naming both batches.
 Patch relaid(const Patch& given, const Patch& recorded, Patch merged) {
-  const auto depth_of = [](const Patch& o) {
-    return o.integer("pipeline-depth").value_or(o.integer("gradients-to-accumulate").value_or(1));
-  };
   const auto replicas_of = [](const Patch& o) { return o.integer("replicas").value_or(1); };
-  const std::int64_t before = depth_of(recorded) * replicas_of(recorded);
+  const std::int64_t before = micro_batches_of(recorded) * replicas_of(recorded);
   const bool depth_given =
       given.find("pipeline-depth") != nullptr || given.find("gradients-to-accumulate") != nullptr;
   if (!depth_given && before % replicas_of(merged) == 0) {
     merged.erase("pipeline-depth");
-    set_own(merged, "gradients-to-accumulate", before / replicas_of(merged));
+    impose(merged, "gradients-to-accumulate", before / replicas_of(merged));
   }
-  const std::int64_t now = depth_of(merged) * replicas_of(merged);
+  const std::int64_t now = micro_batches_of(merged) * replicas_of(merged);
   if (now != before)
     fail(ErrorKind::Usage,
          "micro-batches x replicas would be {} x {} and change the total batch of the run, which "
          "started with {} x {}: {}",
-         depth_of(merged), replicas_of(merged), depth_of(recorded), replicas_of(recorded),
+         micro_batches_of(merged), replicas_of(merged), micro_batches_of(recorded),
+         replicas_of(recorded),
          before == 1 ? std::string("with one micro-batch in all, it has one replica")
                      : fmt::format("keep the product at {}", before));
   return with_stages(given, std::move(merged));
@@ -105,8 +97,8 @@ void run_forward(Patch& options) {
   const bool placed = rule.placement != pipeline::StagePlacement::Free;
   const std::int64_t chunks = options.integer("chunks").value_or(placed ? 2 : 1);
   if (chunks > 1 && options.find("device-mapping") == nullptr)
-    set_own(options, "device-mapping",
-            mapping_of(rule, options.integer("shards").value_or(1), chunks));
+    impose(options, "device-mapping",
+           mapping_of(rule, options.integer("shards").value_or(1), chunks));
   for (const char* other :
        {"pipeline-schedule", "chunks", "pipeline-depth", "gradients-to-accumulate"})
     options.erase(other);
@@ -162,7 +154,7 @@ void keep_horizon(Patch& options, const Patch& recorded) {
   if (!raises(recorded, options, "epochs")) return;
   for (const char* name : {"lr-horizon", "lr-horizon-epochs"})
     if (options.find(name) != nullptr) return;
-  set_own(options, "lr-horizon-epochs", *recorded.real("epochs"));
+  impose(options, "lr-horizon-epochs", *recorded.real("epochs"));
 }
 
 /// Where the learning rates remain, so does a default warm-up that was cut to the recorded length;
@@ -175,9 +167,9 @@ void keep_warmup(Patch& options, const Patch& recorded) {
                        recorded.text("lr-schedule") != "polynomial_decay_lr";
   if (!was_cut) return;
   if (options.find("lr-horizon-epochs") != nullptr)
-    set_own(options, "warmup-epochs", *before);
+    impose(options, "warmup-epochs", *before);
   else if (options.find("dialect") != nullptr)
-    set_own(options, "warmup-epochs", std::min(usual, *options.real("epochs")));
+    impose(options, "warmup-epochs", std::min(usual, *options.real("epochs")));
 }
 
 /// The interval of reports that a command line sets, by whichever option, takes the place of the
@@ -356,21 +348,21 @@ void drop_replicas(Patch& options, const Patch& given, std::int64_t started) {
   if (!typed && ranks > 0 && before > 1) {  // those of all replicas
     options.erase("ranks");
     if (ranks % before == 0 || ranks < before)
-      set_own(options, "ranks", std::max<std::int64_t>(ranks / before, 1));
+      impose(options, "ranks", std::max<std::int64_t>(ranks / before, 1));
   }
   if (!typed) ranks = started;
   const std::int64_t devices = devices_of(options);
   // Fewer processes than the devices of a single replica share these, or are refused.
   const bool occupied = before > 1 ? ranks > 0 : ranks > devices;
   if (occupied && options.find("plan") == nullptr)
-    set_own(options, "replicas", ranks / std::gcd(ranks, devices));
+    impose(options, "replicas", ranks / std::gcd(ranks, devices));
 }
 
 Patch validated_options(Patch options) {
   for (const std::string_view name : kOfTraining) options.erase(name);
   run_forward(options);
-  set_own(options, "iterations", std::int64_t{1});
-  set_own(options, "validation-mode", std::string("all"));
+  impose(options, "iterations", std::int64_t{1});
+  impose(options, "validation-mode", std::string("all"));
   return options;
 }
 

@@ -194,6 +194,12 @@ void check_conflicts(const Patch& options) {
   }
 }
 
+void impose(Patch& options, std::string_view name, Value value) {
+  options.set(
+      *find_field(name),
+      {.value = std::move(value), .origin = Origin::File, .where = fmt::format("`{}`", name)});
+}
+
 Patch merge(Patch stronger, const Patch& weaker) {
   for (const auto& [name, setting] : weaker.settings()) {
     const auto overruled = [&stronger, &name = name](const Pair& pair) {

@@ -85,6 +85,9 @@ class Patch {
   std::map<std::string, Setting, std::less<>> settings_;
 };
 
+/// Sets what the program itself requires, whatever was given.
+void impose(Patch& options, std::string_view name, Value value);
+
 /// `stronger` plus the options that only `weaker` gives. If two options exclude each other (epochs
 /// and iterations, ...), the stronger one stays.
 [[nodiscard]] Patch merge(Patch stronger, const Patch& weaker);

@@ -13,6 +13,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
+#include "run/complete.hpp"
 #include "run/patch.hpp"
 
 namespace millrace::run {
@@ -72,10 +73,7 @@ std::string title_of(const fs::path& file) {
 std::optional<double> total_batch(const Patch& options) {
   const std::optional<std::int64_t> images = options.integer("batch-size");
   if (!images) return std::nullopt;
-  const std::int64_t micro_batches =
-      options.integer("pipeline-depth")
-          .value_or(options.integer("gradients-to-accumulate").value_or(1));
-  return static_cast<double>(*images) * static_cast<double>(micro_batches) *
+  return static_cast<double>(*images) * static_cast<double>(micro_batches_of(options)) *
          static_cast<double>(options.integer("replicas").value_or(1));
 }
 

@@ -15,7 +15,7 @@ using namespace testing;  // NOLINT(google-build-using-namespace): helpers of th
 
 std::string name_of(std::string_view line) {
   const Resolution resolution = resolve_line(line);
-  return run_name(resolution.config, resolution.place.suffix, "0.1.0", "3S9");
+  return run_name(resolution.config, "0.1.0", "3S9");
 }
 
 TEST(RunNameTest, FollowsTheIpuTrainer) {
@@ -34,14 +34,14 @@ TEST(RunNameTest, TagIsThreeCapitalsOrDigits) {
 TEST(RunDirectoryTest, IsMadeBelowTheLogDirectory) {
   const TemporaryDirectory root;
   Resolution resolution = resolve_line("--dataset cifar-10 --synthetic-data");
-  resolution.place.log_directory = root.path() / "new" / "logs";
-  const auto directory = create_run_directory(resolution.place, resolution.config, "0.1.0");
+  resolution.config.logging.directory = (root.path() / "new" / "logs").string();
+  const auto directory = create_run_directory(resolution.config, "0.1.0");
   EXPECT_TRUE(fs::is_directory(directory));
-  EXPECT_EQ(directory.parent_path(), resolution.place.log_directory);
-  const auto second = create_run_directory(resolution.place, resolution.config, "0.1.0");
+  EXPECT_EQ(directory.parent_path(), root.path() / "new" / "logs");
+  const auto second = create_run_directory(resolution.config, "0.1.0");
   EXPECT_NE(directory, second);
-  resolution.place.logs = false;
-  EXPECT_TRUE(create_run_directory(resolution.place, resolution.config, "0.1.0").empty());
+  resolution.config.logging.keeps = false;
+  EXPECT_TRUE(create_run_directory(resolution.config, "0.1.0").empty());
 }
 
 TEST(RunDirectoryTest, ExistingOneIsRefusedWithARemedy) {
