@@ -27,7 +27,7 @@ struct DeviceMemory {
 struct ProcessMemory {
   std::int32_t rank = 0;
   std::vector<DeviceMemory> devices;
-  std::int64_t base = 0;         ///< in use before the first step: measured in a process
+  std::int64_t base = 0;         ///< in use before the devices have memory: measured in a process
   std::int64_t margin = 0;       ///< for what libraries take later; the same for every process
   std::int64_t messages = 0;     ///< copies in host memory, where MPI cannot reach the device
   std::int64_t loader = 0;       ///< batches of images, and what reads them

@@ -4,9 +4,8 @@
 // all replicas that these belong to. It merges the lists of its devices into one list, in an order
 // that always finishes, and walks it. Around it:
 //
-//   stage_run         which program of a stage runs, the slots of its micro-batches, and host
-//   memory
-//                     for what they read and return
+//   stage_run         which program of a stage runs, the slots of its micro-batches, and
+//                     host memory for what they read and return
 //   stage_messages    what goes to and comes from the stages before and after
 //   statistics_teams  batch normalization over replicas
 //   weight_update     from gradients to new weights: the order of sums, clipping, agreement

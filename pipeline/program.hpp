@@ -28,7 +28,7 @@
 // A joined backward does both in one list and needs no weight slot.
 //
 // With recomputation the ops form segments: adjacent layers that are recomputed, or pieces of the
-// stage (segments.hpp). Only values that cross a border between segments are stashed. The forward
+// stage. Only values that cross a border between segments are stashed. The forward
 // calls of a segment are repeated in BackwardInput just before the segment's backward, so that one
 // segment's activations are held at a time.
 //

@@ -65,8 +65,9 @@ struct Resolution {
 [[nodiscard]] partition::LayoutFacts layout_facts(const models::Graph& graph, const run::Run& run,
                                                   const MachineFacts& machine);
 
-/// Fills in every default of the recipe and computes every derived number. A pure function of its
-/// arguments. Errors: Usage and Config for options that contradict each other, have no effect, or
+/// Fills in every default of the recipe and computes every derived number. Depends on its
+/// arguments and on the files of plans and schedules that they name alone. Errors: Io; Usage and
+/// Config for options that contradict each other, have no effect, or
 /// lead to impossible numbers.
 [[nodiscard]] Resolution resolve(const Patch& given, const DatasetFacts& data,
                                  const MachineFacts& machine);

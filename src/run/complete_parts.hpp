@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of complete() that have files of their own, in the order of their calls. Each sets the
+// The parts of complete() and complete_layout() that have files of their own. Each sets the
 // members that its fields determine, from the patch and from members set by earlier parts.
 #pragma once
 

@@ -7,8 +7,9 @@
 //   row("adam-beta2", real(from_zero_below(1.0)), "millrace", "decay of the average",
 //       by_default(0.999), when(is_adam), sets<&OptimiserConfig::mean_square_decay>());
 //
-// The default stands once: in the member that the row sets, or in by_default(). The text of the
-// help follows from it. default_text() is for defaults that depend on other options.
+// The default is that of the member that the row sets, or by_default() where the member holds
+// something else until the run is complete. The text of the help follows from it. default_text()
+// is for defaults that depend on other options.
 #pragma once
 
 #include <cstddef>

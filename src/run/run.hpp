@@ -254,7 +254,7 @@ struct DataConfig {
 };
 
 /// A fully resolved training: every default is filled in and every derived number computed. Plain
-/// data; the trainer needs nothing else, and restoring compares two of them.
+/// data, which the trainer follows, beside the data sets that it is given.
 struct Run {
   models::ModelOptions model;
   DataConfig data;

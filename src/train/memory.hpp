@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a process of a run will need, before it allocates it. A run and its plan ask the same
-// functions, so that they cannot disagree: the sizes of the devices are those that a Session would
+// functions, so that they agree: the sizes of the devices are those that a Session would
 // allocate, and the rest is counted here.
 #pragma once
 

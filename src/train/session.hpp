@@ -2,10 +2,10 @@
 //
 // src/train: the training itself.
 //
-// config                    a fully resolved training as plain data
 // loss_scaler               how the loss scale changes from step to step
-// learning_rate, cadence    pure functions of the iteration: learning rate, and what is due when
+// cadence                   a pure function of the iteration: what is due when
 // metrics_log, progress     the log files and console lines of a run
+// memory                    what a process needs, before it allocates
 //
 // session                   this process' part of a network: steps and evaluation
 // stage_tensors             its tensors: loading, copying, comparing
@@ -16,7 +16,8 @@
 // reporter                  what it prints and logs; statistics and trace of the devices' time
 // benchmark                 speed, and whether loaders or devices limit it
 //
-// config .. progress are pure and tested without a device; the others are the run half.
+// The first three are pure and tested without a device; the others are the run half. What a run is,
+// its learning rates among it, is told by src/run.
 #pragma once
 
 #include <atomic>
