@@ -8,6 +8,20 @@
 #include "run/learning_rate.hpp"
 
 namespace millrace::run {
+
+OptimiserConfig usual_optimiser(OptimiserKind kind) {
+  OptimiserConfig optimiser;
+  optimiser.kind = kind;
+  if (kind == UpdateRule::Adam || kind == UpdateRule::AdamW) {
+    optimiser.mean_square_decay = 0.999;
+    optimiser.epsilon = 1e-8;
+  } else if (kind == UpdateRule::Lars) {
+    optimiser.epsilon = 0.0;
+    optimiser.lars_skips = {"beta", "gamma", "bias"};
+  }
+  return optimiser;
+}
+
 namespace {
 
 using namespace field_words;  // NOLINT(google-build-using-namespace): the words of the table
@@ -96,10 +110,11 @@ void add_adam(FieldTable& table) {
   row("adam-beta1", real(from_zero_below(1.0)), "millrace",
       "decay of the moving average of gradients", sets<&OptimiserConfig::momentum>());
   row("adam-beta2", real(from_zero_below(1.0)), "millrace",
-      "decay of the moving average of squared gradients", by_default(0.999),
+      "decay of the moving average of squared gradients",
+      by_default(usual_optimiser(UpdateRule::Adam).mean_square_decay),
       sets<&OptimiserConfig::mean_square_decay>());
   row("adam-epsilon", real(above_zero()), "millrace", "value added to the root of the mean square",
-      by_default(1e-8), sets<&OptimiserConfig::epsilon>());
+      by_default(usual_optimiser(UpdateRule::Adam).epsilon), sets<&OptimiserConfig::epsilon>());
 }
 
 void add_lars(FieldTable& table) {
@@ -108,14 +123,16 @@ void add_lars(FieldTable& table) {
       "LARS coefficient: ratio of an update to its weights", when(is_lars),
       sets<&OptimiserConfig::trust>());
   row("lars-epsilon", real(between(0.0, 1.0)), "IPU 2.0, Habana",
-      "value added to the norm of the gradients", by_default(0.0), when(is_lars),
+      "value added to the norm of the gradients",
+      by_default(usual_optimiser(UpdateRule::Lars).epsilon), when(is_lars),
       sets<&OptimiserConfig::epsilon>());
   row("lars-weight-decay", real(between(0.0, 1.0)), "IPU 2.0", "weight decay with LARS",
       default_text("`weight-decay`"), when(is_lars), sets<&OptimiserRequest::lars_weight_decay>());
   row("lars-skip-list", names("NAME .."), "IPU 2.0, Habana",
       "parts of names of parameters that are updated with plain momentum and no decay; none: no "
       "parameters",
-      by_default("beta gamma bias"), when(is_lars), sets_names<&OptimiserConfig::lars_skips>());
+      by_default(join(usual_optimiser(UpdateRule::Lars).lars_skips, " ")), when(is_lars),
+      sets_names<&OptimiserConfig::lars_skips>());
 }
 
 void add_decay(FieldTable& table) {

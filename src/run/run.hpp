@@ -195,6 +195,9 @@ struct OptimiserConfig {
   friend bool operator==(const OptimiserConfig&, const OptimiserConfig&) = default;
 };
 
+/// The rule with the constants of its paper, which hold where nothing else is said.
+[[nodiscard]] OptimiserConfig usual_optimiser(OptimiserKind kind);
+
 /// Loss scaling. A step with non-finite gradients changes nothing on any rank and is counted.
 struct LossScaling {
   ScalingKind kind = ScalingKind::Static;

@@ -52,19 +52,10 @@ void require_matching(const models::Graph& network, const io::Dataset& images) {
          images.classes(), network.name, network.classes);
 }
 
-/// The formulae's usual constants, which are those of a run that names no others.
 run::OptimiserConfig optimiser_of(const TrainingOptions& options) {
-  run::OptimiserConfig optimiser;
-  optimiser.kind = options.rule;
+  run::OptimiserConfig optimiser = run::usual_optimiser(options.rule);
   optimiser.momentum = options.momentum;
   optimiser.weight_decay = options.weight_decay;
-  if (options.rule == UpdateRule::Adam || options.rule == UpdateRule::AdamW) {
-    optimiser.mean_square_decay = 0.999;
-    optimiser.epsilon = 1e-8;
-  } else if (options.rule == UpdateRule::Lars) {
-    optimiser.epsilon = 0.0;
-    optimiser.lars_skips = {"beta", "gamma", "bias"};
-  }
   return optimiser;
 }
 
