@@ -16,7 +16,6 @@
 #include "io/checkpoint.hpp"
 #include "models/graph.hpp"
 #include "run/run.hpp"
-#include "train/benchmark.hpp"
 #include "train/network_facts.hpp"
 
 namespace millrace::cli {
@@ -109,19 +108,5 @@ struct RecordedNetwork {
 /// the training images in --data-dir, recorded or given. Errors: Usage without one, Data.
 [[nodiscard]] run::Preparation measured_preparation(const io::CheckpointReader& checkpoint,
                                                     const Patch& given);
-
-/// A training that keeps nothing, or inference, for measurements. Without a data directory its data
-/// are synthetic.
-struct PreparedBench {
-  PreparedRun run;
-  train::BenchUse use = train::BenchUse::Training;
-  train::BenchLength length;
-  /// What it reads: the training images, or for inference those of the validation.
-  [[nodiscard]] const std::shared_ptr<const io::Dataset>& dataset() const {
-    return use == train::BenchUse::Training ? run.data.train : run.data.validation;
-  }
-};
-/// Errors: Usage, if --measured-epochs ends before the warm-up does.
-[[nodiscard]] PreparedBench prepare_bench(const Invocation& invocation, const comm::World& world);
 
 }  // namespace millrace::cli

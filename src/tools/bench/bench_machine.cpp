@@ -14,7 +14,6 @@
 #include "cli/cluster.hpp"
 #include "cli/machine_file.hpp"
 #include "cli/prepare.hpp"
-#include "comm/measure_link.hpp"
 #include "comm/open_mpi.hpp"
 #include "core/error.hpp"
 #include "core/instruction_level.hpp"
@@ -22,6 +21,7 @@
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
 #include "partition/machine.hpp"
+#include "tools/bench/measure_link.hpp"
 #include "train/profile.hpp"
 #include "train/setup.hpp"
 

@@ -11,12 +11,26 @@
 #include "io/atomic_file.hpp"
 #include "tools/bench/bench_run.hpp"
 #include "tools/bench/bench_table.hpp"
+#include "tools/bench/benchmark.hpp"
 #include "tools/bench/nvidia_log.hpp"
-#include "train/benchmark.hpp"
 #include "train/line_file.hpp"
 #include "train/progress.hpp"
 
 namespace millrace::cli {
+
+/// A training that keeps nothing, or inference, for measurements. Without a data directory its data
+/// are synthetic.
+struct PreparedBench {
+  PreparedRun run;
+  train::BenchUse use = train::BenchUse::Training;
+  train::BenchLength length;
+  /// What it reads: the training images, or for inference those of the validation.
+  [[nodiscard]] const std::shared_ptr<const io::Dataset>& dataset() const {
+    return use == train::BenchUse::Training ? run.data.train : run.data.validation;
+  }
+};
+/// Errors: Usage, if --measured-epochs ends before the warm-up does.
+[[nodiscard]] PreparedBench prepare_bench(const Invocation& invocation, const comm::World& world);
 
 enum class BenchFormat { Text, Csv, Json };
 /// What --format and --json ask for. Errors: Usage if they contradict each other, or for a format

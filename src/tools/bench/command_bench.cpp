@@ -13,8 +13,8 @@
 #include "tools/bench/bench_machine.hpp"
 #include "tools/bench/bench_output.hpp"
 #include "tools/bench/bench_runs.hpp"
+#include "tools/bench/benchmark.hpp"
 #include "train/agreement.hpp"
-#include "train/benchmark.hpp"
 #include "train/kernel_rules.hpp"
 #include "train/setup.hpp"
 

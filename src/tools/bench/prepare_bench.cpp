@@ -5,9 +5,9 @@
 #include <cmath>
 #include <string>
 
-#include "cli/prepare.hpp"
 #include "cli/prepare_parts.hpp"
 #include "core/error.hpp"
+#include "tools/bench/bench_output.hpp"
 #include "train/agreement.hpp"
 
 namespace millrace::cli {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/benchmark.hpp"
+#include "tools/bench/benchmark.hpp"
 
 #include <array>
 

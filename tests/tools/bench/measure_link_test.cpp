@@ -2,7 +2,7 @@
 //
 // What is measured over a wire whose messages take a known time, and longer where a machine is
 // busy.
-#include "comm/measure_link.hpp"
+#include "tools/bench/measure_link.hpp"
 
 #include <condition_variable>
 #include <mutex>

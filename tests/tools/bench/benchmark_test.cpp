@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/benchmark.hpp"
+#include "tools/bench/benchmark.hpp"
 
 #include "tests/support/test.hpp"
 #include "tests/train/small_run.hpp"

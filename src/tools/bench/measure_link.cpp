@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/measure_link.hpp"
+#include "tools/bench/measure_link.hpp"
 
 #include <algorithm>
 #include <cmath>
