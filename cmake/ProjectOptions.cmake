@@ -88,15 +88,44 @@ if(MILLRACE_SANITIZE)
   target_link_options(millrace_options INTERFACE -fsanitize=${MILLRACE_SANITIZE})
 endif()
 
+# millrace_united(<name> <result> <source> ..): with MILLRACE_UNITY, sources that include those given,
+# eight each: the headers that they share are compiled once for all eight. A source with the property
+# SKIP_UNITY_BUILD_INCLUSION stays alone.
+function(millrace_united name result)
+  set(units "")
+  set(united "")
+  foreach(source IN LISTS ARGN)
+    get_source_file_property(alone ${source} SKIP_UNITY_BUILD_INCLUSION)
+    if(MILLRACE_UNITY AND NOT alone AND NOT source MATCHES "\\$<")
+      cmake_path(ABSOLUTE_PATH source)
+      list(APPEND united "#include \"${source}\"\n")
+    else()
+      list(APPEND units ${source})
+    endif()
+  endforeach()
+  list(LENGTH united count)
+  set(begin 0)
+  while(begin LESS count)
+    list(SUBLIST united ${begin} 8 includes)
+    list(JOIN includes "" includes)
+    set(unit ${CMAKE_CURRENT_BINARY_DIR}/${name}_${begin}.cpp)
+    file(CONFIGURE OUTPUT ${unit} CONTENT "${includes}")
+    list(APPEND units ${unit})
+    math(EXPR begin "${begin} + 8")
+  endwhile()
+  set(${result} ${units} PARENT_SCOPE)
+endfunction()
+
 # millrace_library(<folder> SOURCES ... COLD_SOURCES ... LIBRARIES ...): one static library per
 # folder. Cold sources contain no loops that a training waits for. They are compiled at -O1, which
-# takes a third less time than -O3.
+# takes a third less time than -O3, and several at once.
 function(millrace_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;COLD_SOURCES;LIBRARIES")
-  add_library(millrace_${name} STATIC ${arg_SOURCES} ${arg_COLD_SOURCES})
+  millrace_united(${name} cold ${arg_COLD_SOURCES})
+  add_library(millrace_${name} STATIC ${arg_SOURCES} ${cold})
   add_library(millrace::${name} ALIAS millrace_${name})
   target_link_libraries(millrace_${name} PUBLIC millrace::options ${arg_LIBRARIES})
-  set_source_files_properties(${arg_COLD_SOURCES} PROPERTIES
+  set_source_files_properties(${cold} PROPERTIES
     COMPILE_OPTIONS "$<$<CONFIG:Release,RelWithDebInfo>:-O1>")
   millrace_precompile(millrace_${name})
 endfunction()

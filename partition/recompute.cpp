@@ -17,10 +17,10 @@ using pipeline::ChosenSegments;
 
 /// Tries sets of segments and keeps the best one: what fits is better than what does not, then the
 /// less time, then the fewer bytes.
-class Search {
+class RangeSearch {
  public:
-  Search(const Graph& graph, std::span<const OpCost> costs, OpRange range,
-         const pipeline::ProgramOptions& options, pipeline::Slots slots, std::int64_t most)
+  RangeSearch(const Graph& graph, std::span<const OpCost> costs, OpRange range,
+              const pipeline::ProgramOptions& options, pipeline::Slots slots, std::int64_t most)
       : graph_(graph), costs_(costs), range_(range), options_(options), slots_(slots), most_(most) {
     best_.bytes = std::numeric_limits<std::int64_t>::max();
   }
@@ -148,7 +148,7 @@ class Search {
 Recomputation choose_recomputation(const Graph& graph, std::span<const OpCost> costs, OpRange range,
                                    const pipeline::ProgramOptions& options, pipeline::Slots slots,
                                    std::int64_t most) {
-  Search search(graph, costs, range, options, slots, most);
+  RangeSearch search(graph, costs, range, options, slots, most);
   for (const std::vector<OpId>& cuts : pipeline::segment_cuts(graph, range)) search.run(cuts);
   return search.best();
 }

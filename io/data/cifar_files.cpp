@@ -146,12 +146,12 @@ void append_file(const fs::path& path, std::size_t size, std::vector<std::uint8_
          path.string(), got, size);
 }
 
-struct FileRecords {
+struct CountedFile {
   fs::path file;
   std::int64_t records;
 };
 
-void report_cut(const Report& report, const FileRecords& found, std::int64_t expected,
+void report_cut(const Report& report, const CountedFile& found, std::int64_t expected,
                 std::string_view where, const std::string& remedy) {
   report_bad(report,
              "{}: {} records, but {} {}: the file was truncated or replaced: fetch or generate the "
@@ -165,7 +165,7 @@ std::string or_remove(const fs::path& file) {
 }
 
 /// Compares with the counts beside a generated set. Files of the other split may be missing.
-void check_counts(const std::vector<FileRecords>& files, const fs::path& counts,
+void check_counts(const std::vector<CountedFile>& files, const fs::path& counts,
                   const Report& report) {
   LineReader lines(counts);
   while (const std::optional<std::string_view> line = lines.next()) {
@@ -184,7 +184,7 @@ void check_counts(const std::vector<FileRecords>& files, const fs::path& counts,
       report_bad(report,
                  "{}: is missing, but {} records were generated for it: generate the set again{}",
                  drawn.string(), *records, or_remove(counts));
-    for (const FileRecords& found : files)
+    for (const CountedFile& found : files)
       if (found.file == drawn && found.records != *records)
         report_cut(report, found, *records, "were generated", or_remove(counts));
   }
@@ -192,7 +192,7 @@ void check_counts(const std::vector<FileRecords>& files, const fs::path& counts,
 
 /// Detects files truncated between two records by comparing lengths with what is known about the
 /// set.
-void check_lengths(std::vector<FileRecords> files, CifarKind kind, Split split,
+void check_lengths(std::vector<CountedFile> files, CifarKind kind, Split split,
                    const Report& report) {
   const fs::path folder = files.front().file.parent_path();
   if (const fs::path counts = folder / kRecordCountsName; is_file(counts))
@@ -205,15 +205,15 @@ void check_lengths(std::vector<FileRecords> files, CifarKind kind, Split split,
                  folder.string(), files.size(), kMaxTrainingFiles, or_remove(names));
     const std::int64_t published =
         split == Split::Train ? files_of(kind).published_train : kPublishedTest;
-    for (const FileRecords& found : files)
+    for (const CountedFile& found : files)
       if (found.records != published)
         report_cut(report, found, published, "are in the published file", or_remove(names));
     return;
   }
   // Files of one set have equal lengths, up to one record if the images cannot be divided evenly.
-  const FileRecords most = std::ranges::max(files, {}, &FileRecords::records);
-  std::ranges::stable_sort(files, {}, &FileRecords::records);
-  for (const FileRecords& found : files)
+  const CountedFile most = std::ranges::max(files, {}, &CountedFile::records);
+  std::ranges::stable_sort(files, {}, &CountedFile::records);
+  for (const CountedFile& found : files)
     if (most.records - found.records > 1)
       report_cut(report, found, most.records,
                  fmt::format("are in {}", most.file.filename().string()), "");
@@ -260,7 +260,7 @@ std::vector<std::uint8_t> read_split(const fs::path& folder, CifarKind kind, Spl
   }
   std::vector<std::uint8_t> bytes;
   bytes.reserve(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}));
-  std::vector<FileRecords> found;
+  std::vector<CountedFile> found;
   for (std::size_t i = 0; i < files.size(); ++i) {
     const std::size_t begin = bytes.size();
     try {

@@ -40,10 +40,6 @@ Names folders_of(Split split) {
   return split == Split::Train ? Names(kTrainFolders) : Names(kValidationFolders);
 }
 
-fs::path inside(const fs::path& directory, std::string_view name) {
-  return name.empty() ? directory : directory / name;
-}
-
 /// Reads only up to the first file, so it is fast.
 bool holds_a_file(const fs::path& folder, int levels) {
   std::error_code ignored;

@@ -2,6 +2,7 @@
 #include "io/data/files.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -84,6 +85,17 @@ std::string image_endings() { return join(kImageEndings, ", "); }
 
 bool has_split_name(std::string_view name) noexcept {
   return std::ranges::find(kSplitFolders, name) != kSplitFolders.end();
+}
+
+std::filesystem::path inside(const std::filesystem::path& directory, std::string_view inner) {
+  return inner.empty() ? directory : directory / inner;
+}
+
+std::string first_of(std::span<const std::string> names) {
+  constexpr std::size_t kShown = 5;
+  const std::size_t shown = std::min(names.size(), kShown);
+  return printable(
+      fmt::format("{}{}", join(names.first(shown), ", "), shown < names.size() ? ", ..." : ""));
 }
 
 std::string split_folder_names() { return join(kSplitFolders, ", "); }

@@ -61,6 +61,12 @@ struct FileLook {
 /// "train, img_train, ..." for messages.
 [[nodiscard]] std::string split_folder_names();
 
+/// The folder `inner` of a directory, or the directory itself if `inner` is empty.
+[[nodiscard]] std::filesystem::path inside(const std::filesystem::path& directory,
+                                           std::string_view inner);
+/// The first five of many names, for messages: "a, b, c, d, e, ...".
+[[nodiscard]] std::string first_of(std::span<const std::string> names);
+
 /// Reads a file through a moving window. It reads little after a jump, and more and more during
 /// sequential access. So small records are read in large pieces, and skipped data is hardly read.
 /// Not thread-safe.

@@ -22,8 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kListed = 5;  // names in a message
-
 /// Whether the name is that of an image in a format that is not read.
 bool is_other_image(const fs::path& path) {
   constexpr std::array<std::string_view, 10> kExtensions = {
@@ -99,11 +97,9 @@ void ImageFolder::note_empty_classes(const ClassFolders& folders, Split split) {
   for (std::size_t i = 0; i < has_images.size(); ++i)
     if (!has_images[i]) names.push_back(index_.classes[i]);
   if (names.empty()) return;
-  const std::size_t all = names.size();
-  names.resize(std::min(all, kListed));
   notices_.push_back(fmt::format(
-      "{}: {} of {} classes have no {} images: {}{}{}", folder_.string(), all, classes(),
-      split_name(split), join(names, ", "), names.size() < all ? ", ..." : "",
+      "{}: {} of {} classes have no {} images: {}{}", folder_.string(), names.size(), classes(),
+      split_name(split), first_of(names),
       folders.number_them ? "; a folder that is not a class shifts the labels of the classes after "
                             "it: remove it"
                           : ""));

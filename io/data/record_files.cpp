@@ -29,11 +29,11 @@ struct Naming {
   Names prefixes;
 };
 
-constexpr auto kTrainFolders =
+constexpr auto kTrainRecordFolders =
     std::to_array<std::string_view>({"", "train", "img_train", "imagenet_train_subset"});
 constexpr auto kTrainPrefixes =
     std::to_array<std::string_view>({"train-", "img_train-", "imagenet_train_subset"});
-constexpr auto kValidationFolders =
+constexpr auto kValidationRecordFolders =
     std::to_array<std::string_view>({"", "validation", "val", "img_val", "imagenet_val_subset"});
 constexpr auto kValidationPrefixes =
     std::to_array<std::string_view>({"validation-", "val-", "img_val-", "imagenet_val_subset"});
@@ -44,11 +44,10 @@ constexpr auto kArchiveValidationFolders =
 constexpr std::string_view kTar = ".tar";
 constexpr std::string_view kOf = "-of-";
 constexpr std::uint32_t kMostMissing = 1 << 20;
-constexpr std::size_t kListed = 5;  // names in a message
 
 Naming naming_of(Split split) {
-  return split == Split::Train ? Naming{kTrainFolders, kTrainPrefixes}
-                               : Naming{kValidationFolders, kValidationPrefixes};
+  return split == Split::Train ? Naming{kTrainRecordFolders, kTrainPrefixes}
+                               : Naming{kValidationRecordFolders, kValidationPrefixes};
 }
 
 std::optional<std::uint32_t> parse_digits(std::string_view text) {
@@ -140,13 +139,6 @@ void find_empty(RecordFileSet& set) {
       set.empty.push_back(name);
 }
 
-/// "a, b, c, d, e, ..."
-std::string first_of(const std::vector<std::string>& names) {
-  const std::size_t shown = std::min(names.size(), kListed);
-  return printable(fmt::format("{}{}", join(std::span(names).first(shown), ", "),
-                               shown < names.size() ? ", ..." : ""));
-}
-
 std::string describe_shards(const RecordFileSet& set, const std::vector<std::string>& names,
                             std::string_view what) {
   if (names.empty()) return {};
@@ -190,11 +182,6 @@ Names archive_folders(Split split) {
 }
 
 std::string_view archive_word(Split split) { return split == Split::Train ? "train" : "val"; }
-
-/// The folder `inner` of a directory, or the directory itself.
-fs::path inside(const fs::path& directory, std::string_view inner) {
-  return inner.empty() ? directory : directory / inner;
-}
 
 std::vector<std::string> inside_all(const fs::path& directory, Names folders) {
   std::vector<std::string> paths;

@@ -27,7 +27,7 @@ namespace {
 
 /// Replaces the middle of a very long message, so that a message that quotes its input stays
 /// readable.
-std::string shortened(std::string text) {
+std::string without_middle(std::string text) {
   constexpr std::size_t kMost = 4000;
   constexpr std::size_t kHead = 2000;
   constexpr std::size_t kTail = 1000;
@@ -84,7 +84,7 @@ void print_error(std::string_view line) noexcept {
 }
 
 void fail_with(ErrorKind kind, fmt::string_view format, fmt::format_args args) {
-  throw Error(kind, shortened(fmt::vformat(format, args)));
+  throw Error(kind, without_middle(fmt::vformat(format, args)));
 }
 
 }  // namespace millrace

@@ -132,7 +132,7 @@ constexpr MemoryFiles kMemoryFiles[] = {
     {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"},
 };
 
-void lower(MemoryLimit& least, std::int64_t bytes, const std::string& group) {
+void lower_to(MemoryLimit& least, std::int64_t bytes, const std::string& group) {
   if (least.bytes == 0 || bytes < least.bytes) least = {.bytes = bytes, .group = group};
 }
 
@@ -142,10 +142,10 @@ void limit_memory(MachineLimits& limits, const fs::path& folder, const std::stri
     if (!limit) continue;
     const std::int64_t used = number_in(folder / files.used).value_or(0) -
                               number_after(folder / "memory.stat", files.cache);
-    lower(limits.memory, *limit, group);
+    lower_to(limits.memory, *limit, group);
     // Not 0, which would mean that it is unknown.
-    lower(limits.free_memory, std::max<std::int64_t>(1, *limit - std::max<std::int64_t>(0, used)),
-          group);
+    lower_to(limits.free_memory,
+             std::max<std::int64_t>(1, *limit - std::max<std::int64_t>(0, used)), group);
   }
 }
 

@@ -15,7 +15,7 @@ namespace {
 using pipeline::ActionKind;
 using pipeline::StageCost;
 
-constexpr std::size_t kWarmUp = 1;
+constexpr std::size_t kWarmUpSteps = 1;
 constexpr std::size_t kSteps = 5;
 
 /// Seconds of work for each entry of a step.
@@ -78,9 +78,9 @@ void measure(const run::Run& config, const std::shared_ptr<const io::Dataset>& d
   const Feeds feeds = session.feeder().training(dataset, 0);
   const pipeline::Recording& recording = session.executor().recording();
   std::vector<std::vector<double>> steps;
-  for (std::size_t i = 0; i < kWarmUp + kSteps; ++i) {
+  for (std::size_t i = 0; i < kWarmUpSteps + kSteps; ++i) {
     (void)session.step(feeds, static_cast<std::int64_t>(i), 0.0);
-    if (i >= kWarmUp) steps.push_back(work_of(recording));
+    if (i >= kWarmUpSteps) steps.push_back(work_of(recording));
   }
   const std::vector<double> seconds = medians(steps);
   for (std::size_t i = 0; i < seconds.size(); ++i)

@@ -159,7 +159,7 @@ TEST(PartOfSetTest, IsOfAllClasses) {
 // ---- small images -------------------------------------------------------------------------------
 
 using Planes = std::array<std::uint8_t, kSmallPixels>;
-using Image = std::array<std::uint8_t, kSmallPixels>;
+using SmallImage = std::array<std::uint8_t, kSmallPixels>;
 
 Planes random_planes(std::uint64_t seed) {
   const RandomStream stream(seed, RandomPurpose::GeneratedData);
@@ -170,8 +170,8 @@ Planes random_planes(std::uint64_t seed) {
 }
 
 /// The recipe, literally: mirror, pad by four, crop.
-Image naive_decode(const Planes& planes, const Crop& crop) {
-  Image image{};
+SmallImage naive_decode(const Planes& planes, const Crop& crop) {
+  SmallImage image{};
   for (std::int64_t y = 0; y < 32; ++y) {
     for (std::int64_t x = 0; x < 32; ++x) {
       const std::int64_t source_y = y + crop.top - 4;
@@ -192,7 +192,7 @@ TEST(SmallImagesTest, EveryWindowAgreesWithTheRecipe) {
     for (std::int32_t top = 0; top <= 8; ++top) {
       for (std::int32_t left = 0; left <= 8; ++left) {
         const Crop crop{.mirror = mirror, .top = top, .left = left};
-        Image image;
+        SmallImage image;
         image.fill(77);  // every element must be written
         decode_bytes(planes, crop, image);
         ASSERT_EQ(image, naive_decode(planes, crop)) << top << " " << left;

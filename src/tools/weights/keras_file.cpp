@@ -55,9 +55,9 @@ std::string older_name(std::string name) {
 
 /// The group of "layers/conv2d_1/vars/0", of which the last part is a number; empty for others.
 std::string numbered_group(const std::string& path) {
-  constexpr std::string_view kVars = "/vars";
+  constexpr std::string_view kVariables = "/vars";
   const std::string group = path.substr(0, path.rfind('/'));
-  return group.ends_with(kVars) ? group : std::string();
+  return group.ends_with(kVariables) ? group : std::string();
 }
 
 class KerasFile {

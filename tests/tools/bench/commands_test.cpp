@@ -4,6 +4,7 @@
 #include "cli/prepare.hpp"
 #include "tests/cli/support.hpp"
 #include "tools/bench/bench_machine.hpp"
+#include "tools/bench/bench_output.hpp"
 
 namespace millrace::cli {
 namespace {
