@@ -249,7 +249,7 @@ class Chooser {
     const std::vector<pipeline::Link> links = pipeline::links(graph_, run_.pipeline.ranges);
     run_.pipeline.schedule = with_communication(actions(), links);
     pipeline::validate(run_.pipeline.schedule, links);
-    if (layout_.room.repeats) choose_segments();
+    if (layout_.room.repeats) repeat_segments();
   }
 
  private:
@@ -342,7 +342,15 @@ class Chooser {
     return schedule;
   }
 
-  /// Chooses what each stage repeats so that its device keeps to its room.
+  /// What each stage repeats, so that its device keeps to its room.
+  void repeat_segments() {
+    run_.recompute = Recompute::Stage;
+    if (facts_.segments)
+      run_.chosen_segments = *facts_.segments;
+    else
+      choose_segments();
+  }
+
   void choose_segments() {
     PlanRequest request = planned();
     request.program.backward =
@@ -356,7 +364,6 @@ class Chooser {
       repeated += stage.seconds;
       run_.chosen_segments.push_back(std::move(stage.chosen));
     }
-    run_.recompute = Recompute::Stage;
     layout_.notices.push_back(
         fmt::format("Recomputation: {:.1f} ms of {:.1f} ms forward per micro-batch (estimated)",
                     1e3 * repeated, 1e3 * forward));

@@ -45,6 +45,8 @@ struct LayoutFacts {
   run::MachineFacts machine;
   std::optional<Plan> plan = {};                   ///< the one in the file of `plan`
   std::optional<pipeline::Schedule> actions = {};  ///< compute of the `pipeline-schedule-file`
+  /// What each stage repeats, where another process has chosen it.
+  std::optional<std::vector<pipeline::ChosenSegments>> segments = {};
   /// Device, link, processors and costs other than those of the estimates for this machine.
   std::function<void(PlanRequest&)> rates = {};
 };

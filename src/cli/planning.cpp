@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cli/prepare.hpp"
+#include "cli/prepare_parts.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
@@ -177,11 +178,40 @@ void fit_layout(PreparedRun& run, const comm::World& world) {
     return train::most_of(train::device_use(forecast_memory(session, config, inputs, *base)),
                           world);
   };
-  Resolution fitted = fit_layout(run.machine, run, measure);
-  const bool changed = to_toml(fitted.config) != to_toml(run.config);
-  run.config = std::move(fitted.config);
-  run.layout = std::move(fitted.layout);
-  if (changed && run.is_new) train::FailTogether(world).lead([&] { record_options(run); });
+  const train::FailTogether together(world);
+  const std::string before = handed_over(run.config);
+  std::string after;
+  if (world.rank() == 0) {
+    std::exception_ptr error;
+    try {
+      static_cast<Resolution&>(run) = fit_layout(run.machine, run, [&](const run::Run& config) {
+        (void)world.broadcast(handed_over(config));
+        return measure(config);
+      });
+    } catch (const Error&) {
+      error = std::current_exception();
+    }
+    (void)world.broadcast({});  // nothing more is to be measured
+    together.lead([&] {
+      if (error) std::rethrow_exception(error);
+    });
+    after = world.broadcast(handed_over(run.config));
+  } else {
+    const auto taken = [&](const std::string& text) {
+      run::Run config = taken_over(text, run.options, run.data.facts, run.machine).config;
+      config.data = run.config.data;
+      config.trace = run.config.trace;
+      config.run_directory = run.config.run_directory;
+      return config;
+    };
+    for (std::string text; !(text = world.broadcast({})).empty();) (void)measure(taken(text));
+    together.lead([] {});
+    after = world.broadcast({});
+    run.config = taken(after);
+  }
+  if (after == before) return;
+  require_alike(world, run);
+  if (run.is_new) together.lead([&] { record_options(run); });
 }
 
 }  // namespace millrace::cli

@@ -54,7 +54,7 @@ Patch training_options(const Invocation& invocation, const Initial& initial,
 
 /// Opens the data of a training and resolves its options.
 PreparedRun open_training(const Invocation& invocation, const Initial& initial,
-                          const MachineFacts& machine) {
+                          const MachineFacts& machine, const std::string& decided) {
   std::vector<std::string> notices;
   const Patch options = training_options(invocation, initial, notices);
   std::function<Patch(std::int64_t)> for_images;
@@ -65,7 +65,7 @@ PreparedRun open_training(const Invocation& invocation, const Initial& initial,
       std::vector<std::string> told_already;
       return training_options(fitted, initial, told_already);
     };
-  PreparedRun run = open_and_resolve(options, machine, for_images);
+  PreparedRun run = open_and_resolve(options, machine, decided, for_images);
   check_recordable(options, run);
   if (options.flag("pipeline") && run.config.pipeline.ranges.size() < 2)
     fail(ErrorKind::Usage, "--pipeline needs more than one stage: give --shards");
@@ -130,7 +130,7 @@ bool holds_only_training(const DataRequest& request) {
 
 }  // namespace
 
-PreparedRun open_and_resolve(Patch options, const MachineFacts& machine,
+PreparedRun open_and_resolve(Patch options, const MachineFacts& machine, const std::string& decided,
                              const std::function<Patch(std::int64_t images)>& for_images,
                              Images images, std::optional<std::int64_t> outputs) {
   FoundData found{.dataset = find_dataset(options)};
@@ -152,8 +152,9 @@ PreparedRun open_and_resolve(Patch options, const MachineFacts& machine,
     options = for_images(data.facts.train_size);
     found.impose_on(options);
   }
-  PreparedRun run{resolve(options, data.facts, machine), std::move(options), machine,
-                  std::move(data)};
+  PreparedRun run{decided.empty() ? resolve(options, data.facts, machine)
+                                  : taken_over(decided, options, data.facts, machine),
+                  std::move(options), machine, std::move(data)};
   run.notices.insert(run.notices.end(), run.data.notices.begin(), run.data.notices.end());
   std::shared_ptr<const io::Dataset>& validation = run.data.validation;
   if (validation && run.config.data.validation_size < validation->size())
@@ -166,24 +167,37 @@ void check_recordable(const Patch& options, const PreparedRun& run) {
     fail(ErrorKind::Usage,
          "`enable-tensorboard`: this program was built without the tool that writes event files: "
          "see MILLRACE_TOOLS");
-  if (!run.config.logging.keeps || is_utf8(to_toml(run.config))) return;
+  const bool is_recorded = run.config.logging.keeps || run.config.pipeline.ranks.ranks > 1;
+  if (!is_recorded || is_utf8(to_toml(run.config))) return;
   std::string culprit = "an option";
   for (const auto& [name, setting] : options.settings())
     if (const auto* const text = std::get_if<std::string>(&setting.value);
         text != nullptr && !is_utf8(*text))
       culprit = fmt::format("{} '{}'", setting.where, printable(*text));
   fail(ErrorKind::Usage,
-       "{} is not valid UTF-8, which config.toml and checkpoints require: rename it, or use a link "
+       "{} is not valid UTF-8, which config.toml, checkpoints and ranks require: rename it, or use "
+       "a link "
        "with a UTF-8 name",
        culprit);
 }
 
-void open_in_turn(const comm::World& world, const std::function<void()>& open) {
+PreparedRun open_in_turn(const comm::World& world,
+                         const std::function<PreparedRun(const std::string& decided)>& open) {
+  enum class Turn { Rank0, FirstOfMachine, Rest };
+  const Turn own = world.rank() == 0         ? Turn::Rank0
+                   : world.local_rank() == 0 ? Turn::FirstOfMachine
+                                             : Turn::Rest;
   const train::FailTogether together(world);
-  for (const bool first : {true, false})
+  PreparedRun run;
+  std::string decided;
+  for (const Turn turn : {Turn::Rank0, Turn::FirstOfMachine, Turn::Rest}) {
     together.run([&] {
-      if ((world.local_rank() == 0) == first) open();
+      if (turn == own) run = open(decided);
     });
+    if (turn == Turn::Rank0 && world.size() > 1)
+      decided = world.broadcast(own == turn ? handed_over(run.config) : std::string());
+  }
+  return run;
 }
 
 void place_trace(const Patch& options, run::Run& config) {
@@ -301,13 +315,12 @@ namespace {
 PreparedRun open_checked(const Invocation& invocation, const Initial& initial,
                          const comm::World& world) {
   const MachineFacts machine = this_machine(world);
-  PreparedRun run;
-  open_in_turn(world, [&] {
-    run = open_training(invocation, initial, machine);
+  return open_in_turn(world, [&](const std::string& decided) {
+    PreparedRun run = open_training(invocation, initial, machine, decided);
     device::require_threads(run.config.threads);  // before anything is written
     (void)train::gpu_of(run.config, world.rank());
+    return run;
   });
-  return run;
 }
 
 /// Finds out whether the trace can be written, and leaves nothing there.

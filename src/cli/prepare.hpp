@@ -52,7 +52,7 @@ struct PreparedRun : Resolution {
 [[nodiscard]] MachineFacts this_machine();
 [[nodiscard]] MachineFacts this_machine(const comm::World& world);
 
-/// Requires that all ranks were given the same command and options, before each resolves them.
+/// Requires that all ranks were given the same command and options, before rank 0 decides.
 /// Collective. Errors: Usage, naming the rank that differs.
 void require_asked_alike(const comm::World& world, const Invocation& invocation);
 

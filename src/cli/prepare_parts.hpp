@@ -15,11 +15,12 @@ namespace millrace::cli {
 /// The images that a command reads.
 enum class Images { All, OfValidation };
 
-/// The data that the options name, opened, and what they resolve to with it. `for_images`, if there
-/// is one, gives the options for the number of training images that were found. `outputs` are those
-/// of the network that was recorded: data that do not tell how many classes there are have as many.
+/// The data that the options name, opened, and what they resolve to with it; or the run that rank 0
+/// `decided`, if that is not empty. `for_images`, if there is one, gives the options for the number
+/// of training images that were found. `outputs` are those of the network that was recorded: data
+/// that do not tell how many classes there are have as many.
 [[nodiscard]] PreparedRun open_and_resolve(
-    Patch options, const MachineFacts& machine,
+    Patch options, const MachineFacts& machine, const std::string& decided,
     const std::function<Patch(std::int64_t images)>& for_images = nullptr,
     Images images = Images::All, std::optional<std::int64_t> outputs = std::nullopt);
 
@@ -30,9 +31,11 @@ enum class Images { All, OfValidation };
 /// Usage for a value that could not be read back, and for summaries that no tool writes.
 void check_recordable(const Patch& options, const PreparedRun& run);
 
-/// Runs `open` on every rank, first on the first rank of each machine, which indexes files for the
-/// others. Collective.
-void open_in_turn(const comm::World& world, const std::function<void()>& open);
+/// The run that `open` makes on each rank: first on rank 0, whose decisions the others are handed
+/// in `decided`; then on the first rank of each other machine, which indexes files for the rest.
+/// Collective.
+[[nodiscard]] PreparedRun open_in_turn(
+    const comm::World& world, const std::function<PreparedRun(const std::string& decided)>& open);
 
 /// Finds out whether the weights can be exported as --export-dir says. Errors: Io, Usage.
 void require_export(const Patch& options);

@@ -246,25 +246,26 @@ PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& w
   found.config_toml = world.broadcast(found.config_toml);
   std::vector<std::string> complaints;  // the trainer repeats them
   const io::CheckpointReader newest = train::agreed_newest(world, directory, complaints);
-  PreparedRun run;
-  open_in_turn(world, [&] {
+  PreparedRun run = open_in_turn(world, [&](const std::string& decided) {
     const std::optional<train::NetworkFacts> known = facts_in(newest);
     const auto rest = [&](const Patch& given) {
       return options_of_rest(given, directory, found.config_toml, newest);
     };
-    run = invocation.for_images
-              ? open_and_resolve(
-                    located_options(invocation.options, recorded_in(newest)), machine,
-                    [&](std::int64_t images) { return rest(invocation.for_images(images)); },
-                    Images::All, outputs_of(known))
-              : open_and_resolve(rest(invocation.options), machine, nullptr, Images::All,
-                                 outputs_of(known));
-    device::require_threads(run.config.threads);
-    check_recordable(run.options, run);
-    run.config.run_directory = directory;
-    place_trace(invocation.options, run.config);
-    note_extension(newest, run);
-    if (known) match_classes(run, *known, newest.path(), ImagesFor::Training);
+    PreparedRun opened =
+        invocation.for_images
+            ? open_and_resolve(
+                  located_options(invocation.options, recorded_in(newest)), machine, decided,
+                  [&](std::int64_t images) { return rest(invocation.for_images(images)); },
+                  Images::All, outputs_of(known))
+            : open_and_resolve(rest(invocation.options), machine, decided, nullptr, Images::All,
+                               outputs_of(known));
+    device::require_threads(opened.config.threads);
+    check_recordable(opened.options, opened);
+    opened.config.run_directory = directory;
+    place_trace(invocation.options, opened.config);
+    note_extension(newest, opened);
+    if (known) match_classes(opened, *known, newest.path(), ImagesFor::Training);
+    return opened;
   });
   run.lock = std::move(found.lock);
   require_alike(world, run);
@@ -335,17 +336,18 @@ PreparedRun prepare_validation(const Invocation& invocation, const comm::World& 
                             invocation.options.value("init-weights") == Value(std::string("file"))
                         ? "the weights of the file"
                         : "untrained weights"));
-  PreparedRun run;
-  open_in_turn(world, [&] {
+  PreparedRun run = open_in_turn(world, [&](const std::string& decided) {
     const auto known = newest ? facts_in(*newest) : std::nullopt;
     Patch options = newest ? with_given(invocation.options, recorded_in(*newest), validated_options)
                            : validated_options(invocation.options);
     if (newest) drop_replicas(options, invocation.options, machine.ranks);
     // The launcher's number of ranks holds, unless another one was typed.
     if (machine.ranks > 0 && invocation.options.find("ranks") == nullptr) options.erase("ranks");
-    run = open_and_resolve(options, machine, nullptr, Images::OfValidation, outputs_of(known));
-    device::require_threads(run.config.threads);
-    if (known) match_classes(run, *known, newest->path(), ImagesFor::Validation);
+    PreparedRun opened = open_and_resolve(options, machine, decided, nullptr, Images::OfValidation,
+                                          outputs_of(known));
+    device::require_threads(opened.config.threads);
+    if (known) match_classes(opened, *known, newest->path(), ImagesFor::Validation);
+    return opened;
   });
   require_alike(world, run);
   std::ranges::move(length_of_random(run, invocation.options), std::back_inserter(notices));

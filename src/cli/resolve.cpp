@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/resolve.hpp"
 
+#include <fmt/format.h>
+
+#include <string_view>
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "pipeline/pipeline_plan.hpp"
 #include "train/memory.hpp"
@@ -39,17 +43,75 @@ partition::LayoutFacts layout_facts(const models::Graph& graph, const run::Run& 
   return {.machine = machine, .plan = plan_given(run, graph), .actions = schedule_in_file(run)};
 }
 
-Resolution resolve(const Patch& given, const DatasetFacts& data, const MachineFacts& machine) {
+namespace {
+
+using Segments = std::vector<pipeline::ChosenSegments>;
+
+using Ops = std::vector<models::OpId>;
+
+/// "3,5,9"
+std::string numbers_of(const Ops& ops) {
+  std::vector<std::string> numbers;
+  for (const models::OpId op : ops) numbers.push_back(std::to_string(op.value));
+  return join(numbers, ",");
+}
+
+Ops ops_in(std::string_view numbers) {
+  Ops ops;
+  for (const std::string& number : split_list(numbers))
+    ops.push_back({parse_number<std::int32_t>(number).value()});
+  return ops;
+}
+
+Resolution resolve(const Patch& given, const DatasetFacts& data, const MachineFacts& machine,
+                   std::optional<Segments> segments) {
   run::Completed completed = run::complete(given, data, machine);
   const models::Graph graph = train::network_of(completed.run);
-  partition::Choice choice = partition::choose(
-      graph, completed.run, layout_facts(graph, completed.run, machine), train::sizer_of(graph));
+  partition::LayoutFacts facts = layout_facts(graph, completed.run, machine);
+  facts.segments = std::move(segments);
+  partition::Choice choice =
+      partition::choose(graph, std::move(completed.run), facts, train::sizer_of(graph));
   Resolution result{.config = std::move(choice.run),
                     .layout = std::move(choice.layout),
                     .notices = std::move(completed.notices)};
   std::move(choice.notices.begin(), choice.notices.end(), std::back_inserter(result.notices));
   run::complete_layout(given, machine, result.config, result.notices);
   return result;
+}
+
+}  // namespace
+
+Resolution resolve(const Patch& given, const DatasetFacts& data, const MachineFacts& machine) {
+  return resolve(given, data, machine, std::nullopt);
+}
+
+// A line for each stage that repeats what was chosen for it, an empty one, and config.toml.
+std::string handed_over(const run::Run& decided) {
+  std::string text;
+  for (const pipeline::ChosenSegments& stage : decided.chosen_segments)
+    text += fmt::format("{};{}\n", numbers_of(stage.segments), numbers_of(stage.kept));
+  return text + "\n" + to_toml(decided);
+}
+
+Resolution taken_over(const std::string& text, const Patch& given, const DatasetFacts& data,
+                      const MachineFacts& machine) {
+  Segments segments;
+  std::size_t begin = 0;
+  for (std::size_t end = text.find('\n'); end != begin; end = text.find('\n', begin)) {
+    const std::size_t middle = text.find(';', begin);
+    segments.push_back({.segments = ops_in(text.substr(begin, middle - begin)),
+                        .kept = ops_in(text.substr(middle + 1, end - middle - 1))});
+    begin = end + 1;
+  }
+  Patch decided = parse_config(text.substr(begin), "the run of rank 0");
+  decided.network = given.network;
+  for (const auto& [name, setting] : given.settings())
+    if (const run::Field& field = *find_field(name);
+        field.section == run::Section::Command && name != "plan")
+      decided.set(field, setting);
+  Resolution taken = resolve(decided, data, machine, std::move(segments));
+  taken.config.asked_layout = asked_run(given).layout;
+  return taken;
 }
 
 }  // namespace millrace::cli

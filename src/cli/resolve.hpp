@@ -72,4 +72,11 @@ struct Resolution {
 [[nodiscard]] Resolution resolve(const Patch& given, const DatasetFacts& data,
                                  const MachineFacts& machine);
 
+/// A decided run as text, for ranks that decide nothing.
+[[nodiscard]] std::string handed_over(const run::Run& decided);
+/// The run that another rank decided and handed over in `text`. `given` and `data` are those of
+/// this rank, of which it takes what no file records, as the place of a trace.
+[[nodiscard]] Resolution taken_over(const std::string& text, const Patch& given,
+                                    const DatasetFacts& data, const MachineFacts& machine);
+
 }  // namespace millrace::cli

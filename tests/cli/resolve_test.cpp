@@ -212,6 +212,29 @@ TEST(ResolveTest, ResolvedFileReproducesTheConfiguration) {
   }
 }
 
+TEST(ResolveTest, RanksTakeOverWhatRank0Decided) {
+  for (const char* line :
+       {"--shards 3 --pipeline-depth 6 --pipeline-splits auto --pipeline-schedule auto --chunks 1",
+        "--shards 2 --pipeline-depth 4 --pipeline-splits auto --no-logs",
+        "--shards 2 --stop-after 3",
+        "--replicas 2 --trace trace.json --quiet --shards 2 --chunks 2 "
+        "--pipeline-schedule Looped --pipeline-depth 4 --pipeline-splits auto",
+        "--shards 2 --pipeline-depth 4 --pipeline-splits auto --device-memory 90MB --recompute "
+        "auto"}) {
+    const Patch options = train_options(std::string(kCifar) + line);
+    const DatasetFacts facts = published_facts(options);
+    // Rank 0 knows more of its memory, so it repeats more than another rank would by itself.
+    run::Run decided = resolve(options, facts, {.cores = 8}).config;
+    EXPECT_EQ(decided.chosen_segments.empty(), !contains(line, "recompute auto"));
+    for (pipeline::ChosenSegments& stage : decided.chosen_segments)
+      stage = {.segments = {{0}, {2}, {5}}, .kept = {{1}}};
+    run::Run taken = taken_over(handed_over(decided), options, facts, {.cores = 8}).config;
+    EXPECT_EQ(taken.asked_layout, decided.asked_layout) << line;
+    taken.layout = decided.layout;  // what was open at first
+    EXPECT_EQ(taken, decided) << line;
+  }
+}
+
 TEST(DataRequestTest, TellsTheSetFromItsPlace) {
   const auto request = [](std::string_view line) { return data_request(train_options(line)); };
   EXPECT_EQ(request("--data-dir /d/cifar-10-batches-bin").dataset, "cifar-10");

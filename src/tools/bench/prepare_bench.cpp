@@ -46,7 +46,9 @@ PreparedBench prepare_bench(const Invocation& invocation, const comm::World& wor
   impose(options, "validation-mode", std::string(infers ? "all" : "none"));
   const MachineFacts machine = this_machine(world);
   const train::FailTogether together(world);
-  open_in_turn(world, [&] { bench.run = open_and_resolve(options, machine); });
+  bench.run = open_in_turn(world, [&](const std::string& decided) {
+    return open_and_resolve(options, machine, decided);
+  });
   together.run([&] { set_epochs(options, bench); });
   require_alike(world, bench.run);
   bench.run.notices.insert(bench.run.notices.begin(), invocation.notices.begin(),
