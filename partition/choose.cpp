@@ -129,7 +129,7 @@ pipeline::ScheduleRequest schedule_request(Run& config, const std::optional<Plan
   request_devices(config, plan, listed, request);
   asked.shards = request.devices;
   const std::string name = schedule_name(config, plan, request);
-  if (request.devices > 1 || request.device_of.size() > 1) asked.schedule = name;
+  if (!listed && (request.devices > 1 || request.device_of.size() > 1)) asked.schedule = name;
   const bool automatic = to_lower(name) == "auto";
   // Cuts are searched for as if it were 1F1B; the list is made for those that are found.
   const pipeline::ScheduleRule& rule = pipeline::schedule_rule(automatic ? "1F1B" : name);
@@ -344,11 +344,11 @@ class Chooser {
 
   /// What each stage repeats, so that its device keeps to its room.
   void repeat_segments() {
-    run_.recompute = Recompute::Stage;
     if (facts_.segments)
       run_.chosen_segments = *facts_.segments;
     else
       choose_segments();
+    run_.recompute = Recompute::Stage;
   }
 
   void choose_segments() {

@@ -9,6 +9,16 @@
 namespace millrace::pipeline {
 namespace {
 
+/// Where stages lie if no mapping is given.
+std::vector<std::int32_t> usual_devices(const ScheduleRequest& r, StagePlacement placement) {
+  std::vector<std::int32_t> device_of;
+  for (std::int32_t s = 0; s < r.devices * r.chunks; ++s) {
+    const bool up = placement == StagePlacement::V && s >= r.devices;
+    device_of.push_back(up ? 2 * r.devices - 1 - s : s % r.devices);
+  }
+  return device_of;
+}
+
 void check(const ScheduleRequest& r, const ScheduleRule& rule) {
   const auto at_least = [](std::int32_t value, std::int32_t least, std::string_view what) {
     if (value < least)
@@ -19,7 +29,9 @@ void check(const ScheduleRequest& r, const ScheduleRule& rule) {
   at_least(r.chunks, 1, "chunks");
   at_least(r.micro_batches, 1, "micro-batches");
   at_least(r.extra_warmup, 0, "extra micro-batches of warm-up");
-  if (rule.placement != StagePlacement::Free && !r.device_of.empty())
+  // Plans name the mapping, and so do the runs that were made with them.
+  if (rule.placement != StagePlacement::Free && !r.device_of.empty() &&
+      r.device_of != usual_devices(r, rule.placement))
     fail(ErrorKind::Config, "schedule {} maps its stages to devices itself; remove the mapping",
          rule.name);
   if (rule.placement == StagePlacement::V && r.chunks != 2)
@@ -47,16 +59,6 @@ void merge(Schedule& schedule, const std::vector<ActionList>& by_stage) {
                            schedule.lists[device].push_back(action);
                          });
   MILLRACE_ASSERT(done);
-}
-
-std::vector<std::int32_t> devices_of(const ScheduleRequest& r, StagePlacement placement) {
-  if (!r.device_of.empty()) return r.device_of;
-  std::vector<std::int32_t> device_of;
-  for (std::int32_t s = 0; s < r.stages(); ++s) {
-    const bool up = placement == StagePlacement::V && s >= r.devices;
-    device_of.push_back(up ? 2 * r.devices - 1 - s : s % r.devices);
-  }
-  return device_of;
 }
 
 Schedule empty_schedule(std::string_view name, std::vector<std::int32_t> device_of,
@@ -102,8 +104,9 @@ bool is_last_of_stage(const Schedule& schedule, const Action& action) {
 Schedule generate(const ScheduleRequest& r) {
   const ScheduleRule& rule = schedule_rule(r.name);
   check(r, rule);
-  Schedule schedule =
-      empty_schedule(rule.name, devices_of(r, rule.placement), r.devices, r.micro_batches);
+  Schedule schedule = empty_schedule(
+      rule.name, r.device_of.empty() ? usual_devices(r, rule.placement) : r.device_of, r.devices,
+      r.micro_batches);
   std::vector<ActionList> lists = rule.lists(r);
   for (ActionList& list : lists)
     std::erase_if(list, [&](const Action& a) { return a.micro_batch >= r.micro_batches; });

@@ -315,8 +315,11 @@ std::int64_t devices_of(const Patch& options) {
 }  // namespace
 
 Patch continued_options(const Patch& given, const Patch& recorded) {
-  Merged merged = merged_options(given, recorded);
-  return relaid(merged.command_line, recorded, std::move(merged.all));
+  Patch before = recorded;
+  // Earlier versions recorded the name of a schedule beside its file.
+  if (before.find("pipeline-schedule-file") != nullptr) before.erase("pipeline-schedule");
+  Merged merged = merged_options(given, before);
+  return relaid(merged.command_line, before, std::move(merged.all));
 }
 
 Patch located_options(const Patch& given, const Patch& recorded) {

@@ -538,12 +538,19 @@ TEST(ScheduleTextTest, ReadsWhatPyTorchWrites) {
 
 TEST(ScheduleRequestTest, RefusesImpossibleRequests) {
   ScheduleRequest mapped = request("Looped", 2, 4, 2);
-  mapped.device_of = {0, 1, 0, 1};
+  mapped.device_of = {0, 1, 1, 0};
   ScheduleRequest far = request("GPipe", 2, 4);
   far.device_of = {0, 2};
   for (const ScheduleRequest& r : {request("1F1B", 0, 4), request("1F1B", 2, 0),
                                    request("1F1B", 2, 4, 2), request("ZB-V", 2, 4, 3), mapped, far})
     EXPECT_NE(message_of(ErrorKind::Config, [&] { (void)generate(r); }), "") << r.name;
+}
+
+TEST(ScheduleRequestTest, MayNameTheDevicesThatTheScheduleHasAnyway) {
+  ScheduleRequest r = request("ZB-V", 2, 4, 2);
+  const Schedule usual = generate(r);
+  r.device_of = usual.device_of;
+  EXPECT_EQ(generate(r), usual);
 }
 
 }  // namespace
