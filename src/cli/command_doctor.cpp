@@ -6,7 +6,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/launch.hpp"
-#include "cli/prepare.hpp"
+#include "cli/open_run.hpp"
 #include "comm/route.hpp"
 #include "comm/world.hpp"
 #include "core/counted.hpp"

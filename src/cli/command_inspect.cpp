@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/commands.hpp"
-#include "cli/prepare.hpp"
+#include "cli/open_run.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "io/checkpoint.hpp"

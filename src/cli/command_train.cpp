@@ -10,8 +10,8 @@
 #include "cli/command_line.hpp"
 #include "cli/commands.hpp"
 #include "cli/launch.hpp"
+#include "cli/open_run.hpp"
 #include "cli/planning.hpp"
-#include "cli/prepare.hpp"
 #include "comm/world.hpp"
 #include "core/counted.hpp"
 #include "core/error.hpp"
@@ -40,7 +40,7 @@ train::Voice voice_of(const Patch& options, const Spellings& spellings) {
               }};
 }
 
-train::TrainInputs inputs_of(const PreparedRun& run, const Invocation& invocation) {
+train::TrainInputs inputs_of(const OpenedRun& run, const Invocation& invocation) {
   std::vector<std::string> notices = notices_of(run, invocation);
   if (std::string loaded = load_notice(); !loaded.empty()) notices.push_back(std::move(loaded));
   return {.train = run.data.train,
@@ -57,7 +57,7 @@ train::TrainInputs inputs_of(const PreparedRun& run, const Invocation& invocatio
 
 /// 16 bits that nobody asked for only cost time where no products are made of them. Known once the
 /// device is.
-void note_default_precision(PreparedRun& run) {
+void note_default_precision(OpenedRun& run) {
   const Setting* const precision = run.options.find("precision");
   const DType type = run.config.precision.activations;
   if (precision == nullptr || precision->origin != Origin::Dialect || type == DType::F32) return;
@@ -81,16 +81,16 @@ int code_of(train::Outcome outcome) {
   return exit_code(ErrorKind::Internal);
 }
 
-using Prepare = PreparedRun (*)(const Invocation&, const comm::World&);
+using Open = OpenedRun (*)(const Invocation&, const comm::World&);
 using Train = train::Outcome (*)(const run::Run&, const train::TrainInputs&, const comm::World&);
 
-int run_training(const Invocation& invocation, Prepare prepare, Train train) {
+int run_training(const Invocation& invocation, Open open, Train train) {
   const train::StopSignals signals;  // catch signals before a launcher can forward one
   StartupWatch watch(invocation.options);
   const comm::World world;
   watch.follow(world);
   return run_on_all_ranks(world, invocation, [&] {
-    PreparedRun run = prepare(invocation, world);
+    OpenedRun run = open(invocation, world);
     watch.end();  // the training has its own watchdog
     if (must_launch(run.config, world)) {
       run.lock.reset();
@@ -110,7 +110,7 @@ int run_training(const Invocation& invocation, Prepare prepare, Train train) {
 }
 
 /// Prints what would run.
-void print_checked(const PreparedRun& run, const Invocation& invocation) {
+void print_checked(const OpenedRun& run, const Invocation& invocation) {
   const models::Graph graph = models::build_model(run.config.model);
   print_lines(stdout, notices_of(run, invocation));
   print_lines(stdout, train::describe_computing(run.config));
@@ -128,7 +128,7 @@ void print_checked(const PreparedRun& run, const Invocation& invocation) {
 int check_training(const Invocation& invocation) {
   const comm::World world;
   return run_on_all_ranks(world, invocation, [&] {
-    PreparedRun run = prepare_checking(invocation, world);
+    OpenedRun run = open_checked_run(invocation, world);
     pin_rank(world, run.config);
     const device::Environment environment(run.config.threads,
                                           train::gpu_of(run.config, world.rank()));
@@ -157,11 +157,11 @@ int command_train(const Invocation& invocation) {
   require_training_recipe(invocation.options);
   if (invocation.options.flag("compile-only")) return check_training(invocation);
   if (invocation.options.flag("dataset-benchmark")) return spec_of(Command::Bench).run(invocation);
-  return run_training(invocation, prepare_training, train::train);
+  return run_training(invocation, open_new_run, train::train);
 }
 
 int command_restore(const Invocation& invocation) {
-  return run_training(invocation, prepare_restoring, train::restore);
+  return run_training(invocation, open_restored_run, train::restore);
 }
 
 }  // namespace millrace::cli

@@ -11,7 +11,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/launch.hpp"
-#include "cli/prepare.hpp"
+#include "cli/open_run.hpp"
 #include "comm/world.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
@@ -76,7 +76,7 @@ class ClassTable {
 
 int validate(const Invocation& invocation, const comm::World& world, StartupWatch& watch) {
   const Patch& options = invocation.options;
-  const PreparedRun run = prepare_validation(invocation, world);
+  const OpenedRun run = open_validated_run(invocation, world);
   watch.end();  // the validation has its own watchdog
   if (must_launch(run.config, world)) return launch_ranks(run.config, invocation);
   ClassTable table(options.text("per-class"), run.config.data.class_names);

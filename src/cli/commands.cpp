@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "cli/launch.hpp"
+#include "cli/open_run.hpp"
 #include "cli/option_text.hpp"
-#include "cli/prepare.hpp"
 #include "cli/recorded_runs.hpp"
 #include "cli/resolve.hpp"
 #include "core/error.hpp"

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "cli/prepare.hpp"
-#include "cli/prepare_parts.hpp"
+#include "cli/open_run.hpp"
+#include "cli/open_run_parts.hpp"
 #include "cli/recorded_classes.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"

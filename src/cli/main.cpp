@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cli/commands.hpp"
-#include "cli/thread_waits.hpp"
+#include "cli/this_machine.hpp"
 
 namespace {
 

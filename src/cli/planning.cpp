@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "cli/prepare.hpp"
-#include "cli/prepare_parts.hpp"
+#include "cli/open_run.hpp"
+#include "cli/open_run_parts.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
@@ -159,7 +159,7 @@ Resolution fit_layout(const MachineFacts& machine, Resolution first,
   return first;
 }
 
-void fit_layout(PreparedRun& run, const comm::World& world) {
+void fit_layout(OpenedRun& run, const comm::World& world) {
   const train::TrainInputs inputs{.train = run.data.train,
                                   .validation = run.data.validation,
                                   .command_line = {},

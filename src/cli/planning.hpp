@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/open_run.hpp"
 #include "cli/options.hpp"
-#include "cli/prepare.hpp"
 #include "cli/resolve.hpp"
 #include "comm/world.hpp"
 #include "models/graph.hpp"
@@ -58,6 +58,6 @@ enum class CostModel { Analytic, Profile };
                                     const train::MeasureUse& measure);
 /// The same for a run that is about to start, or that this process only checks for all of its
 /// ranks. Collective; needs a device::Environment.
-void fit_layout(PreparedRun& run, const comm::World& world);
+void fit_layout(OpenedRun& run, const comm::World& world);
 
 }  // namespace millrace::cli

@@ -16,13 +16,13 @@
 namespace millrace::cli {
 namespace {
 
-constexpr std::uint64_t kMostBytes = 4 << 20;  // of a schedule: some 700,000 actions
+constexpr std::uint64_t kMostFileBytes = 4 << 20;  // of a schedule: some 700,000 actions
 
 /// The plan in the file that was given. Errors: Io; Config when it is for another network.
 std::optional<partition::Plan> plan_given(const run::Run& config, const models::Graph& graph) {
   const std::string& file = config.layout.plan;
   if (file.empty()) return std::nullopt;
-  partition::Plan plan = partition::parse_plan(io::read_text(file, kMostBytes), file);
+  partition::Plan plan = partition::parse_plan(io::read_text(file, kMostFileBytes), file);
   if (plan.model != graph.name)
     fail(ErrorKind::Config, "{}: this is a plan for {}, but the run trains {}", file, plan.model,
          graph.name);
@@ -33,7 +33,7 @@ std::optional<partition::Plan> plan_given(const run::Run& config, const models::
 std::optional<pipeline::Schedule> schedule_in_file(const run::Run& config) {
   const std::string& file = config.layout.schedule_file;
   if (file.empty()) return std::nullopt;
-  return without_communication(pipeline::parse_schedule(io::read_text(file, kMostBytes), file));
+  return without_communication(pipeline::parse_schedule(io::read_text(file, kMostFileBytes), file));
 }
 
 }  // namespace
@@ -105,9 +105,9 @@ Resolution taken_over(const std::string& text, const Patch& given, const Dataset
   }
   Patch decided = parse_config(text.substr(begin), "the run of rank 0");
   decided.network = given.network;
+  // The stages of a plan are recorded.
   for (const auto& [name, setting] : given.settings())
-    if (const run::Field& field = *find_field(name);
-        field.section == run::Section::Command && name != "plan")
+    if (const run::Field& field = *find_field(name); !field.get && name != "plan")
       decided.set(field, setting);
   Resolution taken = resolve(decided, data, machine, std::move(segments));
   taken.config.asked_layout = asked_run(given).layout;

@@ -9,10 +9,8 @@ namespace {
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
 using run::LearningRateKind;
 
-constexpr std::string_view kCifarWords = "--dataset cifar-10 --synthetic-data ";
-
 run::Run line(std::string_view rest) {
-  return resolve_line(std::string(kCifarWords) + std::string(rest)).config;
+  return resolve_line(std::string(kCifar) + std::string(rest)).config;
 }
 std::string refusal(std::string_view rest) {
   return failure_of([&] { (void)line(rest); }).text;
@@ -69,7 +67,7 @@ TEST(ScheduleOptionsTest, ReachTheConfiguration) {
   // What is said when a training diverges.
   const auto rate = [](const std::string& rest) {
     return respelled(std::string(run::field_of_rate(line(rest))),
-                     train_options(std::string(kCifarWords) + rest));
+                     train_options(std::string(kCifar) + rest));
   };
   EXPECT_EQ(rate(""), "--base-learning-rate");
   EXPECT_EQ(rate("--lr 0.3"), "--lr");
@@ -109,7 +107,7 @@ TEST(ScheduleOptionsTest, ReachTheConfiguration) {
 
 TEST(ImageTypeTest, IsBytesWhereTheDeviceHasMemoryOfItsOwn) {
   const auto on_device = [](const char* options) {
-    return resolve_line(std::string(kCifarWords) + options, {.cores = 2, .copies_images = true})
+    return resolve_line(std::string(kCifar) + options, {.cores = 2, .copies_images = true})
         .config.data.image_type;
   };
   EXPECT_EQ(on_device(""), DType::U8);
@@ -186,8 +184,7 @@ TEST(OutputOptionsTest, ReachTheConfiguration) {
   EXPECT_EQ(line("-q").verbosity, run::Verbosity::Quiet);
   EXPECT_EQ(line("--verbose").verbosity, run::Verbosity::Verbose);
   EXPECT_EQ(line("--batches-per-step 10").log_every, 10);
-  const Resolution both =
-      resolve_line(std::string(kCifarWords) + "--batches-per-step 10 --log-freq 7");
+  const Resolution both = resolve_line(std::string(kCifar) + "--batches-per-step 10 --log-freq 7");
   EXPECT_EQ(both.config.log_every, 7);
   EXPECT_EQ(both.notices,
             (std::vector<std::string>{
@@ -206,8 +203,7 @@ TEST(IdleOptionsTest, SayWhyAndChangeNothing) {
                               : spec.type == ValueType::Choice
                                   ? split_list(spec.value_name, '|').front()
                                   : "1";
-    const Resolution resolution =
-        resolve_line(fmt::format("{}--{}={}", kCifarWords, spec.name, value));
+    const Resolution resolution = resolve_line(fmt::format("{}--{}={}", kCifar, spec.name, value));
     EXPECT_EQ(resolution.notices, (std::vector<std::string>{fmt::format(
                                       "--{} has no effect here: {}", spec.name, spec.idle)}));
     EXPECT_EQ(resolution.config, plain) << spec.name;
@@ -216,8 +212,8 @@ TEST(IdleOptionsTest, SayWhyAndChangeNothing) {
 }
 
 TEST(NondeterministicOptionTest, HasAnEffectOnlyWhereCudnnComputes) {
-  const std::string given = std::string(kCifarWords) + "--allow-nondeterministic";
-  const Resolution plain = resolve_line(kCifarWords, {.cores = 2, .has_cudnn = true});
+  const std::string given = std::string(kCifar) + "--allow-nondeterministic";
+  const Resolution plain = resolve_line(kCifar, {.cores = 2, .has_cudnn = true});
   const Resolution varies = resolve_line(given, {.cores = 2, .has_cudnn = true});
   EXPECT_FALSE(plain.config.allow_nondeterministic);
   EXPECT_FALSE(contains(to_toml(plain.config), "nondeterministic"));
@@ -237,7 +233,7 @@ TEST(NondeterministicOptionTest, HasAnEffectOnlyWhereCudnnComputes) {
 TEST(NondeterministicOptionTest, MayChangeOnRestore) {
   const MachineFacts machine{.cores = 2, .has_cudnn = true};
   const Patch recorded = parse_config(
-      to_toml(resolve_line(std::string(kCifarWords) + "--allow-nondeterministic", machine).config),
+      to_toml(resolve_line(std::string(kCifar) + "--allow-nondeterministic", machine).config),
       "c.toml");
   const auto continued = [&](std::string_view rest) {
     const Patch given = load_options(Command::Restore, words(rest), 0, environment_of({}));
@@ -276,8 +272,8 @@ TEST(ShardingFilterTest, HasNoEffectOnAPipelineAndSaysSo) {
       " has no effect here: it is for automatic sharding with one micro-batch; a pipeline is cut "
       "at --pipeline-splits or by --plan";
   for (const char* splits : {" --pipeline-splits b2/0/relu", " --pipeline-splits auto"}) {
-    const Resolution plain = resolve_line(std::string(kCifarWords) + stages + splits);
-    const Resolution filtered = resolve_line(std::string(kCifarWords) + stages + splits + filter);
+    const Resolution plain = resolve_line(std::string(kCifar) + stages + splits);
+    const Resolution filtered = resolve_line(std::string(kCifar) + stages + splits + filter);
     EXPECT_EQ(filtered.config.splits, plain.config.splits);
     for (const char* name : {"--sharding-include-filter", "--sharding-exclude-filter"})
       EXPECT_EQ(std::ranges::count(filtered.notices, name + tail), 1) << name;
@@ -286,13 +282,13 @@ TEST(ShardingFilterTest, HasNoEffectOnAPipelineAndSaysSo) {
   }
   // Where nothing is pipelined it has its effect.
   const Resolution sharded =
-      resolve_line(std::string(kCifarWords) + "--shards 2 --sharding-exclude-filter b1 b2");
+      resolve_line(std::string(kCifar) + "--shards 2 --sharding-exclude-filter b1 b2");
   for (const std::string& notice : sharded.notices) EXPECT_FALSE(contains(notice, "filter"));
 }
 
 TEST(ValidationBatchTest, IsNoLargerThanTheNumberOfImages) {
   const auto resolved = [](const std::string& rest, std::int64_t images) {
-    const Patch options = train_options(std::string(kCifarWords) + rest);
+    const Patch options = train_options(std::string(kCifar) + rest);
     DatasetFacts facts = published_facts(options);
     facts.validation_size = images;
     return resolve(options, facts, {.cores = 4});

@@ -8,9 +8,6 @@ namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
 
-constexpr std::string_view kImageNet = "--dataset imagenet --synthetic-data ";
-constexpr std::string_view kCifar = "--dataset cifar-10 --synthetic-data ";
-
 run::Run line(std::string_view data, std::string_view rest) {
   return resolve_line(std::string(data) + std::string(rest)).config;
 }

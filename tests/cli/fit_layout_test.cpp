@@ -57,12 +57,12 @@ Fitted fitted(const std::string& line, std::int64_t rest) {
 
 constexpr const char* kPipeline = "--shards 2 --pipeline-depth 8 --pipeline-splits auto ";
 
-struct Case {
+struct FitCase {
   const char* options;
   std::int64_t rest;
 };
 
-class FitLayoutTest : public ::testing::TestWithParam<Case> {};
+class FitLayoutTest : public ::testing::TestWithParam<FitCase> {};
 
 // In windows of a few megabytes, too: between what one schedule needs and the next.
 TEST_P(FitLayoutTest, AutoFitsAndIsNeverWorseThanANamedSchedule) {
@@ -85,8 +85,8 @@ TEST_P(FitLayoutTest, AutoFitsAndIsNeverWorseThanANamedSchedule) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rests, FitLayoutTest,
-                         ::testing::Values(Case{"", 5'000'000}, Case{"", 90'000'000},
-                                           Case{"--recompute auto", 40'000'000}));
+                         ::testing::Values(FitCase{"", 5'000'000}, FitCase{"", 90'000'000},
+                                           FitCase{"--recompute auto", 40'000'000}));
 
 TEST(FitLayoutTest, CutsUseWhatTheProcessLeaves) {
   const std::string line = std::string(kPipeline) + "--pipeline-schedule 1F1B --device-memory 80MB";

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "cli/machine_file.hpp"
+#include "cli/open_run.hpp"
 #include "cli/planning.hpp"
-#include "cli/prepare.hpp"
 #include "io/atomic_file.hpp"
 #include "support.hpp"
 #include "tests/support/expect_error.hpp"

@@ -3,7 +3,7 @@
 // The recipes in configs/, as they resolve. The numbers are derived by hand; behind each row stands
 // where from: a seed's command line (IPU, NVIDIA, Habana, SURFsara) and the formulae of its rates.
 #include "run/recipes.hpp"
-#include "cli/prepare.hpp"
+#include "cli/open_run.hpp"
 #include "cli/smoke.hpp"
 #include "support.hpp"
 
@@ -124,10 +124,10 @@ const comm::World& alone() {
 }
 
 /// The recipe, reduced with --smoke.
-PreparedRun smoke_run(const std::string& name) {
+OpenedRun smoke_run(const std::string& name) {
   const Environment environment = environment_of({});
   const std::vector<std::string> line = {"--config", file_of(name).string(), "--smoke"};
-  return prepare_checking({.options = load_options(Command::Train, line, 0, environment),
+  return open_checked_run({.options = load_options(Command::Train, line, 0, environment),
                            .environment = environment,
                            .command_line = "millrace",
                            .words = {}},
@@ -184,7 +184,7 @@ TEST(RecipesTest, RunSmall) {
   for (const Recipe& recipe : recipes()) names.push_back(recipe.name);
   for (const std::string& name : names) {
     SCOPED_TRACE(name);
-    const PreparedRun run = smoke_run(name);
+    const OpenedRun run = smoke_run(name);
     EXPECT_LE(run.config.total_batch(), 16);
     EXPECT_LE(run.config.model.image.h, 64);
     EXPECT_EQ(run.config.pipeline.ranks.replicas, 1);
@@ -200,7 +200,7 @@ TEST(RecipesTest, RunSmall) {
 }
 
 TEST(SmokeTest, KeepsTheStagesAndSaysWhatItReduces) {
-  const PreparedRun run = smoke_run("ipu-resnet50-8devices");
+  const OpenedRun run = smoke_run("ipu-resnet50-8devices");
   EXPECT_EQ(run.config.splits, (std::vector<std::string>{"b3/0/relu"}));
   EXPECT_EQ(run.config.batch_size, 2);
   EXPECT_EQ(run.config.micro_batches, 8);

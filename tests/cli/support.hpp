@@ -19,6 +19,10 @@ namespace millrace::cli::testing {
 using test::expect_in;
 using test::TemporaryDirectory;
 
+// Words that need no data.
+inline constexpr std::string_view kCifar = "--dataset cifar-10 --synthetic-data ";
+inline constexpr std::string_view kImageNet = "--dataset imagenet --synthetic-data ";
+
 inline std::vector<std::string> words(std::string_view line) { return split_list(line, ' '); }
 
 inline Environment environment_of(std::map<std::string, std::string> variables) {

@@ -13,7 +13,7 @@
 
 #include "cli/cluster.hpp"
 #include "cli/machine_file.hpp"
-#include "cli/prepare.hpp"
+#include "cli/open_run.hpp"
 #include "comm/open_mpi.hpp"
 #include "core/error.hpp"
 #include "core/instruction_level.hpp"

@@ -32,7 +32,7 @@ report::UnixTime unix_time() {
 }
 
 /// Where the images of a benchmark come from.
-std::string describe_images(const PreparedBench& prepared) {
+std::string describe_images(const OpenedBench& prepared) {
   const run::DataConfig& data = prepared.run.config.data;
   const std::string size = fmt::format("{}", prepared.dataset()->image_shape());
   if (data.source == run::ImageSource::Device)
@@ -44,7 +44,7 @@ std::string describe_images(const PreparedBench& prepared) {
                      data.directory.string());
 }
 
-report::BenchRun run_of(const PreparedBench& prepared) {
+report::BenchRun run_of(const OpenedBench& prepared) {
   const run::Run& config = prepared.run.config;
   return {.use = prepared.use == BenchUse::Training ? "training" : "inference",
           .network = fmt::format("{} {} on {}", config.model.model, config.model.size,
@@ -123,7 +123,7 @@ void print_table(const report::BenchTable& table, BenchFormat format) {
     fmt::print("{}", format == BenchFormat::Csv ? to_csv(table) : to_text(table));
 }
 
-BenchOutput::BenchOutput(const PreparedBench& prepared, const Patch& options)
+BenchOutput::BenchOutput(const OpenedBench& prepared, const Patch& options)
     : prepared_(prepared),
       options_(options),
       format_(bench_format(options)),

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "cli/prepare.hpp"
+#include "cli/open_run.hpp"
 #include "io/atomic_file.hpp"
 #include "tools/bench/bench_run.hpp"
 #include "tools/bench/bench_table.hpp"
@@ -20,8 +20,8 @@ namespace millrace::cli {
 
 /// A training that keeps nothing, or inference, for measurements. Without a data directory its data
 /// are synthetic.
-struct PreparedBench {
-  PreparedRun run;
+struct OpenedBench {
+  OpenedRun run;
   train::BenchUse use = train::BenchUse::Training;
   train::BenchLength length;
   /// What it reads: the training images, or for inference those of the validation.
@@ -30,7 +30,7 @@ struct PreparedBench {
   }
 };
 /// Errors: Usage, if --measured-epochs ends before the warm-up does.
-[[nodiscard]] PreparedBench prepare_bench(const Invocation& invocation, const comm::World& world);
+[[nodiscard]] OpenedBench open_bench(const Invocation& invocation, const comm::World& world);
 
 enum class BenchFormat { Text, Csv, Json };
 /// What --format and --json ask for. Errors: Usage if they contradict each other, or for a format
@@ -44,7 +44,7 @@ class BenchOutput {
  public:
   /// Opens the files, so that they are found out to be unwritable before anything is measured. Both
   /// arguments must outlive this. Errors: Usage, Io.
-  BenchOutput(const PreparedBench& prepared, const Patch& options);
+  BenchOutput(const OpenedBench& prepared, const Patch& options);
 
   void begin();
   void after_step(std::int64_t step, double seconds);
@@ -56,7 +56,7 @@ class BenchOutput {
   void print_json(const train::DataBenchResult& result) const;
   void print_text(const train::DataBenchResult& result) const;
 
-  const PreparedBench& prepared_;
+  const OpenedBench& prepared_;
   const Patch& options_;
   BenchFormat format_;
   report::BenchRun run_;

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/prepare.hpp"
+#include "cli/open_run.hpp"
 #include "comm/world.hpp"
 #include "core/clock.hpp"
 #include "core/error.hpp"

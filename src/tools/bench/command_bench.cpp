@@ -5,8 +5,8 @@
 #include "cli/cluster.hpp"
 #include "cli/commands.hpp"
 #include "cli/launch.hpp"
+#include "cli/open_run.hpp"
 #include "cli/planning.hpp"
-#include "cli/prepare.hpp"
 #include "comm/world.hpp"
 #include "core/error.hpp"
 #include "device/environment.hpp"
@@ -40,7 +40,7 @@ void require_measurable(const Patch& options, const run::Run& config) {
 
 /// With --dataset-benchmark, loaders and devices are also measured separately. Rank 0 has an
 /// `output`.
-train::DataBenchResult measure(const PreparedBench& prepared, const Patch& options,
+train::DataBenchResult measure(const OpenedBench& prepared, const Patch& options,
                                BenchOutput* output, const comm::World& world) {
   const auto after_step = [output](std::int64_t step, double seconds) {
     if (output != nullptr) output->after_step(step, seconds);
@@ -57,7 +57,7 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
   (void)cluster_of(options, invocation.environment);  // refuses options that need --hosts
   if (options.text("machine-file")) return bench_machine(invocation, world, watch);
   (void)bench_format(options);
-  PreparedBench prepared = prepare_bench(invocation, world);
+  OpenedBench prepared = open_bench(invocation, world);
   watch.end();
   const run::Run& config = prepared.run.config;
   require_measurable(options, config);

@@ -18,7 +18,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/launch.hpp"
-#include "cli/prepare.hpp"
+#include "cli/open_run.hpp"
 #include "comm/world.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -112,7 +112,7 @@ Work work_on_set(const Invocation& invocation, const io::CheckpointReader& check
   impose(validation.options, "restore-path", checkpoint.path().string());
   for (const char* name : {"shards", "replicas", "ranks"})
     impose(validation.options, name, std::int64_t{1});
-  PreparedRun run = prepare_validation(validation, world);
+  OpenedRun run = open_validated_run(validation, world);
   std::vector<std::string> notices = notices_of(run, invocation);
   return {.config = std::move(run.config),
           .images = run.data.validation,

@@ -12,8 +12,8 @@
 
 #include "cli/command_line.hpp"
 #include "cli/commands.hpp"
+#include "cli/open_run.hpp"
 #include "cli/planning.hpp"
-#include "cli/prepare.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"

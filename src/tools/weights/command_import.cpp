@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/prepare.hpp"
+#include "cli/open_run.hpp"
 #include "cli/run_name.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"

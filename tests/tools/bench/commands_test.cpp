@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `bench` from words to what it measures.
-#include "cli/prepare.hpp"
+#include "cli/open_run.hpp"
 #include "tests/cli/support.hpp"
 #include "tools/bench/bench_machine.hpp"
 #include "tools/bench/bench_output.hpp"
@@ -34,18 +34,18 @@ TEST(BenchMachineTest, TakesTheHostsOfACluster) {
     expect_said(run_words(words(line)), 2, {"has no effect here: it needs --hosts"});
 }
 
-PreparedBench prepared(const std::string& line) {
+OpenedBench prepared(const std::string& line) {
   static const comm::World alone;
   const Environment environment = environment_of({});
-  return prepare_bench({.options = load_options(Command::Bench, words(line), 0, environment),
-                        .environment = environment,
-                        .command_line = "millrace",
-                        .words = {}},
-                       alone);
+  return open_bench({.options = load_options(Command::Bench, words(line), 0, environment),
+                     .environment = environment,
+                     .command_line = "millrace",
+                     .words = {}},
+                    alone);
 }
 
-TEST(PrepareBenchTest, NeedsNoDataAndLeavesNothing) {
-  const PreparedBench bench =
+TEST(OpenBenchTest, NeedsNoDataAndLeavesNothing) {
+  const OpenedBench bench =
       prepared("--dataset cifar-10 --steps 7 --warmup-steps 2 --batch-size 8");
   EXPECT_EQ(bench.length.steps, 7);
   EXPECT_EQ(bench.length.warmup, 2);
@@ -55,9 +55,9 @@ TEST(PrepareBenchTest, NeedsNoDataAndLeavesNothing) {
   EXPECT_TRUE(bench.run.notices.empty());
 }
 
-TEST(PrepareBenchTest, ARecipeSaysNothingOfALengthThatItHasNot) {
+TEST(OpenBenchTest, ARecipeSaysNothingOfALengthThatItHasNot) {
   const fs::path recipe = fs::path(MILLRACE_SOURCE_DIR) / "configs/habana-resnext101-1worker.toml";
-  const PreparedBench bench = prepared("--config " + recipe.string() + " --dataset imagenet");
+  const OpenedBench bench = prepared("--config " + recipe.string() + " --dataset imagenet");
   EXPECT_TRUE(bench.run.notices.empty()) << bench.run.notices.front();
 }
 

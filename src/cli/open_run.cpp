@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/prepare.hpp"
+#include "cli/open_run.hpp"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 #include "cli/command_line.hpp"
 #include "cli/initial_network.hpp"
 #include "cli/launch.hpp"
-#include "cli/prepare_parts.hpp"
+#include "cli/open_run_parts.hpp"
 #include "cli/resolve.hpp"
 #include "cli/run_name.hpp"
 #include "cli/smoke.hpp"
@@ -53,8 +53,8 @@ Patch training_options(const Invocation& invocation, const Initial& initial,
 }
 
 /// Opens the data of a training and resolves its options.
-PreparedRun open_training(const Invocation& invocation, const Initial& initial,
-                          const MachineFacts& machine, const std::string& decided) {
+OpenedRun open_training(const Invocation& invocation, const Initial& initial,
+                        const MachineFacts& machine, const std::string& decided) {
   std::vector<std::string> notices;
   const Patch options = training_options(invocation, initial, notices);
   std::function<Patch(std::int64_t)> for_images;
@@ -65,7 +65,7 @@ PreparedRun open_training(const Invocation& invocation, const Initial& initial,
       std::vector<std::string> told_already;
       return training_options(fitted, initial, told_already);
     };
-  PreparedRun run = open_and_resolve(options, machine, decided, for_images);
+  OpenedRun run = open_and_resolve(options, machine, decided, for_images);
   check_recordable(options, run);
   if (options.flag("pipeline") && run.config.pipeline.ranges.size() < 2)
     fail(ErrorKind::Usage, "--pipeline needs more than one stage: give --shards");
@@ -130,9 +130,9 @@ bool holds_only_training(const DataRequest& request) {
 
 }  // namespace
 
-PreparedRun open_and_resolve(Patch options, const MachineFacts& machine, const std::string& decided,
-                             const std::function<Patch(std::int64_t images)>& for_images,
-                             Images images, std::optional<std::int64_t> outputs) {
+OpenedRun open_and_resolve(Patch options, const MachineFacts& machine, const std::string& decided,
+                           const std::function<Patch(std::int64_t images)>& for_images,
+                           Images images, std::optional<std::int64_t> outputs) {
   FoundData found{.dataset = find_dataset(options)};
   found.impose_on(options);
   DataRequest request = data_request(options);
@@ -152,9 +152,9 @@ PreparedRun open_and_resolve(Patch options, const MachineFacts& machine, const s
     options = for_images(data.facts.train_size);
     found.impose_on(options);
   }
-  PreparedRun run{decided.empty() ? resolve(options, data.facts, machine)
-                                  : taken_over(decided, options, data.facts, machine),
-                  std::move(options), machine, std::move(data)};
+  OpenedRun run{decided.empty() ? resolve(options, data.facts, machine)
+                                : taken_over(decided, options, data.facts, machine),
+                std::move(options), machine, std::move(data)};
   run.notices.insert(run.notices.end(), run.data.notices.begin(), run.data.notices.end());
   std::shared_ptr<const io::Dataset>& validation = run.data.validation;
   if (validation && run.config.data.validation_size < validation->size())
@@ -162,7 +162,7 @@ PreparedRun open_and_resolve(Patch options, const MachineFacts& machine, const s
   return run;
 }
 
-void check_recordable(const Patch& options, const PreparedRun& run) {
+void check_recordable(const Patch& options, const OpenedRun& run) {
   if (run.config.tensorboard && summaries_of_tools() == nullptr)
     fail(ErrorKind::Usage,
          "`enable-tensorboard`: this program was built without the tool that writes event files: "
@@ -181,14 +181,14 @@ void check_recordable(const Patch& options, const PreparedRun& run) {
        culprit);
 }
 
-PreparedRun open_in_turn(const comm::World& world,
-                         const std::function<PreparedRun(const std::string& decided)>& open) {
+OpenedRun open_in_turn(const comm::World& world,
+                       const std::function<OpenedRun(const std::string& decided)>& open) {
   enum class Turn { Rank0, FirstOfMachine, Rest };
   const Turn own = world.rank() == 0         ? Turn::Rank0
                    : world.local_rank() == 0 ? Turn::FirstOfMachine
                                              : Turn::Rest;
   const train::FailTogether together(world);
-  PreparedRun run;
+  OpenedRun run;
   std::string decided;
   for (const Turn turn : {Turn::Rank0, Turn::FirstOfMachine, Turn::Rest}) {
     together.run([&] {
@@ -208,7 +208,7 @@ void place_trace(const Patch& options, run::Run& config) {
   config.trace = config.run_directory / config.trace;
 }
 
-void require_alike(const comm::World& world, const PreparedRun& run) {
+void require_alike(const comm::World& world, const OpenedRun& run) {
   if (world.size() == 1 || must_launch(run.config, world)) return;
   std::vector<train::Fact> facts = {
       {"options", to_toml(run.config), "start all ranks with the same options"},
@@ -245,13 +245,13 @@ void drop_length(Patch& options) {
     options.erase(name);
 }
 
-std::vector<std::string> notices_of(const PreparedRun& run, const Invocation& invocation) {
+std::vector<std::string> notices_of(const OpenedRun& run, const Invocation& invocation) {
   std::vector<std::string> lines = run.notices;
   lines.insert(lines.end(), run.layout.notices.begin(), run.layout.notices.end());
   return respelled(std::move(lines), run.options, invocation.spellings);
 }
 
-void record_options(const PreparedRun& run) {
+void record_options(const OpenedRun& run) {
   const std::filesystem::path& directory = run.config.run_directory;
   if (!directory.empty())
     io::write_file_atomically(directory / "config.toml", train::config_file_text(run.config));
@@ -268,55 +268,14 @@ void print_notices(const Invocation& invocation, const std::vector<std::string>&
     print_lines(stderr, environment_lines());
 }
 
-MachineFacts this_machine() {
-  return {.cores = usable_cores(),
-          .memory = read_limits().memory.bytes,
-          .device_memory = device::total_memory(),
-          .has_gpu = !device::computes_on_cores(),
-          .copies_images = device::has_own_memory(),
-          .has_cudnn = ops::has_nondeterministic()};
-}
-
-MachineFacts this_machine(const comm::World& world) {
-  MachineFacts facts = this_machine();
-  if (!comm::started_by_launcher()) return facts;
-  // A launcher may have bound each rank to its own cores; otherwise the ranks share them.
-  std::vector<int> cores = world.gather_here(device::core_numbers());
-  std::sort(cores.begin(), cores.end());
-  cores.erase(std::unique(cores.begin(), cores.end()), cores.end());
-  facts.cores = whole_cores(std::max(1, static_cast<int>(cores.size())), read_limits().cores);
-  facts.ranks = world.size();
-  facts.local_ranks = world.local_size();
-  if (facts.local_ranks > facts.cores) world.share_cores();
-  // Results depend on this number, so all machines use that of the one with the fewest cores.
-  facts.threads =
-      static_cast<int>(-world.maximum(-std::int64_t{std::max(1, facts.cores / facts.local_ranks)}));
-  return facts;
-}
-
-std::string load_notice(double load, int cores) {
-  if (load <= cores) return {};
-  return fmt::format("{} {:.1f} on {} core(s): other programs slow what runs here", kLoadNotice,
-                     load, cores);
-}
-
-std::string load_notice() {
-  double load = 0.0;
-  return ::getloadavg(&load, 1) == 1 ? load_notice(load, machine_cores()) : "";
-}
-
-void warn_of_load() {
-  if (const std::string notice = load_notice(); !notice.empty()) print_error(notice);
-}
-
 namespace {
 
 /// The data and the options of a training that could start here. Collective.
-PreparedRun open_checked(const Invocation& invocation, const Initial& initial,
-                         const comm::World& world) {
+OpenedRun open_checked(const Invocation& invocation, const Initial& initial,
+                       const comm::World& world) {
   const MachineFacts machine = this_machine(world);
   return open_in_turn(world, [&](const std::string& decided) {
-    PreparedRun run = open_training(invocation, initial, machine, decided);
+    OpenedRun run = open_training(invocation, initial, machine, decided);
     device::require_threads(run.config.threads);  // before anything is written
     (void)train::gpu_of(run.config, world.rank());
     return run;
@@ -352,7 +311,7 @@ void require_export(const Patch& options) {
 namespace {
 
 /// What a start needs besides options and data: found out before anything is written.
-void require_start(const Invocation& invocation, const Initial& initial, const PreparedRun& run,
+void require_start(const Invocation& invocation, const Initial& initial, const OpenedRun& run,
                    train::WeightCheck check = train::WeightCheck::Shapes) {
   if (invocation.options.text("trace")) require_trace_file(run.config.trace);
   require_export(run.options);
@@ -363,11 +322,11 @@ void require_start(const Invocation& invocation, const Initial& initial, const P
 
 }  // namespace
 
-PreparedRun prepare_training(const Invocation& invocation, const comm::World& world) {
+OpenedRun open_new_run(const Invocation& invocation, const comm::World& world) {
   const train::FailTogether together(world);
   require_asked_alike(world, invocation);
   const Initial initial = initial_network(invocation.options, world);
-  PreparedRun run = open_checked(invocation, initial, world);
+  OpenedRun run = open_checked(invocation, initial, world);
   if (must_launch(run.config, world)) {
     if (world.size() == 1) require_start(invocation, initial, run);
     return run;
@@ -389,10 +348,10 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
   return run;
 }
 
-PreparedRun prepare_checking(const Invocation& invocation, const comm::World& world) {
+OpenedRun open_checked_run(const Invocation& invocation, const comm::World& world) {
   require_asked_alike(world, invocation);
   const Initial initial = initial_network(invocation.options, world);
-  PreparedRun run = open_checked(invocation, initial, world);
+  OpenedRun run = open_checked(invocation, initial, world);
   train::FailTogether(world).lead([&] {
     require_start(invocation, initial, run, train::WeightCheck::Values);
     require_run_directory(run.config, kVersion);

@@ -11,6 +11,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/datasets.hpp"
+#include "cli/this_machine.hpp"
 #include "comm/world.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
@@ -30,16 +31,8 @@ void print_lines(std::FILE* out, const std::vector<std::string>& lines);
 /// Prints notices to standard error, with what the environment sets if --verbose asks for it.
 void print_notices(const Invocation& invocation, const std::vector<std::string>& lines);
 
-/// A line that other programs use the cores of this machine, which begins with kLoadNotice; "" if
-/// they do not. `load`: the load average of a minute.
-[[nodiscard]] std::string load_notice();
-[[nodiscard]] std::string load_notice(double load, int cores);
-/// Prints it before something is measured.
-void warn_of_load();
-inline constexpr std::string_view kLoadNotice = "The load average of this machine is";
-
 /// What a command passes to the trainer.
-struct PreparedRun : Resolution {
+struct OpenedRun : Resolution {
   Patch options = {};
   MachineFacts machine = {};
   Datasets data = {};
@@ -47,21 +40,16 @@ struct PreparedRun : Resolution {
   std::optional<io::RunLock> lock = {};  ///< held while the run directory is in use
 };
 
-/// The facts about this machine that defaults depend on. Its cores are those that this process may
-/// use; with a `world`, those that all ranks of this machine may use. Collective with a `world`.
-[[nodiscard]] MachineFacts this_machine();
-[[nodiscard]] MachineFacts this_machine(const comm::World& world);
-
 /// Requires that all ranks were given the same command and options, before rank 0 decides.
 /// Collective. Errors: Usage, naming the rank that differs.
 void require_asked_alike(const comm::World& world, const Invocation& invocation);
 
 /// What is to be told before the run starts.
-[[nodiscard]] std::vector<std::string> notices_of(const PreparedRun& run,
+[[nodiscard]] std::vector<std::string> notices_of(const OpenedRun& run,
                                                   const Invocation& invocation);
 
 /// Writes config.toml into the directory of a new run, if it has one.
-void record_options(const PreparedRun& run);
+void record_options(const OpenedRun& run);
 
 /// Whether the run needs more ranks than there are, so that a launcher must start them.
 [[nodiscard]] bool must_launch(const run::Run& config, const comm::World& world);
@@ -69,21 +57,20 @@ void record_options(const PreparedRun& run);
 /// Opens the data and resolves the options. The run directory with config.toml is created last, so
 /// that an error leaves no directory behind; it is not created if a launcher must start the ranks
 /// first. Collective, like the next two.
-[[nodiscard]] PreparedRun prepare_training(const Invocation& invocation, const comm::World& world);
+[[nodiscard]] OpenedRun open_new_run(const Invocation& invocation, const comm::World& world);
 
 /// The run at --restore-path with the options that may change. Additional errors: Usage without a
 /// path, Io without config.toml and checkpoints.
-[[nodiscard]] PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& world);
+[[nodiscard]] OpenedRun open_restored_run(const Invocation& invocation, const comm::World& world);
 
-/// A training that is only checked, as prepare_training() would, for any number of ranks in one
+/// A training that is only checked, as open_new_run() would, for any number of ranks in one
 /// process: nothing is created, and the run directory has no name. Collective.
-[[nodiscard]] PreparedRun prepare_checking(const Invocation& invocation, const comm::World& world);
+[[nodiscard]] OpenedRun open_checked_run(const Invocation& invocation, const comm::World& world);
 
 /// The run or checkpoint at --restore-path, for validation. The configuration comes from its newest
 /// checkpoint. Without a path it comes from the options, and the weights are untrained. Only the
 /// validation images are opened. Collective.
-[[nodiscard]] PreparedRun prepare_validation(const Invocation& invocation,
-                                             const comm::World& world);
+[[nodiscard]] OpenedRun open_validated_run(const Invocation& invocation, const comm::World& world);
 
 /// Adds the network that a run recorded to the options of its config.toml, if a file gave it.
 /// Errors: Checkpoint.

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "cli/prepare.hpp"
-#include "cli/prepare_parts.hpp"
+#include "cli/open_run.hpp"
+#include "cli/open_run_parts.hpp"
 #include "cli/recorded_classes.hpp"
 #include "cli/resolve.hpp"
 #include "core/error.hpp"
@@ -123,17 +123,17 @@ Patch options_of_rest(const Patch& given, const std::filesystem::path& directory
 }
 
 /// When a run with these options ends.
-struct Ends {
+struct RunEnds {
   std::int64_t by_length = 0;  ///< --epochs or --iterations
   std::int64_t last = 0;       ///< whichever ends first, with --max-iterations
   std::int64_t horizon = 0;    ///< when its learning rates are those of its end
 };
 
-Ends ends_of(const Patch& options, std::int64_t updates_per_epoch) {
+RunEnds ends_of(const Patch& options, std::int64_t updates_per_epoch) {
   const auto in_updates = [&](double epochs) {
     return static_cast<std::int64_t>(epochs * static_cast<double>(updates_per_epoch));
   };
-  Ends ends;
+  RunEnds ends;
   if (const auto updates = options.integer("iterations"))
     ends.by_length = *updates;
   else
@@ -146,8 +146,7 @@ Ends ends_of(const Patch& options, std::int64_t updates_per_epoch) {
 }
 
 /// What becomes of the learning rates of an extended run after their schedule has ended.
-std::string rates_after_horizon(const PreparedRun& run, const Patch& recorded,
-                                std::int64_t horizon) {
+std::string rates_after_horizon(const OpenedRun& run, const Patch& recorded, std::int64_t horizon) {
   const run::LearningRateConfig& rate = run.config.learning_rate;
   if (run::learning_rate_at(rate, horizon, run.config.iterations) > 0.0)
     return fmt::format("its learning rates stay as they were, and constant from update {} on",
@@ -164,7 +163,7 @@ std::string rates_after_horizon(const PreparedRun& run, const Patch& recorded,
 }
 
 /// What becomes of the learning rates of an extended run. `recorded` are the options before.
-std::string rates_of_extended(const PreparedRun& run, std::int64_t done, const Patch& recorded) {
+std::string rates_of_extended(const OpenedRun& run, std::int64_t done, const Patch& recorded) {
   const run::Run& config = run.config;
   const run::LearningRateConfig& rate = config.learning_rate;
   if (rate.kind == run::LearningRateKind::Piecewise)
@@ -190,7 +189,7 @@ std::string rates_of_extended(const PreparedRun& run, std::int64_t done, const P
 }
 
 /// Errors: Usage, naming the option that ends the run.
-[[noreturn]] void refuse_same_end(const Patch& options, const Ends& now, const Ends& before) {
+[[noreturn]] void refuse_same_end(const Patch& options, const RunEnds& now, const RunEnds& before) {
   const auto length = to_string(options.find("epochs")->value);
   const auto limit = to_string(options.value("max-iterations"));
   fail(ErrorKind::Usage,
@@ -202,7 +201,7 @@ std::string rates_of_extended(const PreparedRun& run, std::int64_t done, const P
 
 /// Says so if a run is longer than it was when the checkpoint was written. Errors: Usage if another
 /// length does not make it longer.
-void note_extension(const io::CheckpointReader& checkpoint, PreparedRun& run) {
+void note_extension(const io::CheckpointReader& checkpoint, OpenedRun& run) {
   const Patch recorded = recorded_in(checkpoint);
   const auto changed = [&](const char* name) {
     const Setting* before = recorded.find(name);
@@ -211,8 +210,8 @@ void note_extension(const io::CheckpointReader& checkpoint, PreparedRun& run) {
   };
   const bool limited = run.options.find("max-iterations") != nullptr;
   if (!changed("epochs") && !changed("iterations") && !changed("max-iterations")) return;
-  const Ends before = ends_of(recorded, run.config.iterations_per_epoch);
-  const Ends now = ends_of(run.options, run.config.iterations_per_epoch);
+  const RunEnds before = ends_of(recorded, run.config.iterations_per_epoch);
+  const RunEnds now = ends_of(run.options, run.config.iterations_per_epoch);
   if (limited && now.last <= before.last) refuse_same_end(run.options, now, before);
   const bool counted = limited || recorded.find("iterations") != nullptr;
   const auto epochs = [](const Patch& options) { return to_string(options.find("epochs")->value); };
@@ -227,7 +226,7 @@ void note_extension(const io::CheckpointReader& checkpoint, PreparedRun& run) {
 
 }  // namespace
 
-PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& world) {
+OpenedRun open_restored_run(const Invocation& invocation, const comm::World& world) {
   const train::FailTogether together(world);
   require_asked_alike(world, invocation);
   const MachineFacts machine = this_machine(world);
@@ -246,12 +245,12 @@ PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& w
   found.config_toml = world.broadcast(found.config_toml);
   std::vector<std::string> complaints;  // the trainer repeats them
   const io::CheckpointReader newest = train::agreed_newest(world, directory, complaints);
-  PreparedRun run = open_in_turn(world, [&](const std::string& decided) {
+  OpenedRun run = open_in_turn(world, [&](const std::string& decided) {
     const std::optional<train::NetworkFacts> known = facts_in(newest);
     const auto rest = [&](const Patch& given) {
       return options_of_rest(given, directory, found.config_toml, newest);
     };
-    PreparedRun opened =
+    OpenedRun opened =
         invocation.for_images
             ? open_and_resolve(
                   located_options(invocation.options, recorded_in(newest)), machine, decided,
@@ -301,7 +300,7 @@ Patch with_given(Patch given, const Patch& recorded, Over* over) {
 
 /// How much a validation of random images computes, which have the size of the data set that they
 /// stand for. Nothing for images from files.
-std::vector<std::string> length_of_random(const PreparedRun& run, const Patch& given) {
+std::vector<std::string> length_of_random(const OpenedRun& run, const Patch& given) {
   if (run.config.data.source == run::ImageSource::Files) return {};
   const bool shortened = given.integer("max-eval-steps").value_or(0) > 0;
   return {fmt::format("validating {} random images{}", run.config.data.validation_size,
@@ -320,7 +319,7 @@ void require_something(const Patch& options) {
 
 }  // namespace
 
-PreparedRun prepare_validation(const Invocation& invocation, const comm::World& world) {
+OpenedRun open_validated_run(const Invocation& invocation, const comm::World& world) {
   require_asked_alike(world, invocation);
   const MachineFacts machine = this_machine(world);
   std::vector<std::string> notices = invocation.notices;
@@ -336,15 +335,15 @@ PreparedRun prepare_validation(const Invocation& invocation, const comm::World& 
                             invocation.options.value("init-weights") == Value(std::string("file"))
                         ? "the weights of the file"
                         : "untrained weights"));
-  PreparedRun run = open_in_turn(world, [&](const std::string& decided) {
+  OpenedRun run = open_in_turn(world, [&](const std::string& decided) {
     const auto known = newest ? facts_in(*newest) : std::nullopt;
     Patch options = newest ? with_given(invocation.options, recorded_in(*newest), validated_options)
                            : validated_options(invocation.options);
     if (newest) drop_replicas(options, invocation.options, machine.ranks);
     // The launcher's number of ranks holds, unless another one was typed.
     if (machine.ranks > 0 && invocation.options.find("ranks") == nullptr) options.erase("ranks");
-    PreparedRun opened = open_and_resolve(options, machine, decided, nullptr, Images::OfValidation,
-                                          outputs_of(known));
+    OpenedRun opened = open_and_resolve(options, machine, decided, nullptr, Images::OfValidation,
+                                        outputs_of(known));
     device::require_threads(opened.config.threads);
     if (known) match_classes(opened, *known, newest->path(), ImagesFor::Validation);
     return opened;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the functions of prepare.hpp have in common: those for new runs, in prepare.cpp, and those
-// for runs that were recorded, in prepare_recorded.cpp.
+// What the functions of open_run.hpp have in common: those for new runs, in open_run.cpp, and those
+// for runs that were recorded, in open_recorded.cpp.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <optional>
 
-#include "cli/prepare.hpp"
+#include "cli/open_run.hpp"
 
 namespace millrace::cli {
 
@@ -19,7 +19,7 @@ enum class Images { All, OfValidation };
 /// `decided`, if that is not empty. `for_images`, if there is one, gives the options for the number
 /// of training images that were found. `outputs` are those of the network that was recorded: data
 /// that do not tell how many classes there are have as many.
-[[nodiscard]] PreparedRun open_and_resolve(
+[[nodiscard]] OpenedRun open_and_resolve(
     Patch options, const MachineFacts& machine, const std::string& decided,
     const std::function<Patch(std::int64_t images)>& for_images = nullptr,
     Images images = Images::All, std::optional<std::int64_t> outputs = std::nullopt);
@@ -29,13 +29,13 @@ enum class Images { All, OfValidation };
 
 /// Options are recorded in files that hold only UTF-8, but file names may be anything. Errors:
 /// Usage for a value that could not be read back, and for summaries that no tool writes.
-void check_recordable(const Patch& options, const PreparedRun& run);
+void check_recordable(const Patch& options, const OpenedRun& run);
 
 /// The run that `open` makes on each rank: first on rank 0, whose decisions the others are handed
 /// in `decided`; then on the first rank of each other machine, which indexes files for the rest.
 /// Collective.
-[[nodiscard]] PreparedRun open_in_turn(
-    const comm::World& world, const std::function<PreparedRun(const std::string& decided)>& open);
+[[nodiscard]] OpenedRun open_in_turn(
+    const comm::World& world, const std::function<OpenedRun(const std::string& decided)>& open);
 
 /// Finds out whether the weights can be exported as --export-dir says. Errors: Io, Usage.
 void require_export(const Patch& options);
@@ -45,6 +45,6 @@ void place_trace(const Patch& options, run::Run& config);
 
 /// Compares everything in which a differing rank would spoil the training. Collective. Does nothing
 /// in a single process or if the ranks are not started yet.
-void require_alike(const comm::World& world, const PreparedRun& run);
+void require_alike(const comm::World& world, const OpenedRun& run);
 
 }  // namespace millrace::cli

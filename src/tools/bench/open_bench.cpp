@@ -5,7 +5,7 @@
 #include <cmath>
 #include <string>
 
-#include "cli/prepare_parts.hpp"
+#include "cli/open_run_parts.hpp"
 #include "core/error.hpp"
 #include "tools/bench/bench_output.hpp"
 #include "train/agreement.hpp"
@@ -14,7 +14,7 @@ namespace millrace::cli {
 namespace {
 
 /// With --measured-epochs the data set says how many steps there are.
-void set_epochs(const Patch& options, PreparedBench& bench) {
+void set_epochs(const Patch& options, OpenedBench& bench) {
   const std::optional<double> epochs = options.real("measured-epochs");
   if (!epochs) return;
   const std::int64_t batch = bench.run.config.total_batch();
@@ -30,10 +30,10 @@ void set_epochs(const Patch& options, PreparedBench& bench) {
 
 }  // namespace
 
-PreparedBench prepare_bench(const Invocation& invocation, const comm::World& world) {
+OpenedBench open_bench(const Invocation& invocation, const comm::World& world) {
   require_asked_alike(world, invocation);
   Patch options = invocation.options;
-  PreparedBench bench;
+  OpenedBench bench;
   const bool infers = options.flag("inference");
   if (infers) bench.use = train::BenchUse::Inference;
   bench.length = {.warmup = options.integer("warmup-steps").value_or(infers ? 20 : 10),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/prepare.hpp"
+#include "cli/open_run.hpp"
 
 #include <sched.h>
 
@@ -33,7 +33,7 @@ const comm::World& world() {
   return alone;
 }
 
-class PrepareTest : public ::testing::Test {
+class OpenRunTest : public ::testing::Test {
  protected:
   void SetUp() override {
     data_ = root_.path() / "data" / "cifar-10-batches-bin";
@@ -49,18 +49,18 @@ class PrepareTest : public ::testing::Test {
             .command_line = "millrace",
             .words = {}};
   }
-  static PreparedRun begun(const std::string& line) {
-    return prepare_training(invocation(Command::Train, line), world());
+  static OpenedRun begun(const std::string& line) {
+    return open_new_run(invocation(Command::Train, line), world());
   }
-  static PreparedRun continued(const std::string& line) {
-    return prepare_restoring(invocation(Command::Restore, line), world());
+  static OpenedRun continued(const std::string& line) {
+    return open_restored_run(invocation(Command::Restore, line), world());
   }
-  static PreparedRun validated(const std::string& line) {
-    return prepare_validation(invocation(Command::Validate, line), world());
+  static OpenedRun validated(const std::string& line) {
+    return open_validated_run(invocation(Command::Validate, line), world());
   }
-  [[nodiscard]] PreparedRun train(const std::string& rest) const {
-    PreparedRun run = begun("--data-dir " + (root_.path() / "data").string() +
-                            " --dataset cifar-10 --run-dir " + run_.string() + " " + rest);
+  [[nodiscard]] OpenedRun train(const std::string& rest) const {
+    OpenedRun run = begun("--data-dir " + (root_.path() / "data").string() +
+                          " --dataset cifar-10 --run-dir " + run_.string() + " " + rest);
     run.notices = respelled(std::move(run.notices), run.options);
     return run;
   }
@@ -79,9 +79,9 @@ class PrepareTest : public ::testing::Test {
     header.network = network;
     return io::write_checkpoint(run_ / "checkpoints", header, {&tensor, 1});
   }
-  [[nodiscard]] PreparedRun restore(const std::string& rest = "",
-                                    std::map<std::string, std::string> variables = {}) const {
-    PreparedRun run = prepare_restoring(
+  [[nodiscard]] OpenedRun restore(const std::string& rest = "",
+                                  std::map<std::string, std::string> variables = {}) const {
+    OpenedRun run = open_restored_run(
         invocation(Command::Restore, "--restore-path " + run_.string() + " " + rest,
                    std::move(variables)),
         world());
@@ -104,8 +104,8 @@ class PrepareTest : public ::testing::Test {
   fs::path run_;
 };
 
-TEST_F(PrepareTest, TrainingMakesTheRunDirectoryWithItsConfiguration) {
-  const PreparedRun run = train("--batch-size 8 --epochs 2 --warmup-epochs 0");
+TEST_F(OpenRunTest, TrainingMakesTheRunDirectoryWithItsConfiguration) {
+  const OpenedRun run = train("--batch-size 8 --epochs 2 --warmup-epochs 0");
   EXPECT_EQ(run.config.run_directory, run_);
   EXPECT_EQ(run.config.data.train_size, 64);
   EXPECT_EQ(run.config.data.validation_size, 16);
@@ -139,7 +139,7 @@ class OnOneCore {
   cpu_set_t before_;
 };
 
-TEST_F(PrepareTest, ThreadsAreAsManyAsTheCoresThatTheProcessMayUse) {
+TEST_F(OpenRunTest, ThreadsAreAsManyAsTheCoresThatTheProcessMayUse) {
   if (usable_cores() < 2) GTEST_SKIP() << "there is one core only";
   EXPECT_EQ(this_machine().cores, usable_cores());
   const OnOneCore bound;
@@ -147,27 +147,27 @@ TEST_F(PrepareTest, ThreadsAreAsManyAsTheCoresThatTheProcessMayUse) {
   EXPECT_EQ(train("--batch-size 8").config.threads, 1);
 }
 
-TEST_F(PrepareTest, AMistakeLeavesNoDirectory) {
+TEST_F(OpenRunTest, AMistakeLeavesNoDirectory) {
   EXPECT_EQ(failure_of([&] { (void)train("--batch-size 65"); }).kind, ErrorKind::Config);
   EXPECT_EQ(failure_of([&] { (void)train("--model-size 21"); }).kind, ErrorKind::Config);
   EXPECT_FALSE(fs::exists(run_));
 }
 
-TEST_F(PrepareTest, WhatConfigTomlCannotHoldIsRefused) {
+TEST_F(OpenRunTest, WhatConfigTomlCannotHoldIsRefused) {
   const std::string odd = (root_.path() / "odd\xfe").string();
   fs::copy(root_.path() / "data", odd, fs::copy_options::recursive);
   expect_refused(ErrorKind::Usage, {"--data-dir '", "odd\\xfe' is not valid UTF-8"},
                  [&] { (void)train("--batch-size 8 --data-dir " + odd); });
   EXPECT_FALSE(fs::exists(run_));
-  const PreparedRun begun = train("--batch-size 8");
+  const OpenedRun begun = train("--batch-size 8");
   (void)save(begun.config);
   EXPECT_EQ(failure_of([&] { (void)restore("--data-dir " + odd); }).kind, ErrorKind::Usage);
 }
 
-TEST_F(PrepareTest, RestoringFindsTheSameConfiguration) {
+TEST_F(OpenRunTest, RestoringFindsTheSameConfiguration) {
   run::Run first;
   {
-    const PreparedRun run = train("--batch-size 8 --epochs 2 --seed 5 --weight-decay 0");
+    const OpenedRun run = train("--batch-size 8 --epochs 2 --seed 5 --weight-decay 0");
     first = run.config;
     first.logging.place.clear();        // asked of a new run alone
     first.asked_layout = first.layout;  // the run that is restored names all of it
@@ -180,7 +180,7 @@ TEST_F(PrepareTest, RestoringFindsTheSameConfiguration) {
   EXPECT_FALSE(fs::exists(left)) << "a killed process left it";
 }
 
-TEST_F(PrepareTest, RestoringTakesEditsOfTheFileButNotOfTheMathematics) {
+TEST_F(OpenRunTest, RestoringTakesEditsOfTheFileButNotOfTheMathematics) {
   (void)save(train("--batch-size 8 --epochs 2 --pipeline-num-parallel 1").config);
   edit("pipeline-num-parallel = 1", "pipeline-num-parallel = 3");
   EXPECT_EQ(restore().config.data.loader_threads, 3);
@@ -191,13 +191,13 @@ TEST_F(PrepareTest, RestoringTakesEditsOfTheFileButNotOfTheMathematics) {
                  [&] { (void)restore(); });
 }
 
-TEST_F(PrepareTest, DefaultsThatFollowAnotherOptionFollowItStillWhenRestored) {
+TEST_F(OpenRunTest, DefaultsThatFollowAnotherOptionFollowItStillWhenRestored) {
   (void)save(train("--batch-size 8 --epochs 2").config);
   EXPECT_EQ(restore("--validation-mode all").config.max_checkpoints_to_keep, 1);
   EXPECT_EQ(restore("--validation-mode end").config.max_checkpoints_to_keep, 0);
 }
 
-TEST_F(PrepareTest, TheFilesTellTheSetWhereTheirPlaceDoesNot) {
+TEST_F(OpenRunTest, TheFilesTellTheSetWhereTheirPlaceDoesNot) {
   const std::string place = "--run-dir " + run_.string() + " --batch-size 8 --data-dir ";
   const fs::path plain = root_.path() / "pictures";
   expect_refusal(
@@ -211,13 +211,13 @@ TEST_F(PrepareTest, TheFilesTellTheSetWhereTheirPlaceDoesNot) {
   EXPECT_EQ(begun(place + plain.string()).config.data.dataset, "cifar-10");
 }
 
-TEST_F(PrepareTest, WithoutValidationItsImagesAreNotNeeded) {
+TEST_F(OpenRunTest, WithoutValidationItsImagesAreNotNeeded) {
   fs::remove(data_ / "test_batch.bin");
   EXPECT_EQ(failure_of([&] { (void)train("--batch-size 8"); }).kind, ErrorKind::Data);
   EXPECT_EQ(train("--batch-size 8 --no-validation").data.validation, nullptr);
 }
 
-TEST_F(PrepareTest, RestoringWithoutARunNamesTheFile) {
+TEST_F(OpenRunTest, RestoringWithoutARunNamesTheFile) {
   expect_refused(ErrorKind::Usage, {run_.string()},
                  [&] { (void)continued("--restore-path " + run_.string()); });
   EXPECT_EQ(failure_of([&] { (void)continued(""); }).text,
@@ -225,7 +225,7 @@ TEST_F(PrepareTest, RestoringWithoutARunNamesTheFile) {
 }
 
 // As a prediction takes it; there it would write a second run inside of the first.
-TEST_F(PrepareTest, RestoringTheNewestCheckpointContinuesItsRun) {
+TEST_F(OpenRunTest, RestoringTheNewestCheckpointContinuesItsRun) {
   const run::Run config = train("--batch-size 8 --no-validation").config;
   const fs::path older = save(config, "", 2);
   const fs::path newest = save(config);
@@ -246,9 +246,9 @@ TEST_F(PrepareTest, RestoringTheNewestCheckpointContinuesItsRun) {
 }
 
 // The process that holds the lock may write config.toml before it leaves.
-TEST_F(PrepareTest, ARestoreThatWaitedReadsWhatIsThereThen) {
+TEST_F(OpenRunTest, ARestoreThatWaitedReadsWhatIsThereThen) {
   {
-    const PreparedRun run = train("--batch-size 8 --no-validation --log-freq 5");
+    const OpenedRun run = train("--batch-size 8 --no-validation --log-freq 5");
     (void)save(run.config);
   }
   std::optional<io::RunLock> held(run_);
@@ -257,15 +257,15 @@ TEST_F(PrepareTest, ARestoreThatWaitedReadsWhatIsThereThen) {
     edit("log-freq = 5", "log-freq = 7");
     held.reset();
   });
-  const PreparedRun restored = restore();
+  const OpenedRun restored = restore();
   leaving.join();
   EXPECT_EQ(restored.config.log_every, 7);
 }
 
-TEST_F(PrepareTest, ValidationTakesItsConfigurationFromTheCheckpoint) {
+TEST_F(OpenRunTest, ValidationTakesItsConfigurationFromTheCheckpoint) {
   const fs::path checkpoint = save(train("--batch-size 8 --no-validation --seed 5").config);
   for (const fs::path& path : {run_, checkpoint}) {
-    const PreparedRun validation =
+    const OpenedRun validation =
         validated("--valid-batch-size 5 --precision 32.32 --restore-path " + path.string());
     EXPECT_EQ(validation.config.validation, run::ValidationMode::All);
     EXPECT_EQ(validation.config.validation_batch_size, 5);
@@ -277,15 +277,15 @@ TEST_F(PrepareTest, ValidationTakesItsConfigurationFromTheCheckpoint) {
 }
 
 // A training validates a part to save time; whoever validates its weights wants to know them.
-TEST_F(PrepareTest, ValidationIsOfAllImagesUnlessItsOwnLineSaysOtherwise) {
-  PreparedRun trained = train("--batch-size 4 --iterations 1 --max-eval-steps 2");
+TEST_F(OpenRunTest, ValidationIsOfAllImagesUnlessItsOwnLineSaysOtherwise) {
+  OpenedRun trained = train("--batch-size 4 --iterations 1 --max-eval-steps 2");
   trained.lock.reset();
   EXPECT_EQ(trained.data.validation->size(), 8);
   EXPECT_EQ(trained.data.facts.validation_size, 16);
   (void)save(trained.config);
   for (const auto& [line, images] :
        {std::pair("", 16), {"--max-eval-steps 3", 12}, {"--max-eval-steps 0", 16}}) {
-    const PreparedRun validation = validated("--restore-path " + run_.string() + " " + line);
+    const OpenedRun validation = validated("--restore-path " + run_.string() + " " + line);
     EXPECT_EQ(validation.data.validation->size(), images) << line;
     EXPECT_EQ(validation.config.data.validation_size, images) << line;
   }
@@ -295,17 +295,17 @@ TEST_F(PrepareTest, ValidationIsOfAllImagesUnlessItsOwnLineSaysOtherwise) {
 }
 
 // What a training on random images leaves is validated on them, or on images that are named.
-TEST_F(PrepareTest, ValidationReadsTheImagesThatAreNamedAfterATrainingOnRandomOnes) {
+TEST_F(OpenRunTest, ValidationReadsTheImagesThatAreNamedAfterATrainingOnRandomOnes) {
   for (const char* source : {"--synthetic-data", "--generated-data"}) {
     const fs::path checkpoint =
         save(train("--batch-size 8 --iterations 1 --no-validation " + std::string(source)).config);
     const auto validate = [&](const std::string& rest) {
-      return prepare_validation(
+      return open_validated_run(
           invocation(Command::Validate, "--restore-path " + checkpoint.string() + " " + rest,
                      {{"DATA_DIR", data_.string()}}),
           world());
     };
-    const PreparedRun random = validate("");
+    const OpenedRun random = validate("");
     EXPECT_NE(random.config.data.source, run::ImageSource::Files) << source;
     EXPECT_EQ(
         random.notices,
@@ -313,7 +313,7 @@ TEST_F(PrepareTest, ValidationReadsTheImagesThatAreNamedAfterATrainingOnRandomOn
             "validating 10000 random images; --max-eval-steps N takes N batches of 8 alone"}));
     EXPECT_EQ(validate("--max-eval-steps 2").notices,
               (std::vector<std::string>{"validating 16 random images"}));
-    const PreparedRun run = validate("--data-dir " + data_.string());
+    const OpenedRun run = validate("--data-dir " + data_.string());
     EXPECT_EQ(run.config.data.source, run::ImageSource::Files) << source;
     EXPECT_EQ(run.data.validation->size(), 16) << source;
     EXPECT_TRUE(run.notices.empty()) << source;
@@ -325,7 +325,7 @@ TEST_F(PrepareTest, ValidationReadsTheImagesThatAreNamedAfterATrainingOnRandomOn
   }
 }
 
-TEST_F(PrepareTest, ValidationTypedAsTheTrainingKeepsWhatTheCheckpointSays) {
+TEST_F(OpenRunTest, ValidationTypedAsTheTrainingKeepsWhatTheCheckpointSays) {
   if (other_trainers() == nullptr) GTEST_SKIP() << "built without dialects";
   (void)save(
       train("--batch-size 8 --no-validation --seed 5 --optimiser momentum --threads-per-device 1")
@@ -336,14 +336,14 @@ TEST_F(PrepareTest, ValidationTypedAsTheTrainingKeepsWhatTheCheckpointSays) {
                           words("--dialect ipu --data-dir " + (root_.path() / "data").string() +
                                 " --restore-path " + run_.string() + " " + rest),
                           0, environment_of({}));
-    return prepare_validation({.options = std::move(translation.options),
+    return open_validated_run({.options = std::move(translation.options),
                                .environment = environment_of({}),
                                .command_line = "millrace",
                                .words = {},
                                .notices = std::move(translation.notices)},
                               world());
   };
-  const PreparedRun run = validate("--shards 2 --pipeline-depth 2 --epochs 7 --optimiser SGD");
+  const OpenedRun run = validate("--shards 2 --pipeline-depth 2 --epochs 7 --optimiser SGD");
   EXPECT_EQ(run.config.precision.master, DType::F32);  // not the 16.16 of the dialect
   EXPECT_EQ(run.config.optimiser.kind, UpdateRule::Momentum);
   EXPECT_EQ(run.config.pipeline.ranks.devices, 2);
@@ -356,7 +356,7 @@ TEST_F(PrepareTest, ValidationTypedAsTheTrainingKeepsWhatTheCheckpointSays) {
 
 // The layout of a run is that of its validation, unless another one is given; what only backward
 // passes need is left out.
-TEST_F(PrepareTest, ValidationKeepsTheLayoutOfTheRun) {
+TEST_F(OpenRunTest, ValidationKeepsTheLayoutOfTheRun) {
   struct Case {
     const char* trained;
     const char* typed;
@@ -395,11 +395,10 @@ TEST_F(PrepareTest, ValidationKeepsTheLayoutOfTheRun) {
        {1, 1, 1}}};
   for (const Case& c : cases) {
     fs::remove_all(run_);
-    PreparedRun trained =
+    OpenedRun trained =
         train("--batch-size 2 --gradients-to-accumulate 2 " + std::string(c.trained));
     (void)save(trained.config);
-    const PreparedRun run =
-        validated("--restore-path " + run_.string() + " " + std::string(c.typed));
+    const OpenedRun run = validated("--restore-path " + run_.string() + " " + std::string(c.typed));
     EXPECT_EQ(run.config.pipeline.schedule.device_of, c.device_of) << c.trained << c.typed;
     EXPECT_EQ(run.config.pipeline.ranks, c.ranks) << c.trained << c.typed;
     EXPECT_EQ(run.config.recompute, run::Recompute::None) << c.trained;
@@ -409,7 +408,7 @@ TEST_F(PrepareTest, ValidationKeepsTheLayoutOfTheRun) {
 }
 
 // The ranks that a launcher started are those of the replicas, however many the training had.
-TEST_F(PrepareTest, ReplicasOfAValidationOccupyTheProcessesThatWereStarted) {
+TEST_F(OpenRunTest, ReplicasOfAValidationOccupyTheProcessesThatWereStarted) {
   struct Case {
     const char* recorded;
     std::int64_t started;
@@ -444,10 +443,10 @@ TEST_F(PrepareTest, ReplicasOfAValidationOccupyTheProcessesThatWereStarted) {
   EXPECT_EQ(options.find("replicas"), nullptr);
 }
 
-TEST_F(PrepareTest, ValidationNeedsNoTrainingImages) {
+TEST_F(OpenRunTest, ValidationNeedsNoTrainingImages) {
   (void)save(train("--batch-size 8 --epochs 2").config);
   fs::remove(data_ / "data_batch_1.bin");
-  const PreparedRun run = validated("--restore-path " + run_.string());
+  const OpenedRun run = validated("--restore-path " + run_.string());
   EXPECT_EQ(run.data.validation->size(), 16);
   EXPECT_EQ(run.data.train, nullptr);
 }
@@ -465,14 +464,14 @@ void write_classes(const fs::path& folder, std::initializer_list<const char*> na
 }
 
 // words.txt says what people call the classes of tiny-imagenet; their folders tell them apart.
-TEST_F(PrepareTest, DataWithoutNamesForPeopleHaveTheClassesOfTheRunAndKeepItsNames) {
+TEST_F(OpenRunTest, DataWithoutNamesForPeopleHaveTheClassesOfTheRunAndKeepItsNames) {
   using Names = std::vector<std::string>;
   const fs::path folder = root_.path() / "tiny";
   write_classes(folder, {"n01", "n02"});
   std::ofstream(folder / "words.txt") << "n01\tgoldfish, Carassius\nn02\tmoss\n";
   const Names names = {"n01 (goldfish, Carassius)", "n02 (moss)"};
   {
-    const PreparedRun run =
+    const OpenedRun run =
         begun("--dataset imagenet --image-size 32 --batch-size 2 --epochs 1 --data-dir " +
               folder.string() + " --run-dir " + run_.string());
     EXPECT_EQ(run.config.data.class_names, names);
@@ -494,14 +493,14 @@ TEST_F(PrepareTest, DataWithoutNamesForPeopleHaveTheClassesOfTheRunAndKeepItsNam
 }
 
 // The last layer has learned the classes in their order.
-TEST_F(PrepareTest, ARestoredRunNeedsTheClassesThatItHasLearned) {
+TEST_F(OpenRunTest, ARestoredRunNeedsTheClassesThatItHasLearned) {
   const auto folder = [&](const char* name, std::initializer_list<const char*> classes) {
     write_classes(root_.path() / name, classes);
     return (root_.path() / name).string();
   };
   const auto begin = [&](const std::string& more) {
     fs::remove_all(run_);
-    const PreparedRun run =
+    const OpenedRun run =
         begun("--dataset imagenet --image-size 32 --batch-size 2 --epochs 1 --data-dir " +
               folder("own", {"ant", "bee", "cow"}) + " --run-dir " + run_.string() + more);
     (void)save(run.config, to_json(train::facts_of(run.config)));
@@ -525,10 +524,10 @@ TEST_F(PrepareTest, ARestoredRunNeedsTheClassesThatItHasLearned) {
 }
 
 // Of TFRecord files the network tells how many classes there are; its number is in no option.
-TEST_F(PrepareTest, RecordsHaveTheClassesOfTheRecordedNetwork) {
+TEST_F(OpenRunTest, RecordsHaveTheClassesOfTheRecordedNetwork) {
   write_classes(root_.path() / "own", {"ant", "bee", "cow"});
   {
-    const PreparedRun run =
+    const OpenedRun run =
         begun("--dataset imagenet --image-size 32 --batch-size 2 --epochs 1 --data-dir " +
               (root_.path() / "own").string() + " --run-dir " + run_.string());
     (void)save(run.config, to_json(train::facts_of(run.config)));
@@ -548,7 +547,7 @@ TEST_F(PrepareTest, RecordsHaveTheClassesOfTheRecordedNetwork) {
                  [&] { (void)validate(); });
 }
 
-TEST_F(PrepareTest, AValidationOfNothingAsksForARun) {
+TEST_F(OpenRunTest, AValidationOfNothingAsksForARun) {
   expect_refusal(
       ErrorKind::Usage,
       "nothing to validate: give the directory of a run, or a checkpoint, with --restore-path",
@@ -557,7 +556,7 @@ TEST_F(PrepareTest, AValidationOfNothingAsksForARun) {
 
 // Lengths and warm-ups of a guide's line follow from the images: those of the run, also when it is
 // continued by the same line.
-TEST_F(PrepareTest, AGuidesLineContinuesItsRun) {
+TEST_F(OpenRunTest, AGuidesLineContinuesItsRun) {
   if (other_trainers() == nullptr) GTEST_SKIP() << "built without dialects";
   write_classes(root_.path() / "own", {"ant", "bee", "cow"});
   const auto read = [&](Command command, const std::string& line) {
@@ -579,18 +578,18 @@ TEST_F(PrepareTest, AGuidesLineContinuesItsRun) {
         "habana demo_resnet_keras.py -bs 2 -te 2 --train_steps 1 --optimizer LARS -dd " + data,
         "surfsara resnet_main.py --train_batch_size 2 --train_steps 4 --data_dir " + data}) {
     fs::remove_all(run_);
-    PreparedRun run =
-        prepare_training(read(Command::Train, line + " --run-dir " + run_.string()), world());
+    OpenedRun run =
+        open_new_run(read(Command::Train, line + " --run-dir " + run_.string()), world());
     (void)save(run.config);
     run.lock.reset();
-    const PreparedRun again = prepare_restoring(
+    const OpenedRun again = open_restored_run(
         read(Command::Restore, line + " --restore-path " + run_.string()), world());
     EXPECT_EQ(to_toml(again.config), to_toml(run.config)) << line;
   }
 }
 
 // A warm-up without an end is worth a line to who trains so, and none to who looks at the weights.
-TEST_F(PrepareTest, OnlyTrainingSpeaksOfALongWarmUp) {
+TEST_F(OpenRunTest, OnlyTrainingSpeaksOfALongWarmUp) {
   // A rate of 8 / 2^6 falls to a tenth behind update 8 and to a hundredth behind 12 of 16.
   const std::string said =
       "the warm-up covers all 16 updates: the learning rate peaks at 0.0625 instead of 0.125 and "
@@ -598,21 +597,21 @@ TEST_F(PrepareTest, OnlyTrainingSpeaksOfALongWarmUp) {
   // A longer one, such as the default, is cut at the end of the run.
   for (const char* warmup : {"", " --warmup-epochs 2", " --warmup-epochs 50"}) {
     fs::remove_all(run_);
-    const PreparedRun run = train("--batch-size 8 --epochs 2" + std::string(warmup));
+    const OpenedRun run = train("--batch-size 8 --epochs 2" + std::string(warmup));
     EXPECT_EQ(std::count(run.notices.begin(), run.notices.end(), said), 1) << warmup;
     EXPECT_EQ(run.config.learning_rate.warmup_iterations, 16) << warmup;
   }
   fs::remove_all(run_);
-  const PreparedRun run = train("--batch-size 8 --iterations 4 --warmup-iterations 9");
+  const OpenedRun run = train("--batch-size 8 --iterations 4 --warmup-iterations 9");
   EXPECT_TRUE(contains(run.notices.front(), "covers all 4 updates")) << run.notices.front();
   EXPECT_TRUE(contains(run.notices.front(), "--warmup-iterations sets")) << run.notices.front();
   (void)save(run.config);
-  const PreparedRun validation = validated("--restore-path " + run_.string());
+  const OpenedRun validation = validated("--restore-path " + run_.string());
   EXPECT_TRUE(validation.notices.empty()) << validation.notices.front();
 }
 
 // The updates are those of the run, which may be fewer than its learning rates are planned for.
-TEST_F(PrepareTest, ALongWarmUpCountsTheUpdatesOfTheRun) {
+TEST_F(OpenRunTest, ALongWarmUpCountsTheUpdatesOfTheRun) {
   const auto notices = [&](const std::string& line) {
     fs::remove_all(run_);
     return train("--batch-size 8 " + line).notices;
@@ -625,7 +624,7 @@ TEST_F(PrepareTest, ALongWarmUpCountsTheUpdatesOfTheRun) {
   EXPECT_TRUE(notices("--iterations 9 --warmup-iterations 6 --lr-horizon 6").empty());
 }
 
-TEST_F(PrepareTest, AShorterWarmUpIsNotSpokenOf) {
+TEST_F(OpenRunTest, AShorterWarmUpIsNotSpokenOf) {
   EXPECT_TRUE(train("--batch-size 8 --epochs 3 --warmup-epochs 2").notices.empty());
 }
 
