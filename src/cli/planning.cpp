@@ -184,10 +184,11 @@ void fit_layout(OpenedRun& run, const comm::World& world) {
   if (world.rank() == 0) {
     std::exception_ptr error;
     try {
-      static_cast<Resolution&>(run) = fit_layout(run.machine, run, [&](const run::Run& config) {
-        (void)world.broadcast(handed_over(config));
-        return measure(config);
-      });
+      static_cast<Resolution&>(run) =
+          fit_layout(run.machine, static_cast<const Resolution&>(run), [&](const run::Run& config) {
+            (void)world.broadcast(handed_over(config));
+            return measure(config);
+          });
     } catch (const Error&) {
       error = std::current_exception();
     }
