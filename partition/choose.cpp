@@ -249,7 +249,10 @@ class Chooser {
     const std::vector<pipeline::Link> links = pipeline::links(graph_, run_.pipeline.ranges);
     run_.pipeline.schedule = with_communication(actions(), links);
     pipeline::validate(run_.pipeline.schedule, links);
-    if (layout_.room.repeats) repeat_segments();
+    if (layout_.room.repeats) {
+      run_.chosen_segments = facts_.segments ? *facts_.segments : choose_segments();
+      run_.recompute = Recompute::Stage;
+    }
   }
 
  private:
@@ -343,15 +346,8 @@ class Chooser {
   }
 
   /// What each stage repeats, so that its device keeps to its room.
-  void repeat_segments() {
-    if (facts_.segments)
-      run_.chosen_segments = *facts_.segments;
-    else
-      choose_segments();
-    run_.recompute = Recompute::Stage;
-  }
-
-  void choose_segments() {
+  std::vector<pipeline::ChosenSegments> choose_segments() {
+    std::vector<pipeline::ChosenSegments> segments;
     PlanRequest request = planned();
     request.program.backward =
         splits_backward(run_.pipeline.schedule) ? Backward::Split : Backward::Joined;
@@ -362,11 +358,12 @@ class Chooser {
     for (Recomputation& stage : choose_recomputation(graph_, costs, run_.pipeline, request.program,
                                                      sizer_.exact(run_), layout_.room.bytes)) {
       repeated += stage.seconds;
-      run_.chosen_segments.push_back(std::move(stage.chosen));
+      segments.push_back(std::move(stage.chosen));
     }
     layout_.notices.push_back(
         fmt::format("Recomputation: {:.1f} ms of {:.1f} ms forward per micro-batch (estimated)",
                     1e3 * repeated, 1e3 * forward));
+    return segments;
   }
 
   const Graph& graph_;

@@ -176,8 +176,7 @@ void check_recordable(const Patch& options, const OpenedRun& run) {
       culprit = fmt::format("{} '{}'", setting.where, printable(*text));
   fail(ErrorKind::Usage,
        "{} is not valid UTF-8, which config.toml, checkpoints and ranks require: rename it, or use "
-       "a link "
-       "with a UTF-8 name",
+       "a link with a UTF-8 name",
        culprit);
 }
 

@@ -159,6 +159,47 @@ Resolution fit_layout(const MachineFacts& machine, Resolution first,
   return first;
 }
 
+namespace {
+
+/// On rank 0: the layout that fits, for which all ranks measure. Returns the run as it was handed
+/// over. Collective with follow_search() on the other ranks.
+std::string lead_search(OpenedRun& run, const comm::World& world,
+                        const train::MeasureUse& measure) {
+  std::exception_ptr error;
+  try {
+    static_cast<Resolution&>(run) =
+        fit_layout(run.machine, static_cast<const Resolution&>(run), [&](const run::Run& config) {
+          (void)world.broadcast(handed_over(config));
+          return measure(config);
+        });
+  } catch (const Error&) {
+    error = std::current_exception();
+  }
+  (void)world.broadcast({});  // nothing more is to be measured
+  train::FailTogether(world).lead([&] {
+    if (error) std::rethrow_exception(error);
+  });
+  return world.broadcast(handed_over(run.config));
+}
+
+std::string follow_search(OpenedRun& run, const comm::World& world,
+                          const train::MeasureUse& measure) {
+  const auto taken = [&](const std::string& text) {
+    run::Run config = taken_over(text, run.options, run.data.facts, run.machine).config;
+    config.data = run.config.data;
+    config.trace = run.config.trace;
+    config.run_directory = run.config.run_directory;
+    return config;
+  };
+  for (std::string text; !(text = world.broadcast({})).empty();) (void)measure(taken(text));
+  train::FailTogether(world).lead([] {});
+  std::string found = world.broadcast({});
+  if (found != handed_over(run.config)) run.config = taken(found);
+  return found;
+}
+
+}  // namespace
+
 void fit_layout(OpenedRun& run, const comm::World& world) {
   const train::TrainInputs inputs{.train = run.data.train,
                                   .validation = run.data.validation,
@@ -178,41 +219,12 @@ void fit_layout(OpenedRun& run, const comm::World& world) {
     return train::most_of(train::device_use(forecast_memory(session, config, inputs, *base)),
                           world);
   };
-  const train::FailTogether together(world);
   const std::string before = handed_over(run.config);
-  std::string after;
-  if (world.rank() == 0) {
-    std::exception_ptr error;
-    try {
-      static_cast<Resolution&>(run) =
-          fit_layout(run.machine, static_cast<const Resolution&>(run), [&](const run::Run& config) {
-            (void)world.broadcast(handed_over(config));
-            return measure(config);
-          });
-    } catch (const Error&) {
-      error = std::current_exception();
-    }
-    (void)world.broadcast({});  // nothing more is to be measured
-    together.lead([&] {
-      if (error) std::rethrow_exception(error);
-    });
-    after = world.broadcast(handed_over(run.config));
-  } else {
-    const auto taken = [&](const std::string& text) {
-      run::Run config = taken_over(text, run.options, run.data.facts, run.machine).config;
-      config.data = run.config.data;
-      config.trace = run.config.trace;
-      config.run_directory = run.config.run_directory;
-      return config;
-    };
-    for (std::string text; !(text = world.broadcast({})).empty();) (void)measure(taken(text));
-    together.lead([] {});
-    after = world.broadcast({});
-    run.config = taken(after);
-  }
+  const std::string after =
+      world.rank() == 0 ? lead_search(run, world, measure) : follow_search(run, world, measure);
   if (after == before) return;
   require_alike(world, run);
-  if (run.is_new) together.lead([&] { record_options(run); });
+  if (run.is_new) train::FailTogether(world).lead([&] { record_options(run); });
 }
 
 }  // namespace millrace::cli

@@ -68,16 +68,11 @@ class OpenRunTest : public ::testing::Test {
   /// A checkpoint of the run as its training would leave it.
   [[nodiscard]] fs::path save(const run::Run& config, const std::string& network = "",
                               std::int64_t iteration = 3) const {
-    const std::vector<float> values = {1.0F};
-    io::NamedTensor tensor;
-    tensor.info.name = "fc1/bias";
-    tensor.info.shape = {1};
-    tensor.data = std::as_bytes(std::span(values));
     io::CheckpointHeader header;
     header.iteration = iteration;
     header.config_toml = to_toml(config);
     header.network = network;
-    return io::write_checkpoint(run_ / "checkpoints", header, {&tensor, 1});
+    return write_small_checkpoint(run_, header);
   }
   [[nodiscard]] OpenedRun restore(const std::string& rest = "",
                                   std::map<std::string, std::string> variables = {}) const {

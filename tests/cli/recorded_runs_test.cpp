@@ -17,14 +17,9 @@ class RecordedRunsTest : public ::testing::Test {
     const fs::path run = root_.path() / name;
     fs::create_directories(run);
     std::ofstream(run / "config.toml") << "\n";
-    const std::vector<float> values = {1.0F};
-    io::NamedTensor tensor;
-    tensor.info.name = "fc1/bias";
-    tensor.info.shape = {1};
-    tensor.data = std::as_bytes(std::span(values));
     io::CheckpointHeader header;
     header.iteration = 3;
-    const fs::path checkpoint = io::write_checkpoint(run / "checkpoints", header, {&tensor, 1});
+    const fs::path checkpoint = write_small_checkpoint(run, header);
     fs::last_write_time(checkpoint, fs::file_time_type::clock::now() - std::chrono::hours(hours));
     return run;
   }

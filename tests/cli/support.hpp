@@ -8,6 +8,7 @@
 #include "cli/resolve.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "io/checkpoint.hpp"
 #include "models/registry.hpp"
 #include "run/learning_rate.hpp"
 #include "tests/support/process.hpp"
@@ -22,6 +23,17 @@ using test::TemporaryDirectory;
 // Words that need no data.
 inline constexpr std::string_view kCifar = "--dataset cifar-10 --synthetic-data ";
 inline constexpr std::string_view kImageNet = "--dataset imagenet --synthetic-data ";
+
+/// Writes a checkpoint with a single number in it.
+inline std::filesystem::path write_small_checkpoint(const std::filesystem::path& run,
+                                                    const io::CheckpointHeader& header) {
+  const std::vector<float> values = {1.0F};
+  io::NamedTensor tensor;
+  tensor.info.name = "fc1/bias";
+  tensor.info.shape = {1};
+  tensor.data = std::as_bytes(std::span(values));
+  return io::write_checkpoint(run / "checkpoints", header, {&tensor, 1});
+}
 
 inline std::vector<std::string> words(std::string_view line) { return split_list(line, ' '); }
 

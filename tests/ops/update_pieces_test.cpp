@@ -123,19 +123,19 @@ Values sum_of_parts(std::int64_t elements, std::int64_t stride, int own) {
 // The order of addition is that of the replicas, wherever the sum is computed. A stride of 1003
 // elements cannot be read several elements at a time.
 TEST(AddParts, AddsInTheOrderOfReplicas) {
-  constexpr std::int64_t kOfAPiece = 1003;
+  constexpr std::int64_t kOddLength = 1003;
   Values expected;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(kOfAPiece); ++i) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(kOddLength); ++i) {
     float sum = 0.0f;
     for (std::uint64_t p = 0; p < 3; ++p) {
-      const auto part = static_cast<float>(random_as<float>(kOfAPiece, p)[i]);
+      const auto part = static_cast<float>(random_as<float>(kOddLength, p)[i]);
       sum = p == 0 ? part : sum + part;
     }
     expected.push_back(static_cast<double>(sum));
   }
   for (const int own : {0, 1, 2}) {
-    EXPECT_EQ(sum_of_parts(kOfAPiece, kOfAPiece, own), expected) << own;
-    EXPECT_EQ(sum_of_parts(kOfAPiece, 1024, own), expected) << own;
+    EXPECT_EQ(sum_of_parts(kOddLength, kOddLength, own), expected) << own;
+    EXPECT_EQ(sum_of_parts(kOddLength, 1024, own), expected) << own;
   }
 }
 
