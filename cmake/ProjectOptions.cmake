@@ -86,7 +86,7 @@ if(MILLRACE_SANITIZE)
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
     -fsanitize=${MILLRACE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer
     # Null pointers crash, and the address sanitizer finds what lies outside of an object; these checks
-    # are a third of the time of compiling.
+    # are a quarter of the time of compiling.
     -fno-sanitize=null,object-size)
   target_link_options(millrace_options INTERFACE -fsanitize=${MILLRACE_SANITIZE})
 endif()
