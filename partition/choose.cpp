@@ -250,7 +250,7 @@ class Chooser {
     run_.pipeline.schedule = with_communication(actions(), links);
     pipeline::validate(run_.pipeline.schedule, links);
     if (layout_.room.repeats) {
-      run_.chosen_segments = facts_.segments ? *facts_.segments : choose_segments();
+      run_.chosen_segments = facts_.decided ? facts_.decided->segments : choose_segments();
       run_.recompute = Recompute::Stage;
     }
   }
@@ -315,8 +315,9 @@ class Chooser {
             join(choose_splits(graph_, request, {.memory_limit = run_.device_memory}), " ")));
   }
 
-  /// The compute actions: those of a file, if one was given, otherwise generated.
+  /// The compute actions: those that were decided or are in a file, otherwise generated.
   pipeline::Schedule actions() {
+    if (facts_.decided) return facts_.decided->actions;
     const pipeline::ScheduleRequest& request = layout_.request;
     const std::vector<OpRange>& stages = run_.pipeline.ranges;
     if (facts_.actions) return given_actions();

@@ -40,13 +40,18 @@ struct Sizer {
   std::int64_t varies = 0;  ///< by how much that differs from one measurement to the next
 };
 
+/// What another process decided that fields of a run do not say.
+struct Decided {
+  pipeline::Schedule actions;                      ///< compute alone
+  std::vector<pipeline::ChosenSegments> segments;  ///< what each stage repeats; empty: not chosen
+};
+
 /// What is known besides the run.
 struct LayoutFacts {
   run::MachineFacts machine;
   std::optional<Plan> plan = {};                   ///< the one in the file of `plan`
   std::optional<pipeline::Schedule> actions = {};  ///< compute of the `pipeline-schedule-file`
-  /// What each stage repeats, where another process has chosen it.
-  std::optional<std::vector<pipeline::ChosenSegments>> segments = {};
+  std::optional<Decided> decided = {};             ///< nothing is chosen then
   /// Device, link, processors and costs other than those of the estimates for this machine.
   std::function<void(PlanRequest&)> rates = {};
 };

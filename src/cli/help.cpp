@@ -150,7 +150,7 @@ bool lists(const CommandSpec& command, const HelpTopic& topic, const Field& spec
     case HelpTopic::Kind::Short:
       if ((spec.families & topic.families) != 0) return true;
       // Of a run that continues the question is what may change.
-      return continues ? spec.on_restore == OnRestore::MayChange && spec.idle.empty()
+      return continues ? spec.decides != Decides::Mathematics && spec.idle.empty()
                        : (spec.listed_by & static_cast<CommandSet>(command.id)) != 0;
   }
   return false;

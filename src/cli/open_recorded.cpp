@@ -20,7 +20,7 @@
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
-#include "io/data/cifar.hpp"
+#include "io/data/dataset_kinds.hpp"
 #include "io/tensor_checks.hpp"
 #include "models/registry.hpp"
 #include "run/learning_rate.hpp"
@@ -203,13 +203,12 @@ std::string rates_of_extended(const OpenedRun& run, std::int64_t done, const Pat
 /// length does not make it longer.
 void note_extension(const io::CheckpointReader& checkpoint, OpenedRun& run) {
   const Patch recorded = recorded_in(checkpoint);
-  const auto changed = [&](const char* name) {
-    const Setting* before = recorded.find(name);
-    const Setting* now = run.options.find(name);
-    return now != nullptr && (before == nullptr || before->value != now->value);
-  };
   const bool limited = run.options.find("max-iterations") != nullptr;
-  if (!changed("epochs") && !changed("iterations") && !changed("max-iterations")) return;
+  const bool changed =
+      std::ranges::any_of(run::difference(recorded, run.options), [](const run::Difference& other) {
+        return other.now != nullptr && run::is_length(other.field->name);
+      });
+  if (!changed) return;
   const RunEnds before = ends_of(recorded, run.config.iterations_per_epoch);
   const RunEnds now = ends_of(run.options, run.config.iterations_per_epoch);
   if (limited && now.last <= before.last) refuse_same_end(run.options, now, before);
@@ -390,9 +389,13 @@ run::Preparation measured_preparation(const io::CheckpointReader& checkpoint, co
          "{}: does not say by which mean and deviation its images are normalized: give --data-dir "
          "with its training images",
          checkpoint.path().string());
-  const bool ten = recorded.text("dataset") == "cifar-10";
-  return io::preparation_of(
-      io::measure_cifar(*directory, ten ? io::CifarKind::Cifar10 : io::CifarKind::Cifar100));
+  const io::DatasetKind& kind = io::dataset_kind(*recorded.text("dataset"));
+  return kind
+      .open({.directory = *directory,
+             .validation = false,
+             .normalisation = io::CifarNormalisation::Dataset})
+      .train->preparation()
+      .value();
 }
 
 }  // namespace millrace::cli

@@ -20,6 +20,7 @@ namespace millrace::cli {
 using run::check_conflicts;
 using run::Command;
 using run::CommandSet;
+using run::Decides;
 using run::describe_families;
 using run::describe_values;
 using run::family_named;
@@ -31,7 +32,6 @@ using run::heading_of;
 using run::impose;
 using run::kMaxConfigBytes;
 using run::merge;
-using run::OnRestore;
 using run::Origin;
 using run::parse_config;
 using run::parse_value;

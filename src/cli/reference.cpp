@@ -22,7 +22,7 @@ std::string reference_row(const Field& spec) {
                                  ? std::string(spec.value_name)
                                  : fmt::format("{}|FILE{}", spec.value_name, spec.or_file);
   const std::string_view restore =
-      spec.on_restore == OnRestore::Fixed                                   ? "fixed"
+      spec.decides == Decides::Mathematics                                  ? "fixed"
       : spec.taken_by(Command::Restore) && spec.section != Section::Command ? "may change"
                                                                             : "-";
   return fmt::format(

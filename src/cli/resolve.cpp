@@ -45,8 +45,6 @@ partition::LayoutFacts layout_facts(const models::Graph& graph, const run::Run& 
 
 namespace {
 
-using Segments = std::vector<pipeline::ChosenSegments>;
-
 using Ops = std::vector<models::OpId>;
 
 /// "3,5,9"
@@ -64,11 +62,11 @@ Ops ops_in(std::string_view numbers) {
 }
 
 Resolution resolve(const Patch& given, const DatasetFacts& data, const MachineFacts& machine,
-                   std::optional<Segments> segments) {
+                   std::optional<partition::Decided> decided) {
   run::Completed completed = run::complete(given, data, machine);
   const models::Graph graph = train::network_of(completed.run);
   partition::LayoutFacts facts = layout_facts(graph, completed.run, machine);
-  facts.segments = std::move(segments);
+  facts.decided = std::move(decided);
   partition::Choice choice =
       partition::choose(graph, std::move(completed.run), facts, train::sizer_of(graph));
   Resolution result{.config = std::move(choice.run),
@@ -85,31 +83,48 @@ Resolution resolve(const Patch& given, const DatasetFacts& data, const MachineFa
   return resolve(given, data, machine, std::nullopt);
 }
 
-// A line for each stage that repeats what was chosen for it, an empty one, and config.toml.
+// A line for each stage that repeats what was chosen for it and an empty one, the name of the
+// schedule, its rows and an empty one, and config.toml.
 std::string handed_over(const run::Run& decided) {
   std::string text;
   for (const pipeline::ChosenSegments& stage : decided.chosen_segments)
     text += fmt::format("{};{}\n", numbers_of(stage.segments), numbers_of(stage.kept));
-  return text + "\n" + to_toml(decided);
+  const pipeline::Schedule compute = without_communication(decided.pipeline.schedule);
+  return fmt::format("{}\n{}\n{}\n{}", text, compute.name, to_csv(compute), to_toml(decided));
 }
+
+namespace {
+
+/// The part of `text` up to an empty line, which is removed.
+std::string_view next_part(std::string_view& text) {
+  const bool is_empty = text.starts_with('\n');
+  const std::size_t end = is_empty ? 0 : text.find("\n\n") + 1;
+  const std::string_view part = text.substr(0, end);
+  text.remove_prefix(end + 1);
+  return part;
+}
+
+}  // namespace
 
 Resolution taken_over(const std::string& text, const Patch& given, const DatasetFacts& data,
                       const MachineFacts& machine) {
-  Segments segments;
-  std::size_t begin = 0;
-  for (std::size_t end = text.find('\n'); end != begin; end = text.find('\n', begin)) {
-    const std::size_t middle = text.find(';', begin);
-    segments.push_back({.segments = ops_in(text.substr(begin, middle - begin)),
-                        .kept = ops_in(text.substr(middle + 1, end - middle - 1))});
-    begin = end + 1;
+  partition::Decided parts;
+  std::string_view rest = text;
+  for (const std::string& line : split_list(next_part(rest), '\n')) {
+    const std::size_t middle = line.find(';');
+    parts.segments.push_back(
+        {.segments = ops_in(line.substr(0, middle)), .kept = ops_in(line.substr(middle + 1))});
   }
-  Patch decided = parse_config(text.substr(begin), "the run of rank 0");
+  const std::string_view schedule = next_part(rest);
+  const std::size_t name = schedule.find('\n');
+  parts.actions = pipeline::parse_schedule(schedule.substr(name + 1), schedule.substr(0, name));
+  Patch decided = parse_config(std::string(rest), "the run of rank 0");
   decided.network = given.network;
   // The stages of a plan are recorded.
-  for (const auto& [name, setting] : given.settings())
-    if (const run::Field& field = *find_field(name); !field.get && name != "plan")
+  for (const auto& [field_name, setting] : given.settings())
+    if (const run::Field& field = *find_field(field_name); !field.get && field_name != "plan")
       decided.set(field, setting);
-  Resolution taken = resolve(decided, data, machine, std::move(segments));
+  Resolution taken = resolve(decided, data, machine, std::move(parts));
   taken.config.asked_layout = asked_run(given).layout;
   return taken;
 }

@@ -127,6 +127,9 @@ void complete_devices(const MachineFacts& machine, Run& config, Notices& notices
 /// config.toml does not have. Errors: Usage, naming the option and both values.
 [[nodiscard]] Patch continued_options(const Patch& given, const Patch& recorded);
 
+/// Whether the field gives the length of a run.
+[[nodiscard]] bool is_length(std::string_view name);
+
 /// The recorded options with those that were typed, unchecked: enough to open the data, on whose
 /// number the options of a dialect depend.
 [[nodiscard]] Patch located_options(const Patch& given, const Patch& recorded);

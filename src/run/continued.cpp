@@ -122,10 +122,6 @@ std::string_view length_of(const Patch& recorded) {
   return {};
 }
 
-bool is_length(std::string_view name) {
-  return name == "max-iterations" || name == "epochs" || name == "iterations";
-}
-
 /// Whether an option makes the run longer. With `epochs` and `max-iterations`, whichever ends first
 /// ends the run, so that each may be raised; a limit may come with more epochs, and fewer epochs
 /// with a higher limit.
@@ -266,25 +262,23 @@ struct Merged {
 /// Errors: Usage for an option that would change the mathematics of the run.
 Merged merged_options(const Patch& given, const Patch& recorded) {
   Patch command_line;
-  std::vector<std::string> changed;
   Patch weaker;  // the environment, and what a dialect has where nothing is said
   for (const auto& [name, setting] : given.settings()) {
     const Field& spec = *find_field(name);
-    const bool may_change = spec.on_restore == OnRestore::MayChange;
+    const bool may_change = spec.decides != Decides::Mathematics;
     // The number of replicas follows from the processes that were started.
     const bool is_default = setting.origin == Origin::Dialect && name != "replicas";
     if (setting.origin == Origin::Environment ||
-        (may_change ? is_default : is_idle(spec, setting, recorded))) {
+        (may_change ? is_default : is_idle(spec, setting, recorded)))
       weaker.set(spec, setting);
-      continue;
-    }
-    const Setting* before = recorded.find(name);
-    if (was_cut(name, setting, recorded)) continue;
-    command_line.set(spec, setting);
-    if (may_change || (before != nullptr && before->value == setting.value)) continue;
-    if (extends(name, given, recorded)) continue;
-    if (before == nullptr && keeps_rates(name, setting, recorded)) continue;
-    changed.push_back(name);
+    else if (!was_cut(name, setting, recorded))
+      command_line.set(spec, setting);
+  }
+  std::vector<std::string> changed;
+  for (const auto& [field, before, now] : difference(recorded, command_line)) {
+    if (now == nullptr || field->decides != Decides::Mathematics) continue;
+    const bool keeps = before == nullptr && keeps_rates(field->name, *now, recorded);
+    if (!keeps && !extends(field->name, given, recorded)) changed.emplace_back(field->name);
   }
   if (!changed.empty())
     refuse_change(*std::ranges::min_element(
@@ -313,6 +307,10 @@ std::int64_t devices_of(const Patch& options) {
 }
 
 }  // namespace
+
+bool is_length(std::string_view name) {
+  return name == "max-iterations" || name == "epochs" || name == "iterations";
+}
 
 Patch continued_options(const Patch& given, const Patch& recorded) {
   Patch before = recorded;

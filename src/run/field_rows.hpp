@@ -134,16 +134,16 @@ struct MemberOf<T Part::*> {
 /// and what only some have.
 using Trait = std::function<void(Field&)>;
 
-/// Adds rows to the table that agree in most of their section, commands and effect on a restore.
+/// Adds rows to the table that agree in most of their section, their commands and what they decide.
 /// Traits of a row come after those that its group shares.
 class Rows {
  public:
-  Rows(FieldTable& table, Section section, CommandSet commands, OnRestore on_restore,
+  Rows(FieldTable& table, Section section, CommandSet commands, Decides decides,
        std::vector<Trait> shared = {})
       : table_(table),
         section_(section),
         commands_(commands),
-        on_restore_(on_restore),
+        decides_(decides),
         shared_(std::move(shared)) {}
 
   /// `source`: the trainers that have the option.
@@ -155,7 +155,7 @@ class Rows {
     spec.section = section_;
     spec.help = help;
     spec.source = source;
-    spec.on_restore = on_restore_;
+    spec.decides = decides_;
     spec.commands = commands_;
     kind(spec);
     for (const Trait& trait : shared_) trait(spec);
@@ -166,7 +166,7 @@ class Rows {
   FieldTable& table_;
   Section section_;
   CommandSet commands_;
-  OnRestore on_restore_;
+  Decides decides_;
   std::vector<Trait> shared_;
 };
 
@@ -233,7 +233,8 @@ inline Trait heading(Text words) { return trait(&Field::heading, words); }
 inline Trait main_option(CommandSet commands = ~CommandSet{0}) {
   return trait(&Field::listed_by, commands);
 }
-inline Trait may_change() { return trait(&Field::on_restore, OnRestore::MayChange); }
+inline Trait layout() { return trait(&Field::decides, Decides::Layout); }
+inline Trait output() { return trait(&Field::decides, Decides::Output); }
 inline Trait commands(CommandSet set) { return trait(&Field::commands, set); }
 /// These commands take several values, separated by commas, and run once with each.
 inline Trait lists(CommandSet set) { return trait(&Field::lists, set); }
@@ -350,8 +351,9 @@ inline constexpr CommandSet kReads = set_of(Command::Restore) | set_of(Command::
 inline constexpr CommandSet kDataTools = set_of(Command::DataIndex) | set_of(Command::DataCheck) |
                                          set_of(Command::DataStats) | set_of(Command::DataConvert);
 
-inline constexpr OnRestore kFixed = OnRestore::Fixed;
-inline constexpr OnRestore kMayChange = OnRestore::MayChange;
+inline constexpr Decides kMathematics = Decides::Mathematics;
+inline constexpr Decides kLayout = Decides::Layout;
+inline constexpr Decides kOutput = Decides::Output;
 inline constexpr double kMaxCount = 2147483647.0;
 inline constexpr double kMaxSeed = 9007199254740991.0;  // exact as a double
 

@@ -6,13 +6,15 @@
 // for one gives a Patch (patch.hpp): fields with their values and with where each was said. Command
 // lines, configuration files, recipes, the guides of other trainers and checkpoints all become
 // patches. complete() (complete.hpp) makes the Run that a patch asks for, once the sizes of the
-// data and of the machine are known; defaults stand there and in the table below, and nowhere else.
+// data and of the machine are known. A default that is a number stands at its member in run.hpp or
+// in the field's row; one that a family of networks has, in its recipe (models/); one that follows
+// from other fields, in complete*.cpp; that of an open layout, in partition/choose.cpp.
 //
 //   words, TOML, recipe, checkpoint -> Patch -> complete(patch, data, machine) -> Run
 //
 // One table describes every field: its name and section in files, type, range, unit, default, help,
-// the member of Run that it sets, and whether a restored run may change it. From it come
-// config.toml, the help, the reference page, and the check of what a restore may change
+// the member of Run that it sets, and whether it decides mathematics, layout or output. From it
+// come config.toml, the help, the reference page, difference() and what a restore may change
 // (continued.cpp). Options of commands that are no fields of a run stand in it, too. A key in a
 // file is the field's name in the section of its group: `batch-size = 32` in `[train]`. What lies
 // below this folder names a field `like-this`; who prints such a message spells it for its user.
@@ -80,8 +82,10 @@ using FamilySet = unsigned;
 
 struct Setting;  // patch.hpp
 
-/// Whether a restored run may change an option: only if it does not change the results.
-enum class OnRestore { MayChange, Fixed };
+/// What a field decides. Mathematics: the numbers that a training computes; a run that continues
+/// keeps them. Layout: where and in which order they are computed, with the same bits. Output: what
+/// is read and written where, and how often. These two may change when a run continues.
+enum class Decides { Mathematics, Layout, Output };
 
 struct Range {
   double low = -std::numeric_limits<double>::infinity();
@@ -110,7 +114,7 @@ struct Field {
   bool harmless = false;              ///< where it has no effect, this is reported, not refused
   bool for_other_data = false;        ///< likewise, and not even reported unless it was typed
   FamilySet families = 0;             ///< families that have the option; 0: all
-  OnRestore on_restore = OnRestore::MayChange;
+  Decides decides = Decides::Output;
   CommandSet commands = 0;
   CommandSet lists = 0;  ///< commands that take several values, separated by commas
   /// The default, if the member that the option sets does not hold it.

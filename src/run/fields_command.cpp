@@ -9,7 +9,7 @@ using namespace field_words;  // NOLINT(google-build-using-namespace): the words
 constexpr CommandSet kTells = kContinues | kForward | kDataTools | kBench | kPlan;
 
 void add_command(FieldTable& table) {
-  const Rows row(table, Section::Command, kTrain, kMayChange);
+  const Rows row(table, Section::Command, kTrain, kOutput);
   row("config", path("FILE"), "IPU 2.0",
       "TOML file of options, or the name of a recipe; list shows the recipes",
       commands(kTrain | kBench | kPlan | set_of(Command::Import) | set_of(Command::Validate)),
@@ -38,7 +38,7 @@ void add_command(FieldTable& table) {
 }
 
 void add_continuing(FieldTable& table) {
-  const Rows row(table, Section::Command, kContinues, kMayChange);
+  const Rows row(table, Section::Command, kContinues, kOutput);
   row("stop-after", integer(at_least(1)), "millrace",
       "stop after N weight updates as if pre-empted: save a checkpoint, exit with code 75",
       unit("weight updates"));
@@ -77,7 +77,7 @@ void add_continuing(FieldTable& table) {
 }
 
 void add_measuring(FieldTable& table) {
-  const Rows row(table, Section::Command, kContinues, kMayChange);
+  const Rows row(table, Section::Command, kContinues, kOutput);
   row("trace", path("FILE"), "millrace",
       "write a trace of every device for Perfetto or chrome://tracing; if the name ends with .svg, "
       "draw the last step beside the simulated one; plan counts the memory that this takes",
@@ -124,7 +124,7 @@ void add_measuring(FieldTable& table) {
 }
 
 void add_benchmark(FieldTable& table) {
-  const Rows row(table, Section::Command, kBench, kMayChange);
+  const Rows row(table, Section::Command, kBench, kOutput);
   row("training", flag(), "NVIDIA", "measure weight updates, which is the default",
       default_text(""));
   row("inference", flag(), "NVIDIA",
@@ -155,7 +155,7 @@ void add_benchmark(FieldTable& table) {
 }
 
 void add_inspecting(FieldTable& table) {
-  const Rows row(table, Section::Command, set_of(Command::Inspect), kMayChange);
+  const Rows row(table, Section::Command, set_of(Command::Inspect), kOutput);
   row("digest", flag(), "millrace",
       "print one SHA-256 over parameters, statistics and optimizer state in name order",
       default_text(""));
@@ -174,7 +174,7 @@ void add_inspecting(FieldTable& table) {
 }
 
 void add_averaging(FieldTable& table) {
-  const Rows row(table, Section::Command, set_of(Command::Average), kMayChange);
+  const Rows row(table, Section::Command, set_of(Command::Average), kOutput);
   row("filename", text("NAME"), "IPU 2.0",
       "name of the average below RUN_DIR/averages; replaces an existing one",
       default_text("mean-of-<count> or exponential-<decay>"));
@@ -190,7 +190,7 @@ void add_averaging(FieldTable& table) {
 }
 
 void add_data_tools(FieldTable& table) {
-  const Rows row(table, Section::Command, kDataTools, kMayChange);
+  const Rows row(table, Section::Command, kDataTools, kOutput);
   row("split", choice("train|validation|both"), "millrace",
       "images to read; both: whichever of the two exist", by_default("both"));
   row("data-classes", integer(between(1, 1'000'000)), "millrace",
@@ -200,7 +200,7 @@ void add_data_tools(FieldTable& table) {
 }
 
 void add_converting(FieldTable& table) {
-  const Rows row(table, Section::Command, set_of(Command::DataConvert), kMayChange);
+  const Rows row(table, Section::Command, set_of(Command::DataConvert), kOutput);
   row("raw-dir", path("DIR"), "Habana",
       "raw images: train/ with a folder or .tar archive per class, or those folders themselves; "
       "validation/ with image files; synset_labels.txt beside it");

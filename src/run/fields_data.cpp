@@ -146,14 +146,14 @@ void set_normalisation_of_small(const Setting& given, Run& c) {
 constexpr std::string_view kImageFiles = "`dataset` imagenet from files";
 
 void add_data(FieldTable& table) {
-  const Rows row(table, Section::Data, kRunsAndValidate, kFixed);
+  const Rows row(table, Section::Data, kRunsAndValidate, kMathematics);
   static const std::string names = join(set_names(), "|");
   row("dataset", choice(names), "IPU", "data set", default_text("derived from `data-dir`"),
       main_option(), records([](const Run& c) { return Value(c.data.dataset); }));
   row("data-dir", path("DIR"), "IPU", "directory of the data set, or one above it",
       environment("DATA_DIR"), needs("real data (no `synthetic-data` or `generated-data`)"),
-      may_change(), commands(kRunsAndValidate | kPredict | set_of(Command::DataConvert)),
-      main_option(), sets<&DataConfig::directory>(), if_given());
+      output(), commands(kRunsAndValidate | kPredict | set_of(Command::DataConvert)), main_option(),
+      sets<&DataConfig::directory>(), if_given());
   row("synthetic-data", flag(), "IPU",
       "use one random image, which training keeps on the device, to measure the device alone; "
       "needs `dataset`",
@@ -181,12 +181,12 @@ void add_data(FieldTable& table) {
   row("no-hostside-norm", flag(), "IPU",
       "send images as bytes and normalize them on the device, as devices with memory of their own "
       "do by default; the tensors are the same",
-      may_change(), sets<&DataConfig::sends_bytes>());
+      output(), sets<&DataConfig::sends_bytes>());
   row("hostside-norm", flag(), "IPU 2.0",
       "normalize images before they are sent (the default on cores)", default_text("on cores"),
-      may_change(), changes([](const Setting&, Run& c) { c.data.normalises_on_host = true; }));
+      output(), changes([](const Setting&, Run& c) { c.data.normalises_on_host = true; }));
   row("eight-bit-io", flag(), "IPU 2.0", "send images as bytes; same as `no-hostside-norm`",
-      may_change(), changes([](const Setting& given, Run& c) {
+      output(), changes([](const Setting& given, Run& c) {
         c.data.sends_bytes = c.data.sends_bytes || flag_of(given);
       }));
   row("data-loader-image-type", choice("uint8|float32|bfloat16|float16"), "Habana",
@@ -199,7 +199,7 @@ void add_data(FieldTable& table) {
 
 void add_augmentation(FieldTable& table) {
   const Rows row(
-      table, Section::Data, kRuns, kFixed,
+      table, Section::Data, kRuns, kMathematics,
       {needs("images from files, with augmentation"), when(augments_files), for_other_data()});
   row("randaugment", text("N,M"), "torchvision, timm",
       "RandAugment: N operations of magnitude M (0 to 30) on every training image; torchvision's "
@@ -216,7 +216,7 @@ void add_augmentation(FieldTable& table) {
 }
 
 void add_mixing(FieldTable& table) {
-  const Rows row(table, Section::Data, kRuns, kFixed);
+  const Rows row(table, Section::Data, kRuns, kMathematics);
   row("mixup-alpha", real(between(0.0, 100.0)), "IPU 2.0, NVIDIA",
       "mix every image with another one, with a share drawn from Beta(X, X); 0 disables mixup",
       sets<&MixingConfig::mixup_alpha>());
@@ -238,7 +238,7 @@ void add_mixing(FieldTable& table) {
 }
 
 void add_image_files(FieldTable& table) {
-  const Rows row(table, Section::Data, kRunsAndValidate, kFixed, {when(reads_image_files)});
+  const Rows row(table, Section::Data, kRunsAndValidate, kMathematics, {when(reads_image_files)});
   row("image-preset", choice("tf|nvidia|dali2019|tpu|torch"), "all",
       "cropping, resampling and normalization of TensorFlow's recipes (IPU, Habana), NVIDIA's DALI "
       "(now or in 2019), the TPU guide (SURFsara) or torchvision",
@@ -268,7 +268,7 @@ void add_image_files(FieldTable& table) {
       "share of records or images that may be bad; more end the run. Unless it is 0, one of "
       "several may always be bad. Bad records are left out. An image that cannot be decoded is "
       "replaced by the next one of its class, or left out when converting or packing",
-      may_change(), commands(kRunsAndValidate | (kDataTools & ~set_of(Command::DataCheck))),
+      output(), commands(kRunsAndValidate | (kDataTools & ~set_of(Command::DataCheck))),
       sets<&DataConfig::max_bad_fraction>());
   row("allow-missing-shards", flag(), "millrace",
       "accept a set of TFRecord files or WebDataset archives with missing shards",
@@ -277,31 +277,31 @@ void add_image_files(FieldTable& table) {
 }
 
 void add_loading(FieldTable& table) {
-  const Rows row(table, Section::Data, kRunsAndValidate, kFixed);
+  const Rows row(table, Section::Data, kRunsAndValidate, kMathematics);
   row("pipeline-num-parallel", integer(between(1, 1024)), "IPU",
       "threads that read and prepare images for a stage; the number does not change the pixels",
       default_text("1; for ImageNet files and a GPU: the rank's share of the cores, at most 16"),
-      unit("threads"), may_change(), commands(kRunsAndValidate | kPredict),
+      unit("threads"), output(), commands(kRunsAndValidate | kPredict),
       sets<&DataConfig::loader_threads>());
   row("max-cpus", integer(between(1, 1024)), "Habana",
       "maximum number of threads that read and prepare images in one process",
-      default_text("no limit"), unit("threads"), may_change(),
-      commands(kRunsAndValidate | kPredict), sets<&DataConfig::max_cpus>(), if_given());
+      default_text("no limit"), unit("threads"), output(), commands(kRunsAndValidate | kPredict),
+      sets<&DataConfig::max_cpus>(), if_given());
   row("dataset-cache", text("SIZE|all"), "IPU, Habana",
       "keep image files in memory, still encoded, after they are first read, up to this size",
       default_text("off"), unit("bytes of this machine's memory; examples: 512MiB, 8GiB"),
-      needs(kImageFiles), harmless(), may_change(), when(reads_image_files),
+      needs(kImageFiles), harmless(), output(), when(reads_image_files),
       sets<&ImageFileRequest::cache>(), if_given());
   row("standard-imagenet", flag(), "IPU", "read ImageNet in its plain order",
-      idle("there is only one order, a permutation keyed by seed and epoch"), may_change());
+      idle("there is only one order, a permutation keyed by seed and epoch"), output());
   row("no-dataset-cache", flag(), "IPU",
       "keep no files of the data set in memory (the default here)", default_text("on"),
-      needs(kImageFiles), harmless(), may_change(), when(reads_image_files));
+      needs(kImageFiles), harmless(), output(), when(reads_image_files));
   row("hostside-image-mixing", flag(), "IPU 2.0", "mix images before they are sent",
-      idle("mixed images are the same wherever they are mixed"), may_change());
+      idle("mixed images are the same wherever they are mixed"), output());
   row("dataset-benchmark", flag(), "IPU 2.0",
       "measure the loaders alone, the devices alone and both together; report which of them limits",
-      may_change(), commands(kTrain | kBench));
+      output(), commands(kTrain | kBench));
 }
 
 }  // namespace

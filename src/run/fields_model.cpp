@@ -57,7 +57,7 @@ std::string_view family_names() {
 }
 
 void add_model(FieldTable& table) {
-  const Rows row(table, Section::Model, kRunsAndValidate, kFixed);
+  const Rows row(table, Section::Model, kRunsAndValidate, kMathematics);
   row("model", choice_or_file(family_names(), ".onnx"), "IPU",
       "family of networks, or an ONNX file with a network of your own",
       records([](const Run& c) { return Value(c.network); }), main_option());
@@ -81,7 +81,7 @@ void add_model(FieldTable& table) {
 }
 
 void add_norm(FieldTable& table) {
-  const Rows row(table, Section::Model, kRunsAndValidate, kFixed, {of_normed()});
+  const Rows row(table, Section::Model, kRunsAndValidate, kMathematics, {of_normed()});
   row("batch-norm", flag(), "IPU", "use batch normalization",
       default_text("on for ResNet and ResNeXt on CIFAR"),
       picks<&ModelOptions::norm, NormKind::Batch>());
@@ -112,7 +112,7 @@ void add_norm(FieldTable& table) {
 }
 
 void add_residual(FieldTable& table) {
-  const Rows row(table, Section::Model, kRunsAndValidate, kFixed,
+  const Rows row(table, Section::Model, kRunsAndValidate, kMathematics,
                  {heading("ResNet and ResNeXt"), of({"resnet", "resnext"})});
   row("block", choice("auto|basic|bottleneck"), "millrace",
       "type of residual block; auto: the type of the published size (56: bottleneck)",
@@ -138,7 +138,7 @@ void add_residual(FieldTable& table) {
 }
 
 void add_resnext(FieldTable& table) {
-  const Rows row(table, Section::Model, kRunsAndValidate, kFixed,
+  const Rows row(table, Section::Model, kRunsAndValidate, kMathematics,
                  {heading("ResNeXt"), of({"resnext"})});
   row("convolution-groups", integer(between(1, kMaxGroups)), "IPU",
       "number of groups of the 3x3 convolutions",
@@ -158,7 +158,7 @@ void add_resnext(FieldTable& table) {
 }
 
 void add_squeezenet(FieldTable& table) {
-  const Rows row(table, Section::Model, kRunsAndValidate, kFixed,
+  const Rows row(table, Section::Model, kRunsAndValidate, kMathematics,
                  {heading("SqueezeNet"), of({"squeezenet"})});
   row("use-bypass", flag(), "IPU", "add the input of every other fire module to its output",
       sets<&ModelOptions::squeezenet, &SqueezeNetOptions::bypass>());
@@ -167,7 +167,7 @@ void add_squeezenet(FieldTable& table) {
 }
 
 void add_efficientnet(FieldTable& table) {
-  const Rows row(table, Section::Model, kRunsAndValidate, kFixed,
+  const Rows row(table, Section::Model, kRunsAndValidate, kMathematics,
                  {heading("EfficientNet"), of({"efficientnet"})});
   row("dropout-rate", real(from_zero_below(1.0)), "IPU",
       "dropout rate before the logits; 0 disables dropout",

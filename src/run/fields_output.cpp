@@ -84,7 +84,7 @@ bool logs_by(const Run& c) {
 constexpr std::string_view kRunDirectory = "a run directory (no `no-logs`)";
 
 void add_validation(FieldTable& table) {
-  const Rows row(table, Section::Validation, kTrainings, kMayChange);
+  const Rows row(table, Section::Validation, kTrainings, kOutput);
   row("validation-mode", choice("all|end|none"), "IPU",
       "validate during training, all saved checkpoints but ckpt-0 after training, or never",
       commands(kTrainings | kPlan), main_option(), sets<&Run::validation>());
@@ -121,7 +121,7 @@ void add_validation(FieldTable& table) {
 }
 
 void add_checkpoint(FieldTable& table) {
-  const Rows row(table, Section::Checkpoint, kTrainings, kMayChange,
+  const Rows row(table, Section::Checkpoint, kTrainings, kOutput,
                  {needs(kRunDirectory), when(keeps)});
   row("ckpts-per-epoch", integer(at_least(0)), "IPU",
       "number of checkpoints per epoch; 0 saves only the final one", unit("checkpoints"),
@@ -154,7 +154,7 @@ void add_checkpoint(FieldTable& table) {
 }
 
 void add_log(FieldTable& table) {
-  const Rows row(table, Section::Log, kTrainings, kMayChange);
+  const Rows row(table, Section::Log, kTrainings, kOutput);
   row("log-dir", path("DIR"), "IPU", "directory in which the run directory is created",
       by_default("logs"), commands(kTrain), when(is_named),
       records([](const Run& c) -> std::optional<Value> {

@@ -50,7 +50,7 @@ std::string_view schedule_names() {
 }
 
 void add_pipeline(FieldTable& table) {
-  const Rows row(table, Section::Pipeline, kRuns, kMayChange);
+  const Rows row(table, Section::Pipeline, kRuns, kLayout);
   row("shards", integer(between(1, 4096)), "IPU",
       "devices per replica, across which the network is split", by_default(1), unit("devices"),
       commands(kRunsAndValidate), main_option(), sets<&LayoutRequest::shards>());
@@ -91,7 +91,7 @@ void add_pipeline(FieldTable& table) {
 }
 
 void add_sharding(FieldTable& table) {
-  const Rows row(table, Section::Pipeline, kRuns, kMayChange);
+  const Rows row(table, Section::Pipeline, kRuns, kLayout);
   row("device-memory", text("SIZE"), "millrace",
       "memory that a device may use; on cores with its share of what its process needs besides. "
       "Automatic splits and `recompute` auto stay within it, and what does not fit is refused",
@@ -108,7 +108,7 @@ void add_sharding(FieldTable& table) {
 }
 
 void add_ranks(FieldTable& table) {
-  const Rows row(table, Section::Pipeline, kRuns, kMayChange);
+  const Rows row(table, Section::Pipeline, kRuns, kLayout);
   row("replicas", integer(between(1, 4096)), "IPU",
       "number of copies of the pipeline; they train on different images and average their "
       "gradients",
@@ -142,7 +142,7 @@ void add_ranks(FieldTable& table) {
 }
 
 void add_device(FieldTable& table) {
-  const Rows row(table, Section::Device, kRuns, kMayChange);
+  const Rows row(table, Section::Device, kRuns, kLayout);
   row("threads-per-device", integer(between(1, 256)), "millrace",
       "compute threads per device; results are bit-identical only for equal numbers",
       default_text("the rank's share of the cores"), unit("threads"),
@@ -163,7 +163,7 @@ void add_device(FieldTable& table) {
       if_given());
   row("batches-per-step", integer(at_least(1)), "IPU",
       "weight updates between reports, if neither `log-freq` nor `logs-per-epoch` is given",
-      unit("weight updates"), sets<&LogRequest::per_report>(),
+      unit("weight updates"), output(), sets<&LogRequest::per_report>(),
       records([](const Run& c) -> std::optional<Value> {
         if (c.logging.per_epoch || c.logging.every) return std::nullopt;
         return c.logging.per_report;
@@ -192,7 +192,7 @@ void add_device(FieldTable& table) {
 
 /// What only an IPU has, or does otherwise.
 void add_idle(FieldTable& table) {
-  const Rows row(table, Section::Device, kRuns, kMayChange);
+  const Rows row(table, Section::Device, kRuns, kLayout);
   row("max-cross-replica-buffer-size", integer(at_least(1)), "IPU",
       "bytes that replicas all-reduce at once", unit("bytes"),
       idle("the gradients of a stage are all-reduced at once"));

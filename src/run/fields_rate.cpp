@@ -85,7 +85,7 @@ std::string_view optimiser_names() {
 }
 
 void add_optimiser(FieldTable& table) {
-  const Rows row(table, Section::Optimiser, kRuns, kFixed);
+  const Rows row(table, Section::Optimiser, kRuns, kMathematics);
   row("optimiser", choice(optimiser_names()), "all",
       "update rule; momentum-rate-inside multiplies the learning rate into the velocity, as Keras "
       "does",
@@ -106,7 +106,7 @@ void add_optimiser(FieldTable& table) {
 }
 
 void add_adam(FieldTable& table) {
-  const Rows row(table, Section::Optimiser, kRuns, kFixed, {needs(kAdam), when(is_adam)});
+  const Rows row(table, Section::Optimiser, kRuns, kMathematics, {needs(kAdam), when(is_adam)});
   row("adam-beta1", real(from_zero_below(1.0)), "millrace",
       "decay of the moving average of gradients", sets<&OptimiserConfig::momentum>());
   row("adam-beta2", real(from_zero_below(1.0)), "millrace",
@@ -118,7 +118,7 @@ void add_adam(FieldTable& table) {
 }
 
 void add_lars(FieldTable& table) {
-  const Rows row(table, Section::Optimiser, kRuns, kFixed, {needs(kLars)});
+  const Rows row(table, Section::Optimiser, kRuns, kMathematics, {needs(kLars)});
   row("lars-eeta", real(above_zero()), "IPU 2.0, Habana",
       "LARS coefficient: ratio of an update to its weights", when(is_lars),
       sets<&OptimiserConfig::trust>());
@@ -136,7 +136,7 @@ void add_lars(FieldTable& table) {
 }
 
 void add_decay(FieldTable& table) {
-  const Rows row(table, Section::Optimiser, kRuns, kFixed);
+  const Rows row(table, Section::Optimiser, kRuns, kMathematics);
   row("weight-decay", real(between(0.0, 1.0)), "all", "coefficient of weight decay; 0 disables it",
       default_text("1e-4; 1e-6 for CIFAR; EfficientNet 1e-5 on ImageNet"),
       sets<&OptimiserRequest::weight_decay>());
@@ -152,12 +152,12 @@ void add_decay(FieldTable& table) {
       default_text("no limit"), sets<&OptimiserConfig::clip_norm>(), if_given());
   row("shard-optimizer", flag(), "millrace",
       "shard the optimizer state: each replica keeps and updates its own whole tensors",
-      alias("shard-optimiser"), needs("`replicas`"), may_change(), when(has_replicas),
+      alias("shard-optimiser"), needs("`replicas`"), layout(), when(has_replicas),
       sets<&OptimiserConfig::sharded>());
 }
 
 void add_rate(FieldTable& table) {
-  const Rows row(table, Section::Rate, kRuns, kFixed);
+  const Rows row(table, Section::Rate, kRuns, kMathematics);
   row("base-learning-rate", real(between(-60.0, 20.0)), "IPU",
       "exponent: the learning rate is 2^X times the total batch",
       default_text(
@@ -177,7 +177,7 @@ void add_rate(FieldTable& table) {
 
 /// The trainers accept the options of their other curves.
 void add_rate_curves(FieldTable& table) {
-  const Rows row(table, Section::Rate, kRuns, kFixed, {harmless()});
+  const Rows row(table, Section::Rate, kRuns, kMathematics, {harmless()});
   row("learning-rate-decay", real(above_zero_to(1.0)), "IPU",
       "factor of the learning rate at each drop", needs("`lr-schedule` stepped or piecewise"),
       when(is<Kind::Stepped, Kind::Piecewise>), sets<&LearningRateConfig::decay>());
@@ -212,7 +212,7 @@ void add_rate_curves(FieldTable& table) {
 }
 
 void add_warmup(FieldTable& table) {
-  const Rows row(table, Section::Rate, kRuns, kFixed);
+  const Rows row(table, Section::Rate, kRuns, kMathematics);
   row("warmup-epochs", real(between(0.0, 1e6)), "IPU",
       "length of the learning-rate warm-up; 0 disables it", by_default(RateRequest::kWarmupEpochs),
       unit("epochs"),

@@ -51,14 +51,14 @@ bool smooths_labels(const Run& c) { return c.label_smoothing > 0.0; }
 bool has_initial_weights(const Run& c) { return !c.initial_weights().empty(); }
 
 void add_train(FieldTable& table) {
-  const Rows row(table, Section::Train, kRuns, kFixed);
+  const Rows row(table, Section::Train, kRuns, kMathematics);
   row("batch-size", integer(at_least(1)), "IPU", "images per micro-batch",
       default_text("ResNet 4, ResNeXt 1, SqueezeNet 2, EfficientNet 4; for CIFAR 32, 8, 128, 8"),
       unit("images"), commands(kRunsAndValidate | kPredict), sets<&Run::batch_size>(),
       main_option());
   row("gradients-to-accumulate", integer(at_least(1)), "IPU",
       "micro-batches per weight update and replica", alias("gradient-accumulation-count"),
-      unit("micro-batches"), may_change(), sets<&Run::micro_batches>(),
+      unit("micro-batches"), layout(), sets<&Run::micro_batches>(),
       records([](const Run& c) -> std::optional<Value> {
         if (c.layout.depth_is_of_pipeline) return std::nullopt;
         return Value(c.micro_batches);
@@ -77,7 +77,7 @@ void add_train(FieldTable& table) {
 }
 
 void add_numerics(FieldTable& table) {
-  const Rows row(table, Section::Train, kRuns, kFixed);
+  const Rows row(table, Section::Train, kRuns, kMathematics);
   row("label-smoothing", real(from_zero_below(1.0)), "IPU",
       "share of the label that is distributed over the classes",
       default_text("0; 0.1 for EfficientNet on ImageNet"), sets<&Run::label_smoothing>());
@@ -105,7 +105,7 @@ void add_numerics(FieldTable& table) {
       default_text("none"), alias("moving-average-decay"), commands(kContinues | kBench | kPlan),
       sets<&AveragingConfig::ema_decay>(), if_given());
   row("fp-exceptions", flag(), "IPU",
-      "stop at the first number that is not finite and name the op that produced it", may_change(),
+      "stop at the first number that is not finite and name the op that produced it", output(),
       sets<&Run::check_exceptions>());
   row("seed", integer(between(0.0, kMaxSeed)), "IPU",
       "seed of all random numbers: weights, order of the data, augmentation",

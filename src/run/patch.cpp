@@ -194,6 +194,21 @@ void check_conflicts(const Patch& options) {
   }
 }
 
+std::vector<Difference> difference(const Patch& before, const Patch& now) {
+  std::vector<Difference> found;
+  const auto compare = [&](const std::string& name) {
+    const Difference field{find_field(name), before.find(name), now.find(name)};
+    const bool alike =
+        field.before != nullptr && field.now != nullptr && field.before->value == field.now->value;
+    if (!alike) found.push_back(field);
+  };
+  for (const auto& [name, setting] : before.settings()) compare(name);
+  for (const auto& [name, setting] : now.settings())
+    if (before.find(name) == nullptr) compare(name);
+  std::ranges::sort(found, {}, [](const Difference& d) { return d.field->name; });
+  return found;
+}
+
 void impose(Patch& options, std::string_view name, Value value) {
   options.set(
       *find_field(name),

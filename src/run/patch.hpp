@@ -85,6 +85,15 @@ class Patch {
   std::map<std::string, Setting, std::less<>> settings_;
 };
 
+/// A field that two patches do not set alike; a setting is nullptr where the field is not set.
+struct Difference {
+  const Field* field = nullptr;
+  const Setting* before = nullptr;
+  const Setting* now = nullptr;
+};
+/// By name. The settings are those of the patches, which must outlive the result.
+[[nodiscard]] std::vector<Difference> difference(const Patch& before, const Patch& now);
+
 /// Sets what the program itself requires, whatever was given.
 void impose(Patch& options, std::string_view name, Value value);
 

@@ -68,6 +68,13 @@ const PublishedSet& published_set(std::string_view name) {
   return *found;
 }
 
+const PublishedSet& set_of_network(models::Task task, std::int64_t classes) {
+  const PublishedSet* best = nullptr;
+  for (const PublishedSet& set : kSets)
+    if (set.task == task && (best == nullptr || best->classes != classes)) best = &set;
+  return *best;
+}
+
 const PublishedSet* set_named_in(std::string_view path) {
   const std::string text = to_lower(path);
   for (const PublishedSet& set : kSets)

@@ -38,6 +38,8 @@ struct PublishedSet {
 [[nodiscard]] models::Task task_of(std::string_view name);
 /// The set of this name. Error(Internal) if there is none.
 [[nodiscard]] const PublishedSet& published_set(std::string_view name);
+/// The set whose images and classes a network for `task` has, as far as these tell.
+[[nodiscard]] const PublishedSet& set_of_network(models::Task task, std::int64_t classes);
 /// The set that the path of a directory names; nullptr if none.
 [[nodiscard]] const PublishedSet* set_named_in(std::string_view path);
 

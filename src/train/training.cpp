@@ -11,10 +11,11 @@
 #include "core/machine_limits.hpp"
 #include "device/environment.hpp"
 #include "io/checkpoint.hpp"
-#include "partition/cuts.hpp"
-#include "pipeline/pipeline_plan.hpp"
+#include "partition/choose.hpp"
+#include "run/complete.hpp"
 #include "train/agreement.hpp"
 #include "train/kernel_rules.hpp"
+#include "train/memory.hpp"
 #include "train/session.hpp"
 
 namespace millrace::train {
@@ -52,57 +53,34 @@ void require_matching(const models::Graph& network, const io::Dataset& images) {
          images.classes(), network.name, network.classes);
 }
 
-run::OptimiserConfig optimiser_of(const TrainingOptions& options) {
-  run::OptimiserConfig optimiser = run::usual_optimiser(options.rule);
-  optimiser.momentum = options.momentum;
-  optimiser.weight_decay = options.weight_decay;
-  return optimiser;
+/// The run with the layout that it has on these processes.
+run::Run decided(const models::Graph& network, const comm::World& world, int threads,
+                 run::Run run) {
+  if (run.batch_size < 1 || run.micro_batches < 1 || run.pipeline.ranks.replicas < 1)
+    fail(ErrorKind::Config, "{} replicas of {} micro-batches of {} images: give at least 1 of each",
+         run.pipeline.ranks.replicas, run.micro_batches, run.batch_size);
+  run::LayoutRequest& layout = run.layout;
+  layout.pipelined = layout.pipelined || !layout.splits.empty();
+  if (!layout.shards && !layout.splits.empty() && !run::opens_cuts(layout))
+    layout.shards = static_cast<std::int32_t>(layout.splits.size()) + 1;
+  const run::MachineFacts machine = {.cores = static_cast<int>(device::core_numbers().size()),
+                                     .ranks = world.size(),
+                                     .local_ranks = world.local_size(),
+                                     .threads = threads,
+                                     .memory = read_limits().memory.bytes,
+                                     .device_memory = device::total_memory()};
+  return partition::choose(network, std::move(run), {.machine = machine}, sizer_of(network)).run;
 }
 
-pipeline::PipelinePlan plan_of(const models::Graph& network, const TrainingOptions& options,
-                               int ranks) {
-  pipeline::PipelinePlan plan;
-  plan.ranges = partition::stages_of(network, options.splits);
-  const auto stages = static_cast<std::int32_t>(plan.ranges.size());
-  plan.ranks = {.devices = stages, .replicas = options.replicas, .ranks = ranks};
-  if (options.replicas < 1 || stages * options.replicas % ranks != 0)
-    fail(ErrorKind::Config,
-         "{} stages in {} replicas cannot be divided among {} processes: start a number of "
-         "processes that divides {}",
-         stages, options.replicas, ranks, stages * options.replicas);
-  const std::vector<pipeline::Link> links = pipeline::links(network, plan.ranges);
-  pipeline::ScheduleRequest request;
-  request.name = options.schedule;
-  request.devices = stages;
-  request.micro_batches = static_cast<std::int32_t>(options.micro_batches);
-  plan.schedule = with_communication(generate(request), links);
-  validate(plan.schedule, links);
-  return plan;
-}
-
-run::Run config_of(const models::Graph& network, const Runtime& runtime,
-                   const TrainingOptions& options, const io::Dataset& images,
-                   const io::Dataset* validation) {
-  if (options.batch_size < 1 || options.micro_batches < 1)
-    fail(ErrorKind::Config, "{} micro-batches of {} images: give at least 1 of each",
-         options.micro_batches, options.batch_size);
-  run::Run config;
-  config.batch_size = options.batch_size;
-  config.micro_batches = options.micro_batches;
-  config.validation_batch_size = options.batch_size;
-  config.optimiser = optimiser_of(options);
-  config.precision = options.precision;
-  if (options.precision.activations == DType::F32) config.loss_scaling.initial = 1.0;
-  config.seed = options.seed;
-  config.threads = runtime.threads();
-  config.data.train_size = images.size();
-  config.validation = run::ValidationMode::None;
+run::Run completed(run::Run run, const io::Dataset& images, const io::Dataset* validation) {
+  run.validation_batch_size = run.batch_size;
+  run.data.train_size = images.size();
+  run.validation = run::ValidationMode::None;
   if (validation != nullptr) {
-    config.validation = run::ValidationMode::All;
-    config.data.validation_size = validation->size();
+    run.validation = run::ValidationMode::All;
+    run.data.validation_size = validation->size();
   }
-  config.pipeline = plan_of(network, options, runtime.ranks());
-  return config;
+  return run;
 }
 
 Score score_of(const pipeline::MicroBatchMetrics& metrics) {
@@ -151,15 +129,19 @@ io::CheckpointHeader Training::Parts::header() const {
 }
 
 Training::Training(const Runtime& runtime, models::Graph network,
-                   std::shared_ptr<const io::Dataset> images, const TrainingOptions& options,
+                   std::shared_ptr<const io::Dataset> images, run::Run run,
                    std::shared_ptr<const io::Dataset> validation) {
   require_matching(network, *images);
   if (validation) require_matching(network, *validation);
-  run::Run config = config_of(network, runtime, options, *images, validation.get());
-  parts_ = std::make_unique<Parts>(runtime.parts_->world, std::move(config), std::move(network),
-                                   std::move(images), std::move(validation));
+  const comm::World& world = runtime.parts_->world;
+  run = decided(network, world, runtime.threads(),
+                completed(std::move(run), *images, validation.get()));
+  parts_ = std::make_unique<Parts>(world, std::move(run), std::move(network), std::move(images),
+                                   std::move(validation));
 }
 Training::~Training() = default;
+
+const run::Run& Training::run() const { return parts_->config; }
 
 Score Training::step(double learning_rate) {
   const StepResult result = parts_->session.step(parts_->feeds, parts_->steps, learning_rate);

@@ -6,25 +6,25 @@
 //   const train::Runtime runtime(2);  // two threads
 //   models::GraphBuilder b("tiny", {8, 8, 1}, 2);
 //   ...                               // models/graph.hpp shows how
-//   train::Training training(runtime, std::move(b).build(), images, {.batch_size = 16});
+//   run::Run run;
+//   run.batch_size = 16;
+//   train::Training training(runtime, std::move(b).build(), images, run);
 //   for (int i = 0; i < 100; ++i) fmt::print("{}\n", training.step(0.1).loss);
 //
-// With `splits` the network is a pipeline of stages, all in this process, or over the processes of
-// `mpirun -n N program`. The number of stages, the schedule and the number of processes change no
-// bit of the weights. Under mpirun every process makes the same calls, and an error that one of
-// them does not catch ends them all.
+// With `run.layout.splits` the network is a pipeline of stages, all in this process, or over the
+// processes of `mpirun -n N program`. The number of stages, the schedule and the number of
+// processes change no bit of the weights. Under mpirun every process makes the same calls, and an
+// error that one of them does not catch ends them all.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <vector>
 
-#include "core/dtype.hpp"
-#include "core/update_rule.hpp"
 #include "io/data/dataset.hpp"
 #include "models/graph.hpp"
+#include "run/run.hpp"
 
 namespace millrace::train {
 
@@ -48,19 +48,6 @@ class Runtime {
   std::unique_ptr<Parts> parts_;
 };
 
-struct TrainingOptions {
-  std::int64_t batch_size = 32;          ///< images per micro-batch
-  std::int64_t micro_batches = 1;        ///< per weight update and replica
-  std::int32_t replicas = 1;             ///< copies of the pipeline, on different images
-  std::vector<std::string> splits = {};  ///< first layer or op of every stage but the first
-  std::string schedule = "1F1B";         ///< docs/pipelines.md lists them
-  UpdateRule rule = UpdateRule::Momentum;
-  double momentum = 0.9;
-  double weight_decay = 0.0;
-  Precision precision = {.activations = DType::F32, .master = DType::F32};
-  std::uint64_t seed = 0;  ///< of the weights, the order of the images and dropout
-};
-
 /// What the network made of some images.
 struct Score {
   double loss = 0.0;      ///< mean
@@ -71,11 +58,16 @@ struct Score {
 
 class Training {
  public:
-  /// `images` to train on; `validation` for evaluate(). Errors: Config if network, images and
-  /// options do not go together, with both values.
+  /// `images` to train on; `validation` for evaluate(). `run` is what a command line becomes, too
+  /// (docs/how-it-works.md); what follows from network, images and runtime is filled in, and a
+  /// layout is chosen as for any run: each split begins a stage with a device of its own, if `run`
+  /// has no `layout.shards`. Unused is what step() is told (learning rate) and what a Training
+  /// leaves to its caller (length, files, logs, validations). Errors: Config and Usage if network,
+  /// images and run do not go together, with both values.
   Training(const Runtime& runtime, models::Graph network, std::shared_ptr<const io::Dataset> images,
-           const TrainingOptions& options = {},
-           std::shared_ptr<const io::Dataset> validation = nullptr);
+           run::Run run = {}, std::shared_ptr<const io::Dataset> validation = nullptr);
+  /// With the layout that was chosen.
+  [[nodiscard]] const run::Run& run() const;
   ~Training();
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;

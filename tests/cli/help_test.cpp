@@ -59,7 +59,7 @@ TEST(HelpTest, RestoreListsWhatMayChange) {
   const std::string text = run_words({"restore", "--help"}).out;
   for (const Field& spec : field_table())
     EXPECT_EQ(has_entry(text, spec), spec.taken_by(Command::Restore) && spec.idle.empty() &&
-                                         spec.on_restore == OnRestore::MayChange)
+                                         spec.decides != Decides::Mathematics)
         << spec.name;
 }
 

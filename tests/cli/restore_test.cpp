@@ -50,7 +50,7 @@ std::string unusual_value(const Field& spec) {
 TEST(RestoreTest, EveryFixedOptionIsRefusedByName) {
   int refused = 0;
   for (const Field& spec : field_table()) {
-    if (spec.on_restore == OnRestore::MayChange || !spec.taken_by(Command::Restore)) continue;
+    if (spec.decides != Decides::Mathematics || !spec.taken_by(Command::Restore)) continue;
     if (spec.harmless && recorded().find(spec.name) == nullptr) continue;  // had no effect
     const std::string line = fmt::format("--{}={}", spec.name, unusual_value(spec));
     const Failure failure = failure_of([&] { (void)continued(line); });
@@ -185,7 +185,7 @@ TEST(RestoreTest, TheIntervalOfReportsIsWhatIsTyped) {
 TEST(RestoreTest, EverythingElseMayChange) {
   for (const Field& spec : field_table()) {
     if (makes_total_batch(spec.name)) continue;
-    if (spec.on_restore == OnRestore::Fixed || !spec.taken_by(Command::Restore)) continue;
+    if (spec.decides == Decides::Mathematics || !spec.taken_by(Command::Restore)) continue;
     const std::string line = fmt::format("--{}={}", spec.name, unusual_value(spec));
     const Patch options = continued(line);
     ASSERT_NE(options.find(spec.name), nullptr) << line;

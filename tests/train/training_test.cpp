@@ -63,12 +63,23 @@ struct End {
   Score score;
 };
 
-End train_with(const TrainingOptions& options, int steps = 40) {
-  Training training(RuntimeOfTests::runtime(), network(), images(96, 1), options, images(50, 2));
+/// In float32, with momentum.
+run::Run run_of(std::int64_t batch_size, std::int64_t micro_batches = 1) {
+  run::Run run;
+  run.batch_size = batch_size;
+  run.micro_batches = micro_batches;
+  run.optimiser = run::usual_optimiser(UpdateRule::Momentum);
+  run.precision.activations = DType::F32;
+  return run;
+}
+
+End train_with(const run::Run& run, int steps = 40) {
+  Training training(RuntimeOfTests::runtime(), network(), images(96, 1), run, images(50, 2));
+  EXPECT_EQ(training.run().data.validation_size, 50);
   End end;
   for (int i = 0; i < steps; ++i) {
     const Score score = training.step(0.1);
-    EXPECT_EQ(score.images, options.batch_size * options.micro_batches * options.replicas);
+    EXPECT_EQ(score.images, run.total_batch());
     EXPECT_FALSE(score.skipped);
     end.losses.push_back(score.loss);
   }
@@ -78,19 +89,19 @@ End train_with(const TrainingOptions& options, int steps = 40) {
 }
 
 TEST(TrainingTest, LearnsAndTellsNewImagesApart) {
-  const End end = train_with({.batch_size = 8, .micro_batches = 2});
+  const End end = train_with(run_of(8, 2));
   EXPECT_LT(end.losses.back(), 0.5 * end.losses.front());
   EXPECT_EQ(end.score.images, 50);
   EXPECT_GT(end.score.accuracy, 0.9);
 }
 
 TEST(TrainingTest, StagesAndSchedulesChangeNoBit) {
-  const TrainingOptions one = {.batch_size = 4, .micro_batches = 4};
+  const run::Run one = run_of(4, 4);
   const End expected = train_with(one, 10);
   for (const char* schedule : {"1F1B", "GPipe", "ZB-H1"}) {
-    TrainingOptions cut = one;
-    cut.splits = {"filters/relu", "classes"};
-    cut.schedule = schedule;
+    run::Run cut = one;
+    cut.layout.splits = {"filters/relu", "classes"};
+    cut.layout.schedule = schedule;
     const End end = train_with(cut, 10);
     EXPECT_EQ(end.losses, expected.losses) << schedule;
     EXPECT_EQ(end.digest, expected.digest) << schedule;
@@ -99,17 +110,20 @@ TEST(TrainingTest, StagesAndSchedulesChangeNoBit) {
 }
 
 TEST(TrainingTest, ReplicasAgreeToRounding) {
-  const End one = train_with({.batch_size = 4, .micro_batches = 4}, 10);
-  const End two = train_with({.batch_size = 4, .micro_batches = 2, .replicas = 2}, 10);
+  run::Run replicated = run_of(4, 2);
+  replicated.pipeline.ranks.replicas = 2;
+  const End one = train_with(run_of(4, 4), 10);
+  const End two = train_with(replicated, 10);
   for (std::size_t i = 0; i < one.losses.size(); ++i)
     EXPECT_NEAR(two.losses[i], one.losses[i], 1e-5);
 }
 
 TEST(TrainingTest, EveryRuleLearnsIn16BitsToo) {
   for (const OptimiserRow& row : kOptimisers) {
-    TrainingOptions options = {.batch_size = 16, .rule = row.rule};
-    options.precision = {.activations = DType::BF16, .master = DType::F32};
-    Training training(RuntimeOfTests::runtime(), network(), images(96, 1), options);
+    run::Run run;  // 16 bits are the default
+    run.batch_size = 16;
+    run.optimiser = run::usual_optimiser(row.rule);
+    Training training(RuntimeOfTests::runtime(), network(), images(96, 1), run);
     const bool adam = row.rule == UpdateRule::Adam || row.rule == UpdateRule::AdamW;
     const double rate = row.rule == UpdateRule::Lars ? 5.0 : adam ? 0.01 : 0.02;
     const double first = training.step(rate).loss;
@@ -120,12 +134,12 @@ TEST(TrainingTest, EveryRuleLearnsIn16BitsToo) {
 
 TEST(TrainingTest, LoadedCheckpointContinuesBitForBit) {
   const test::TemporaryDirectory directory;
-  const TrainingOptions options = {.batch_size = 8};
-  Training straight(RuntimeOfTests::runtime(), network(), images(96, 1), options);
+  const run::Run run = run_of(8);
+  Training straight(RuntimeOfTests::runtime(), network(), images(96, 1), run);
   for (int i = 0; i < 5; ++i) (void)straight.step(0.1);
   const fs::path saved = straight.save(directory.path());
   EXPECT_EQ(saved.filename(), "ckpt-5");
-  Training continued(RuntimeOfTests::runtime(), network(), images(96, 1), options);
+  Training continued(RuntimeOfTests::runtime(), network(), images(96, 1), run);
   continued.load(saved);
   EXPECT_EQ(continued.steps(), 5);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(continued.step(0.1).loss, straight.step(0.1).loss);
@@ -134,17 +148,19 @@ TEST(TrainingTest, LoadedCheckpointContinuesBitForBit) {
 
 TEST(TrainingTest, WhatDoesNotGoTogetherIsRefused) {
   const Runtime& runtime = RuntimeOfTests::runtime();
-  const auto refusal = [&](const models::Graph& graph, const TrainingOptions& options) {
+  const auto refusal = [&](const models::Graph& graph, const run::Run& run) {
     return message_of(ErrorKind::Config,
-                      [&] { const Training training(runtime, graph, images(4, 1), options); });
+                      [&] { const Training training(runtime, graph, images(4, 1), run); });
   };
   models::Graph wide = network();
   wide.input_shape.w = 7;
   EXPECT_EQ(refusal(wide, {}), "channels: images of 6x6x2, but two-layers takes images of 6x7x2");
   EXPECT_EQ(refusal(network(1), {}), "channels: 2 classes, but two-layers tells 1 apart");
-  EXPECT_EQ(refusal(network(), {.batch_size = 0}),
-            "1 micro-batches of 0 images: give at least 1 of each");
-  EXPECT_NE(refusal(network(), {.splits = {"clases"}}).find("classes"), std::string::npos);
+  EXPECT_EQ(refusal(network(), run_of(0)),
+            "1 replicas of 1 micro-batches of 0 images: give at least 1 of each");
+  run::Run misspelled;
+  misspelled.layout.splits = {"clases"};
+  EXPECT_NE(refusal(network(), misspelled).find("classes"), std::string::npos);
   Training training(runtime, network(), images(4, 1));
   EXPECT_EQ(message_of(ErrorKind::Config, [&] { (void)training.evaluate(); }),
             "evaluate() needs validation images: give them to the Training");

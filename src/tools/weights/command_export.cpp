@@ -38,7 +38,7 @@ constexpr const char* kOwnNames = "millrace";
 bool belongs_to_run(const Field& spec) {
   constexpr auto kNamed = std::to_array<std::string_view>(
       {"init-path", "init-fresh", "synthetic-data", "generated-data", "data-dir", "BN-span"});
-  return spec.on_restore == OnRestore::MayChange || spec.section == Section::Pipeline ||
+  return spec.decides != Decides::Mathematics || spec.section == Section::Pipeline ||
          std::ranges::find(kNamed, spec.name) != kNamed.end();
 }
 
@@ -103,7 +103,7 @@ std::optional<NotedExport> read_notes(const ExportNotes& notes, const std::strin
 models::ModelOptions network_of(const NotedExport& noted, const std::string& label) {
   return of_file(label, [&] {
     const DatasetFacts facts = recorded_facts(noted.options, noted.facts);
-    return resolve(noted.options, facts, this_machine()).config.model;
+    return run::complete(noted.options, facts, this_machine()).run.model;
   });
 }
 

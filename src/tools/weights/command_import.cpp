@@ -24,6 +24,7 @@
 #include "io/data/class_names.hpp"
 #include "io/tensor_checks.hpp"
 #include "models/registry.hpp"
+#include "run/published_set.hpp"
 #include "tools/weights/commands.hpp"
 #include "train/network_facts.hpp"
 
@@ -219,10 +220,9 @@ Patch options_of(const io::NetworkFile& onnx, const Invocation& invocation) {
          to_string(model->value), file);
   const models::Graph& graph = onnx.graph;
   const bool small = graph.input_shape == Shape{32, 32, 3};
-  const std::vector<ImpliedOption> implied = {{"model", file},
-                                              {"dataset", !small                 ? "imagenet"
-                                                          : graph.classes == 100 ? "cifar-100"
-                                                                                 : "cifar-10"}};
+  const models::Task task = small ? models::Task::Cifar : models::Task::ImageNet;
+  const std::vector<ImpliedOption> implied = {
+      {"model", file}, {"dataset", std::string(run::set_of_network(task, graph.classes).name)}};
   add_implied(options, implied, file);
   options.network = std::make_shared<const models::Graph>(graph);
   fmt::print("{}: {}\n", printable(file), text_of(implied, options));

@@ -11,6 +11,7 @@
 #include "core/text.hpp"
 #include "io/images/presets.hpp"
 #include "models/registry.hpp"
+#include "run/published_set.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -75,10 +76,8 @@ std::vector<WeightStyle> wanted_styles(const Patch& options) {
 
 std::vector<ImpliedOption> options_shown(const io::Identified& found) {
   const ModelOptions& model = found.model;
-  const bool cifar = model.task == models::Task::Cifar;
-  std::vector<ImpliedOption> all = {{"dataset", !cifar                 ? "imagenet"
-                                                : model.classes == 100 ? "cifar-100"
-                                                                       : "cifar-10"},
+  const run::PublishedSet& set = run::set_of_network(model.task, model.classes);
+  std::vector<ImpliedOption> all = {{"dataset", std::string(set.name)},
                                     {"model", model.model},
                                     {"model-size", model.size},
                                     {"classes", std::to_string(model.classes)}};

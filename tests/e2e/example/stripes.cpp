@@ -53,10 +53,13 @@ models::Graph network() {
 
 int main() {
   const train::Runtime runtime;
+  run::Run run;
+  run.batch_size = 16;
+  run.micro_batches = 2;
+  run.optimiser = run::usual_optimiser(UpdateRule::Momentum);
   // Two stages: `filters`, and what begins with `classes`. `mpirun -n 2` gives each a process.
-  train::Training training(runtime, network(), stripes(512, 1),
-                           {.batch_size = 16, .micro_batches = 2, .splits = {"classes"}},
-                           stripes(128, 2));
+  run.layout.splits = {"classes"};
+  train::Training training(runtime, network(), stripes(512, 1), run, stripes(128, 2));
   for (int step = 1; step <= 100; ++step) {
     const train::Score score = training.step(0.1);
     if (step % 20 == 0 && runtime.rank() == 0)
