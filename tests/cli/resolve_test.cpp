@@ -198,15 +198,7 @@ TEST(ResolveTest, ResolvedFileReproducesTheConfiguration) {
        "--data-dir some/cifar-100/here --epochs 1.5 --warmup-epochs 0.5 --validation-mode end "
        "--name-suffix é\""},
   };
-  for (const auto& [data, rest] : lines) {
-    const run::Run config = config_of(data, rest);
-    const Patch options = parse_config(to_toml(config), "config.toml");
-    Resolution again = resolve(options, published_facts(options), {.cores = 64});
-    again.config.layout = config.layout;  // what was open at first
-    again.config.asked_layout = config.asked_layout;
-    EXPECT_EQ(again.config, config) << to_toml(config);
-    EXPECT_TRUE(again.notices.empty()) << again.notices.front();
-  }
+  for (const auto& [data, rest] : lines) expect_recorded(config_of(data, rest));
 }
 
 TEST(ResolveTest, RanksTakeOverWhatRank0Decided) {

@@ -161,4 +161,16 @@ inline void expect_rates(const run::Run& config, std::string_view rates) {
   }
 }
 
+/// Expects that config.toml holds all that a run is: it is read back, on a larger machine.
+inline void expect_recorded(const run::Run& config) {
+  const Patch options = parse_config(to_toml(config), "config.toml");
+  Resolution again = resolve(options, published_facts(options), {.cores = 1 << 20});
+  EXPECT_EQ(to_toml(again.config), to_toml(config));
+  // Whose words these were, and what was open at first, is no part of what a run is.
+  again.config.layout = config.layout;
+  again.config.asked_layout = config.asked_layout;
+  EXPECT_EQ(again.config, config) << to_toml(config);
+  EXPECT_TRUE(again.notices.empty()) << again.notices.front();
+}
+
 }  // namespace millrace::cli::testing

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Runs every command line of millrace in README.md, docs/ and the pages of configs/, as it is written there. Of
-docs/guides.md it runs the whole lines without mpirun; tests/cli/guides_test.cpp resolves all of them.
+docs/guides.md it runs the whole lines without mpirun; tests/tools/dialects/guides_test.cpp resolves all of them.
 
 The lines find what they name (data, runs, photos, a plan) in a folder of small stand-ins. Trainings end before their
 first update (--compile-only), benchmarks measure one step of a smaller network, and launchers of other machines print
