@@ -21,125 +21,113 @@ struct Recipe {
   std::string_view rates;  ///< as expect_rates() reads them
 };
 
-const std::vector<Recipe>& recipes() {
-  static const std::vector<Recipe> all = {
-      // 2^exponent x total, steps at 0.3, 0.6, 0.8, 0.9 of 100 epochs (B.2, C.3).
-      {"ipu-resnet50-1stage", 25'557'032, 1, 128'116'700, 1e-4, "6405835: 0.00390625"},
-      {"ipu-resnet50-2stages", 25'557'032, 512, 250'200, 1e-4, "12510: 2, 75061: 0.2"},
-      {"ipu-resnet50-4stages", 25'557'032, 1024, 125'100, 1e-4, "6255: 0.5, 37531: 0.05"},
-      {"ipu-resnet50-8devices", 25'557'032, 1024, 125'100, 1e-4, "6255: 4, 37531: 0.4"},
-      {"ipu-resnet50-distributed", 25'557'032, 2048, 62'500, 1e-4, "3125: 1, 18751: 0.1"},
-      // RMSprop: 2^-14 x 512, 350 epochs (B.2).
-      {"ipu-efficientnet-b0-4stages", 5'288'548, 512, 875'700, 1e-5, "12510: 0.03125"},
-      {"ipu-efficientnet-b0-g16", 5'913'796, 512, 875'700, 1e-5, "12510: 0.03125"},
-      // Tests 3, 4, 9 and 10 of the seed (E.3), on 50,000 images.
-      {"resnet20-cifar10-10epochs", 269'722, 32, 15'620, 1e-6, "0: 0.5, 15619: 0.0005"},
-      {"ipu-resnet20-cifar10-50epochs", 269'722, 48, 52'050, 1e-6, "2082: 1.494086, 26025: 0.75"},
-      {"ipu-resnext29-cifar10-10epochs", 1'293'786, 8, 62'500, 1e-6, "0: 0.125, 62499: 0.000125"},
-      {"ipu-resnext29-cifar10-50epochs", 1'293'786, 4, 625'000, 1e-6, "312500: 0.0625"},
-      {"ipu-squeezenet-cifar10-10epochs", 742'708, 128, 3'900, 1e-6, "0: 0.1, 1950: 0.05005"},
-      {"ipu-squeezenet-cifar10-400epochs", 742'708, 128, 156'000, 1e-6, "0: 0.1, 78000: 0.05005"},
-      {"ipu-efficientnet-cifar10", 1'077'932, 8, 62'500, 1e-6, "0: 0.125"},
-      // 0.256 x total / 256, 8 epochs of warm-up, then the cosine of the whole run (B.4, C.3).
-      {"nvidia-resnet50-50epochs", 25'559'081, 2048, 31'250, 1.0 / 32768,
-       "2500: 1.024, 15625: 1.024"},
-      {"nvidia-resnet50-90epochs", 25'559'081, 2048, 56'250, 1.0 / 32768,
-       "2500: 1.024, 28125: 1.024"},
-      {"nvidia-resnet50-250epochs", 25'559'081, 2048, 156'250, 1.0 / 32768,
-       "2500: 1.024, 78125: 1.024"},
-      // The scripts of the guide: its lengths in steps of 256 or 128 a device.
-      {"nvidia-resnet50-fp16-1gpu", 25'559'081, 256, 250'200, 1.0 / 32768,
-       "20016: 0.128, 125100: 0.128"},
-      {"nvidia-resnet50-fp16-4gpu", 25'559'081, 1024, 62'550, 1.0 / 32768,
-       "5004: 0.512, 31275: 0.512"},
-      {"nvidia-resnet50-fp16-8gpu", 25'559'081, 2048, 31'250, 1.0 / 32768,
-       "2500: 1.024, 15625: 1.024"},
-      {"nvidia-resnet50-fp32-1gpu", 25'559'081, 128, 500'450, 1.0 / 32768,
-       "40036: 0.064, 250225: 0.064"},
-      {"nvidia-resnet50-fp32-4gpu", 25'559'081, 512, 125'100, 1.0 / 32768,
-       "10008: 0.256, 62550: 0.256"},
-      {"nvidia-resnet50-fp32-8gpu", 25'559'081, 1024, 62'550, 1.0 / 32768,
-       "5004: 0.512, 31275: 0.512"},
-      {"nvidia-resnext101-90epochs", 44'179'753, 1024, 112'590, 1.0 / 16384,
-       "5004: 0.512, 56295: 0.512"},
-      {"nvidia-resnext101-250epochs", 44'179'753, 1024, 312'750, 1.0 / 16384,
-       "5004: 0.512, 156375: 0.512"},
-      // The same by Habana, whose 64 workers decay more (B.5, C.3).
-      {"habana-resnext101-1worker", 44'179'753, 128, 900'810, 1.0 / 16384,
-       "40036: 0.064, 450405: 0.064"},
-      {"habana-resnext101-8workers", 44'179'753, 1024, 112'590, 1.0 / 16384,
-       "5004: 0.512, 56295: 0.512"},
-      {"habana-resnext101-64workers", 44'179'753, 8192, 14'040, 7.93e-5, "624: 4.096, 7020: 4.096"},
-      {"habana-resnext101-250epochs", 44'179'753, 1024, 312'750, 1.0 / 16384,
-       "5004: 0.512, 156375: 0.512"},
-      // 0.1 for a batch of 256, a tenth of it after 30, 60 and 80 epochs (B.6, C.3).
-      {"habana-resnet50-sgd", 25'559'081, 256, 450'360, 1e-4,
-       "2502: 0.01, 150120: 0.1, 150121: 0.01, 400321: 0.0001"},
-      // Peaks 2.5 and 9.5 after 3 epochs (B.6, C.3).
-      {"habana-resnet50-lars-1worker", 25'559'081, 128, 10'009, 1e-4, "10008: 0.8332500749325606"},
-      {"habana-resnet50-lars-8workers", 25'559'081, 2048, 25'000, 1e-4,
-       "1875: 9.5, 24999: 0.000100071"},
-      {"habana-resnet50-lars-16workers", 25'559'081, 4096, 12'480, 1e-4, "936: 9.5"},
-      {"habana-resnet50-lars-32workers", 25'559'081, 8192, 6'240, 1e-4, "468: 9.5"},
-      // 0.1 to 4.8 in 260 steps, then straight to 0 (C.3).
-      // 8K: 0.1 x 8192 / 256, 14,075 steps (F.1).
-      {"surfsara-resnet50-24k", 25'559'081, 24576, 4'680, 5e-5,
-       "0: 0.1, 130: 2.45, 260: 4.8, 2470: 2.4"},
-      {"surfsara-resnet50-8k", 25'559'081, 8192, 14'075, 5e-5, "0: 0.1, 781: 3.2, 7428: 1.6"},
-  };
-  return all;
-}
+const std::vector<Recipe> kRecipes = {
+    // 2^exponent x total, steps at 0.3, 0.6, 0.8, 0.9 of 100 epochs (B.2, C.3).
+    {"ipu-resnet50-1stage", 25'557'032, 1, 128'116'700, 1e-4, "6405835: 0.00390625"},
+    {"ipu-resnet50-2stages", 25'557'032, 512, 250'200, 1e-4, "12510: 2, 75061: 0.2"},
+    {"ipu-resnet50-4stages", 25'557'032, 1024, 125'100, 1e-4, "6255: 0.5, 37531: 0.05"},
+    {"ipu-resnet50-8devices", 25'557'032, 1024, 125'100, 1e-4, "6255: 4, 37531: 0.4"},
+    {"ipu-resnet50-distributed", 25'557'032, 2048, 62'500, 1e-4, "3125: 1, 18751: 0.1"},
+    // RMSprop: 2^-14 x 512, 350 epochs (B.2).
+    {"ipu-efficientnet-b0-4stages", 5'288'548, 512, 875'700, 1e-5, "12510: 0.03125"},
+    {"ipu-efficientnet-b0-g16", 5'913'796, 512, 875'700, 1e-5, "12510: 0.03125"},
+    // Tests 3, 4, 9 and 10 of the seed (E.3), on 50,000 images.
+    {"resnet20-cifar10-10epochs", 269'722, 32, 15'620, 1e-6, "0: 0.5, 15619: 0.0005"},
+    {"ipu-resnet20-cifar10-50epochs", 269'722, 48, 52'050, 1e-6, "2082: 1.494086, 26025: 0.75"},
+    {"ipu-resnext29-cifar10-10epochs", 1'293'786, 8, 62'500, 1e-6, "0: 0.125, 62499: 0.000125"},
+    {"ipu-resnext29-cifar10-50epochs", 1'293'786, 4, 625'000, 1e-6, "312500: 0.0625"},
+    {"ipu-squeezenet-cifar10-10epochs", 742'708, 128, 3'900, 1e-6, "0: 0.1, 1950: 0.05005"},
+    {"ipu-squeezenet-cifar10-400epochs", 742'708, 128, 156'000, 1e-6, "0: 0.1, 78000: 0.05005"},
+    {"ipu-efficientnet-cifar10", 1'077'932, 8, 62'500, 1e-6, "0: 0.125"},
+    // 0.256 x total / 256, 8 epochs of warm-up, then the cosine of the whole run (B.4, C.3).
+    {"nvidia-resnet50-50epochs", 25'559'081, 2048, 31'250, 0x1p-15, "2500: 1.024, 15625: 1.024"},
+    {"nvidia-resnet50-90epochs", 25'559'081, 2048, 56'250, 0x1p-15, "2500: 1.024, 28125: 1.024"},
+    {"nvidia-resnet50-250epochs", 25'559'081, 2048, 156'250, 0x1p-15, "2500: 1.024, 78125: 1.024"},
+    // The scripts of the guide: its lengths in steps of 256 or 128 a device.
+    {"nvidia-resnet50-fp16-1gpu", 25'559'081, 256, 250'200, 0x1p-15, "20016: 0.128, 125100: 0.128"},
+    {"nvidia-resnet50-fp16-4gpu", 25'559'081, 1024, 62'550, 0x1p-15, "5004: 0.512, 31275: 0.512"},
+    {"nvidia-resnet50-fp16-8gpu", 25'559'081, 2048, 31'250, 0x1p-15, "2500: 1.024, 15625: 1.024"},
+    {"nvidia-resnet50-fp32-1gpu", 25'559'081, 128, 500'450, 0x1p-15, "40036: 0.064, 250225: 0.064"},
+    {"nvidia-resnet50-fp32-4gpu", 25'559'081, 512, 125'100, 0x1p-15, "10008: 0.256, 62550: 0.256"},
+    {"nvidia-resnet50-fp32-8gpu", 25'559'081, 1024, 62'550, 0x1p-15, "5004: 0.512, 31275: 0.512"},
+    {"nvidia-resnext101-90epochs", 44'179'753, 1024, 112'590, 0x1p-14, "5004: 0.512, 56295: 0.512"},
+    {"nvidia-resnext101-250epochs", 44'179'753, 1024, 312'750, 0x1p-14,
+     "5004: 0.512, 156375: 0.512"},
+    // The same by Habana, whose 64 workers decay more (B.5, C.3).
+    {"habana-resnext101-1worker", 44'179'753, 128, 900'810, 0x1p-14, "40036: 0.064, 450405: 0.064"},
+    {"habana-resnext101-8workers", 44'179'753, 1024, 112'590, 0x1p-14, "5004: 0.512, 56295: 0.512"},
+    {"habana-resnext101-64workers", 44'179'753, 8192, 14'040, 7.93e-5, "624: 4.096, 7020: 4.096"},
+    {"habana-resnext101-250epochs", 44'179'753, 1024, 312'750, 0x1p-14,
+     "5004: 0.512, 156375: 0.512"},
+    // 0.1 for a batch of 256, a tenth of it after 30, 60 and 80 epochs (B.6, C.3).
+    {"habana-resnet50-sgd", 25'559'081, 256, 450'360, 1e-4,
+     "2502: 0.01, 150120: 0.1, 150121: 0.01, 400321: 0.0001"},
+    // Peaks 2.5 and 9.5 after 3 epochs (B.6, C.3).
+    {"habana-resnet50-lars-1worker", 25'559'081, 128, 10'009, 1e-4, "10008: 0.8332500749325606"},
+    {"habana-resnet50-lars-8workers", 25'559'081, 2048, 25'000, 1e-4,
+     "1875: 9.5, 24999: 0.000100071"},
+    {"habana-resnet50-lars-16workers", 25'559'081, 4096, 12'480, 1e-4, "936: 9.5"},
+    {"habana-resnet50-lars-32workers", 25'559'081, 8192, 6'240, 1e-4, "468: 9.5"},
+    // 0.1 to 4.8 in 260 steps, then straight to 0 (C.3).
+    // 8K: 0.1 x 8192 / 256, 14,075 steps (F.1).
+    {"surfsara-resnet50-24k", 25'559'081, 24576, 4'680, 5e-5,
+     "0: 0.1, 130: 2.45, 260: 4.8, 2470: 2.4"},
+    {"surfsara-resnet50-8k", 25'559'081, 8192, 14'075, 5e-5, "0: 0.1, 781: 3.2, 7428: 1.6"},
+};
 
-fs::path file_of(const std::string& name) {
-  return fs::path(MILLRACE_SOURCE_DIR) / "configs" / (name + ".toml");
-}
-
-/// Recipes that validate what another one has trained.
-const std::vector<std::pair<std::string, std::string>>& evaluations() {
-  static const std::vector<std::pair<std::string, std::string>> all = {
-      {"nvidia-resnet50-fp16-eval", "16.32"}, {"nvidia-resnet50-fp32-eval", "32.32"}};
-  return all;
-}
+/// Recipes that validate what another one has trained, and all that they say.
+const std::map<std::string, std::string> kEvaluations = {
+    {"nvidia-resnet50-fp16-eval",
+     "batch-norm true; batch-size 256; config nvidia-resnet50-fp16-eval; dataset imagenet; half "
+     "fp16; model resnet; model-size 50; precision 16.32"},
+    {"nvidia-resnet50-fp32-eval",
+     "batch-norm true; batch-size 256; config nvidia-resnet50-fp32-eval; dataset imagenet; model "
+     "resnet; model-size 50; precision 32.32"}};
 
 TEST(RecipesTest, EvaluationsSayHowImagesAreValidated) {
-  for (const auto& [name, precision] : evaluations()) {
-    const Patch options = load_options(Command::Validate,
-                                       std::vector<std::string>{"--config", file_of(name).string()},
-                                       0, environment_of({}));
-    EXPECT_EQ(options.integer("batch-size"), 256) << name;
-    EXPECT_EQ(options.text("precision"), precision) << name;
-    EXPECT_EQ(options.text("model"), "resnet") << name;
-    EXPECT_EQ(options.text("model-size"), "50") << name;
-    EXPECT_TRUE(options.flag("batch-norm")) << name;
-    const bool half = precision == "16.32";
-    EXPECT_EQ(options.text("half").value_or(""), half ? "fp16" : "") << name;
-    EXPECT_EQ(options.settings().size(), half ? 8u : 7u) << name << ": all else is of the run";
+  for (const auto& [name, expected] : kEvaluations) {
+    const Patch options =
+        load_options(Command::Validate, words("--config " + name), 0, environment_of({}));
+    std::vector<std::string> said;
+    for (const auto& [option, setting] : options.settings())
+      said.push_back(fmt::format("{} {}", option, to_string(setting.value)));
+    EXPECT_EQ(join(said, "; "), expected);
   }
 }
 
-/// This process alone.
-const comm::World& alone() {
-  static const comm::World world;
-  return world;
+TEST(RecipesTest, EvaluationsTrainNothing) {
+  const TemporaryDirectory folder;
+  const fs::path run = folder / "run";
+  for (const auto& [name, said] : kEvaluations) {
+    const fs::path file = fs::path(MILLRACE_SOURCE_DIR) / "configs" / (name + ".toml");
+    for (const auto& [config, more] :
+         {std::pair(name, ""), {name, " --smoke"}, {file.string(), " --compile-only"}}) {
+      const std::string line =
+          fmt::format("train --run-dir {} --config {}{}", run.string(), config, more);
+      expect_said(run_words(words(line)), 2,
+                  {"trains none: millrace validate --config " + config + " --restore-path RUN\n"});
+    }
+  }
+  EXPECT_FALSE(fs::exists(run));
 }
 
-/// The recipe, reduced with --smoke.
+/// The recipe, reduced with --smoke, in this process alone.
 OpenedRun smoke_run(const std::string& name) {
+  static const comm::World alone;
   const Environment environment = environment_of({});
-  const std::vector<std::string> line = {"--config", file_of(name).string(), "--smoke"};
-  return open_checked_run({.options = load_options(Command::Train, line, 0, environment),
+  return open_checked_run({.options = train_options(fmt::format("--config {} --smoke", name)),
                            .environment = environment,
                            .command_line = "millrace",
                            .words = {}},
-                          alone());
+                          alone);
 }
 
 TEST(RecipesTest, ResolveToThePublishedNumbers) {
-  for (const Recipe& recipe : recipes()) {
+  for (const Recipe& recipe : kRecipes) {
     SCOPED_TRACE(recipe.name);
     const Resolution resolution =
-        resolve_line("--config " + file_of(recipe.name).string() + " --data-dir /data/" +
-                     (recipe.name.find("cifar") == std::string::npos ? "imagenet" : "cifar-10"));
+        resolve_line(fmt::format("--config {} --data-dir /data/{}", recipe.name,
+                                 contains(recipe.name, "cifar") ? "cifar-10" : "imagenet"));
     const run::Run& config = resolution.config;
     EXPECT_EQ(parameters_of(config), recipe.parameters);
     EXPECT_EQ(config.total_batch(), recipe.total_batch);
@@ -151,37 +139,36 @@ TEST(RecipesTest, ResolveToThePublishedNumbers) {
   }
 }
 
+TEST(RecipesTest, AreTheSameRunsWhenTheyAreReadBack) {
+  for (const fs::path& file : run::recipe_files()) {
+    SCOPED_TRACE(file);
+    expect_recorded(resolve_line("--config " + file.string()).config);
+  }
+}
+
 /// Files that the table has no row of, and rows that have no file.
 TEST(RecipesTest, EveryFileHasItsRowAndSaysWhatItIsFor) {
   std::set<std::string> known = {"resnet20-cifar10"};  // millrace's own
-  for (const Recipe& recipe : recipes()) known.insert(recipe.name);
-  for (const auto& [name, precision] : evaluations()) known.insert(name);
-  for (const fs::directory_entry& entry :
-       fs::directory_iterator(fs::path(MILLRACE_SOURCE_DIR) / "configs")) {
-    if (entry.path().extension() != ".toml") continue;
-    EXPECT_EQ(known.erase(entry.path().stem().string()), 1u) << entry.path();
-    std::ifstream in(entry.path());
-    std::string line;
+  for (const Recipe& recipe : kRecipes) known.insert(recipe.name);
+  for (const auto& [name, said] : kEvaluations) known.insert(name);
+  for (const fs::path& file : run::recipe_files()) {
+    SCOPED_TRACE(file);
+    EXPECT_EQ(known.erase(file.stem().string()), 1u);
+    const std::vector<std::string> lines = lines_of(test::read_text(file));
+    EXPECT_LT(lines.size(), 40u);
     std::string head;
-    int lines = 0;
-    while (std::getline(in, line)) {
+    for (const std::string& line : lines)
       if (line.starts_with('#')) head += line;
-      ++lines;
-    }
-    EXPECT_LT(lines, 40) << entry.path();
-    const bool trains = !entry.path().stem().string().ends_with("-eval");
-    EXPECT_TRUE(contains(head, trains ? "millrace train --config" : "millrace validate --config"))
-        << entry.path();
-    EXPECT_TRUE(contains(head, "Data: ")) << entry.path();
-    EXPECT_TRUE(contains(head, "Expected: ")) << entry.path();
-    EXPECT_TRUE(contains(head, "Source: ")) << entry.path();
+    const bool trains = !kEvaluations.contains(file.stem().string());
+    expect_in(head, {trains ? "millrace train --config" : "millrace validate --config",
+                     "Data: ", "Expected: ", "Source: "});
   }
   EXPECT_TRUE(known.empty()) << *known.begin();
 }
 
 TEST(RecipesTest, RunSmall) {
   std::vector<std::string> names = {"resnet20-cifar10"};
-  for (const Recipe& recipe : recipes()) names.push_back(recipe.name);
+  for (const Recipe& recipe : kRecipes) names.push_back(recipe.name);
   for (const std::string& name : names) {
     SCOPED_TRACE(name);
     const OpenedRun run = smoke_run(name);
@@ -192,10 +179,9 @@ TEST(RecipesTest, RunSmall) {
     EXPECT_LE(run.config.iterations, 10);
     EXPECT_EQ(run.config.data.source, run::ImageSource::Host);
     EXPECT_GT(rate_at(run.config, run.config.iterations - 1), 0.0);
-    const bool said = std::any_of(run.notices.begin(), run.notices.end(), [](const std::string& n) {
-      return n.starts_with("smoke: --iterations 6 instead of");
-    });
-    EXPECT_TRUE(said);
+    EXPECT_TRUE(std::ranges::any_of(run.notices, [](const std::string& notice) {
+      return notice.starts_with("smoke: --iterations 6 instead of");
+    }));
   }
 }
 
@@ -217,7 +203,7 @@ std::vector<std::string> reductions_of(const std::string& line) {
 
 TEST(SmokeTest, NamesWhatEachReductionReplaces) {
   using Lines = std::vector<std::string>;
-  EXPECT_EQ(reductions_of("--config " + file_of("nvidia-resnet50-250epochs").string()),
+  EXPECT_EQ(reductions_of("--config nvidia-resnet50-250epochs"),
             (Lines{"smoke: --generated-data instead of the default",
                    "smoke: --image-size 64 instead of the default",
                    "smoke: --batch-size 16 instead of 256", "smoke: --replicas 1 instead of 8",
@@ -250,13 +236,13 @@ TEST(SmokeTest, NamesWhatEachReductionReplaces) {
 // A recipe is not changed without a word, nor a rate that fits its batch doubted.
 TEST(RecipesTest, ARateForAnotherBatchIsSaidToStay) {
   const auto said = [](const std::string& recipe, const std::string& rest) {
-    return rates_of_other_batch(train_options("--config " + file_of(recipe).string() + " " + rest));
+    return rates_of_other_batch(train_options("--config " + recipe + " " + rest));
   };
   const std::string nvidia = "nvidia-resnet50-fp16-8gpu";
   const std::vector<std::string> lines = said(nvidia, "--batch-size 32");
   ASSERT_EQ(lines.size(), 1U);
-  EXPECT_TRUE(lines[0].starts_with(file_of(nvidia).string() + ":")) << lines[0];
-  expect_in(lines[0], {"abs-learning-rate 2.048 is for a total batch of 2048 and stays as it is; "
+  expect_in(lines[0], {"configs/nvidia-resnet50-fp16-8gpu.toml:",
+                       "abs-learning-rate 2.048 is for a total batch of 2048 and stays as it is; "
                        "in proportion to that of 256 it would be `abs-learning-rate` 0.256"});
   EXPECT_EQ(said(nvidia, "--replicas 1 --gradients-to-accumulate 4").size(), 1U);
   for (const char* same : {"", "--batch-size 32 --gradients-to-accumulate 8",
@@ -293,8 +279,8 @@ TEST(SmokeTest, TakesTheOptionsOfDataThatItReplaces) {
 
 // Whatever was given is still there, or is named in a line.
 TEST(SmokeTest, NothingVanishesWithoutAWord) {
-  for (const Recipe& recipe : recipes()) {
-    const Patch before = train_options("--config " + file_of(recipe.name).string());
+  for (const Recipe& recipe : kRecipes) {
+    const Patch before = train_options("--config " + recipe.name);
     std::vector<std::string> reductions;
     const Patch after = smoke_options(before, reductions);
     for (const auto& [name, setting] : before.settings()) {

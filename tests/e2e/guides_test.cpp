@@ -77,12 +77,12 @@ TEST(IpuGuideTest, CifarFromTheFirstLineToTheLast) {
   const Words line =
       "train --dialect ipu python3 train.py --dataset cifar-10 --model-size 8 --iterations 6 "
       "--batch-size 16 --gradients-to-accumulate 2 --seed 1 --log-freq 2 --threads-per-device 1 "
-      "--momentum 0.9 --no-dataset-cache";
+      "--momentum 0.9";
   const Words data = {"DATA_DIR=" + small_data().string()};
   const ProcessResult whole = millrace_with(data, line + Words{"--run-dir", place / "whole"});
   expect_end(whole, 0,
              {"Total Parameters: ", " Batch Size: 32", "--momentum has no effect here",
-              "--no-dataset-cache has no effect here", "Validation top-1 accuracy"});
+              "Validation top-1 accuracy"});
   for (const char* file : {"log.txt", "training.csv", "validation.csv", "config.toml"})
     EXPECT_TRUE(fs::exists(place / "whole" / file)) << file;
   EXPECT_EQ(Table(place / "whole" / "training.csv").last("iteration"), 6.0);
@@ -96,19 +96,16 @@ TEST(IpuGuideTest, CifarFromTheFirstLineToTheLast) {
   const ProcessResult validated =
       millrace({"train --dialect ipu python validation.py --model-size 8 --restore-path", run});
   EXPECT_EQ(validations_in(validated.output), validations_in(whole.output)) << validated.output;
-  expect_end(millrace("train --dialect ipu python validation.py --help"), 0,
-             {"usage: millrace validate "});
   for (const char* format : {"onnx", "hdf5", "safetensors"}) {
     const fs::path file = place / format;
     expect_end(millrace({"export", run, "--to", format, "--output", file}), 0);
     EXPECT_GT(fs::file_size(file), 1000u) << format;
   }
-  // The same training as a pipeline. Without splits the possible ones are listed, line by line.
-  const Words staged = line + Words{"--shards 2 --ranks 1 --run-dir", place / "staged"};
-  expect_end(millrace_with(data, staged + "--pipeline-schedule Interleaved"), 2,
-             {"Need 1 of ['b1/0/relu', 'b2/0/relu', 'b3/0/relu']\n", "\nb2/0/relu ",
-              "\n--pipeline-splits auto would select: "});
-  expect_end(millrace_with(data, staged + "--pipeline-splits b2/0/relu"), 0);
+  // The same training as a pipeline.
+  expect_end(
+      millrace_with(data, line + Words{"--shards 2 --ranks 1 --pipeline-splits b2/0/relu --run-dir",
+                                       place / "staged"}),
+      0);
   EXPECT_EQ(digest_of(place / "staged"), digest_of(place / "whole"));
 }
 
@@ -177,9 +174,6 @@ TEST(IpuGuideTest, EveryWorkerHasItsOwnLine) {
   expect_end(millrace_with(tf_config(",\"index\":1"), distributed_line(place / "run")), 0,
              {"Task 1 has nothing to do: task 0 on localhost starts all 2 ranks."});
   EXPECT_FALSE(fs::exists(place / "run"));
-  expect_end(millrace_with(tf_config(""), distributed_line(place / "run")), 2,
-             {"TF_CONFIG: task.index (mpirun and srun, which number their ranks, replace it) is "
-              "missing"});
 }
 
 TEST(IpuGuideTest, WorkersUnderMpirunNeedNoIndex) {
@@ -265,9 +259,6 @@ TEST(NvidiaGuideTest, FromTheFirstLineToTheLast) {
       "--batch_size 4");
   ASSERT_EQ(validations_in(validation.output).size(), 2u) << validation.output;  // all checkpoints
   EXPECT_EQ(validations_in(validation.output).back(), validations_in(script.output).back());
-  expect_end(
-      millrace(scripts), 2,
-      {"RN50_FP16_1GPU.sh needs the paths of the model, of the data set and of the results"});
   // Two GPUs, in mixed precision.
   const ProcessResult both =
       mpirun(2, main + "--iter_unit=batch --num_iter=2 --use_tf_amp" + data + results + kTiny,
@@ -307,10 +298,6 @@ TEST(ResNeXtGuideTest, FromTheFirstLineToTheLast) {
   expect_end(jpeg, 0, {"Validation top-1 accuracy"});
   EXPECT_FALSE(fs::exists(run_of(jpeg) / "checkpoints" / "ckpt-0"));
   EXPECT_TRUE(fs::exists(run_of(jpeg) / "checkpoints" / "ckpt-6"));
-  const ProcessResult both =
-      mpirun(2, main + "--use_horovod -te 1 -ebe 1" + data + small + Words{"-md", place / "two"},
-             "--allow-run-as-root --tag-output --merge-stderr-to-stdout");
-  expect_end(both, 0, {" Batch Size: 8", "Validation top-1 accuracy"});
 }
 
 // Guide 003: Habana's ResNet-50 in Keras.
@@ -344,18 +331,6 @@ TEST(KerasGuideTest, FromTheFirstLineToTheLast) {
   for (const char* checkpoint : {"ckpt-3", "ckpt-6"})
     EXPECT_TRUE(fs::exists(run / "checkpoints" / checkpoint)) << checkpoint;
   EXPECT_FALSE(fs::is_empty(run / "export"));
-  // LARS warms up for three epochs, of which a short run sees the beginning.
-  const ProcessResult lars =
-      millrace(demo + "--optimizer LARS --max_train_steps 3 -md" + Words{place / "model"});
-  expect_end(lars, 0, {"LARS, learning rate 2.5"});
-  const ProcessResult both =
-      mpirun(2,
-             demo +
-                 "--use_horovod --num_workers_per_hls 2 --kubernetes_run=True -te 1 -ebe 1 "
-                 "--optimizer LARS -md" +
-                 Words{place / "two"},
-             "--allow-run-as-root --merge-stderr-to-stdout");
-  expect_end(both, 0, {" Batch Size: 8", "LARS, learning rate 9.5"});
 }
 
 // Guide 004: SURFsara's ResNet-50.

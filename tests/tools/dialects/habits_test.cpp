@@ -221,6 +221,7 @@ TEST(DialectTest, HelpListsTheNamesOfTheScript) {
     EXPECT_EQ(help(fmt::format("nvidia {}", same)), nvidia) << same;
   expect_in(help("surfsara --help"), {"--train_batch_size"});
   expect_in(help("ipu --model efficientnet --help"), {"EfficientNet:"});
+  expect_in(help("ipu python validation.py --help"), {"usage: millrace validate "});
 }
 
 TEST(IpuLinesTest, EveryOptionOfTrainingIsUnderstoodInValidation) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Command lines as their users type them, and the tables of lines in this folder.
+// Command lines as their users type them.
 #pragma once
 
 #include <regex>
 
 #include "cli/cluster.hpp"
+#include "tables.hpp"
 #include "tests/cli/support.hpp"
 
 namespace millrace::cli::testing {
@@ -114,26 +115,5 @@ inline Resolution resolved(const Read& read, std::optional<std::int64_t> images 
 }
 
 inline run::Run config_of(const std::string& line) { return resolved(read_line(line)).config; }
-
-/// Lines that mean the same, and what is said of them below, each behind a mark.
-struct Row {
-  std::vector<std::string> lines;
-  std::vector<std::string> marks;
-};
-inline std::vector<Row> rows_of(const char* table) {
-  std::ifstream file(fs::path(MILLRACE_SOURCE_DIR) / "tests/tools/dialects" / table);
-  std::vector<Row> rows;
-  for (std::string line; std::getline(file, line);) {
-    if (line.empty() || line.starts_with('#')) continue;
-    const bool marked = line.starts_with("  ");
-    if (!marked && (rows.empty() || !rows.back().marks.empty())) rows.emplace_back();
-    if (marked)
-      rows.back().marks.push_back(line.substr(2));
-    else
-      rows.back().lines.push_back(line);
-  }
-  EXPECT_FALSE(rows.empty()) << table;
-  return rows;
-}
 
 }  // namespace millrace::cli::testing

@@ -109,7 +109,10 @@ void expect_refusal(const std::string& line, const std::string& mark) {
 
 void expect_meaning(const std::string& line, const std::vector<std::string>& marks) {
   std::map<char, std::vector<std::string>> texts;
-  for (const std::string& mark : marks) texts[mark[0]].push_back(mark.substr(2));
+  for (const std::string& mark : marks) {
+    EXPECT_TRUE(contains("=@~*", mark.substr(0, 1))) << mark;
+    texts[mark[0]].push_back(mark.substr(2));
+  }
   std::optional<std::int64_t> images;
   if (texts.contains('*')) images = std::stoll(texts['*'][0]);
   const Meaning meaning = meaning_of(line, images);
@@ -130,7 +133,7 @@ void expect_row(const std::string& line, const std::vector<std::string>& marks) 
 
 /// `more` are marks of all rows.
 void expect_rows(const char* table, const std::vector<std::string>& more = {}) {
-  for (Row& row : rows_of(table)) {
+  for (test::Row row : test::rows_of(table)) {
     row.marks.insert(row.marks.end(), more.begin(), more.end());
     for (const std::string& line : row.lines) expect_row(line, row.marks);
   }
@@ -143,7 +146,7 @@ TEST(RefusalsTest, SayWhatIsWrong) { expect_rows("refusals.txt"); }
 TEST(SeedLinesTest, ResolveToThePublishedNumbers) { expect_rows("seed_lines.txt", {"~ .."}); }
 
 TEST(SeedLinesTest, AreTheSameRunsWhenTheyAreReadBack) {
-  for (const Row& row : rows_of("seed_lines.txt"))
+  for (const test::Row& row : test::rows_of("seed_lines.txt"))
     for (const std::string& line : row.lines) {
       SCOPED_TRACE(line);
       expect_recorded(config_of(line));
