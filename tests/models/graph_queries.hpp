@@ -10,21 +10,45 @@
 
 namespace millrace::models {
 
-/// A published number of trainable parameters.
-struct Count {
+/// A network of a family, of the size and with the number of classes of its recipes, if these are
+/// not given.
+inline ModelOptions options_of(std::string_view family, Task task, std::string_view size = "",
+                               std::int64_t classes = 0) {
+  ModelOptions options = default_options(family, task);
+  if (!size.empty()) options.size = size;
+  if (classes > 0) options.classes = classes;
+  return options;
+}
+
+/// The same network but for a change of its options.
+template <class Change>
+ModelOptions with(ModelOptions options, const Change& change) {
+  change(options);
+  return options;
+}
+
+/// Published numbers: of trainable parameters and, in 10^9, of multiply-accumulates, with half a
+/// unit of their last digit.
+struct Published {
   std::string name;
   ModelOptions options;
-  std::int64_t parameters;
+  std::int64_t parameters = 0;
+  double macs = 0.0;
+  double half_unit = 0.005;
 };
 
 /// Expects the published numbers. They are the same with every norm, for any groups.
-template <class Counts>
-void expect_counts(const Counts& counts) {
-  for (Count count : counts) {
-    for (const NormKind norm : {count.options.norm, NormKind::Batch, NormKind::Group}) {
-      count.options.norm = norm;
-      if (norm == NormKind::Group) count.options.groups = 4;
-      EXPECT_EQ(build_model(count.options).trainable_elements(), count.parameters) << count.name;
+template <class Rows>
+void expect_published(const Rows& rows) {
+  for (Published row : rows) {
+    for (const NormKind norm : {row.options.norm, NormKind::Batch, NormKind::Group}) {
+      row.options.norm = norm;
+      if (norm == NormKind::Group) row.options.groups = 4;
+      const Graph graph = build_model(row.options);
+      EXPECT_EQ(graph.trainable_elements(), row.parameters) << row.name;
+      if (row.macs == 0.0) continue;
+      const double giga = static_cast<double>(graph.forward_macs()) / 1e9;
+      EXPECT_NEAR(giga, row.macs, row.half_unit) << row.name;
     }
   }
 }
