@@ -143,6 +143,23 @@ template <class T>
   return values;
 }
 
+/// Whatever is tested with each storage type.
+template <class T>
+class OfStorageType : public testing::Test {
+ protected:
+  device::ExecutionSpace space;
+};
+using StorageTypes = testing::Types<float, bfloat16, float16>;
+
+/// a + b in float32, rounded to T.
+template <class T>
+[[nodiscard]] Values stored_sum(const Values& a, const Values& b) {
+  Values sum;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    sum.push_back(decode(encode<T>(static_cast<double>(static_cast<float>(a[i] + b[i])))));
+  return sum;
+}
+
 /// Name of T in test names.
 [[nodiscard]] inline const char* spelled(DType type) {
   return type == DType::F32 ? "Float32" : type == DType::BF16 ? "Bfloat16" : "Float16";
@@ -208,6 +225,17 @@ template <class Tolerance>
   return close(actual, expected, [&](std::size_t) { return tolerance; });
 }
 
+/// Checks results that float32 computes with an error of `relative` units of the result and
+/// `absolute` units of one, and that are rounded to T once.
+template <class T>
+[[nodiscard]] testing::AssertionResult stored(const Values& actual, const Values& expected,
+                                              double relative = 1.0, double absolute = 0.0) {
+  return close(actual, expected, [&](std::size_t i) {
+    const double size = std::abs(expected[i]);
+    return kUnit<T> * size + kLeast<T> + kFloatUnit * (relative * size + absolute);
+  });
+}
+
 template <class T>
 [[nodiscard]] testing::AssertionResult same_bits(const DeviceValues<T>& a,
                                                  const DeviceValues<T>& b) {
@@ -219,6 +247,27 @@ template <class T>
     return testing::AssertionFailure() << "element " << i << ": " << left[i] << " and " << right[i];
   }
   return testing::AssertionFailure() << "they differ in size or in the sign of a zero";
+}
+
+/// The result of kernel(y, inputs), which has as many elements as the first input. Checks that y
+/// may take the place of the inputs with the numbers in `places`.
+template <class T, class Kernel>
+[[nodiscard]] Values result_of(const Kernel& kernel, const std::vector<Values>& inputs,
+                               const std::vector<std::size_t>& places = {}) {
+  const auto call = [&](std::vector<DeviceValues<T>>& operands, DeviceValues<T>& y) {
+    std::vector<const T*> addresses;
+    for (DeviceValues<T>& operand : operands) addresses.push_back(operand.data());
+    kernel(y.data(), addresses);
+  };
+  std::vector<DeviceValues<T>> operands(inputs.begin(), inputs.end());
+  DeviceValues<T> apart(std::ssize(inputs.front()));
+  call(operands, apart);
+  for (const std::size_t place : places) {
+    std::vector<DeviceValues<T>> others(inputs.begin(), inputs.end());
+    call(others, others[place]);
+    EXPECT_TRUE(same_bits(others[place], apart)) << "in place of input " << place;
+  }
+  return apart.values();
 }
 
 }  // namespace millrace::ops

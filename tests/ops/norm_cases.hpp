@@ -5,6 +5,7 @@
 
 #include "ops/norm.hpp"
 #include "tests/ops/device_values.hpp"
+#include "tests/support/reference_ops.hpp"
 
 namespace millrace::ops {
 
@@ -50,6 +51,32 @@ inline std::vector<NormCase> norm_cases() {
 }
 
 inline constexpr float kEpsilon = 1e-3f;
+inline constexpr double kDoubleEpsilon = static_cast<double>(kEpsilon);
+
+/// The mean of every (instance, channel), then 1 / sqrt(variance + epsilon).
+[[nodiscard]] inline Values expected_statistics(const NormShape& s, const Values& x,
+                                                double epsilon = kDoubleEpsilon) {
+  const reference::NormSets sets(s);
+  const reference::Moments m = reference::norm_moments(s, x);
+  Values means, inverses;
+  for (std::int64_t i = 0; i < s.instances(); ++i) {
+    for (std::int64_t c = 0; c < s.channels; ++c) {
+      const std::size_t set = sets.set(static_cast<std::size_t>(i * s.rows * s.channels + c));
+      means.push_back(m.mean[set]);
+      inverses.push_back(1.0 / std::sqrt(m.variance[set] + epsilon));
+    }
+  }
+  means.insert(means.end(), inverses.begin(), inverses.end());
+  return means;
+}
+
+/// What batch norm adds to running sums: means and unbiased variances.
+[[nodiscard]] inline reference::Moments running_moments(const NormShape& s, const Values& x) {
+  reference::Moments m = reference::norm_moments(s, x);
+  const auto rows = static_cast<double>(s.rows);
+  for (double& variance : m.variance) variance *= rows / std::max(rows - 1.0, 1.0);
+  return m;
+}
 
 /// Scratch of a norm's kernels. Checks at the end that they left the counters as they must.
 class NormScratchMemory {
@@ -68,6 +95,18 @@ class NormScratchMemory {
   DeviceValues<float> sums_;
   DeviceValues<std::uint32_t> counters_;
 };
+
+/// What norm_statistics makes of x, whose values T represents.
+template <class T>
+[[nodiscard]] Values statistics_of(const NormShape& s, const Values& x, float epsilon = kEpsilon,
+                                   const RunningSums& running = {}) {
+  const device::ExecutionSpace space;
+  DeviceValues<T> x_device(x);
+  DeviceValues<float> statistics(s.statistics_floats());
+  NormScratchMemory scratch(s);
+  norm_statistics<T>(space, s, statistics.data(), running, scratch.get(), x_device.data(), epsilon);
+  return statistics.values();
+}
 
 /// Inputs of a norm in training, as values and on the device, and its statistics. `skip` and the
 /// second gradient are optional.

@@ -6,7 +6,6 @@
 
 #include "device/compat.hpp"
 #include "tests/ops/norm_cases.hpp"
-#include "tests/support/reference_ops.hpp"
 
 namespace millrace::ops {
 namespace {
@@ -30,14 +29,6 @@ TEST_P(NormFusion, Forward) {
   });
 }
 
-template <class T>
-void expect_same(const NormOutputs<T>& a, const NormOutputs<T>& b) {
-  EXPECT_TRUE(same_bits(a.dx, b.dx));
-  EXPECT_TRUE(same_bits(a.dgamma, b.dgamma));
-  EXPECT_TRUE(same_bits(a.dbeta, b.dbeta));
-  EXPECT_TRUE(same_bits(a.coefficients, b.coefficients));
-}
-
 /// The backward pass with one kernel per op: sum of the two gradients, activation, norm. `z` is the
 /// input of the activation. Writes the gradient of the norm's output to out.dz.
 template <class T>
@@ -54,33 +45,44 @@ void backward_in_parts(NormHarness<T>& h, DeviceValues<T>& z, Activation fn, boo
   h.backward_apply(out.dx, out.dz, out.coefficients, Activation::None);
 }
 
+/// Where a fused kernel writes its gradients.
+enum class Place { Apart, OverFirst, OverSecond };
+
 /// Compares one variant of the fused backward pass with its parts. `z` is the input of the
 /// activation, or its output (of ReLU, whose gradient can be computed from that).
 template <class T>
 void expect_fused(NormHarness<T>& h, DeviceValues<T>& z, Activation fn, bool skip, bool two) {
-  SCOPED_TRACE(testing::Message() << "function " << static_cast<int>(fn) << ", skip " << skip
-                                  << ", two gradients " << two);
-  NormOutputs<T> parts(h.shape), fused(h.shape);
+  NormOutputs<T> parts(h.shape);
   backward_in_parts(h, z, fn, two, parts);
-  NormBackwardReduce<T> args = h.reduce_arguments();
-  fused.place(args);
-  args.dy = h.dy_device.data();
-  args.dy2 = two ? h.dy2_device.data() : nullptr;
-  args.y = skip ? z.data() : nullptr;
-  args.skip_used = skip;
-  args.fn = fn;
-  args.dz = skip || two ? fused.dz.data() : nullptr;
-  norm_backward_reduce(h.space, h.shape, args);
-  if (args.dz != nullptr) {
-    EXPECT_TRUE(same_bits(fused.dz, parts.dz));
-    h.backward_apply(fused.dx, fused.dz, fused.coefficients, Activation::None);
-  } else {
-    h.backward_apply(fused.dx, h.dy_device, fused.coefficients, fn);
-    DeviceValues<T> in_place(h.dy);  // dx in place of dy
-    h.backward_apply(in_place, in_place, fused.coefficients, fn);
-    EXPECT_TRUE(same_bits(in_place, parts.dx));
+  for (const Place place : {Place::Apart, Place::OverFirst, Place::OverSecond}) {
+    if (place == Place::OverSecond && !two) continue;
+    SCOPED_TRACE(testing::Message()
+                 << "function " << static_cast<int>(fn) << ", skip " << skip << ", two gradients "
+                 << two << ", place " << static_cast<int>(place));
+    NormOutputs<T> fused(h.shape);
+    DeviceValues<T> dy(h.dy), dy2(h.dy2);
+    NormBackwardReduce<T> args = h.reduce_arguments();
+    fused.place(args);
+    args.dy = dy.data();
+    args.dy2 = two ? dy2.data() : nullptr;
+    args.y = skip ? z.data() : nullptr;
+    args.skip_used = skip;
+    args.fn = fn;
+    const bool writes_dz = skip || two;
+    DeviceValues<T>& dz = place == Place::Apart ? fused.dz : place == Place::OverFirst ? dy : dy2;
+    args.dz = writes_dz ? dz.data() : nullptr;
+    norm_backward_reduce(h.space, h.shape, args);
+    if (writes_dz) {
+      EXPECT_TRUE(same_bits(dz, parts.dz));
+    }
+    DeviceValues<T>& from = writes_dz ? dz : dy;
+    DeviceValues<T>& dx = place == Place::Apart ? fused.dx : from;
+    h.backward_apply(dx, from, fused.coefficients, writes_dz ? Activation::None : fn);
+    EXPECT_TRUE(same_bits(dx, parts.dx));
+    EXPECT_TRUE(same_bits(fused.dgamma, parts.dgamma));
+    EXPECT_TRUE(same_bits(fused.dbeta, parts.dbeta));
+    EXPECT_TRUE(same_bits(fused.coefficients, parts.coefficients));
   }
-  expect_same(fused, parts);
 }
 
 TEST_P(NormFusion, Backward) {
@@ -98,41 +100,6 @@ TEST_P(NormFusion, Backward) {
   });
 }
 
-TEST_P(NormFusion, InPlace) {
-  run([]<class T>(const NormCase& c) {
-    const NormShape& s = c.shape;
-    NormHarness<T> h(s);
-    DeviceValues<T> y(s.elements());
-    h.apply(y, &h.skip_device, Activation::Relu);
-    NormOutputs<T> apart(s);
-    NormBackwardReduce<T> args = h.reduce_arguments();
-    apart.place(args);
-    args.dy = h.dy_device.data();
-    args.dy2 = h.dy2_device.data();
-    args.y = y.data();
-    args.dz = apart.dz.data();
-    args.skip_used = true;
-    args.fn = Activation::Relu;
-    norm_backward_reduce(h.space, s, args);
-    h.backward_apply(apart.dx, apart.dz, apart.coefficients, Activation::None);
-
-    for (const bool over_first : {true, false}) {
-      NormOutputs<T> over(s);
-      DeviceValues<T> dy(h.dy), dy2(h.dy2);
-      DeviceValues<T>& target = over_first ? dy : dy2;
-      over.place(args);
-      args.dy = dy.data();
-      args.dy2 = dy2.data();
-      args.dz = target.data();
-      norm_backward_reduce(h.space, s, args);
-      EXPECT_TRUE(same_bits(target, apart.dz));
-      h.backward_apply(target, target, over.coefficients, Activation::None);
-      EXPECT_TRUE(same_bits(target, apart.dx));
-      EXPECT_TRUE(same_bits(over.dgamma, apart.dgamma));
-    }
-  });
-}
-
 INSTANTIATE_TEST_SUITE_P(Table, NormFusion, NormFusion::all(norm_cases()), NormFusion::name_of);
 
 // ---- norm parts ---------------------------------------------------------------------------------
@@ -141,47 +108,31 @@ INSTANTIATE_TEST_SUITE_P(Table, NormFusion, NormFusion::all(norm_cases()), NormF
 // whole batch. tests/pipeline/span_test checks the gradients by finite differences, the law
 // (SpanLawTest) whole trainings.
 
-constexpr double kDoubleEpsilon = static_cast<double>(kEpsilon);
-
 struct Joined {
   Values statistics, mean, variance;  ///< mean and variance are added to sums of 2 and 3
 };
 
-/// Parts of `rows` rows each, one after another in x.
+/// Of parts of this shape, one after another in x.
 template <class T>
-class PartedNorm {
- public:
-  PartedNorm(std::int64_t rows, std::int64_t channels, std::int64_t parts, double mean = 1.0)
-      : part(batch_norm_shape(rows, channels)),
-        whole(batch_norm_shape(rows * parts, channels)),
-        x(random_as<T>(whole.elements(), 1, mean - 2.0, mean + 2.0)),
-        parts_(parts) {}
-
-  [[nodiscard]] Joined run() {
-    const auto channels = static_cast<std::size_t>(part.channels);
-    DeviceValues<float> statistics(part.statistics_floats());
-    NormScratchMemory scratch(part);
-    DeviceValues<float> mean(Values(channels, 2.0)), variance(Values(channels, 3.0));
-    DeviceValues<Accumulator> exchange(parts_ * part.part_values());
-    for (std::int64_t p = 0; p < parts_; ++p) {
-      const auto first = x.begin() + static_cast<std::ptrdiff_t>(p * part.elements());
-      DeviceValues<T> own(Values(first, first + static_cast<std::ptrdiff_t>(part.elements())));
-      norm_moments<T>(space, part, exchange.data() + p * part.part_values(), scratch.get(),
-                      own.data());
-      space.fence();
-    }
-    norm_join_moments(space, part, parts_, statistics.data(), {mean.data(), variance.data(), false},
-                      exchange.data(), kEpsilon);
-    return {statistics.values(), mean.values(), variance.values()};
+Joined joined_statistics(const NormShape& part, const Values& x) {
+  const device::ExecutionSpace space;
+  const auto channels = static_cast<std::size_t>(part.channels);
+  const std::int64_t parts = std::ssize(x) / part.elements();
+  DeviceValues<float> statistics(part.statistics_floats());
+  NormScratchMemory scratch(part);
+  DeviceValues<float> mean(Values(channels, 2.0)), variance(Values(channels, 3.0));
+  DeviceValues<Accumulator> exchange(parts * part.part_values());
+  for (std::int64_t p = 0; p < parts; ++p) {
+    const auto first = x.begin() + p * part.elements();
+    DeviceValues<T> own(Values(first, first + part.elements()));
+    norm_moments<T>(space, part, exchange.data() + p * part.part_values(), scratch.get(),
+                    own.data());
+    device::fence(space);
   }
-
-  device::ExecutionSpace space;
-  NormShape part, whole;
-  Values x;
-
- private:
-  std::int64_t parts_;
-};
+  norm_join_moments(space, part, parts, statistics.data(), {mean.data(), variance.data(), false},
+                    exchange.data(), kEpsilon);
+  return {statistics.values(), mean.values(), variance.values()};
+}
 
 struct PartsCase {
   std::string name;
@@ -194,38 +145,26 @@ void PrintTo(const PartsCase& c, std::ostream* out) { *out << c.name; }
 class NormParts : public OfEveryType<PartsCase> {};
 
 TEST_P(NormParts, StatisticsAreThoseOfTheWholeBatch) {
-  run([]<class T>(const PartsCase& parts) {
-    PartedNorm<T> norm(parts.rows, parts.channels, parts.parts);
-    const Joined out = norm.run();
-    const reference::Moments m = reference::norm_moments(norm.whole, norm.x);
-    const std::size_t channels = m.mean.size();
-    const auto count = static_cast<double>(norm.whole.rows);
-    Values statistics = m.mean;
-    Values mean;
-    Values variance;
-    for (std::size_t c = 0; c < channels; ++c) {
-      statistics.push_back(1.0 / std::sqrt(m.variance[c] + kDoubleEpsilon));
-      mean.push_back(2.0 + m.mean[c]);
-      variance.push_back(3.0 + m.variance[c] * (count > 1.0 ? count / (count - 1.0) : 1.0));
-    }
-    const auto tolerance = [](double x) { return 16.0 * kFloatUnit * (1.0 + std::abs(x)); };
-    EXPECT_TRUE(
-        close(out.statistics, statistics, [&](std::size_t i) { return tolerance(statistics[i]); }));
-    EXPECT_TRUE(close(out.mean, mean, [&](std::size_t i) { return tolerance(mean[i]); }));
-    EXPECT_TRUE(
-        close(out.variance, variance, [&](std::size_t i) { return tolerance(variance[i]); }));
+  run([]<class T>(const PartsCase& c) {
+    const NormShape whole = batch_norm_shape(c.rows * c.parts, c.channels);
+    const Values x = random_as<T>(whole.elements(), 1, -1.0, 3.0);
+    const Joined out = joined_statistics<T>(batch_norm_shape(c.rows, c.channels), x);
+    reference::Moments sums = running_moments(whole, x);
+    for (double& value : sums.mean) value += 2.0;
+    for (double& value : sums.variance) value += 3.0;
+    EXPECT_TRUE(stored<float>(out.statistics, expected_statistics(whole, x), 15.0, 16.0));
+    EXPECT_TRUE(stored<float>(out.mean, sums.mean, 15.0, 16.0));
+    EXPECT_TRUE(stored<float>(out.variance, sums.variance, 15.0, 16.0));
   });
 }
 
 TEST(NormPartsTest, AreStableWhereTheMeanIsLarge) {
-  PartedNorm<float> norm(500, 8, 4, 1e4);
-  const Joined out = norm.run();
-  const reference::Moments m = reference::norm_moments(norm.whole, norm.x);
-  for (std::size_t c = 0; c < m.mean.size(); ++c) {
-    EXPECT_NEAR(out.statistics[c], m.mean[c], 0.001);
-    const double inverse = 1.0 / std::sqrt(m.variance[c] + kDoubleEpsilon);
-    EXPECT_NEAR(out.statistics[m.mean.size() + c], inverse, 1e-5 * inverse);
-  }
+  const NormShape whole = batch_norm_shape(2000, 8);
+  const Values x = random_as<float>(whole.elements(), 1, 1e4 - 2.0, 1e4 + 2.0);
+  const Values expected = expected_statistics(whole, x);
+  const Joined out = joined_statistics<float>(batch_norm_shape(500, 8), x);
+  EXPECT_TRUE(close(out.statistics, expected,
+                    [&](std::size_t i) { return i < 8 ? 0.001 : 1e-5 * expected[i]; }));
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, NormParts,

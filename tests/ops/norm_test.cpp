@@ -6,46 +6,17 @@
 
 #include "device/compat.hpp"
 #include "tests/ops/norm_cases.hpp"
-#include "tests/support/reference_ops.hpp"
 
 namespace millrace::ops {
 namespace {
 
 class Norm : public OfEveryType<NormCase> {};
 
-constexpr double kDoubleEpsilon = static_cast<double>(kEpsilon);
-
-/// Spreads a value per set over the (instance, channel) pairs.
-template <class F>
-Values per_channel(const NormShape& s, F&& value_of_set) {
-  const reference::NormSets sets(s);
-  Values result;
-  for (std::int64_t i = 0; i < s.instances(); ++i) {
-    for (std::int64_t c = 0; c < s.channels; ++c) {
-      const auto element = static_cast<std::size_t>(i * s.rows * s.channels + c);
-      result.push_back(value_of_set(sets.set(element)));
-    }
-  }
-  return result;
-}
-
-Values expected_statistics(const NormShape& s, const Values& x) {
-  const reference::Moments m = reference::norm_moments(s, x);
-  Values all = per_channel(s, [&](std::size_t set) { return m.mean[set]; });
-  const Values inverse = per_channel(
-      s, [&](std::size_t set) { return 1.0 / std::sqrt(m.variance[set] + kDoubleEpsilon); });
-  all.insert(all.end(), inverse.begin(), inverse.end());
-  return all;
-}
-
 TEST_P(Norm, StatisticsAreTheReference) {
   run([]<class T>(const NormCase& given) {
     const NormShape& s = given.shape;
-    NormHarness<T> h(s);
-    const Values expected = expected_statistics(s, h.x);
-    EXPECT_TRUE(close(h.statistics.values(), expected, [&](std::size_t i) {
-      return 16.0 * kFloatUnit * (1.0 + std::abs(expected[i]));
-    }));
+    const Values x = random_as<T>(s.elements(), 1, -1.0, 3.0);
+    EXPECT_TRUE(stored<float>(statistics_of<T>(s, x), expected_statistics(s, x), 15.0, 16.0));
   });
 }
 
@@ -137,48 +108,30 @@ INSTANTIATE_TEST_SUITE_P(Table, Norm, Norm::all(norm_cases()), Norm::name_of);
 
 class Statistics : public testing::TestWithParam<NormCase> {};
 
+// Mean 10,000 and deviation 0.01: x resolves a tenth of the deviation. Sums of raw squares in
+// float32 would have an error of thousands of times the variance. Means are rounded twice, by at
+// most 0.0005, for a chunk and for all chunks: squared, that is 1 % of the variance.
 TEST_P(Statistics, AreStableWhereTheSpreadIsAMillionthOfTheMean) {
   const NormShape& s = GetParam().shape;
   if (s.rows * (s.channels / s.groups) < 100) GTEST_SKIP() << "too few elements for a deviation";
-  const device::ExecutionSpace space;
-  // Mean 10,000 and deviation 0.01: x resolves a tenth of the deviation. Sums of raw squares in
-  // float32 would have an error of thousands of times the variance. Means are rounded twice, by at
-  // most 0.0005, for a chunk and for all chunks: squared, that is 1 % of the variance.
   const double half_width = 0.01 * std::sqrt(3.0);
   const Values x = random_as<float>(s.elements(), 1, 1e4 - half_width, 1e4 + half_width);
   constexpr float kNone = 1e-12f;
-  DeviceValues<float> x_device(x), statistics(s.statistics_floats());
-  NormScratchMemory scratch(s);
-  norm_statistics<float>(space, s, statistics.data(), {}, scratch.get(), x_device.data(), kNone);
-  const reference::Moments m = reference::norm_moments(s, x);
-  const Values means = per_channel(s, [&](std::size_t set) { return m.mean[set]; });
-  const Values deviations =
-      per_channel(s, [&](std::size_t set) { return std::sqrt(m.variance[set]); });
-  const Values values = statistics.values();
-  Values mean, deviation;
-  for (std::size_t i = 0; i < means.size(); ++i) {
-    mean.push_back(values[i]);
-    deviation.push_back(1.0 / values[means.size() + i]);
-  }
-  EXPECT_TRUE(close_to(mean, means, 0.001));
-  EXPECT_TRUE(close(deviation, deviations, [&](std::size_t i) { return 1e-2 * deviations[i]; }));
+  const Values expected = expected_statistics(s, x, static_cast<double>(kNone));
+  EXPECT_TRUE(close(statistics_of<float>(s, x, kNone), expected, [&](std::size_t i) {
+    return i < expected.size() / 2 ? 0.001 : 1e-2 * expected[i];
+  }));
 }
 
 TEST_P(Statistics, OfAConstantAreThatConstant) {
   const NormShape& s = GetParam().shape;
-  const device::ExecutionSpace space;
   const double constant = decode(encode<float>(12345.678));
-  DeviceValues<float> x(Values(static_cast<std::size_t>(s.elements()), constant));
-  DeviceValues<float> statistics(s.statistics_floats());
-  NormScratchMemory scratch(s);
-  norm_statistics<float>(space, s, statistics.data(), {}, scratch.get(), x.data(), kEpsilon);
-  const Values values = statistics.values();
-  const auto half = static_cast<std::ptrdiff_t>(values.size() / 2);
-  EXPECT_EQ(Values(values.begin(), values.begin() + half),
-            Values(static_cast<std::size_t>(half), constant));
-  EXPECT_TRUE(close_to(Values(values.begin() + half, values.end()),
-                       Values(static_cast<std::size_t>(half), 1.0 / std::sqrt(kDoubleEpsilon)),
-                       1e-5));
+  const Values x(static_cast<std::size_t>(s.elements()), constant);
+  Values expected(static_cast<std::size_t>(s.statistics_floats()), 1.0 / std::sqrt(kDoubleEpsilon));
+  const std::size_t half = expected.size() / 2;
+  std::fill_n(expected.begin(), half, constant);
+  EXPECT_TRUE(close(statistics_of<float>(s, x), expected,
+                    [&](std::size_t i) { return i < half ? 0.0 : 1e-5; }));
 }
 
 // Sums in float32, as a library leaves them.
@@ -198,24 +151,18 @@ TEST_P(Statistics, FollowFromSums) {
   for (const bool first : {true, false})
     norm_statistics_of_sums(space, s, statistics.data(), {mean.data(), variance.data(), first},
                             sums.data(), squares.data(), kEpsilon);
-  const reference::Moments m = reference::norm_moments(s, x);
-  const double n = static_cast<double>(s.rows);
-  Values expected = m.mean, twice_mean, twice_variance;
-  for (std::size_t c = 0; c < channels; ++c) {
-    expected.push_back(1.0 / std::sqrt(m.variance[c] + kDoubleEpsilon));
-    twice_mean.push_back(2.0 * m.mean[c]);
-    twice_variance.push_back(2.0 * m.variance[c] * n / std::max(n - 1.0, 1.0));
-  }
   // Squares of about 2.3 are rounded to float32 once; what they lose weighs more in a small
   // variance.
-  const auto room = [&](std::size_t i) {
-    if (i < channels) return 1e-6;
-    const double weight = 0.5 / (m.variance[i - channels] + kDoubleEpsilon);
-    return expected[i] * (1e-6 + 1e-6 * weight);
-  };
-  EXPECT_TRUE(close(statistics.values(), expected, room));
-  EXPECT_TRUE(close_to(mean.values(), twice_mean, 2e-6));
-  EXPECT_TRUE(close_to(variance.values(), twice_variance, 1e-5));
+  const Values expected = expected_statistics(s, x);
+  EXPECT_TRUE(close(statistics.values(), expected, [&](std::size_t i) {
+    const double inverse = expected[i];
+    return i < channels ? 1e-6 : inverse * (1e-6 + 0.5e-6 * inverse * inverse);
+  }));
+  reference::Moments twice = running_moments(s, x);
+  for (double& value : twice.mean) value *= 2.0;
+  for (double& value : twice.variance) value *= 2.0;
+  EXPECT_TRUE(close_to(mean.values(), twice.mean, 2e-6));
+  EXPECT_TRUE(close_to(variance.values(), twice.variance, 1e-5));
 }
 
 TEST(StatisticsOfSums, NeverHaveANegativeVariance) {
@@ -234,27 +181,24 @@ TEST(StatisticsOfSums, NeverHaveANegativeVariance) {
 INSTANTIATE_TEST_SUITE_P(Table, Statistics, testing::ValuesIn(norm_cases()),
                          [](const auto& param) { return param.param.name; });
 
+// A single row has no variance, and none is divided by zero.
 TEST(RunningStatistics, SumsOfMicroBatches) {
-  const device::ExecutionSpace space;
-  const NormShape s = batch_norm_shape(20, 5);
-  DeviceValues<float> statistics(s.statistics_floats());
-  NormScratchMemory scratch(s);
-  DeviceValues<float> mean(s.channels), variance(s.channels);
-  Values mean_expected(5), variance_expected(5);
-  for (std::uint64_t micro_batch = 0; micro_batch < 3; ++micro_batch) {
-    const Values x = random_as<float>(s.elements(), micro_batch);
-    DeviceValues<float> x_device(x);
-    norm_statistics<float>(space, s, statistics.data(),
-                           {mean.data(), variance.data(), micro_batch == 0}, scratch.get(),
-                           x_device.data(), kEpsilon);
-    const reference::Moments m = reference::norm_moments(s, x);
-    for (std::size_t c = 0; c < 5; ++c) {
-      mean_expected[c] += m.mean[c];
-      variance_expected[c] += m.variance[c] * 20.0 / 19.0;  // unbiased
+  for (const std::int64_t rows : {1, 20}) {
+    const NormShape s = batch_norm_shape(rows, 5);
+    DeviceValues<float> mean(s.channels), variance(s.channels);
+    reference::Moments expected{Values(5), Values(5)};
+    for (std::uint64_t micro_batch = 0; micro_batch < 3; ++micro_batch) {
+      const Values x = random_as<float>(s.elements(), micro_batch);
+      (void)statistics_of<float>(s, x, kEpsilon, {mean.data(), variance.data(), micro_batch == 0});
+      const reference::Moments m = running_moments(s, x);
+      for (std::size_t c = 0; c < 5; ++c) {
+        expected.mean[c] += m.mean[c];
+        expected.variance[c] += m.variance[c];
+      }
     }
+    EXPECT_TRUE(close_to(mean.values(), expected.mean, 1e-6));
+    EXPECT_TRUE(close_to(variance.values(), expected.variance, 1e-6));
   }
-  EXPECT_TRUE(close_to(mean.values(), mean_expected, 1e-6));
-  EXPECT_TRUE(close_to(variance.values(), variance_expected, 1e-6));
 }
 
 // Two tensors of different decay; the second has more than one span. What lies between them stays.
@@ -300,18 +244,6 @@ TEST(NormParameterGradients, AreAddedInOrder) {
   for (std::size_t i = 0; i < total.size(); ++i)
     EXPECT_EQ(total[i],
               static_cast<double>(static_cast<float>(first[i]) + static_cast<float>(second[i])));
-}
-
-TEST(RunningStatistics, OfOneRowHasNoDivisionByZero) {
-  const device::ExecutionSpace space;
-  const NormShape s = batch_norm_shape(1, 2);
-  DeviceValues<float> x(Values{3, 4}), statistics(s.statistics_floats());
-  NormScratchMemory scratch(s);
-  DeviceValues<float> mean(2), variance(2);
-  norm_statistics<float>(space, s, statistics.data(), {mean.data(), variance.data(), true},
-                         scratch.get(), x.data(), kEpsilon);
-  EXPECT_EQ(mean.values(), (Values{3, 4}));
-  EXPECT_EQ(variance.values(), (Values{0, 0}));
 }
 
 TEST(RunningStatistics, ServeEvaluation) {

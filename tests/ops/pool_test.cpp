@@ -33,13 +33,10 @@ std::vector<PoolCase> pool_cases() {
   };
 }
 
+/// What a pool computes: sums and quotients of float32.
 template <class T>
-double store_tolerance(double expected) {
-  return kUnit<T> * std::abs(expected) + 8.0 * kFloatUnit * (1.0 + std::abs(expected));
-}
-template <class T>
-testing::AssertionResult stored(const Values& actual, const Values& expected) {
-  return close(actual, expected, [&](std::size_t i) { return store_tolerance<T>(expected[i]); });
+testing::AssertionResult averaged(const Values& actual, const Values& expected) {
+  return stored<T>(actual, expected, 8.0, 8.0);
 }
 
 class Pool : public OfEveryType<PoolCase> {};
@@ -60,7 +57,7 @@ void expect_reference_maximum(const WindowShape& s) {
   EXPECT_TRUE(
       close_to(winner.values(), Values(expected.winner.begin(), expected.winner.end()), 0.0));
   max_pool_backward(space, s, dx.data(), dy_device.data(), winner.data());
-  EXPECT_TRUE(stored<T>(dx.values(), reference::max_pool_backward(s, expected, dy)));
+  EXPECT_TRUE(averaged<T>(dx.values(), reference::max_pool_backward(s, expected, dy)));
 
   DeviceValues<T> alone(s.out_elements());
   max_pool_forward<T, W>(space, s, alone.data(), nullptr, x_device.data());
@@ -84,43 +81,31 @@ TEST_P(Pool, AverageIsTheReference) {
     DeviceValues<T> x_device(x), dy_device(dy), y(s.out_elements()), dx(s.in_elements());
     for (const bool count_padding : {false, true}) {
       average_pool_forward(space, s, y.data(), x_device.data(), count_padding);
-      EXPECT_TRUE(stored<T>(y.values(), reference::average_pool(s, x, count_padding)));
+      EXPECT_TRUE(averaged<T>(y.values(), reference::average_pool(s, x, count_padding)));
       average_pool_backward(space, s, dx.data(), dy_device.data(), count_padding);
-      EXPECT_TRUE(stored<T>(dx.values(), reference::average_pool_backward(s, dy, count_padding)));
+      EXPECT_TRUE(averaged<T>(dx.values(), reference::average_pool_backward(s, dy, count_padding)));
     }
-  });
-}
-
-TEST_P(Pool, GlobalAverageIsTheReference) {
-  run([]<class T>(const PoolCase& c) {
-    const WindowShape& s = c.shape;
-    const device::ExecutionSpace space;
+    // The global one has a kernel of its own.
     const WindowShape whole{s.batch, s.in, {1, 1, s.in.c}, s.in.h, s.in.w, 1, 1, 0, 0};
-    const Values x = random_as<T>(whole.in_elements(), 1);
-    const Values dy = random_as<T>(whole.out_elements(), 2);
-    DeviceValues<T> x_device(x), dy_device(dy), y(whole.out_elements()), dx(whole.in_elements());
-    global_average_forward(space, s.batch, s.in, y.data(), x_device.data());
-    const double pixels = static_cast<double>(s.in.pixels());
-    const Values expected = reference::average_pool(whole, x, true);
-    EXPECT_TRUE(close(y.values(), expected, [&](std::size_t i) {
-      return store_tolerance<T>(expected[i]) + pixels * kFloatUnit;
-    }));
-    global_average_backward(space, s.batch, s.in, dx.data(), dy_device.data());
-    EXPECT_TRUE(stored<T>(dx.values(), reference::average_pool_backward(whole, dy, true)));
+    DeviceValues<T> mean(whole.out_elements());
+    global_average_forward(space, s.batch, s.in, mean.data(), x_device.data());
+    const auto pixels = static_cast<double>(s.in.pixels());
+    EXPECT_TRUE(
+        stored<T>(mean.values(), reference::average_pool(whole, x, true), 8.0, 8.0 + pixels));
+    const Values dmean = random_as<T>(whole.out_elements(), 2);
+    DeviceValues<T> dmean_device(dmean);
+    global_average_backward(space, s.batch, s.in, dx.data(), dmean_device.data());
+    EXPECT_TRUE(averaged<T>(dx.values(), reference::average_pool_backward(whole, dmean, true)));
   });
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, Pool, Pool::all(pool_cases()), Pool::name_of);
 
 template <class T>
-class StorageType : public testing::Test {
- protected:
-  device::ExecutionSpace space;
-};
-using StorageTypes = testing::Types<float, bfloat16, float16>;
-TYPED_TEST_SUITE(StorageType, StorageTypes);
+class PoolOf : public OfStorageType<T> {};
+TYPED_TEST_SUITE(PoolOf, StorageTypes);
 
-TYPED_TEST(StorageType, MaxPoolKeepsNan) {
+TYPED_TEST(PoolOf, MaxKeepsNan) {
   using T = TypeParam;
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const WindowShape s{1, {1, 6, 1}, {1, 2, 1}, 1, 3, 1, 3, 0, 0};
@@ -133,7 +118,7 @@ TYPED_TEST(StorageType, MaxPoolKeepsNan) {
   EXPECT_EQ(winner.values(), (Values{0.0, 2.0}));
 }
 
-TYPED_TEST(StorageType, MaxPoolPaddingNeverWins) {
+TYPED_TEST(PoolOf, MaxPaddingNeverWins) {
   using T = TypeParam;
   const WindowShape s{1, {2, 2, 1}, {2, 2, 1}, 3, 3, 1, 1, 1, 1};
   const double lowest = -std::numeric_limits<double>::infinity();
@@ -150,14 +135,9 @@ TYPED_TEST(StorageType, MaxPoolPaddingNeverWins) {
 
 /// Shortcut of type A of ResNet: in -> out with a stride and extra zero channels, `before` of them
 /// in front.
-struct ShortcutCase {
-  WindowShape shape;
-  std::int64_t before;
-};
-
-TYPED_TEST(StorageType, ShortcutPadIsTheReference) {
+TYPED_TEST(PoolOf, ShortcutPadIsTheReference) {
   using T = TypeParam;
-  const ShortcutCase cases[] = {
+  const std::pair<WindowShape, std::int64_t> cases[] = {
       {{2, {8, 8, 16}, {4, 4, 32}, 1, 1, 2, 2, 0, 0}, 0},   // all after
       {{2, {8, 8, 16}, {4, 4, 32}, 1, 1, 2, 2, 0, 0}, 8},   // both sides
       {{1, {7, 5, 3}, {4, 3, 9}, 1, 1, 2, 2, 0, 0}, 3},     // odd image

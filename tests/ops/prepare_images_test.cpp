@@ -15,49 +15,33 @@ constexpr Shape kImage{5, 7, 3};
 constexpr std::int64_t kBatch = 4;
 
 std::vector<ImageMixing> mixing_of_four() {
-  return {{.share = 0.75f, .area = 0.0f, .partner = 3, .donor = 0, .box = {}},
-          {.share = 0.3f,
-           .area = 6.0f / 35.0f,
-           .partner = 0,
-           .donor = 3,
-           .box = {.top = 1, .left = 2, .bottom = 3, .right = 5}},
-          {.share = 1.0f,
-           .area = 1.0f,
-           .partner = 2,
-           .donor = 0,
-           .box = {.top = 0, .left = 0, .bottom = 5, .right = 7}},
-          {.share = 0.0f,
-           .area = 7.0f / 35.0f,
-           .partner = 1,
-           .donor = 1,
-           .box = {.top = 4, .left = 0, .bottom = 5, .right = 7}}};
-}
-
-std::size_t index(std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c) {
-  return static_cast<std::size_t>(((n * kImage.h + y) * kImage.w + x) * kImage.c + c);
+  // share, area, partner, donor, box
+  return {{0.75f, 0.0f, 3, 0, {}},
+          {0.3f, 6.0f / 35.0f, 0, 3, {.top = 1, .left = 2, .bottom = 3, .right = 5}},
+          {1.0f, 1.0f, 2, 0, {.top = 0, .left = 0, .bottom = 5, .right = 7}},
+          {0.0f, 7.0f / 35.0f, 1, 1, {.top = 4, .left = 0, .bottom = 5, .right = 7}}};
 }
 
 /// One step after another, in double: blend, then cut and paste.
 Values naive_mix(const Values& images, const std::vector<ImageMixing>& mixing) {
-  Values added(images.size());
-  Values result(images.size());
-  const auto each = [](auto&& f) {
-    for (std::int64_t n = 0; n < kBatch; ++n)
-      for (std::int64_t y = 0; y < kImage.h; ++y)
-        for (std::int64_t x = 0; x < kImage.w; ++x)
-          for (std::int64_t c = 0; c < kImage.c; ++c) f(n, y, x, c);
+  constexpr auto kOfImage = static_cast<std::size_t>(kImage.elements());
+  const auto of_image = [](const Values& all, std::int32_t n, std::size_t i) {
+    return all[static_cast<std::size_t>(n) * kOfImage + i % kOfImage];
   };
-  each([&](std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c) {
-    const ImageMixing& m = mixing[static_cast<std::size_t>(n)];
+  Values blended, result;
+  for (std::size_t i = 0; i < images.size(); ++i) {
+    const ImageMixing& m = mixing[i / kOfImage];
     const auto share = static_cast<double>(m.share);
-    added[index(n, y, x, c)] =
-        share * images[index(n, y, x, c)] + (1.0 - share) * images[index(m.partner, y, x, c)];
-  });
-  each([&](std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c) {
-    const ImageMixing& m = mixing[static_cast<std::size_t>(n)];
-    const bool cut = y >= m.box.top && y < m.box.bottom && x >= m.box.left && x < m.box.right;
-    result[index(n, y, x, c)] = added[index(cut ? m.donor : n, y, x, c)];
-  });
+    blended.push_back(share * images[i] + (1.0 - share) * of_image(images, m.partner, i));
+  }
+  for (std::size_t i = 0; i < images.size(); ++i) {
+    const auto& [share, area, partner, donor, box] = mixing[i / kOfImage];
+    const auto pixel = static_cast<std::int64_t>(i % kOfImage) / kImage.c;
+    const std::int64_t y = pixel / kImage.w;
+    const std::int64_t x = pixel % kImage.w;
+    const bool cut = y >= box.top && y < box.bottom && x >= box.left && x < box.right;
+    result.push_back(cut ? of_image(blended, donor, i) : blended[i]);
+  }
   return result;
 }
 
@@ -76,50 +60,37 @@ std::vector<PixelScaling> some_scaling() {
   return scaling;
 }
 
+constexpr PrepareImagesShape kShape{kBatch, kImage};
+
 template <class T>
-class PrepareImages : public testing::Test {
+class PrepareImages : public OfStorageType<T> {
  protected:
-  static constexpr PrepareImagesShape kShape{kBatch, kImage};
-  static Values mix(const Values& images, const std::vector<ImageMixing>& mixing) {
-    const device::ExecutionSpace space;
-    DeviceValues<T> x(images), y(kBatch * kImage.elements());
-    const DeviceRecords<ImageMixing> records(mixing);
-    prepare_floats<T, T>(space, kShape, y.data(), x.data(), records.data());
-    device::fence(space);
-    return y.values();
+  static DeviceValues<T> room_for(const PrepareImagesShape& s) {
+    return DeviceValues<T>(s.batch * s.image.pixels() * s.channels_in_memory());
   }
-  template <class Stored>
-  static Values convert(const Values& images, const std::vector<ImageMixing>& mixing) {
+  /// Images that arrive as values of Stored.
+  template <class Stored = T>
+  static Values mix(const Values& images, const std::vector<ImageMixing>& mixing,
+                    const PrepareImagesShape& shape = kShape) {
     const device::ExecutionSpace space;
     DeviceValues<Stored> x(images);
-    DeviceValues<T> y(kBatch * kImage.elements());
+    DeviceValues<T> y = room_for(shape);
     const DeviceRecords<ImageMixing> records(mixing);
-    prepare_floats<T, Stored>(space, kShape, y.data(), x.data(), records.data());
-    device::fence(space);
+    prepare_floats<T, Stored>(space, shape, y.data(), x.data(), records.data());
     return y.values();
   }
-  static Values prepare(const Values& bytes, const std::vector<PixelScaling>& scaling,
-                        const std::vector<ImageMixing>& mixing) {
+  static Values prepare(const Values& bytes, const std::vector<ImageMixing>& mixing,
+                        const PrepareImagesShape& shape = kShape) {
     const device::ExecutionSpace space;
     DeviceValues<std::uint8_t> x(bytes);
-    DeviceValues<T> y(kBatch * kImage.elements());
+    DeviceValues<T> y = room_for(shape);
     const DeviceRecords<ImageMixing> records(mixing);
-    const DeviceRecords<PixelScaling> scales(scaling);
-    prepare_bytes(space, kShape, y.data(), x.data(), scales.data(), records.data());
-    device::fence(space);
+    const DeviceRecords<PixelScaling> scales(some_scaling());
+    prepare_bytes(space, shape, y.data(), x.data(), scales.data(), records.data());
     return y.values();
   }
 };
-using StorageTypes = testing::Types<float, bfloat16, float16>;
 TYPED_TEST_SUITE(PrepareImages, StorageTypes);
-
-/// Pixels of `channels` channels, with zeros behind those of the images.
-Values padded(const Values& images, std::int64_t channels) {
-  Values all(images.size() / 3 * static_cast<std::size_t>(channels), 0.0);
-  for (std::size_t i = 0; i < images.size(); ++i)
-    all[i / 3 * static_cast<std::size_t>(channels) + i % 3] = images[i];
-  return all;
-}
 
 Values some_bytes() {
   const RandomStream stream(4, RandomPurpose::SyntheticData);
@@ -129,41 +100,37 @@ Values some_bytes() {
   return bytes;
 }
 
+/// Groups of `width` values, each with zeros behind it up to `padded_width`.
+Values padded(const Values& values, std::int64_t width, std::int64_t padded_width) {
+  Values all;
+  for (auto first = values.begin(); first != values.end(); first += width) {
+    all.insert(all.end(), first, first + width);
+    all.resize(all.size() + static_cast<std::size_t>(padded_width - width));
+  }
+  return all;
+}
+
 TYPED_TEST(PrepareImages, PaddingIsZerosBehindTheChannels) {
-  using T = TypeParam;
-  const device::ExecutionSpace space;
   const Values bytes = some_bytes();
-  DeviceValues<std::uint8_t> x(bytes);
-  const DeviceRecords<PixelScaling> scales(some_scaling());
+  const Values floats = random_as<TypeParam>(kBatch * kImage.elements(), 1, -3.0, 3.0);
   for (const std::int64_t channels : {4, 8})
-    for (const bool mixes : {false, true}) {
-      const std::vector<ImageMixing> mixing = mixes ? mixing_of_four() : std::vector<ImageMixing>{};
-      const DeviceRecords<ImageMixing> records(mixing);
+    for (const auto& mixing : {std::vector<ImageMixing>{}, mixing_of_four()}) {
       const PrepareImagesShape shape{kBatch, kImage, channels};
-      // What was there before must not stay.
-      const Values before(static_cast<std::size_t>(kBatch * kImage.pixels() * channels), 7.0);
-      DeviceValues<T> y(before);
-      prepare_bytes(space, shape, y.data(), x.data(), scales.data(), records.data());
-      device::fence(space);
-      EXPECT_EQ(y.values(), padded(this->prepare(bytes, some_scaling(), mixing), channels));
-      const Values floats = random_as<T>(kBatch * kImage.elements(), 1, -3.0, 3.0);
-      DeviceValues<T> from(floats), to(before);
-      prepare_floats<T, T>(space, shape, to.data(), from.data(), records.data());
-      device::fence(space);
-      EXPECT_EQ(to.values(), padded(this->mix(floats, mixing), channels));
+      EXPECT_EQ(this->prepare(bytes, mixing, shape),
+                padded(this->prepare(bytes, mixing), kImage.c, channels));
+      EXPECT_EQ(this->mix(floats, mixing, shape),
+                padded(this->mix(floats, mixing), kImage.c, channels));
     }
 }
 
 TYPED_TEST(PrepareImages, MixingIsTheReference) {
   using T = TypeParam;
   const Values images = random_as<T>(kBatch * kImage.elements(), 1, -3.0, 3.0);
-  const Values expected = naive_mix(images, mixing_of_four());
   const Values mixed = this->mix(images, mixing_of_four());
-  EXPECT_TRUE(close(mixed, expected, [&](std::size_t i) {
-    return kUnit<T> * std::abs(expected[i]) + 4.0 * kFloatUnit * 3.0;
-  }));
+  EXPECT_TRUE(stored<T>(mixed, naive_mix(images, mixing_of_four()), 0.0, 12.0));
   // A copied image keeps its bits: image 2 is a box of image 0's blend.
-  EXPECT_EQ(mixed[index(2, 3, 3, 1)], mixed[index(0, 3, 3, 1)]);
+  const std::int64_t elements = kImage.elements();
+  EXPECT_TRUE(std::equal(mixed.begin(), mixed.begin() + elements, mixed.begin() + 2 * elements));
 }
 
 // Values that all types represent exactly, and some that only float32 does.
@@ -173,8 +140,8 @@ TYPED_TEST(PrepareImages, FloatsOfAnyTypeAreRoundedAndThenMixed) {
   const auto stored_as = [&]<class Stored>(Stored) {
     Values rounded;
     for (const double x : images) rounded.push_back(decode(encode<T>(decode(encode<Stored>(x)))));
-    EXPECT_EQ(this->template convert<Stored>(images, {}), rounded);
-    EXPECT_EQ(this->template convert<Stored>(images, mixing_of_four()),
+    EXPECT_EQ(this->template mix<Stored>(images, {}), rounded);
+    EXPECT_EQ(this->template mix<Stored>(images, mixing_of_four()),
               this->mix(rounded, mixing_of_four()));
     return rounded;
   };
@@ -241,41 +208,21 @@ TYPED_TEST(PrepareImages, TensorsAreThoseOfTheHost) {
 // Rows of a multiple of eight values, which accelerators write several at a time: the same pixels
 // in rows of 8 columns as in rows of 7.
 TYPED_TEST(PrepareImages, RowsOfAnyLengthHaveTheSamePixels) {
-  using T = TypeParam;
-  constexpr Shape kWide{kImage.h, kImage.w + 1, kImage.c};
-  const Values images = random_as<T>(kBatch * kImage.elements(), 7, -3.0, 3.0);
-  Values wide;
-  for (std::size_t row = 0; row < static_cast<std::size_t>(kBatch * kImage.h); ++row) {
-    const auto first = images.begin() + static_cast<std::ptrdiff_t>(row * kImage.w * kImage.c);
-    wide.insert(wide.end(), first, first + kImage.w * kImage.c);
-    wide.insert(wide.end(), kImage.c, 0.0);
-  }
-  for (const auto& mixing : {std::vector<ImageMixing>{}, mixing_of_four()}) {
-    const device::ExecutionSpace space;
-    const DeviceRecords<ImageMixing> records(mixing);
-    DeviceValues<T> x(wide), y(kBatch * kWide.elements());
-    prepare_floats<T, T>(space, {kBatch, kWide}, y.data(), x.data(), records.data());
-    device::fence(space);
-    const Values made = y.values();
-    const Values narrow = mixing.empty() ? images : this->mix(images, mixing);
-    for (std::size_t i = 0; i < made.size(); ++i) {
-      const std::size_t column = i % (kWide.w * kWide.c);
-      const std::size_t row = i / (kWide.w * kWide.c);
-      if (column < kImage.w * kImage.c) {
-        ASSERT_EQ(made[i], narrow[row * kImage.w * kImage.c + column]) << i;
-      } else {
-        ASSERT_EQ(made[i], 0.0) << i;
-      }
-    }
-  }
+  const Shape wide{kImage.h, kImage.w + 1, kImage.c};
+  const auto widened = [&](const Values& images) {
+    return padded(images, kImage.w * kImage.c, wide.w * wide.c);
+  };
+  const Values images = random_as<TypeParam>(kBatch * kImage.elements(), 7, -3.0, 3.0);
+  EXPECT_EQ(this->mix(widened(images), {}, {kBatch, wide}), widened(images));
+  EXPECT_EQ(this->mix(widened(images), mixing_of_four(), {kBatch, wide}),
+            widened(this->mix(images, mixing_of_four())));
 }
 
 // Mixing gives the same bits for images that arrive as bytes and for images that arrive normalized.
 TYPED_TEST(PrepareImages, MixedBytesAreMixedImages) {
   const Values bytes = some_bytes();
-  const Values images = this->prepare(bytes, some_scaling(), {});
-  EXPECT_EQ(this->prepare(bytes, some_scaling(), mixing_of_four()),
-            this->mix(images, mixing_of_four()));
+  EXPECT_EQ(this->prepare(bytes, mixing_of_four()),
+            this->mix(this->prepare(bytes, {}), mixing_of_four()));
 }
 
 }  // namespace
