@@ -17,17 +17,6 @@ constexpr std::uint32_t kPatterns = 0x10000;
 constexpr std::uint32_t kSign = 0x8000u;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-float from_bits(std::uint32_t bits) {
-  float x;
-  std::memcpy(&x, &bits, sizeof x);
-  return x;
-}
-std::uint32_t bits_of(float x) {
-  std::uint32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-
 template <class T>
 class Halves : public testing::Test {
  protected:
@@ -102,26 +91,28 @@ TYPED_TEST(Halves, OverflowToInfinityAndKeepNaNs) {
   EXPECT_EQ(this->nearest(std::numeric_limits<float>::denorm_min()), 0u);
   EXPECT_EQ(this->nearest(-0.0f), kSign);
   for (const std::uint32_t pattern : {0x7f800001u, 0x7fc00000u, 0xff80ffffu, 0xffffffffu}) {
-    const std::uint32_t rounded = this->nearest(from_bits(pattern));
+    const std::uint32_t rounded = this->nearest(std::bit_cast<float>(pattern));
     EXPECT_TRUE(this->is_nan(rounded)) << pattern;
     EXPECT_NE(rounded & (1u << (this->kFraction - 1)), 0u) << "signalling: " << pattern;
     EXPECT_EQ(rounded & kSign, (pattern >> 16) & kSign) << pattern;
     for (const std::uint32_t noise : {0u, 0xffffu})
-      EXPECT_TRUE(this->is_nan(this->stochastic(from_bits(pattern), noise))) << pattern;
+      EXPECT_TRUE(this->is_nan(this->stochastic(std::bit_cast<float>(pattern), noise))) << pattern;
   }
 }
 
 // Every 509th pattern of a float, and those around each number and around each midpoint.
 TYPED_TEST(Halves, RoundedAsEqualsTheRoundTrip) {
   const auto check = [&](std::uint32_t bits) {
-    const float x = from_bits(bits);
-    ASSERT_EQ(bits_of(rounded_as<TypeParam>(x)), bits_of(to_float(store_as<TypeParam>(x)))) << bits;
+    const float x = std::bit_cast<float>(bits);
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(rounded_as<TypeParam>(x)),
+              std::bit_cast<std::uint32_t>(to_float(store_as<TypeParam>(x))))
+        << bits;
   };
   for (std::uint64_t bits = 0; bits < 0x1'0000'0000u; bits += 509)
     check(static_cast<std::uint32_t>(bits));
   constexpr std::uint32_t kHalf = 1u << (22 - TestFixture::kFraction);
   for (std::uint32_t pattern = 0; pattern < kPatterns; ++pattern) {
-    const std::uint32_t number = bits_of(to_float(this->of(pattern)));
+    const std::uint32_t number = std::bit_cast<std::uint32_t>(to_float(this->of(pattern)));
     for (const std::uint32_t step : {0u, 1u, kHalf - 1, kHalf, kHalf + 1, 2 * kHalf - 1}) {
       check(number + step);
       check(number - step);

@@ -2,9 +2,8 @@
 #include "core/text.hpp"
 
 #include "core/dtype.hpp"
-#include "core/error.hpp"
 #include "core/shape.hpp"
-#include "tests/support/test.hpp"
+#include "tests/support/expect_error.hpp"
 
 namespace millrace {
 namespace {
@@ -136,39 +135,26 @@ TEST(Error, EachKindHasItsExitCode) {
 }
 
 TEST(Error, FailCarriesKindAndFormattedMessage) {
-  try {
-    fail(ErrorKind::Data, "{}: label {} of {}", "test_batch.bin", 12, 10);
-    FAIL() << "fail returned";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::Data);
-    EXPECT_STREQ(error.what(), "test_batch.bin: label 12 of 10");
-  }
+  expect_error(ErrorKind::Data, "test_batch.bin: label 12 of 10",
+               [] { fail(ErrorKind::Data, "{}: label {} of {}", "test_batch.bin", 12, 10); });
 }
 
 TEST(Error, ShortensTheMiddleOfLongMessages) {
   std::string quoted;
   for (int i = 0; i < 100'000; ++i) quoted += "\u00e4";
-  try {
+  const std::string text = message_of(ErrorKind::Data, [&] {
     fail(ErrorKind::Data, "a.csv: '{}' is not a number: fix it", quoted);
-  } catch (const Error& error) {
-    const std::string text = error.what();
-    EXPECT_LT(text.size(), 4000u);
-    EXPECT_TRUE(text.starts_with("a.csv: '\u00e4"));
-    EXPECT_TRUE(text.ends_with("is not a number: fix it"));
-    EXPECT_TRUE(is_utf8(text));
-  }
+  });
+  EXPECT_LT(text.size(), 4000u);
+  EXPECT_TRUE(text.starts_with("a.csv: '\u00e4"));
+  EXPECT_TRUE(text.ends_with("is not a number: fix it"));
+  EXPECT_TRUE(is_utf8(text));
 }
 
 TEST(Error, AssertNamesTheInvariant) {
   EXPECT_NO_THROW(MILLRACE_ASSERT(1 + 1 == 2));
-  try {
-    MILLRACE_ASSERT(1 + 1 == 3);
-    FAIL() << "the assertion held";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::Internal);
-    const std::string text = error.what();
-    test::expect_in(text, {"text_test.cpp", "broken invariant: 1 + 1 == 3"});
-  }
+  expect_error(ErrorKind::Internal, {"text_test.cpp", "broken invariant: 1 + 1 == 3"},
+               [] { MILLRACE_ASSERT(1 + 1 == 3); });
 }
 
 TEST(DType, HasSizeAndName) {

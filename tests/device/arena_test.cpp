@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/arena.hpp"
 
-#include "tests/support/test.hpp"
+#include "tests/support/expect_error.hpp"
 
 namespace millrace::device {
 namespace {
@@ -75,13 +75,8 @@ TEST(Arena, TooLargeIsAConfigurationError) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the address sanitizer ends the process on such a request";
 #endif
-  try {
-    const Arena arena(std::int64_t{1} << 60);
-    FAIL() << "got 2^60 bytes";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::Config);
-    EXPECT_NE(std::string(error.what()).find("`batch-size`"), std::string::npos) << error.what();
-  }
+  expect_error(ErrorKind::Config, {"`batch-size`"},
+               [] { const Arena arena(std::int64_t{1} << 60); });
 }
 
 }  // namespace

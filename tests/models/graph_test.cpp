@@ -107,27 +107,17 @@ TEST(GraphBuilder, MisfitsNameNetworkAndOp) {
                [&] { b.softmax_loss("", x); });
 }
 
-TEST(GraphBuilder, RefusesEmptyImagesAndNoClasses) {
-  expect_error(ErrorKind::Config,
-               "tiny: image size 8x0x3 is empty; every extent must be at least 1", [] {
-                 GraphBuilder("tiny", {8, 0, 3}, 10);
-               });
-  expect_error(ErrorKind::Config, "tiny: 0 classes; at least 1 is required", [] {
-    GraphBuilder("tiny", {8, 8, 3}, 0);
-  });
-}
-
-TEST(GraphBuilder, RefusesNetworksAboveTheLimits) {
-  expect_error(ErrorKind::Config,
-               "tiny: classes: 1048577 channels exceed the limit of 1048576 per value", [] {
-                 GraphBuilder("tiny", {8, 8, 3}, 1048577);
-               });
-  expect_error(ErrorKind::Config,
-               "tiny: images: 1.11e+19 elements (2147483647x1717986918x3) exceed the limit of "
-               "4294967296 per image; use fewer channels or smaller images",
-               [] {
-                 GraphBuilder("tiny", {2147483647, 1717986918, 3}, 10);
-               });
+TEST(GraphBuilder, RefusesNetworksOutsideTheLimits) {
+  const auto refuses = [](const Shape& image, std::int64_t classes, const std::string& message) {
+    expect_error(ErrorKind::Config, "tiny: " + message,
+                 [&] { const GraphBuilder b("tiny", image, classes); });
+  };
+  refuses({8, 0, 3}, 10, "image size 8x0x3 is empty; every extent must be at least 1");
+  refuses({8, 8, 3}, 0, "0 classes; at least 1 is required");
+  refuses({8, 8, 3}, 1048577, "classes: 1048577 channels exceed the limit of 1048576 per value");
+  refuses({2147483647, 1717986918, 3}, 10,
+          "images: 1.11e+19 elements (2147483647x1717986918x3) exceed the limit of 4294967296 per "
+          "image; use fewer channels or smaller images");
   GraphBuilder b("tiny", {8, 8, 3}, 10);
   b.begin_layer("b1");
   expect_error(ErrorKind::Config,
@@ -174,7 +164,7 @@ TEST(GraphBuilder, RefusesOpsWithoutLayerAndForeignValues) {
   EXPECT_NO_THROW(b.activation("relu", b.input(), {}));
 }
 
-/// The message of build() for the layers that `add` adds before a valid end.
+/// Expects the message of build() for what `add` adds before a valid end.
 void expect_refused(const std::string& message, const std::function<ValueId(GraphBuilder&)>& add) {
   GraphBuilder b("tiny", {8, 8, 3}, 10);
   b.begin_layer("b0");
@@ -188,36 +178,27 @@ void expect_refused(const std::string& message, const std::function<ValueId(Grap
 }
 
 TEST(GraphBuilder, BuildChecksNames) {
-  const auto relu = [](GraphBuilder& b, const std::string& name) {
-    return b.activation(name, b.input(), {});
+  struct NamedLayer {
+    std::string name;
+    std::vector<std::string> ops;
   };
-  expect_refused("layers: a layer has no name", [&](GraphBuilder& b) {
-    b.activation("relu", b.input(), {});
-    b.begin_layer("");
-    return relu(b, "");
-  });
-  expect_refused("layer b0: name is used twice", [&](GraphBuilder& b) {
-    relu(b, "x");
-    b.begin_layer("b0");
-    return relu(b, "y");
-  });
-  expect_refused("layer b0: has no ops", [&](GraphBuilder& b) {
-    b.begin_layer("b1");
-    return relu(b, "");
-  });
-  expect_refused("op b0/relu: name is used twice", [&](GraphBuilder& b) {
-    relu(b, "relu");
-    return relu(b, "relu");
-  });
-  expect_refused("op b0: has its layer's name but is not its first op", [&](GraphBuilder& b) {
-    relu(b, "relu");
-    return relu(b, "");
-  });
-  expect_refused("op b0/relu: has the name of another layer", [&](GraphBuilder& b) {
-    relu(b, "relu");
-    b.begin_layer("b0/relu");
-    return relu(b, "x");
-  });
+  const std::pair<std::string, std::vector<NamedLayer>> rows[] = {
+      {"layers: a layer has no name", {{"b0", {"relu"}}, {"", {""}}}},
+      {"layer b0: name is used twice", {{"b0", {"x"}}, {"b0", {"y"}}}},
+      {"layer b0: has no ops", {{"b0", {}}, {"b1", {""}}}},
+      {"op b0/relu: name is used twice", {{"b0", {"relu", "relu"}}}},
+      {"op b0: has its layer's name but is not its first op", {{"b0", {"relu", ""}}}},
+      {"op b0/relu: has the name of another layer", {{"b0", {"relu"}}, {"b0/relu", {"x"}}}},
+  };
+  for (const auto& [message, layers] : rows)
+    expect_refused(message, [&, &layers = layers](GraphBuilder& b) {
+      ValueId last;
+      for (std::size_t i = 0; i < layers.size(); ++i) {
+        if (i > 0) b.begin_layer(layers[i].name);
+        for (const std::string& op : layers[i].ops) last = b.activation(op, b.input(), {});
+      }
+      return last;
+    });
 }
 
 TEST(GraphBuilder, BuildChecksValuesAndLoss) {
@@ -314,41 +295,42 @@ TEST(Registry, BuildsByName) {
 }
 
 TEST(Registry, DefaultsAreThoseOfTheRecipes) {
-  const auto is = [](std::string_view model, Task task, std::string_view size, NormKind norm,
-                     std::int64_t groups) {
-    const ModelOptions options = default_options(model, task);
-    EXPECT_EQ(options.model, model);
-    EXPECT_EQ(options.size, size) << model;
-    EXPECT_EQ(options.task, task) << model;
-    EXPECT_EQ(options.norm, norm) << model;
-    EXPECT_EQ(options.groups, groups) << model;
-    const bool cifar = task == Task::Cifar;
-    EXPECT_EQ(options.classes, cifar ? 10 : 1000);
-    EXPECT_EQ(options.image, (cifar ? Shape{32, 32, 3} : Shape{224, 224, 3}));
-    EXPECT_EQ(options.shortcut, cifar ? 'A' : 'B');
-    EXPECT_NO_THROW(static_cast<void>(build_model(options))) << model;
+  const std::tuple<std::string, Task, std::string, NormKind, std::int64_t> rows[] = {
+      {"resnet", Task::ImageNet, "18", NormKind::Group, 32},
+      {"resnet", Task::Cifar, "20", NormKind::Batch, 16},
+      {"resnext", Task::ImageNet, "14", NormKind::Group, 32},
+      {"resnext", Task::Cifar, "11", NormKind::Batch, 16},
+      {"squeezenet", Task::ImageNet, "1.0", NormKind::Group, 32},
+      {"squeezenet", Task::Cifar, "1.0", NormKind::Group, 32},
+      {"efficientnet", Task::ImageNet, "B0", NormKind::Group, 4},
+      {"efficientnet", Task::Cifar, "cifar", NormKind::Group, 4},
   };
-  is("resnet", Task::ImageNet, "18", NormKind::Group, 32);
-  is("resnet", Task::Cifar, "20", NormKind::Batch, 16);
-  is("resnext", Task::ImageNet, "14", NormKind::Group, 32);
-  is("resnext", Task::Cifar, "11", NormKind::Batch, 16);
-  is("squeezenet", Task::ImageNet, "1.0", NormKind::Group, 32);
-  is("squeezenet", Task::Cifar, "1.0", NormKind::Group, 32);
-  is("efficientnet", Task::ImageNet, "B0", NormKind::Group, 4);
-  is("efficientnet", Task::Cifar, "cifar", NormKind::Group, 4);
+  for (const auto& [model, task, size, norm, groups] : rows) {
+    const bool cifar = task == Task::Cifar;
+    ModelOptions expected;
+    expected.model = model;
+    expected.size = size;
+    expected.task = task;
+    expected.classes = cifar ? 10 : 1000;
+    expected.image = cifar ? Shape{32, 32, 3} : Shape{224, 224, 3};
+    expected.norm = norm;
+    expected.groups = groups;
+    expected.shortcut = cifar ? 'A' : 'B';
+    EXPECT_EQ(default_options(model, task), expected) << model;
+    EXPECT_NO_THROW(static_cast<void>(build_model(expected))) << model;
+  }
 }
 
 TEST(Registry, UnknownModelsListTheKnownOnes) {
-  ModelOptions options;
-  options.model = "resent";
-  expect_error(ErrorKind::Config,
-               "unknown model resent (did you mean resnet?); models: resnet, resnext, "
-               "squeezenet, efficientnet",
-               [&] { static_cast<void>(build_model(options)); });
-  options.model = "vgg";
-  expect_error(ErrorKind::Config,
-               "unknown model vgg; models: resnet, resnext, squeezenet, efficientnet",
-               [&] { static_cast<void>(build_model(options)); });
+  for (const auto& [model, hint] : {std::pair("resent", " (did you mean resnet?)"), {"vgg", ""}}) {
+    ModelOptions options;
+    options.model = model;
+    expect_error(
+        ErrorKind::Config,
+        fmt::format("unknown model {}{}; models: resnet, resnext, squeezenet, efficientnet", model,
+                    hint),
+        [&] { static_cast<void>(build_model(options)); });
+  }
 }
 
 }  // namespace

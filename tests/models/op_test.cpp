@@ -16,8 +16,15 @@ std::string misfit_of(const OpKind& kind, const std::vector<Shape>& inputs) {
   return infer(kind, inputs, kClasses).misfit;
 }
 
-std::vector<ParameterSpec> parameters_of(const OpKind& kind, const Shape& x) {
-  return infer_one(kind, x).parameters;
+using Parameters =
+    std::vector<std::tuple<ParameterRole, std::vector<std::int64_t>, Initialiser::Kind>>;
+
+/// Roles, shapes and starts.
+Parameters parameters_of(const OpKind& kind, const Shape& x) {
+  Parameters parameters;
+  for (const ParameterSpec& p : infer_one(kind, x).parameters)
+    parameters.emplace_back(p.role, p.shape, p.init.kind);
+  return parameters;
 }
 
 void expect_shape(const OpKind& kind, const std::vector<Shape>& inputs, const Shape& output) {
@@ -229,40 +236,25 @@ TEST(Infer, CountsInputs) {
 }
 
 TEST(Infer, Parameters) {
-  using Dims = std::vector<std::int64_t>;
-  const auto conv = parameters_of(
-      Conv{.out_channels = 8, .kernel = {3, 5}, .groups = 2, .bias = true}, {9, 9, 6});
-  ASSERT_EQ(conv.size(), 2u);
-  EXPECT_EQ(conv[0].role, ParameterRole::Kernel);
-  EXPECT_EQ(conv[0].shape, (Dims{8, 3, 5, 3}));
-  EXPECT_EQ(conv[0].init.kind, Initialiser::Kind::VarianceScaling);
-  EXPECT_EQ(conv[1].role, ParameterRole::Bias);
-  EXPECT_EQ(conv[1].shape, Dims{8});
-  EXPECT_EQ(conv[1].init.kind, Initialiser::Kind::Zero);
-
-  const auto dense = parameters_of(Dense{.units = 10}, {2, 3, 4});
-  ASSERT_EQ(dense.size(), 2u);
-  EXPECT_EQ(dense[0].shape, (Dims{10, 24}));
-  EXPECT_EQ(dense[0].init.kind, Initialiser::Kind::GlorotUniform);
-  EXPECT_EQ(parameters_of(Dense{.units = 10, .bias = false}, {2, 3, 4}).size(), 1u);
-
-  const auto norm = parameters_of(BatchNorm{.zero_gamma = true}, {9, 9, 6});
-  ASSERT_EQ(norm.size(), 4u);
-  EXPECT_EQ(norm[0].role, ParameterRole::Gamma);
-  EXPECT_EQ(norm[0].init.kind, Initialiser::Kind::Zero);
-  EXPECT_EQ(norm[1].role, ParameterRole::Beta);
-  EXPECT_EQ(norm[2].role, ParameterRole::MovingMean);
-  EXPECT_EQ(norm[2].init.kind, Initialiser::Kind::Zero);
-  EXPECT_EQ(norm[3].role, ParameterRole::MovingVariance);
-  EXPECT_EQ(norm[3].init.kind, Initialiser::Kind::One);
-
-  const auto group_norm = parameters_of(GroupNorm{.groups = 3}, {9, 9, 6});
-  ASSERT_EQ(group_norm.size(), 2u);
-  EXPECT_EQ(group_norm[0].init.kind, Initialiser::Kind::One);
-  EXPECT_EQ(group_norm[0].shape, Dims{6});
-
-  EXPECT_TRUE(parameters_of(Activate{}, {9, 9, 6}).empty());
-  EXPECT_TRUE(parameters_of(SoftmaxLoss{}, {1, 1, kClasses}).empty());
+  using Role = ParameterRole;
+  using Kind = Initialiser::Kind;
+  const Shape x = {9, 9, 6};
+  EXPECT_EQ(parameters_of(Conv{.out_channels = 8, .kernel = {3, 5}, .groups = 2, .bias = true}, x),
+            (Parameters{{Role::Kernel, {8, 3, 5, 3}, Kind::VarianceScaling},
+                        {Role::Bias, {8}, Kind::Zero}}));
+  EXPECT_EQ(
+      parameters_of(Dense{.units = 10}, {2, 3, 4}),
+      (Parameters{{Role::Kernel, {10, 24}, Kind::GlorotUniform}, {Role::Bias, {10}, Kind::Zero}}));
+  EXPECT_EQ(parameters_of(Dense{.units = 10, .bias = false}, x).size(), 1u);
+  EXPECT_EQ(parameters_of(BatchNorm{.zero_gamma = true}, x),
+            (Parameters{{Role::Gamma, {6}, Kind::Zero},
+                        {Role::Beta, {6}, Kind::Zero},
+                        {Role::MovingMean, {6}, Kind::Zero},
+                        {Role::MovingVariance, {6}, Kind::One}}));
+  EXPECT_EQ(parameters_of(GroupNorm{.groups = 3}, x),
+            (Parameters{{Role::Gamma, {6}, Kind::One}, {Role::Beta, {6}, Kind::Zero}}));
+  EXPECT_EQ(parameters_of(Activate{}, x), Parameters());
+  EXPECT_EQ(parameters_of(SoftmaxLoss{}, {1, 1, kClasses}), Parameters());
 }
 
 TEST(Infer, ProductsOnlyAreMultiplyAccumulates) {

@@ -100,14 +100,11 @@ TEST(ResNet, ParametersAndMacsEqualThePublishedTable) { expect_published(kPublis
 // fc1.
 TEST(ResNet, FiftyHas161TrainableTensors) {
   const Graph graph = build_model(imagenet("50"));
-  int tensors = 0;
-  int kernels = 0;
-  for (const Parameter& p : graph.parameters) {
-    tensors += p.trainable() ? 1 : 0;
-    kernels += p.trainable() && p.shape.size() == 4 ? 1 : 0;
-  }
-  EXPECT_EQ(tensors, 161);
-  EXPECT_EQ(kernels, 53);
+  const auto count = [&](const auto& counts) {
+    return std::count_if(graph.parameters.begin(), graph.parameters.end(), counts);
+  };
+  EXPECT_EQ(count([](const Parameter& p) { return p.trainable(); }), 161);
+  EXPECT_EQ(count([](const Parameter& p) { return p.shape.size() == 4; }), 53);
 }
 
 TEST(ResNet, LayersAreNamedAsTheSplitsOfTheRecipes) {

@@ -8,16 +8,11 @@
 // 2^-24, which is small enough to detect one missing product. The result is rounded to the storage
 // type once. A partial sum in bfloat16 would exceed this bound. cuDNN also rounds the weight
 // gradient of each micro-batch to the storage type, which cublasLt does not.
-#include "core/error.hpp"
+#include "ops/rewrites.hpp"
 #include "tests/ops/backends.hpp"
 #include "tests/ops/device_values.hpp"
 #include "tests/ops/shapes.hpp"
 #include "tests/support/reference_ops.hpp"
-
-#ifdef MILLRACE_ONEDNN
-#include "ops/onednn/onednn.hpp"
-#include "tests/support/expect_error.hpp"
-#endif
 
 namespace millrace::ops {
 namespace {
@@ -76,22 +71,34 @@ std::unique_ptr<LinearOp> prepare(BackendKind kind, const LinearCase& c, DType t
                  : backend->convolution(c.conv, type, passes);
 }
 
-/// Inputs of one case as values of T, and the op bound to memory that holds its parameters.
+/// Activations and gradients: any, or integers from -3 to 3, whose sums have no rounding errors.
+enum class Numbers { Any, Whole };
+
+template <class T>
+Values some(Numbers numbers, std::int64_t elements, std::uint64_t seed) {
+  if (numbers == Numbers::Any) return random_as<T>(elements, seed);
+  Values values = random_values(elements, seed, -3.5, 3.5);
+  for (double& x : values) x = std::round(x);
+  return values;
+}
+
+/// Inputs of an op as values of T, and the op bound to memory that holds its parameters.
 template <class T>
 class Harness {
  public:
-  Harness(BackendKind kind, const LinearCase& c, Passes passes = {})
-      : shape(c.conv),
-        x(random_as<T>(shape.window.in_elements(), 1)),
+  Harness(std::unique_ptr<LinearOp> op, const ConvShape& s, Passes passes = {},
+          Numbers numbers = Numbers::Any)
+      : shape(s),
+        x(some<T>(numbers, shape.window.in_elements(), 1)),
         kernel(random_as<T>(shape.kernel_elements(), 2)),
         bias(shape.bias ? random_values(shape.window.out.c, 3) : Values()),
-        dy(random_as<T>(shape.window.out_elements(), 4)),
-        dy2(random_as<T>(shape.window.out_elements(), 5)),
+        dy(some<T>(numbers, shape.window.out_elements(), 4)),
+        dy2(some<T>(numbers, shape.window.out_elements(), 5)),
         y_device(shape.window.out_elements()),
         dx_device(shape.window.in_elements()),
         dkernel_device(shape.kernel_elements()),
         dbias_device(shape.window.out.c),
-        op_(prepare(kind, c, device::dtype_of<T>(), passes)),
+        op_(std::move(op)),
         x_device_(x),
         dy_device_(dy),
         dy2_device_(dy2),
@@ -104,6 +111,8 @@ class Harness {
                dbias_device.data(), packed_forward_.raw(), packed_backward_.raw(), scratch_.raw()});
     op_->pack(space, passes.backward_input);
   }
+  Harness(BackendKind kind, const LinearCase& c, Passes passes = {})
+      : Harness(prepare(kind, c, device::dtype_of<T>(), passes), c.conv, passes) {}
 
   // Scratch is shared with other ops, so its contents must not be needed after a call.
   void forward() {
@@ -119,8 +128,20 @@ class Harness {
   void backward_weight() { backward_weight(dy_device_, true); }
   void backward_weight_more() { backward_weight(dy2_device_, false); }
 
+  void run_all() {
+    forward();
+    backward_input();
+    backward_weight();
+    backward_weight_more();
+  }
+
   [[nodiscard]] double pixels_out() const {
     return static_cast<double>(shape.window.batch * shape.window.out.pixels());
+  }
+  /// Products in an element of y, which come from the input's channels, or of dx.
+  [[nodiscard]] double products(std::int64_t channels) const {
+    const WindowShape& w = shape.window;
+    return static_cast<double>(w.kernel_h * w.kernel_w * channels / shape.groups);
   }
   void expect_inputs_unchanged() const {
     EXPECT_TRUE(close_to(x_device_.values(), x, 0.0));
@@ -159,7 +180,15 @@ testing::AssertionResult close_sums(const Values& actual, const Values& expected
   });
 }
 
-/// The same of a weight gradient, the sum of those of two micro-batches.
+/// Expects of sums of `terms` products what the reference makes of its inputs.
+template <class T, class Reference, class... Inputs>
+void expect_sums(const Values& actual, double terms, const Reference& reference,
+                 const Inputs&... inputs) {
+  const Values magnitude = reference(reference::magnitudes(inputs)...);
+  EXPECT_TRUE(close_sums<T>(actual, reference(inputs...), magnitude, terms));
+}
+
+/// close_sums of a weight gradient, the sum of those of two micro-batches.
 template <class T>
 testing::AssertionResult close_gradients(BackendKind kind, const ConvShape& shape,
                                          const Values& actual, const Values& expected,
@@ -189,14 +218,8 @@ TEST_P(Linear, ForwardIsTheReference) {
   run([]<class T>(BackendKind kind, const LinearCase& c) {
     Harness<T> h(kind, c, {false, false});
     h.forward();
-    const WindowShape& w = h.shape.window;
-    const std::int64_t group = w.in.c / h.shape.groups;
-    const auto terms = static_cast<double>(w.kernel_h * w.kernel_w * group);
-    EXPECT_TRUE(close_sums<T>(
-        h.y_device.values(), reference::conv_forward(h.shape, h.x, h.kernel, h.bias),
-        reference::conv_forward(h.shape, reference::magnitudes(h.x),
-                                reference::magnitudes(h.kernel), reference::magnitudes(h.bias)),
-        terms));
+    expect_sums<T>(h.y_device.values(), h.products(h.shape.window.in.c),
+                   std::bind_front(reference::conv_forward, h.shape), h.x, h.kernel, h.bias);
     h.expect_inputs_unchanged();
   });
 }
@@ -205,14 +228,8 @@ TEST_P(Linear, BackwardInputIsTheReference) {
   run([]<class T>(BackendKind kind, const LinearCase& c) {
     Harness<T> h(kind, c, {true, false});
     h.backward_input();
-    const WindowShape& w = h.shape.window;
-    const std::int64_t group = w.out.c / h.shape.groups;
-    const auto terms = static_cast<double>(w.kernel_h * w.kernel_w * group);
-    EXPECT_TRUE(close_sums<T>(h.dx_device.values(),
-                              reference::conv_backward_input(h.shape, h.dy, h.kernel),
-                              reference::conv_backward_input(h.shape, reference::magnitudes(h.dy),
-                                                             reference::magnitudes(h.kernel)),
-                              terms));
+    expect_sums<T>(h.dx_device.values(), h.products(h.shape.window.out.c),
+                   std::bind_front(reference::conv_backward_input, h.shape), h.dy, h.kernel);
     h.expect_inputs_unchanged();
   });
 }
@@ -248,10 +265,7 @@ TEST_P(Linear, BackwardWeightIsTheReferenceAndAddsUp) {
 TEST_P(Linear, OrderOfPassesDoesNotMatter) {
   run([]<class T>(BackendKind kind, const LinearCase& c) {
     Harness<T> plain(kind, c);
-    plain.forward();
-    plain.backward_input();
-    plain.backward_weight();
-    plain.backward_weight_more();
+    plain.run_all();
 
     Harness<T> other(kind, c);
     other.backward_weight();
@@ -284,64 +298,49 @@ INSTANTIATE_TEST_SUITE_P(Blocks, Linear,
                                           testing::Values(DType::BF16, DType::F16)),
                          name_of_param);
 
-TEST(Widened, BlocksAreTheLargestThatDivideTheBatchAndFit) {
-  for (const std::int64_t batch : {1, 2, 7, 12, 64, 100}) {
-    for (const int threads : {1, 2, 16}) {
-      for (std::int64_t elements = 16; elements <= 1 << 24; elements *= 4) {
-        std::int64_t largest = 1;
-        for (std::int64_t samples = 2; samples <= batch; ++samples) {
-          // 2 MiB per thread hold 2^19 values of float32.
-          const bool fits = samples * elements <= std::int64_t{threads} << 19;
-          if (batch % samples == 0 && fits) largest = samples;
-        }
-        EXPECT_EQ(samples_in_block(batch, elements, threads), largest)
-            << batch << " samples of " << elements << ", " << threads << " threads";
-      }
-    }
-  }
+// ---- depthwise ----------------------------------------------------------------------------------
+
+std::vector<ConvCase> depthwise_cases() {
+  std::vector<ConvCase> cases = {
+      // More than one block of channels, and a number of channels that is no multiple of 8; several
+      // teams; asymmetric padding. name, batch, in, filters, kernel, stride, pads, groups
+      {"C70", 2, {9, 13, 70}, 70, {3, 3}, {1, 1}, {1, 1, 1, 1}, 70},
+      {"C70K5Stride2", 2, {13, 10, 70}, 70, {5, 5}, {2, 2}, {1, 2, 2, 1}, 70},
+      {"C136Stride2", 3, {11, 23, 136}, 136, {3, 3}, {2, 2}, {0, 1, 1, 0}, 136},
+      {"C8K5Wide", 1, {37, 41, 8}, 8, {5, 5}, {1, 1}, {4, 0, 0, 4}, 8}};
+  for (const ConvCase& c : conv_cases())
+    if (has_depthwise_pixels(c.shape())) cases.push_back(c);
+  return cases;
 }
 
-TEST(Rewrites, FollowTheMeasuredTable) {
-  const auto conv = [](std::int64_t size, std::int64_t in, std::int64_t out, std::int64_t kernel,
-                       std::int64_t stride, std::int64_t groups) {
-    ConvShape s;
-    s.window.in = {size, size, in};
-    s.window.out = {(size - 1) / stride + 1, (size - 1) / stride + 1, out};
-    s.window.kernel_h = s.window.kernel_w = kernel;
-    s.window.stride_h = s.window.stride_w = stride;
-    s.window.pad_top = s.window.pad_left = s.pad_bottom = s.pad_right = kernel / 2;
-    s.groups = groups;
-    return s;
-  };
-  const auto choice = [](const ConvShape& s, DType type, std::optional<MeasuredLevel> level,
-                         Passes passes = {}) -> std::string {
-    const Rewrite* const row =
-        find_rewrite({.shape = s, .type = type, .passes = passes}, Rewrite::When::Measured, level);
-    return row != nullptr ? row->name : "";
-  };
-  const ConvShape projection = conv(56, 64, 128, 1, 2, 1);
-  EXPECT_EQ(choice(projection, DType::F32, std::nullopt), "");
-  EXPECT_EQ(choice(projection, DType::BF16, MeasuredLevel::Sse), "gathered pixels");
-  EXPECT_EQ(choice(conv(1, 64, 16, 1, 1, 1), DType::F32, MeasuredLevel::Sse), "product");
-  const ConvShape depthwise = conv(28, 96, 96, 5, 1, 96);
-  EXPECT_EQ(choice(depthwise, DType::F32, MeasuredLevel::Avx2), "own gradient");
-  EXPECT_EQ(choice(depthwise, DType::F32, MeasuredLevel::Avx2, {true, false}), "");
-  const ConvShape pointwise = conv(56, 64, 64, 1, 1, 1);
-  EXPECT_EQ(choice(pointwise, DType::F32, MeasuredLevel::Avx2), "");
-  EXPECT_EQ(choice(pointwise, DType::F32, MeasuredLevel::Avx512), "turned");
-  EXPECT_EQ(choice(pointwise, DType::BF16, MeasuredLevel::Avx512), "");
-  const ConvShape narrow = conv(56, 128, 128, 3, 1, 32);
-  EXPECT_EQ(choice(narrow, DType::BF16, MeasuredLevel::Avx512), "");
-  EXPECT_EQ(choice(narrow, DType::BF16, MeasuredLevel::Amx), "merged groups");
-  std::int64_t groups = 0;
-  const LinearRequest asked{.shape = narrow, .type = DType::BF16, .passes = {}};
-  (void)find_rewrite(asked, Rewrite::When::Measured, MeasuredLevel::Amx)
-      ->make(asked, [&](const LinearRequest& inner) {
-        groups = std::get<ConvShape>(inner.shape).groups;
-        return make_plain(std::get<ConvShape>(inner.shape), inner.type);
-      });
-  EXPECT_EQ(groups, 8);
+class DepthwiseTest : public OfEveryType<ConvCase> {};
+
+// Our kernels against plain loops, bit for bit: forward and backward input have the same order of
+// summation, and the weight gradient of integers is the same in any order.
+TEST_P(DepthwiseTest, HasTheBitsOfPlainLoops) {
+  run([]<class T>(const ConvCase& c) {
+    const ConvShape s = c.shape();
+    const DType type = device::dtype_of<T>();
+    for (const Numbers numbers : {Numbers::Any, Numbers::Whole}) {
+      Harness<T> plain(make_plain(s, type), s, {}, numbers);
+      Harness<T> fast(make_by_pass(kOnlyWeight, make_depthwise_gradient(s, type),
+                                   make_depthwise_pixels(s, type)),
+                      s, {}, numbers);
+      plain.run_all();
+      fast.run_all();
+      fast.expect_inputs_unchanged();
+      EXPECT_EQ(fast.y_device.values(), plain.y_device.values());
+      EXPECT_EQ(fast.dx_device.values(), plain.dx_device.values());
+      if (numbers == Numbers::Any) continue;
+      EXPECT_EQ(fast.dkernel_device.values(), plain.dkernel_device.values());
+    }
+  });
 }
+
+INSTANTIATE_TEST_SUITE_P(Table, DepthwiseTest, DepthwiseTest::all(depthwise_cases()),
+                         DepthwiseTest::name_of);
+
+// ---- memory -------------------------------------------------------------------------------------
 
 #ifdef MILLRACE_ONEDNN
 TEST(Backend, UnusedPassesCostNoMemory) {
@@ -369,42 +368,6 @@ TEST(Backend, CapsBoundScratch) {
   EXPECT_LT(capped, free);
 }
 
-/// A list of implementations as oneDNN's descriptors offer it.
-struct FakeDescriptor {
-  struct Scratch {
-    std::size_t bytes;
-    [[nodiscard]] std::size_t get_size() const { return bytes; }
-  };
-  std::vector<std::size_t> bytes;
-  std::size_t at = 0;
-  explicit operator bool() const { return !bytes.empty(); }
-  [[nodiscard]] Scratch scratchpad_desc() const { return {bytes[at]}; }
-  bool next_impl() { return at + 1 < bytes.size() && (++at, true); }
-};
-
-TEST(Backend, TheFirstImplementationWithinTheCapIsTaken) {
-  const auto describe = [] { return FakeDescriptor{{900, 300, 500, 200, 100, 200}}; };
-  const auto chosen = [&](std::int64_t cap) {
-    return onednn::implementation_within(cap, describe).at;
-  };
-  EXPECT_EQ(chosen(900), 0);
-  EXPECT_EQ(chosen(899), 1);
-  EXPECT_EQ(chosen(299), 3);
-  EXPECT_EQ(chosen(99), 4);  // none is small enough, so the smallest
-}
-
-TEST(Backend, ImpossibleShapeIsOneClearError) {
-  ConvShape shape = conv_cases().front().shape();
-  shape.window.out = {5, 5, 1};  // of a 1x1 image
-  expect_error(ErrorKind::Internal, {"1x1x1"},
-               [&] { (void)make_default_backend()->convolution(shape, DType::F32, {}); });
-}
-
-TEST(Backend, DefaultIsTheFastest) { EXPECT_STREQ(make_default_backend()->name(), "onednn"); }
-#else
-TEST(Backend, DefaultIsTheOneThatIsAlwaysThere) {
-  EXPECT_STREQ(make_default_backend()->name(), kCudnn ? "cudnn" : "kokkos");
-}
 #endif
 
 }  // namespace

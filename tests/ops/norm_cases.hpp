@@ -108,6 +108,20 @@ template <class T>
   return statistics.values();
 }
 
+/// Results of a norm's backward pass.
+template <class T>
+struct NormOutputs {
+  explicit NormOutputs(const NormShape& s)
+      : dz(s.elements()),
+        dx(s.elements()),
+        dgamma(s.channels),
+        dbeta(s.channels),
+        coefficients(s.coefficient_floats()) {}
+
+  DeviceValues<T> dz, dx;
+  DeviceValues<float> dgamma, dbeta, coefficients;
+};
+
 /// Inputs of a norm in training, as values and on the device, and its statistics. `skip` and the
 /// second gradient are optional.
 template <class T>
@@ -137,15 +151,24 @@ class NormHarness {
                   skip_or_null != nullptr ? skip_or_null->data() : nullptr, statistics.data(),
                   gamma_device.data(), beta_device.data(), fn);
   }
-  /// Arguments that are the same for every variant of the backward pass.
-  [[nodiscard]] NormBackwardReduce<T> reduce_arguments() {
+  /// Arguments of the reduction of dy alone.
+  [[nodiscard]] NormBackwardReduce<T> reduce_arguments(DeviceValues<T>& dy_or_dz,
+                                                       NormOutputs<T>& out) {
     NormBackwardReduce<T> args;
+    args.dy = dy_or_dz.data();
     args.x = x_device.data();
     args.statistics = statistics.data();
     args.gamma = gamma_device.data();
     args.beta = beta_device.data();
+    args.dgamma = out.dgamma.data();
+    args.dbeta = out.dbeta.data();
+    args.coefficients = out.coefficients.data();
     args.scratch = scratch.get();
     return args;
+  }
+  void backward(DeviceValues<T>& dy_or_dz, NormOutputs<T>& out) {
+    norm_backward_reduce(space, shape, reduce_arguments(dy_or_dz, out));
+    backward_apply(out.dx, dy_or_dz, out.coefficients, Activation::None);
   }
   void backward_apply(DeviceValues<T>& dx, DeviceValues<T>& dz, DeviceValues<float>& coefficients,
                       Activation fn) {
@@ -159,25 +182,6 @@ class NormHarness {
   DeviceValues<T> x_device, skip_device, dy_device, dy2_device;
   DeviceValues<float> gamma_device, beta_device, statistics;
   NormScratchMemory scratch;
-};
-
-/// Results of a norm's backward pass.
-template <class T>
-struct NormOutputs {
-  explicit NormOutputs(const NormShape& s)
-      : dz(s.elements()),
-        dx(s.elements()),
-        dgamma(s.channels),
-        dbeta(s.channels),
-        coefficients(s.coefficient_floats()) {}
-
-  void place(NormBackwardReduce<T>& args) {
-    args.dgamma = dgamma.data();
-    args.dbeta = dbeta.data();
-    args.coefficients = coefficients.data();
-  }
-  DeviceValues<T> dz, dx;
-  DeviceValues<float> dgamma, dbeta, coefficients;
 };
 
 }  // namespace millrace::ops

@@ -38,11 +38,7 @@ void backward_in_parts(NormHarness<T>& h, DeviceValues<T>& z, Activation fn, boo
   DeviceValues<T> dy(h.dy);
   if (two) add_gradients(h.space, dy.data(), dy.data(), h.dy2_device.data(), n);
   activation_backward(h.space, out.dz.data(), dy.data(), z.data(), n, fn);
-  NormBackwardReduce<T> args = h.reduce_arguments();
-  out.place(args);
-  args.dy = out.dz.data();
-  norm_backward_reduce(h.space, h.shape, args);
-  h.backward_apply(out.dx, out.dz, out.coefficients, Activation::None);
+  h.backward(out.dz, out);
 }
 
 /// Where a fused kernel writes its gradients.
@@ -61,9 +57,7 @@ void expect_fused(NormHarness<T>& h, DeviceValues<T>& z, Activation fn, bool ski
                  << two << ", place " << static_cast<int>(place));
     NormOutputs<T> fused(h.shape);
     DeviceValues<T> dy(h.dy), dy2(h.dy2);
-    NormBackwardReduce<T> args = h.reduce_arguments();
-    fused.place(args);
-    args.dy = dy.data();
+    NormBackwardReduce<T> args = h.reduce_arguments(dy, fused);
     args.dy2 = two ? dy2.data() : nullptr;
     args.y = skip ? z.data() : nullptr;
     args.skip_used = skip;

@@ -98,45 +98,29 @@ TEST(TeamSums, AreATreeOverLanes) {
   }
 }
 
-// ---- gradient sums ------------------------------------------------------------------------------
-
 // ---- sums over replicas -------------------------------------------------------------------------
-
-/// `elements` sums over three parts, of which this replica has number `own`.
-Values sum_of_parts(std::int64_t elements, std::int64_t stride, int own) {
-  std::vector<Values> parts;
-  for (std::uint64_t p = 0; p < 3; ++p) parts.push_back(random_as<float>(elements, p));
-  Values others(static_cast<std::size_t>(2 * stride));
-  for (std::size_t p = 0; p < 3; ++p) {
-    if (static_cast<int>(p) == own) continue;
-    const auto place = static_cast<std::int64_t>(static_cast<int>(p) < own ? p : p - 1);
-    std::copy(parts[p].begin(), parts[p].end(), others.begin() + place * stride);
-  }
-  DeviceValues<float> out(parts[static_cast<std::size_t>(own)]);
-  DeviceValues<float> received(others);
-  const device::ExecutionSpace space;
-  add_parts(space, elements, out.data(), received.data(), stride, own, 3);
-  device::fence(space);
-  return out.values();
-}
 
 // The order of addition is that of the replicas, wherever the sum is computed. A stride of 1003
 // elements cannot be read several elements at a time.
 TEST(AddParts, AddsInTheOrderOfReplicas) {
-  constexpr std::int64_t kOddLength = 1003;
-  Values expected;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(kOddLength); ++i) {
-    float sum = 0.0f;
-    for (std::uint64_t p = 0; p < 3; ++p) {
-      const auto part = static_cast<float>(random_as<float>(kOddLength, p)[i]);
-      sum = p == 0 ? part : sum + part;
+  constexpr std::int64_t kCount = 1003;
+  std::vector<Values> parts;
+  for (std::uint64_t p = 0; p < 3; ++p) parts.push_back(random_as<float>(kCount, p));
+  const Values expected = stored_sum<float>(stored_sum<float>(parts[0], parts[1]), parts[2]);
+  for (const std::size_t own : {0u, 1u, 2u})
+    for (const std::int64_t stride : {kCount, std::int64_t{1024}}) {
+      Values others(static_cast<std::size_t>(2 * stride));
+      auto place = others.begin();
+      for (std::size_t p = 0; p < 3; ++p) {
+        if (p == own) continue;
+        std::copy(parts[p].begin(), parts[p].end(), place);
+        place += stride;
+      }
+      DeviceValues<float> out(parts[own]), received(others);
+      const device::ExecutionSpace space;
+      add_parts(space, kCount, out.data(), received.data(), stride, static_cast<int>(own), 3);
+      EXPECT_EQ(out.values(), expected) << own << ", stride " << stride;
     }
-    expected.push_back(static_cast<double>(sum));
-  }
-  for (const int own : {0, 1, 2}) {
-    EXPECT_EQ(sum_of_parts(kOddLength, kOddLength, own), expected) << own;
-    EXPECT_EQ(sum_of_parts(kOddLength, 1024, own), expected) << own;
-  }
 }
 
 // ---- norms --------------------------------------------------------------------------------------
@@ -169,12 +153,10 @@ template <class T>
 bool flagged(Values values) {
   values.push_back(std::numeric_limits<double>::infinity());  // past the end
   DeviceValues<T> device(values);
-  DeviceValues<float> flag(Values(1, 0.0));
+  DeviceValues<std::uint32_t> flag(Values{0.0});
   const device::ExecutionSpace space;
-  auto* word = reinterpret_cast<std::uint32_t*>(flag.raw());
-  flag_non_finite(space, std::ssize(values) - 1, device.data(), word);
-  const std::vector<std::byte> bits = flag.bits();
-  return std::any_of(bits.begin(), bits.end(), [](std::byte b) { return b != std::byte{0}; });
+  flag_non_finite(space, std::ssize(values) - 1, device.data(), flag.data());
+  return flag.values()[0] != 0.0;
 }
 
 TEST(FlagNonFinite, FindsOneAnywhere) {

@@ -43,42 +43,13 @@ struct Operands {
 /// Instructions per vector of elements at each level, as compiled by GCC 12, including loads,
 /// stores and loop control. A scalar loop takes about that number per element.
 using ByLevel = std::array<double, kInstructionLevels.size()>;
-struct Operations {
-  std::string_view name;
-  ByLevel of_float32;
-  ByLevel of_bfloat16 = {};
-  ByLevel of_float16 = {};
-};
-constexpr auto kOperations = std::to_array<Operations>({
-    {"NormApplyRelu", {10, 6, 5}, {29, 25, 17}, {133, 121, 78}},
-    {"NormReduceRelu", {19, 16, 11}, {40, 32, 30}, {110, 95, 71}},
-    {"NormBackwardRelu", {17, 14, 11}, {52, 43, 36}, {157, 141, 96}},
-    {"NormApplySwish", {68, 51, 48}, {128, 97, 75}, {188, 166, 118}},
-    {"NormReduceSwish", {91, 65, 64}, {147, 108, 90}, {224, 182, 146}},
-    {"NormBackwardSwish", {88, 64, 63}, {154, 116, 97}, {286, 230, 174}},
-    {"NormAdd", {13, 7, 7}, {47, 40, 30}, {187, 166, 114}},
-    {"NormStatistics", {15, 12, 12}, {19, 15, 16}, {66, 56, 44}},
-    {"Swish", {64, 48, 47}, {98, 71, 64}, {132, 128, 96}},
-    {"SwishBackward", {79, 56, 55}, {100, 78, 70}, {214, 188, 137}},
-    {"AddRelu", {10, 8, 8}, {30, 26, 24}, {152, 138, 88}},
-    {"Widen", {5, 5, 5}, {6, 6, 6}, {29, 23, 20}},
-    {"Convert", {5, 5, 5}, {21, 18, 13}, {45, 48, 26}},
-    {"MaxPool", {91, 129, 219}, {106, 136, 218}, {247, 253, 318}},
-    {"MaxPoolBackward", {46, 65, 109}, {72, 87, 120}, {194, 184, 195}},
-    {"GlobalAverageBackward", {8, 8, 10}, {26, 25, 27}, {80, 83, 62}},
-    {"GlobalAverage", {4, 4, 5}, {6, 6, 7}, {34, 29, 22}},
-    {"Scale", {9, 9, 11}, {29, 28, 28}, {134, 131, 97}},
-    {"ScaleBackward", {11, 10, 11}, {32, 29, 28}, {108, 109, 80}},
-    {"Momentum", {17, 13, 13}},
-    {"MomentumCopied", {34, 28, 45}},
-    {"RmsProp", {28, 21, 21}},
-});
 
-/// A kernel over n elements.
+/// A kernel over n elements, and what it takes; nothing is known of a new one.
 struct Loop {
   std::string name;
   DType type;
   std::function<void(const ExecutionSpace&, Operands&, std::int64_t n)> run;
+  ByLevel instructions = {};
 };
 
 /// What a kernel of T over n elements gets.
@@ -102,16 +73,17 @@ struct Arguments {
   [[nodiscard]] std::uint8_t* winners() const { return reinterpret_cast<std::uint8_t*>(c); }
 };
 
-/// Calls add(name, kernel) for every kernel.
+/// Calls add(name, instructions with float, bfloat16 and float16, kernel) for every kernel.
 template <class T, class Add>
 void for_each_norm(const Add& add) {
   using Args = Arguments<T>;
-  for (const Activation fn : {Activation::Relu, Activation::Swish}) {
-    const std::string name = fn == Activation::Relu ? "Relu" : "Swish";
-    add("NormApply" + name, [fn](const Args& o) {
+  const auto apply = [](Activation fn) {
+    return [fn](const Args& o) {
       norm_apply<T>(o.space, o.rows(), o.a, o.b, nullptr, o.f, o.f, o.f, fn);
-    });
-    add("NormReduce" + name, [fn](const Args& o) {
+    };
+  };
+  const auto reduce = [](Activation fn) {
+    return [fn](const Args& o) {
       NormBackwardReduce<T> args;
       args.dy = o.a;
       args.x = o.b;
@@ -122,15 +94,24 @@ void for_each_norm(const Add& add) {
       args.scratch = {o.f + 8192, nullptr};  // no counters on cores
       args.fn = fn;
       norm_backward_reduce<T>(o.space, o.rows(), args);
-    });
-    add("NormBackward" + name, [fn](const Args& o) {
+    };
+  };
+  const auto backward = [](Activation fn) {
+    return [fn](const Args& o) {
       norm_backward_apply<T>(o.space, o.rows(), o.a, o.b, o.c, o.f, o.f, o.f, o.f, fn);
-    });
-  }
-  add("NormAdd", [](const Args& o) {
+    };
+  };
+  add("NormApplyRelu", {10, 6, 5}, {29, 25, 17}, {133, 121, 78}, apply(Activation::Relu));
+  add("NormReduceRelu", {19, 16, 11}, {40, 32, 30}, {110, 95, 71}, reduce(Activation::Relu));
+  add("NormBackwardRelu", {17, 14, 11}, {52, 43, 36}, {157, 141, 96}, backward(Activation::Relu));
+  add("NormApplySwish", {68, 51, 48}, {128, 97, 75}, {188, 166, 118}, apply(Activation::Swish));
+  add("NormReduceSwish", {91, 65, 64}, {147, 108, 90}, {224, 182, 146}, reduce(Activation::Swish));
+  add("NormBackwardSwish", {88, 64, 63}, {154, 116, 97}, {286, 230, 174},
+      backward(Activation::Swish));
+  add("NormAdd", {13, 7, 7}, {47, 40, 30}, {187, 166, 114}, [](const Args& o) {
     norm_apply<T>(o.space, o.rows(), o.a, o.b, o.c, o.f, o.f, o.f, Activation::Relu);
   });
-  add("NormStatistics", [](const Args& o) {
+  add("NormStatistics", {15, 12, 12}, {19, 15, 16}, {66, 56, 44}, [](const Args& o) {
     norm_statistics<T>(o.space, o.rows(), o.f, {}, {o.f + 8192, nullptr}, o.a, 1e-5f);
   });
 }
@@ -138,27 +119,30 @@ void for_each_norm(const Add& add) {
 template <class T, class Add>
 void for_each_other(const Add& add) {
   using Args = Arguments<T>;
-  add("Swish",
+  add("Swish", {64, 48, 47}, {98, 71, 64}, {132, 128, 96},
       [](const Args& o) { activation_forward<T>(o.space, o.a, o.b, o.n, Activation::Swish); });
-  add("SwishBackward", [](const Args& o) {
+  add("SwishBackward", {79, 56, 55}, {100, 78, 70}, {214, 188, 137}, [](const Args& o) {
     activation_backward<T>(o.space, o.a, o.b, o.c, o.n, Activation::Swish);
   });
-  add("AddRelu",
+  add("AddRelu", {10, 8, 8}, {30, 26, 24}, {152, 138, 88},
       [](const Args& o) { add_forward<T>(o.space, o.a, o.b, o.c, o.n, Activation::Relu); });
-  add("Widen", [](const Args& o) { widen<T>(o.space, o.fa, o.b, o.n); });
-  add("Convert", [](const Args& o) { convert<T>(o.space, o.a, o.fb, o.n); });
-  add("MaxPool", [](const Args& o) { max_pool_forward(o.space, o.pool(), o.a, o.winners(), o.b); });
-  add("MaxPoolBackward",
+  add("Widen", {5, 5, 5}, {6, 6, 6}, {29, 23, 20},
+      [](const Args& o) { widen<T>(o.space, o.fa, o.b, o.n); });
+  add("Convert", {5, 5, 5}, {21, 18, 13}, {45, 48, 26},
+      [](const Args& o) { convert<T>(o.space, o.a, o.fb, o.n); });
+  add("MaxPool", {91, 129, 219}, {106, 136, 218}, {247, 253, 318},
+      [](const Args& o) { max_pool_forward(o.space, o.pool(), o.a, o.winners(), o.b); });
+  add("MaxPoolBackward", {46, 65, 109}, {72, 87, 120}, {194, 184, 195},
       [](const Args& o) { max_pool_backward(o.space, o.pool(), o.a, o.b, o.winners()); });
-  add("GlobalAverageBackward",
+  add("GlobalAverageBackward", {8, 8, 10}, {26, 25, 27}, {80, 83, 62},
       [](const Args& o) { global_average_backward<T>(o.space, 1, o.image(), o.a, o.b); });
-  add("GlobalAverage",
+  add("GlobalAverage", {4, 4, 5}, {6, 6, 7}, {34, 29, 22},
       [](const Args& o) { global_average_forward<T>(o.space, 1, o.image(), o.a, o.b); });
-  add("Scale", [](const Args& o) {
-    scale_forward<T>(o.space, o.scale(), o.a, o.b, o.c, static_cast<const T*>(nullptr),
-                     Activation::None);
+  add("Scale", {9, 9, 11}, {29, 28, 28}, {134, 131, 97}, [](const Args& o) {
+    const T* const none = nullptr;
+    scale_forward<T>(o.space, o.scale(), o.a, o.b, o.c, none, Activation::None);
   });
-  add("ScaleBackward", [](const Args& o) {
+  add("ScaleBackward", {11, 10, 11}, {32, 29, 28}, {108, 109, 80}, [](const Args& o) {
     scale_backward<T>(o.space, o.scale(), o.a, o.d, o.b, o.c, reinterpret_cast<T*>(o.f));
   });
 }
@@ -184,43 +168,40 @@ std::vector<Loop> all_loops() {
   std::vector<Loop> loops;
   for (const DType type : {DType::F32, DType::BF16, DType::F16})
     device::dispatch(type, [&]<class T>() {
-      const auto add = [&](const std::string& name, const auto& kernel) {
-        loops.push_back(
-            {name, type, [kernel](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-               const auto as = Operands::as<T>;
-               kernel(Arguments<T>{space, as(o.a), as(o.b), as(o.c), as(o.d), o.a.data(),
-                                   o.b.data(), o.floats.data(), n});
-             }});
+      const auto add = [&](const char* name, const ByLevel& of_float32, const ByLevel& of_bfloat16,
+                           const ByLevel& of_float16, const auto& kernel) {
+        const auto run = [kernel](const ExecutionSpace& space, Operands& o, std::int64_t n) {
+          const auto as = Operands::as<T>;
+          kernel(Arguments<T>{space, as(o.a), as(o.b), as(o.c), as(o.d), o.a.data(), o.b.data(),
+                              o.floats.data(), n});
+        };
+        loops.push_back({name, type, run,
+                         type == DType::F32    ? of_float32
+                         : type == DType::BF16 ? of_bfloat16
+                                               : of_float16});
       };
       for_each_norm<T>(add);
       for_each_other<T>(add);
     });
-  const auto add_update = [&](const char* name, UpdateRule rule, DType copy) {
-    loops.push_back(
-        {name, DType::F32, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-           update(space, rule, o, n, copy);
-         }});
+  const auto add_update = [&](const char* name, const ByLevel& instructions, UpdateRule rule,
+                              DType copy) {
+    const auto run = [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
+      update(space, rule, o, n, copy);
+    };
+    loops.push_back({name, DType::F32, run, instructions});
   };
-  add_update("Momentum", UpdateRule::Momentum, DType::F32);
-  add_update("MomentumCopied", UpdateRule::Momentum, DType::BF16);
-  add_update("RmsProp", UpdateRule::RmsProp, DType::F32);
+  add_update("Momentum", {17, 13, 13}, UpdateRule::Momentum, DType::F32);
+  add_update("MomentumCopied", {34, 28, 45}, UpdateRule::Momentum, DType::BF16);
+  add_update("RmsProp", {28, 21, 21}, UpdateRule::RmsProp, DType::F32);
   return loops;
 }
 
-int lanes_of(InstructionLevel level) {
-  return level == InstructionLevel::Avx512 ? 16 : level == InstructionLevel::Avx2 ? 8 : 4;
-}
-
-/// Instructions per element as recorded in kOperations; 0 for a new loop.
+/// Instructions per element as recorded; 0 for a new loop.
 double expected_of(const Loop& loop, InstructionLevel level) {
-  const auto* const found =
-      std::find_if(kOperations.begin(), kOperations.end(),
-                   [&](const Operations& operations) { return operations.name == loop.name; });
-  if (found == kOperations.end()) return 0.0;
-  const ByLevel& expected = loop.type == DType::F32    ? found->of_float32
-                            : loop.type == DType::BF16 ? found->of_bfloat16
-                                                       : found->of_float16;
-  return expected.at(static_cast<std::size_t>(level)) / lanes_of(level);
+  const int lanes = level == InstructionLevel::Avx512 ? 16
+                    : level == InstructionLevel::Avx2 ? 8
+                                                      : 4;
+  return loop.instructions.at(static_cast<std::size_t>(level)) / lanes;
 }
 
 /// Leaves some margin for other compilers.

@@ -2,7 +2,7 @@
 //
 // Reference implementations of all ops: simple loops over indices in double, without rounding or
 // blocking. The kernels are compared with them; they are verified by finite differences
-// (grad_check.hpp) and by the operator tests of ONNX. Shapes and layouts are those of src/ops:
+// (reference_test) and by the operator tests of ONNX. Shapes and layouts are those of src/ops:
 // NHWC, kernels OHWI.
 #pragma once
 
@@ -39,6 +39,32 @@ using Values = std::vector<double>;
   return static_cast<std::size_t>(((n * s.h + h) * s.w + w) * s.c + c);
 }
 
+/// A place of a window and the pixel below it.
+struct WindowPlace {
+  std::int64_t n, oh, ow;  ///< the window, which makes one pixel of y
+  std::int64_t r, q;       ///< in the window
+  std::int64_t h, w;       ///< in the image
+};
+
+/// Calls f(place) for every place of every window, without padding.
+template <class F>
+void for_each_place(const ops::WindowShape& s, std::int64_t dilation_h, std::int64_t dilation_w,
+                    F&& f) {
+  for (std::int64_t n = 0; n < s.batch; ++n) {
+    for (std::int64_t oh = 0; oh < s.out.h; ++oh) {
+      for (std::int64_t ow = 0; ow < s.out.w; ++ow) {
+        for (std::int64_t r = 0; r < s.kernel_h; ++r) {
+          for (std::int64_t q = 0; q < s.kernel_w; ++q) {
+            const std::int64_t h = oh * s.stride_h + r * dilation_h - s.pad_top;
+            const std::int64_t w = ow * s.stride_w + q * dilation_w - s.pad_left;
+            if (h >= 0 && h < s.in.h && w >= 0 && w < s.in.w) f(WindowPlace{n, oh, ow, r, q, h, w});
+          }
+        }
+      }
+    }
+  }
+}
+
 // ---- convolution and dense ----------------------------------------------------------------------
 
 /// Calls f(y index, x index, kernel index) for every product of a convolution. A convolution is
@@ -48,26 +74,15 @@ void for_each_product(const ops::ConvShape& s, F&& f) {
   const ops::WindowShape& w = s.window;
   const std::int64_t ins = w.in.c / s.groups;
   const std::int64_t outs = w.out.c / s.groups;
-  for (std::int64_t n = 0; n < w.batch; ++n) {
-    for (std::int64_t oh = 0; oh < w.out.h; ++oh) {
-      for (std::int64_t ow = 0; ow < w.out.w; ++ow) {
-        for (std::int64_t r = 0; r < w.kernel_h; ++r) {
-          for (std::int64_t q = 0; q < w.kernel_w; ++q) {
-            const std::int64_t h = oh * w.stride_h + r * s.dilation_h - w.pad_top;
-            const std::int64_t v = ow * w.stride_w + q * s.dilation_w - w.pad_left;
-            if (h < 0 || h >= w.in.h || v < 0 || v >= w.in.w) continue;
-            for (std::int64_t o = 0; o < w.out.c; ++o) {
-              const std::int64_t first = o / outs * ins;
-              for (std::int64_t i = 0; i < ins; ++i) {
-                f(image_index(w.out, n, oh, ow, o), image_index(w.in, n, h, v, first + i),
-                  image_index({w.kernel_h, w.kernel_w, ins}, o, r, q, i));
-              }
-            }
-          }
-        }
+  for_each_place(w, s.dilation_h, s.dilation_w, [&](const WindowPlace& p) {
+    for (std::int64_t o = 0; o < w.out.c; ++o) {
+      const std::int64_t first = o / outs * ins;
+      for (std::int64_t i = 0; i < ins; ++i) {
+        f(image_index(w.out, p.n, p.oh, p.ow, o), image_index(w.in, p.n, p.h, p.w, first + i),
+          image_index({w.kernel_h, w.kernel_w, ins}, o, p.r, p.q, i));
       }
     }
-  }
+  });
 }
 
 /// y = x * kernel + bias; an empty bias means no bias.
@@ -281,23 +296,11 @@ struct NormGradients {
 /// padding.
 template <class F>
 void for_each_in_window(const ops::WindowShape& s, F&& f) {
-  for (std::int64_t n = 0; n < s.batch; ++n) {
-    for (std::int64_t oh = 0; oh < s.out.h; ++oh) {
-      for (std::int64_t ow = 0; ow < s.out.w; ++ow) {
-        for (std::int64_t r = 0; r < s.kernel_h; ++r) {
-          for (std::int64_t q = 0; q < s.kernel_w; ++q) {
-            const std::int64_t h = oh * s.stride_h + r - s.pad_top;
-            const std::int64_t w = ow * s.stride_w + q - s.pad_left;
-            if (h < 0 || h >= s.in.h || w < 0 || w >= s.in.w) continue;
-            for (std::int64_t c = 0; c < s.out.c; ++c) {
-              f(image_index(s.out, n, oh, ow, c), image_index(s.in, n, h, w, c),
-                r * s.kernel_w + q);
-            }
-          }
-        }
-      }
-    }
-  }
+  for_each_place(s, 1, 1, [&](const WindowPlace& p) {
+    for (std::int64_t c = 0; c < s.out.c; ++c)
+      f(image_index(s.out, p.n, p.oh, p.ow, c), image_index(s.in, p.n, p.h, p.w, c),
+        p.r * s.kernel_w + p.q);
+  });
 }
 
 struct MaxPool {
@@ -393,16 +396,16 @@ struct ScaleGradients {
 
 // ---- loss and optimizer -------------------------------------------------------------------------
 
-[[nodiscard]] inline Values softmax(const Values& logits, std::size_t classes) {
-  Values p(logits.size());
+[[nodiscard]] inline Values log_softmax(const Values& logits, std::size_t classes) {
+  Values log_p(logits.size());
   for (std::size_t row = 0; row < logits.size(); row += classes) {
-    double top = logits[row];
-    for (std::size_t k = 0; k < classes; ++k) top = std::max(top, logits[row + k]);
+    const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(row);
+    const double top = *std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes));
     double total = 0.0;
-    for (std::size_t k = 0; k < classes; ++k) total += std::exp(logits[row + k] - top);
-    for (std::size_t k = 0; k < classes; ++k) p[row + k] = std::exp(logits[row + k] - top) / total;
+    for (std::size_t k = row; k < row + classes; ++k) total += std::exp(logits[k] - top);
+    for (std::size_t k = row; k < row + classes; ++k) log_p[k] = logits[k] - top - std::log(total);
   }
-  return p;
+  return log_p;
 }
 
 /// The smoothed target of class k for a sample with label `label`.
@@ -450,18 +453,10 @@ struct ScaleGradients {
                                          const std::vector<ImageMixing>& mixing = {}) {
   const auto classes = to_size(s.classes);
   const Values wanted = targets(s, labels, mixing);
+  const Values log_p = log_softmax(logits, classes);
   Values loss(labels.size());
-  for (std::size_t n = 0; n < labels.size(); ++n) {
-    if (labels[n] < 0) continue;
-    const double* row = logits.data() + n * classes;
-    double top = row[0];
-    for (std::size_t k = 0; k < classes; ++k) top = std::max(top, row[k]);
-    double total = 0.0;
-    for (std::size_t k = 0; k < classes; ++k) total += std::exp(row[k] - top);
-    for (std::size_t k = 0; k < classes; ++k) {
-      loss[n] -= wanted[n * classes + k] * (row[k] - top - std::log(total));
-    }
-  }
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    if (labels[i / classes] >= 0) loss[i / classes] -= wanted[i] * log_p[i];
   return loss;
 }
 
@@ -472,9 +467,9 @@ struct ScaleGradients {
                                                   const std::vector<ImageMixing>& mixing = {}) {
   const auto classes = to_size(s.classes);
   const Values wanted = targets(s, labels, mixing);
-  Values gradient = softmax(logits, classes);
+  Values gradient = log_softmax(logits, classes);
   for (std::size_t i = 0; i < gradient.size(); ++i)
-    gradient[i] = labels[i / classes] < 0 ? 0.0 : (gradient[i] - wanted[i]) * scale;
+    gradient[i] = labels[i / classes] < 0 ? 0.0 : (std::exp(gradient[i]) - wanted[i]) * scale;
   return gradient;
 }
 
