@@ -3,6 +3,8 @@
 // Queries of a graph for the tests of the model families.
 #pragma once
 
+#include <fmt/format.h>
+
 #include "models/graph.hpp"
 #include "models/registry.hpp"
 #include "tests/support/expect_error.hpp"
@@ -57,18 +59,21 @@ inline void refuses(const ModelOptions& options, const std::string& message) {
   expect_error(ErrorKind::Config, message, [&] { (void)build_model(options); });
 }
 
-inline std::vector<std::string> layer_names(const Graph& graph) {
+/// Names of all layers, in one line.
+inline std::string layer_names(const Graph& graph) {
   std::vector<std::string> names;
   for (const Layer& layer : graph.layers) names.push_back(layer.name);
-  return names;
+  return fmt::format("{}", fmt::join(names, " "));
 }
 
-inline std::vector<std::string> op_names(const Graph& graph, std::string_view layer) {
+/// Names of a layer's ops, in one line. Those below the layer's name are given without it.
+inline std::string op_names(const Graph& graph, const std::string& layer) {
   std::vector<std::string> names;
   for (const Op& op : graph.ops) {
-    if (graph.layers[op.layer.at()].name == layer) names.push_back(op.name);
+    if (graph.layers[op.layer.at()].name != layer) continue;
+    names.push_back(op.name.starts_with(layer + "/") ? op.name.substr(layer.size() + 1) : op.name);
   }
-  return names;
+  return fmt::format("{}", fmt::join(names, " "));
 }
 
 template <class Kind>

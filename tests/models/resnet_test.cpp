@@ -108,32 +108,20 @@ TEST(ResNet, FiftyHas161TrainableTensors) {
 }
 
 TEST(ResNet, LayersAreNamedAsTheSplitsOfTheRecipes) {
-  Names expected = {"b0"};
-  const int blocks[] = {3, 4, 6, 3};
-  for (int stage = 1; stage <= 4; ++stage) {
-    for (int i = 0; i < blocks[stage - 1]; ++i) {
-      expected.push_back(fmt::format("b{}/{}", stage, i));
-      expected.push_back(fmt::format("b{}/{}/relu", stage, i));
-    }
-  }
-  expected.insert(expected.end(), {"reduce_mean", "fc1", "loss"});
-  EXPECT_EQ(layer_names(build_model(imagenet("50"))), expected);
+  std::string expected = "b0";
+  for (const auto& [stage, blocks] : {std::pair{1, 3}, {2, 4}, {3, 6}, {4, 3}})
+    for (int i = 0; i < blocks; ++i) expected += fmt::format(" b{0}/{1} b{0}/{1}/relu", stage, i);
+  EXPECT_EQ(layer_names(build_model(imagenet("50"))), expected + " reduce_mean fc1 loss");
 }
 
 TEST(ResNet, OpsOfABottleneckBlock) {
   const Graph graph = build_model(imagenet("50"));
-  EXPECT_EQ(op_names(graph, "b0"), (Names{"b0/conv", "b0/norm", "b0/relu", "b0/pool"}));
-  EXPECT_EQ(
-      op_names(graph, "b3/0"),
-      (Names{"b3/0/conv1", "b3/0/norm1", "b3/0/relu1", "b3/0/conv2", "b3/0/norm2", "b3/0/relu2",
-             "b3/0/conv3", "b3/0/norm3", "b3/0/shortcut_conv", "b3/0/shortcut_norm", "b3/0/add"}));
-  EXPECT_EQ(op_names(graph, "b3/1"),
-            (Names{"b3/1/conv1", "b3/1/norm1", "b3/1/relu1", "b3/1/conv2", "b3/1/norm2",
-                   "b3/1/relu2", "b3/1/conv3", "b3/1/norm3", "b3/1/add"}));
-  EXPECT_EQ(op_names(graph, "b3/1/relu"), Names{"b3/1/relu"});
-  EXPECT_EQ(op_names(graph, "reduce_mean"), Names{"reduce_mean"});
-  EXPECT_EQ(op_names(graph, "fc1"), Names{"fc1"});
-  EXPECT_EQ(op_names(graph, "loss"), Names{"loss"});
+  EXPECT_EQ(op_names(graph, "b0"), "conv norm relu pool");
+  EXPECT_EQ(op_names(graph, "b3/0"),
+            "conv1 norm1 relu1 conv2 norm2 relu2 conv3 norm3 shortcut_conv shortcut_norm add");
+  EXPECT_EQ(op_names(graph, "b3/1"), "conv1 norm1 relu1 conv2 norm2 relu2 conv3 norm3 add");
+  for (const char* alone : {"b3/1/relu", "reduce_mean", "fc1", "loss"})
+    EXPECT_EQ(op_names(graph, alone), alone);
   EXPECT_EQ(graph.parameter(graph.op(graph.find("fc1")).parameters[0]).name, "fc1/kernel");
   EXPECT_EQ(graph.parameter(graph.op(graph.find("fc1")).parameters[1]).name, "fc1/bias");
 }
@@ -231,14 +219,10 @@ TEST(ResNet, NormsTakeTheirConstants) {
 }
 
 TEST(ResNet, UnknownSizesListTheKnownOnes) {
-  refuses(
-      cifar("21"),
-      "model resnet has no size 21 for CIFAR; sizes: 8, 11, 14, 20, 29, 32, 38, 44, 47, 56, 65, "
-      "110");
-  refuses(
-      cifar("50"),
-      "model resnet has no size 50 for CIFAR; sizes: 8, 11, 14, 20, 29, 32, 38, 44, 47, 56, 65, "
-      "110");
+  for (const char* size : {"21", "50"})
+    refuses(cifar(size), fmt::format("model resnet has no size {} for CIFAR; sizes: 8, 11, 14, 20, "
+                                     "29, 32, 38, 44, 47, 56, 65, 110",
+                                     size));
   refuses(with_block(cifar("29"), BlockKind::Basic),
           "model resnet has no size 29 with basic blocks for CIFAR; sizes: 8, 14, 20, 32, 44, 56, "
           "110");
@@ -252,8 +236,7 @@ TEST(ResNet, UnknownSizesListTheKnownOnes) {
           "model resnet has no shortcut type C; types: A, B");
 }
 
-// ---- variants
-// ------------------------------------------------------------------------------------
+// ---- variants -----------------------------------------------------------------------------------
 
 TEST(ResNetVariants, IdentityInStageOneNeedsMatchingShapes) {
   const Graph basic = build_model(identity_in_stage_one("18"));
@@ -320,11 +303,9 @@ TEST(ResNetVariants, ZeroGammasOfEachTrainer) {
 
 TEST(ResNetVersion2, NormAndReluComeFirst) {
   const Graph graph = build_model(version2("50"));
-  EXPECT_EQ(op_names(graph, "b0"), (Names{"b0/conv", "b0/pool"}));
-  EXPECT_EQ(op_names(graph, "b3/1"),
-            (Names{"b3/1/norm1", "b3/1/relu1", "b3/1/conv1", "b3/1/norm2", "b3/1/relu2",
-                   "b3/1/conv2", "b3/1/norm3", "b3/1/relu3", "b3/1/conv3", "b3/1/add"}));
-  EXPECT_EQ(op_names(graph, "post"), (Names{"post/norm", "post/relu"}));
+  EXPECT_EQ(op_names(graph, "b0"), "conv pool");
+  EXPECT_EQ(op_names(graph, "b3/1"), "norm1 relu1 conv1 norm2 relu2 conv2 norm3 relu3 conv3 add");
+  EXPECT_EQ(op_names(graph, "post"), "norm relu");
   EXPECT_FALSE(graph.find("b3/1/relu").valid());
   EXPECT_EQ(reads(graph, "b3/0/shortcut_conv"), "b3/0/relu1");
   EXPECT_EQ(reads(graph, "b3/1/add", 1), "b3/0/add");
