@@ -199,10 +199,11 @@ class UpdateRuleTest : public OfEveryType<RuleCase> {};
 TEST_P(UpdateRuleTest, StepsAreTheReference) {
   run([]<class T>(const RuleCase& c) {
     constexpr bool kWide = std::is_same_v<T, float>;
+    constexpr std::uint64_t kSteps = kWide ? 5 : 1;
     constexpr double kTolerance = kWide ? 16.0 * kFloatUnit : 0x1.01p0 * kUnit<T>;
     State expected = start<T>();
     Updater<T> updater(kSpans, expected);
-    for (std::uint64_t step = 0; step < (kWide ? 5 : 1); ++step) {
+    for (std::uint64_t step = 0; step < kSteps; ++step) {
       const Values gradients = random_as<T>(kElements, 10 + step);
       updater.step(c.rule, kUpdate, gradients);
       update_reference(c.rule, kUpdate, kSpans, expected, gradients);
@@ -483,13 +484,13 @@ TYPED_TEST(NarrowOptimiser, WritesTheVectorsThatKernelsReadAsFloats) {
 }
 
 TYPED_TEST(NarrowOptimiser, IsTheCopyThatUpdatesOfFloatsStore) {
-  for (const auto& [name, rule] : all_rules()) {
+  for (const RuleCase& c : all_rules()) {
     Updater<float, TypeParam> updater(kSpans, start());
-    updater.step(rule, kUpdate, random_as<float>(kElements, 10));
+    updater.step(c.rule, kUpdate, random_as<float>(kElements, 10));
     const Values weights = updater.state().weights;
     const Values copies = updater.copy.values();
     for_each_element(kSpans, [&](const ParameterSpan&, std::size_t k) {
-      ASSERT_EQ(copies[k], wide(rounded_as<TypeParam>(static_cast<float>(weights[k])))) << name;
+      ASSERT_EQ(copies[k], wide(rounded_as<TypeParam>(static_cast<float>(weights[k])))) << c.name;
     });
   }
 }
