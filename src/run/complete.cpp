@@ -225,8 +225,9 @@ Verbosity verbosity_of(const Patch& options) {
 }
 
 int threads_of_rank(const MachineFacts& machine, int local_ranks) {
-  return machine.threads > 0 ? machine.threads
-                             : std::max(1, machine.cores / std::max(1, local_ranks));
+  return machine.threads > 0
+             ? machine.threads
+             : std::clamp(machine.cores / std::max(1, local_ranks), 1, kMostThreads);
 }
 
 std::int64_t checked_product(std::int64_t a, std::int64_t b, std::string_view what) {

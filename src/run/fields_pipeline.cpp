@@ -143,7 +143,7 @@ void add_ranks(FieldTable& table) {
 
 void add_device(FieldTable& table) {
   const Rows row(table, Section::Device, kRuns, kLayout);
-  row("threads-per-device", integer(between(1, 256)), "millrace",
+  row("threads-per-device", integer(between(1, kMostThreads)), "millrace",
       "compute threads per device; results are bit-identical only for equal numbers",
       default_text("the rank's share of the cores"), unit("threads"),
       commands(kRunsAndValidate | kPredict | set_of(Command::Doctor)), main_option(),

@@ -135,6 +135,9 @@ struct LogRequest {
 /// What forward passes are repeated in the backward pass.
 enum class RecomputeRequest { None, Segments, Auto };
 
+/// Threads of a device, at most.
+inline constexpr int kMostThreads = 256;
+
 /// The layout as it was asked for: what is fixed, and by its absence what is open. What is chosen
 /// takes the place of what is open, so that a run that is restored has it again.
 struct LayoutRequest {

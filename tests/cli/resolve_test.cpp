@@ -71,6 +71,13 @@ TEST(ResolveTest, MoreThreadsThanCoresAreSpokenOf) {
   EXPECT_TRUE(notices("--threads-per-device 2").empty());
 }
 
+TEST(ResolveTest, ManyCoresAreAsManyThreadsAsCanBeRecorded) {
+  const Patch options = train_options(kCifar);
+  const Resolution on_many = resolve(options, published_facts(options), {.cores = 512});
+  EXPECT_EQ(on_many.config.threads, 256);
+  EXPECT_NO_THROW((void)parse_config(to_toml(on_many.config), "config.toml"));
+}
+
 TEST(ResolveTest, NamesOfChoicesReachTheConfiguration) {
   const run::Run config =
       config_of(kCifar,
