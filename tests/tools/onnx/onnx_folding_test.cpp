@@ -13,132 +13,45 @@ using test::NamedUniform;
 
 // ---- activations
 
+/// Nodes that are one op.
 struct Function {
-  const char* name;
   Activate expected;
-  std::function<std::string(OnnxBytes&)> add;
+  std::string nodes;
 };
-void PrintTo(const Function& function, std::ostream* out) { *out << function.name; }
 
-class OnnxFunctionTest : public testing::TestWithParam<Function> {};
-
-TEST_P(OnnxFunctionTest, IsOneOp) {
-  const Graph graph = graph_of(
-      around([](OnnxBytes& o) { return o.plain("Flatten", "flat", {GetParam().add(o)}); }, 192));
-  ASSERT_EQ(graph.ops.size(), 3U) << ops_of(graph);
-  EXPECT_EQ(std::get<Activate>(graph.ops[0].kind), GetParam().expected);
-}
-
-std::string with(OnnxBytes& o, const char* type, const std::map<const char*, float>& numbers) {
-  io::onnx::NodeProto& made = o.node(type, "f", {"x"}, "f_out");
-  for (const auto& [name, value] : numbers) OnnxBytes::set(made, name, value);
-  return "f_out";
-}
-std::string clipped(OnnxBytes& o, std::initializer_list<std::pair<const char*, float>> bounds) {
-  io::onnx::NodeProto& made = o.node("Clip", "f", {"x"}, "f_out");
-  for (const auto& [name, value] : bounds) {
-    made.add_input(name);
-    if (made.input().rbegin()->empty()) continue;
-    o.tensor(name, {}).add_float_data(value);
+TEST(OnnxFunctionTest, IsOneOp) {
+  constexpr float kLowest = std::numeric_limits<float>::lowest();
+  constexpr Activate kHardSwish = {Activation::HardSwish, {}};
+  const std::string six = "add = Add (x, 3.0)\n c = Clip (add, 0.0, 6.0)\n";  // clip(x + 3, 0, 6)
+  for (const auto& [expected, nodes] : std::vector<Function>{
+           {kHardSwish, "f = HardSwish (x)"},
+           {kHardSwish, "gate = HardSigmoid <alpha = 0.16666667> (x)\n f = Mul (gate, x)"},
+           {kHardSwish, six + "gate = Div (c, 6.0)\n f = Mul (x, gate)"},
+           {kHardSwish, six + "both = Mul (c, x)\n f = Mul (0.16666667, both)"},
+           {{Activation::HardSigmoid, {1.0f / 6.0f, 0.5f}},
+            six + "six = Constant <value_float = 6.0> ()\n f = Div (c, six)"},
+           {{Activation::HardSigmoid, {0.2f, 0.5f}}, "f = HardSigmoid (x)"},
+           {{Activation::HardSigmoid, {1.0f / 6.0f, 0.5f}},
+            "f = HardSigmoid <alpha = 0.16666667> (x)"},
+           {{Activation::LeakyRelu, {0.01f, 0.0f}}, "f = LeakyRelu (x)"},
+           {{Activation::LeakyRelu, {0.1f, 0.0f}}, "f = LeakyRelu <alpha = 0.1> (x)"},
+           {{Activation::Clip, {0.0f, 6.0f}}, "f = Clip (x, 0.0, 6.0)"},
+           {{Activation::Clip, {-1.0f, 2.0f}}, "f = Clip <min = -1.0, max = 2.0> (x)"},
+           {{Activation::Clip, {kLowest, 6.0f}}, "f = Clip (x, , 6.0)"},
+           {{Activation::Relu, {}}, "f = Clip (x, 0.0)"}}) {
+    SCOPED_TRACE(nodes);
+    const Graph graph = graph_of(classifier(nodes + "\n flat = Flatten (f)", 192));
+    ASSERT_EQ(graph.ops.size(), 3U) << ops_of(graph);
+    EXPECT_EQ(std::get<Activate>(graph.ops[0].kind), expected);
   }
-  return "f_out";
 }
-std::string number(OnnxBytes& o, const std::string& name, float value) {
-  o.tensor(name, {}).add_float_data(value);
-  return name;
-}
-/// clip(x + 3, 0, 6)
-std::string six(OnnxBytes& o) {
-  return o.clip("clip", o.plain("Add", "add", {"x", number(o, "three", 3.0f)}));
-}
-std::string gated(OnnxBytes& o, float slope) {
-  io::onnx::NodeProto& gate = o.node("HardSigmoid", "gate", {"x"}, "gate_out");
-  OnnxBytes::set(gate, "alpha", slope);
-  return o.plain("Mul", "f", {"gate_out", "x"});
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Nodes, OnnxFunctionTest,
-    testing::Values(
-        Function{"HardSwish",
-                 {Activation::HardSwish, {}},
-                 [](OnnxBytes& o) { return with(o, "HardSwish", {}); }},
-        Function{"HardSwishInParts",
-                 {Activation::HardSwish, {}},
-                 [](OnnxBytes& o) { return gated(o, 1.0f / 6.0f); }},
-        Function{
-            "HardSwishOfAGateInParts",
-            {Activation::HardSwish, {}},
-            [](OnnxBytes& o) {
-              const std::string gate = o.plain("Div", "gate", {six(o), number(o, "six", 6.0f)});
-              return o.plain("Mul", "f", {"x", gate});
-            }},
-        Function{"HardSwishOfAProductInParts",
-                 {Activation::HardSwish, {}},
-                 [](OnnxBytes& o) {
-                   const std::string both = o.plain("Mul", "both", {six(o), "x"});
-                   const std::string sixth = number(o, "sixth", 1.0f / 6.0f);
-                   return o.plain("Mul", "f", {sixth, both});
-                 }},
-        Function{"HardSigmoidInParts",
-                 {Activation::HardSigmoid, {1.0f / 6.0f, 0.5f}},
-                 [](OnnxBytes& o) {
-                   OnnxBytes::set(o.node("Constant", "six", {}, "six"), "value_float", 6.0f);
-                   return o.plain("Div", "f", {six(o), "six"});
-                 }},
-        Function{"HardSigmoid",
-                 {Activation::HardSigmoid, {0.2f, 0.5f}},
-                 [](OnnxBytes& o) { return with(o, "HardSigmoid", {}); }},
-        Function{"HardSigmoidOfPyTorch",
-                 {Activation::HardSigmoid, {1.0f / 6.0f, 0.5f}},
-                 [](OnnxBytes& o) {
-                   return with(o, "HardSigmoid", {{"alpha", 1.0f / 6.0f}});
-                 }},
-        Function{"LeakyRelu",
-                 {Activation::LeakyRelu, {0.01f, 0.0f}},
-                 [](OnnxBytes& o) { return with(o, "LeakyRelu", {}); }},
-        Function{"LeakyReluOfDarknet",
-                 {Activation::LeakyRelu, {0.1f, 0.0f}},
-                 [](OnnxBytes& o) {
-                   return with(o, "LeakyRelu", {{"alpha", 0.1f}});
-                 }},
-        Function{"Relu6",
-                 {Activation::Clip, {0.0f, 6.0f}},
-                 [](OnnxBytes& o) {
-                   return clipped(o, {{"low", 0.0f}, {"high", 6.0f}});
-                 }},
-        Function{"ClipByAttributes",
-                 {Activation::Clip, {-1.0f, 2.0f}},
-                 [](OnnxBytes& o) {
-                   return with(o, "Clip", {{"min", -1.0f}, {"max", 2.0f}});
-                 }},
-        Function{"ClipAbove",
-                 {Activation::Clip, {std::numeric_limits<float>::lowest(), 6.0f}},
-                 [](OnnxBytes& o) {
-                   return clipped(o, {{"", 0.0f}, {"high", 6.0f}});
-                 }},
-        Function{"ClipBelowZero",
-                 {Activation::Relu, {}},
-                 [](OnnxBytes& o) {
-                   return clipped(o, {{"low", 0.0f}});
-                 }}),
-    [](const auto& test) { return std::string(test.param.name); });
 
 TEST(OnnxSumTest, OfSeveralValuesIsAChainOfSums) {
-  const auto summed = [](const std::vector<std::string>& values) {
-    return graph_of(around(
-        [&](OnnxBytes& o) {
-          o.conv("conv", "x", {3, 3, 3, 3}, 1, 1);
-          o.plain("Relu", "relu", {"x"});
-          io::onnx::NodeProto& sum = o.node("Sum", "sum", {}, "sum_out");
-          for (const std::string& value : values) sum.add_input(value);
-          return o.plain("Flatten", "flat", {"sum_out"});
-        },
-        192));
-  };
-  EXPECT_EQ(ops_of(summed({"x"})), "fc:Dense");
-  EXPECT_EQ(ops_of(summed({"conv_out", "x"})), "conv:Conv sum:Add fc:Dense");
-  const Graph three = summed({"conv_out", "relu_out", "x"});
+  const Graph three = graph_of(classifier(R"(conv = Conv <pads = [1, 1, 1, 1]> (x, w[3, 3, 3, 3])
+                                             relu = Relu (x)
+                                             sum = Sum (conv, relu, x)
+                                             flat = Flatten (sum))",
+                                          192));
   EXPECT_EQ(ops_of(three), "conv:Conv relu:Activation sum:Add sum_2:Add fc:Dense");
   EXPECT_EQ(three.ops[3].inputs, (std::vector{three.ops[2].output, Graph::input()}));
 }
@@ -147,20 +60,21 @@ TEST(OnnxSumTest, OfSeveralValuesIsAChainOfSums) {
 
 constexpr std::size_t kChannels = 4;
 
-/// A layer of four channels, and nodes behind it.
-NetworkFile folded(const char* layer, const std::function<std::string(OnnxBytes&)>& add) {
-  return read(around(
-      [&](OnnxBytes& o) {
-        const std::string type = layer;
-        std::string y = o.conv("conv", "x", {4, 3, 3, 3}, 1, 1, 1, type == "biased");
-        if (type == "norm") y = o.norm("norm", o.plain("Relu", "relu", {y}), 4);
-        o.graph().mutable_node(o.graph().node_size() - 1)->set_output(0, "made");
-        o.weight("m", {4, 1, 1}, 0.5, 1.0);
-        o.weight("a", {1, 4, 1, 1}, 0.5);
-        return o.plain("Flatten", "flat", {add(o)});
-      },
-      256));
+/// Nodes behind a layer of four channels, which makes `made`. `m` and `a` are constants of them.
+OnnxBytes behind(const std::string& layer, const std::string& nodes) {
+  OnnxBytes o({-1, 3, 8, 8});
+  std::string y = o.conv("conv", "x", {4, 3, 3, 3}, 1, 1, 1, layer == "biased");
+  if (layer == "norm") y = o.norm("norm", o.plain("Relu", "relu", {y}), 4);
+  o.graph().mutable_node(o.graph().node_size() - 1)->set_output(0, "made");
+  o.weight("m", {4, 1, 1}, 0.5, 1.0);
+  o.weight("a", {1, 4, 1, 1}, 0.5);
+  o.weight("v", {4}, 0.5, 1.0);
+  return classifier(nodes + "\n flat = Flatten (f)", 256, o);
 }
+NetworkFile folded(const std::string& layer, const std::string& nodes) {
+  return read(behind(layer, nodes));
+}
+const std::string kNone = "f = Identity (made)";
 
 /// Whether `actual` is factor(c) x + addend(c), where x is what the file without nodes has.
 void expect_affine(const std::vector<float>& actual, const std::vector<float>& before,
@@ -181,29 +95,25 @@ double one(std::size_t /*c*/) { return 1.0; }
 double zero(std::size_t /*c*/) { return 0.0; }
 
 TEST(OnnxFoldingTest, ConstantsBecomePartOfTheOpBefore) {
-  const auto scaled = [](OnnxBytes& o) { return o.plain("Mul", "mul", {"made", "m"}); };
-  const auto shifted = [](OnnxBytes& o) { return o.plain("Add", "add", {"a", "made"}); };
-  const auto both = [&](OnnxBytes& o) { return o.plain("Sum", "sum", {scaled(o), "a"}); };
-  const auto reversed = [&](OnnxBytes& o) { return o.plain("Mul", "mul", {"m", shifted(o)}); };
-  const auto none = [](OnnxBytes&) { return std::string("made"); };
-  const auto less = [](OnnxBytes& o) { return o.plain("Sub", "sub", {"made", "a"}); };
-  const auto rest = [](OnnxBytes& o) { return o.plain("Sub", "sub", {"a", "made"}); };
-  const auto share = [](OnnxBytes& o) { return o.plain("Div", "div", {"made", "m"}); };
-  const auto normal = [&](OnnxBytes& o) { return o.plain("Div", "div", {less(o), "m"}); };
-  const auto thrice = [](OnnxBytes& o) { return o.plain("Sum", "sum", {"a", "made", "a"}); };
-  struct Case {
-    const char* layer;
-    std::function<std::string(OnnxBytes&)> add;
-    double (*factor)(std::size_t);
-    double (*addend)(std::size_t);
-  };
+  const std::string scaled = "f = Mul (made, m)";
+  const std::string shifted = "f = Add (a, made)";
+  const std::string both = "s = Mul (made, m)\n f = Sum (s, a)";
+  const std::string reversed = "s = Add (a, made)\n f = Mul (m, s)";
+  const std::string rest = "f = Sub (a, made)";
+  const std::string normal = "s = Sub (made, a)\n f = Div (s, m)";
   const auto am = [](std::size_t c) { return a(c) * m(c); };
   const auto negative = [](std::size_t c) { return -a(c); };
   const auto minus = [](std::size_t) { return -1.0; };
   const auto inverse = [](std::size_t c) { return 1.0 / m(c); };
   const auto moved = [](std::size_t c) { return -a(c) / m(c); };
   const auto twice = [](std::size_t c) { return 2.0 * a(c); };
-  for (const auto& [layer, add, factor, addend] :
+  struct Case {
+    std::string layer;
+    std::string nodes;
+    double (*factor)(std::size_t);
+    double (*addend)(std::size_t);
+  };
+  for (const auto& [layer, nodes, factor, addend] :
        std::vector<Case>{{"plain", scaled, m, zero},
                          {"plain", shifted, one, a},
                          {"plain", both, m, a},
@@ -214,82 +124,68 @@ TEST(OnnxFoldingTest, ConstantsBecomePartOfTheOpBefore) {
                          {"norm", shifted, one, a},
                          {"norm", both, m, a},
                          {"norm", reversed, m, am},
-                         {"plain", less, one, negative},
+                         {"plain", "f = Sub (made, a)", one, negative},
                          {"plain", rest, minus, a},
-                         {"plain", share, inverse, zero},
+                         {"plain", "f = Div (made, m)", inverse, zero},
                          {"plain", normal, inverse, moved},
-                         {"plain", thrice, one, twice},
+                         {"plain", "f = Sum (a, made, a)", one, twice},
                          {"biased", rest, minus, a},
                          {"norm", rest, minus, a},
                          {"norm", normal, inverse, moved}}) {
-    SCOPED_TRACE(layer);
-    const NetworkFile file = folded(layer, add);
-    const NetworkFile bare = folded(layer, none);
-    const bool norm = std::string_view(layer) == "norm";
+    SCOPED_TRACE(layer + ": " + nodes);
+    const NetworkFile file = folded(layer, nodes);
+    const NetworkFile bare = folded(layer, kNone);
+    const bool norm = layer == "norm";
     EXPECT_EQ(ops_of(file.graph),
               norm ? "conv:Conv relu:Activation norm:BatchNorm fc:Dense" : "conv:Conv fc:Dense");
     const std::string at = norm ? "norm/gamma" : "conv/kernel";
     expect_affine(values_of(file, at), values_of(bare, at), factor, zero);
     const std::string shift = norm ? "norm/beta" : "conv/bias";
-    const bool plain = std::string_view(layer) == "plain";
-    if (plain && addend == zero) {
+    if (layer == "plain" && addend == zero) {
       EXPECT_FALSE(std::get<models::Conv>(file.graph.ops[0].kind).bias);
       continue;
     }
     expect_affine(values_of(file, shift),
-                  plain ? std::vector<float>(kChannels) : values_of(bare, shift), factor, addend);
+                  layer == "plain" ? std::vector<float>(kChannels) : values_of(bare, shift), factor,
+                  addend);
   }
 }
 
 // [C] becomes [1, C, 1, 1] in several ways; a constant may also be one number.
 TEST(OnnxFoldingTest, ConstantsMayBeArrangedByNodes) {
-  const NetworkFile bare = folded("plain", [](OnnxBytes&) { return std::string("made"); });
-  const auto kernel = [&](const std::function<std::string(OnnxBytes&)>& constant) {
-    return values_of(folded("plain",
-                            [&](OnnxBytes& o) {
-                              o.weight("v", {4}, 0.5, 1.0);
-                              return o.plain("Mul", "mul", {"made", constant(o)});
-                            }),
-                     "conv/kernel");
+  const std::vector<float> before = values_of(folded("plain", kNone), "conv/kernel");
+  const auto expect = [&](const std::string& constant,
+                          const std::function<double(std::size_t)>& factor) {
+    const NetworkFile file = folded("plain", constant + "\n f = Mul (made, u)");
+    expect_affine(values_of(file, "conv/kernel"), before, factor, zero);
   };
-  const NamedUniform v("v@0");
-  const auto factor = [&](std::size_t c) { return 1.0 + 0.5 * v(c); };
-  const std::vector<float> before = values_of(bare, "conv/kernel");
-  expect_affine(kernel([](OnnxBytes& o) {
-                  return o.plain("Unsqueeze", "u", {"v", o.integers("axes", {1, 2})});
-                }),
-                before, factor, zero);
-  expect_affine(kernel([](OnnxBytes& o) {
-                  return o.plain("Reshape", "r", {"v", o.integers("to", {1, -1, 1, 1})});
-                }),
-                before, factor, zero);
-  expect_affine(
-      kernel([](OnnxBytes& o) {
-        OnnxBytes::set(o.node("Constant", "two", {}, "two"), "value_float", 2.0f);
-        return std::string("two");
-      }),
-      before, [](std::size_t) { return 2.0; }, zero);
+  const auto v = [](std::size_t c) { return 1.0 + 0.5 * NamedUniform("v@0")(c); };
+  expect("u = Unsqueeze (v, [1, 2])", v);
+  expect("u = Reshape (v, [1, -1, 1, 1])", v);
+  expect("u = Constant <value_float = 2.0> ()", [](std::size_t) { return 2.0; });
 }
 
 // Of the values of a sum, the first that an op right before it makes takes the constants.
 TEST(OnnxFoldingTest, ASumOfValuesAndConstantsAddsTheConstantsToOne) {
-  const NetworkFile file = folded("plain", [](OnnxBytes& o) {
-    const std::string other = o.plain("Relu", "relu", {o.conv("side", "x", {4, 3, 1, 1}, 1, 0)});
-    return o.plain("Sum", "sum", {other, "a", "made", o.conv("last", "x", {4, 3, 1, 1}, 1, 0)});
-  });
+  const NetworkFile file = folded("plain", R"(side = Conv (x, side.weight[4, 3, 1, 1])
+                                              relu = Relu (side)
+                                              last = Conv (x, last.weight[4, 3, 1, 1])
+                                              f = Sum (relu, a, made, last))");
   EXPECT_EQ(ops_of(file.graph),
-            "conv:Conv side:Conv relu:Activation last:Conv sum:Add sum_2:Add fc:Dense");
+            "conv:Conv side:Conv relu:Activation last:Conv f:Add f_2:Add fc:Dense");
   expect_affine(values_of(file, "conv/bias"), std::vector<float>(kChannels), one, a);
   for (const char* without : {"side", "last"})
     EXPECT_FALSE(std::get<models::Conv>(op_named(file.graph, without).kind).bias) << without;
 }
 
 TEST(OnnxFoldingTest, DenseOpsTakeConstantsOfTheirUnits) {
-  OnnxBytes o({-1, 3, 1, 1});
-  const std::string x = o.plain("Flatten", "flat", {"x"});
-  const std::string y = o.plain("MatMul", "fc", {x, o.weight("w", {3, 4}, 1.0)});
-  const std::string z = o.plain("Mul", "mul", {y, o.weight("m", {4}, 0.5, 1.0)});
-  o.node("Add", "add", {z, o.weight("a", {1, 4}, 0.5)}, "y");
+  OnnxBytes o({-1, 3, 1, 1}, "add");
+  o.weight("m", {4}, 0.5, 1.0);
+  o.weight("a", {1, 4}, 0.5);
+  add_nodes(o, R"(flat = Flatten (x)
+                  fc = MatMul (flat, w[3, 4])
+                  mul = Mul (fc, m)
+                  add = Add (mul, a))");
   const NetworkFile file = read(o);
   ASSERT_EQ(ops_of(file.graph), "fc:Dense");
   const std::vector<float> kernel = values_of(file, "fc/kernel");
@@ -301,59 +197,39 @@ TEST(OnnxFoldingTest, DenseOpsTakeConstantsOfTheirUnits) {
 }
 
 TEST(OnnxFoldingTest, OthersAreRefused) {
-  const auto refused = [](const std::string& message,
-                          const std::function<std::string(OnnxBytes&)>& add) {
-    expect_refused(ErrorKind::Config, message, [&] { (void)folded("plain", add); });
-  };
   const std::string alone =
-      "mul (Mul): with a constant; only a convolution, a dense op or a normalization right before "
-      "it, that nothing else reads, takes one";
-  refused(alone, [](OnnxBytes& o) {
-    return o.plain("Mul", "mul", {o.plain("Relu", "relu", {"made"}), "m"});
-  });
-  refused(alone, [](OnnxBytes& o) {
-    return o.plain("Add", "sum", {"made", o.plain("Mul", "mul", {"made", "m"})});
-  });
-  refused("div (Div): of a constant by a value", [](OnnxBytes& o) {
-    return o.plain("Div", "div", {"m", "made"});
-  });
-  refused("div (Div): of values", [](OnnxBytes& o) {
-    return o.plain("Div", "div", {"made", o.plain("Relu", "relu", {"made"})});
-  });
-  refused("sum (Sum): with a constant; only a convolution", [](OnnxBytes& o) {
-    const std::string relu = o.plain("Relu", "relu", {"made"});
-    return o.plain("Sum", "sum", {relu, "a", o.plain("Relu", "relu2", {relu})});
-  });
-  const NetworkFile by_zero = folded("plain", [](OnnxBytes& o) {
-    return o.plain("Div", "div", {"made", number(o, "nought", 0.0f)});
-  });
+      " with a constant; only a convolution, a dense op or a normalization right before it, that "
+      "nothing else reads, takes one";
+  const std::string odd = "f (Mul): with a constant other than one number, or one for each channel";
+  for (const auto& [nodes, message] : std::vector<std::pair<std::string, std::string>>{
+           {"relu = Relu (made)\n f = Mul (relu, m)", "f (Mul):" + alone},
+           {"mul = Mul (made, m)\n f = Add (made, mul)", "mul (Mul):" + alone},
+           {"f = Div (m, made)", "f (Div): of a constant by a value"},
+           {"relu = Relu (made)\n f = Div (made, relu)", "f (Div): of values"},
+           {"r1 = Relu (made)\n r2 = Relu (r1)\n f = Sum (r1, a, r2)", "f (Sum):" + alone},
+           {"f = Mul (made, w[4])", odd},
+           {"f = Mul (made, w[4, 1])", odd},
+           {"f = Mul (made, w[1, 4, 8, 8])", odd},
+           {"f = Mul (made, w[1, 1, 8, 1])", odd},
+           {"f = Mul (made, w[1, 1, 4, 1, 1])", odd}})
+    expect_refused(behind("plain", nodes), message);
+  const NetworkFile by_zero = folded("plain", "f = Div (made, 0.0)");
   expect_refused(ErrorKind::Data, "net.onnx: divides channels by 0: export the network again",
                  [&] { (void)by_zero.values({0}); });
-  const std::string odd =
-      "mul (Mul): with a constant other than one number, or one for each channel";
-  for (const Extents& extents : {Extents{4}, {4, 1}, {1, 4, 8, 8}, {1, 1, 8, 1}, {1, 1, 4, 1, 1}})
-    refused(odd, [&](OnnxBytes& o) {
-      return o.plain("Mul", "mul", {"made", o.weight("w", extents, 1.0)});
-    });
 }
 
 // A scale that a normalization without one of its own gets from a tensor of the file learns.
 TEST(OnnxFoldingTest, WhatLearnsInTheFileLearns) {
   for (const bool tensor : {true, false}) {
-    const NetworkFile file = read(around(
-        [&](OnnxBytes& o) {
-          constant(o, "ones", std::vector<float>(3, 1.0f));
-          constant(o, "zeros", std::vector<float>(3));
-          o.norm("norm", "x", 3);
-          io::onnx::NodeProto& norm = *o.graph().mutable_node(o.graph().node_size() - 1);
-          norm.set_input(1, "ones");
-          norm.set_input(2, "zeros");
-          const std::string factor = o.plain(
-              "Unsqueeze", "u",
-              {tensor ? o.weight("w", {3}, 1.0) : std::string("ones"), o.integers("axes", {1, 2})});
-          return o.plain("Flatten", "flat", {o.plain("Mul", "mul", {"norm_out", factor})});
-        },
-        192));
+    const NetworkFile file =
+        read(classifier(fmt::format(R"(ones = Constant <value = {{1.0, 1.0, 1.0}}> ()
+                       zeros = Constant <value = {{0.0, 0.0, 0.0}}> ()
+                       norm = BatchNormalization (x, ones, zeros, mean[3], var[3])
+                       u = Unsqueeze ({}, [1, 2])
+                       mul = Mul (norm, u)
+                       flat = Flatten (mul))",
+                                    tensor ? "w[3]" : "ones"),
+                        192));
     ASSERT_EQ(ops_of(file.graph), "norm:BatchNorm fc:Dense");
     EXPECT_EQ(file.graph.parameters[0].fixed, !tensor);
     EXPECT_TRUE(file.graph.parameters[1].fixed);
