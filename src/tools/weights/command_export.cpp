@@ -20,19 +20,16 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "tools/weights/commands.hpp"
-#include "tools/weights/safetensors.hpp"
 
 namespace millrace::cli {
 
 // ---- notes in exported files
-// ----------------------------------------------------------------------------
 
 namespace {
 
 constexpr const char* kConfig = "millrace.config";
 constexpr const char* kNetwork = "millrace.network";
 constexpr const char* kNames = "millrace.names";
-constexpr const char* kOwnNames = "millrace";
 
 /// Settings of a run that belong to its machine and its data, or to what it began with.
 bool belongs_to_run(const Field& spec) {
@@ -72,29 +69,15 @@ std::optional<NotedExport> parse_notes(const ExportNotes& notes, const std::stri
   if (noted.facts) noted.options.network = noted.facts->given.graph;
   const auto names = notes.find(kNames);
   if (names == notes.end()) return noted;
-  noted.tells_names = true;
-  const auto* const style =
-      std::ranges::find(io::kWeightStyles, std::string_view(names->second), io::name_of);
-  if (style != io::kWeightStyles.end()) noted.names = *style;
-  if (!noted.names && names->second != kOwnNames)
-    fail(ErrorKind::Config, "{}: {} {} is unknown", label, kNames, names->second);
+  const std::string_view known = names->second;
+  const auto* const style = std::ranges::find(io::kWeightStyles, known, io::name_of);
+  noted.names = style != io::kWeightStyles.end() ? *style : io::WeightStyle::Millrace;
+  if (io::name_of(*noted.names) != known)
+    fail(ErrorKind::Config, "{}: {} {} is unknown", label, kNames, known);
   return noted;
 }
 
 }  // namespace
-
-ExportNotes notes_of(const io::CheckpointReader& checkpoint, const std::string& network,
-                     const std::string& resolved_toml) {
-  return {{"format", "pt"},
-          {"millrace.model", network},
-          {"millrace.checkpoint", checkpoint.path().filename().string()},
-          {kConfig, resolved_toml},
-          {kNetwork, checkpoint.header().network}};
-}
-
-void note_names(ExportNotes& notes, std::optional<io::WeightStyle> style) {
-  notes.insert_or_assign(kNames, std::string(style ? io::name_of(*style) : kOwnNames));
-}
 
 std::optional<NotedExport> read_notes(const ExportNotes& notes, const std::string& label) {
   return of_file(label, [&] { return parse_notes(notes, label); });
@@ -108,7 +91,6 @@ models::ModelOptions network_of(const NotedExport& noted, const std::string& lab
 }
 
 // ---- the command
-// -----------------------------------------------------------------------------------------
 
 namespace {
 
@@ -150,42 +132,29 @@ io::WeightStyle style_of(const Patch& options, const models::ModelOptions& model
   return akamaster ? io::WeightStyle::Akamaster : io::WeightStyle::Torchvision;
 }
 
-/// Whose names safetensors have.
-struct Names {
-  std::optional<io::WeightStyle> style;  ///< none: millrace's own
-  std::string note;                      ///< why
-};
-
-/// A library that was not asked for need not have the network of a file.
-Names names_for(const Patch& options, const models::ModelOptions& model, const Graph& graph) {
+/// Whose names safetensors have, and why, if there is more to say. A library that was not asked for
+/// need not have the network of a file.
+std::pair<io::WeightStyle, std::string> names_for(const Patch& options,
+                                                  const models::ModelOptions& model,
+                                                  const Graph& graph) {
   const io::WeightStyle style = style_of(options, model);
   if (model.given.graph && !options.text("like"))
     if (const std::string misfit = foreign_parameters(graph, style).misfit; !misfit.empty())
-      return {std::nullopt,
+      return {io::WeightStyle::Millrace,
               fmt::format("{}: the tensors have millrace's names and its order of kernels, OHWI; "
                           "--to onnx writes the network as well",
                           misfit)};
   return {style, ""};
 }
 
-std::string own_safetensors(const Graph& graph,
-                            const std::map<std::string, std::vector<float>>& values,
-                            ExportNotes notes) {
-  io::SafeTensors tensors;
-  for (const Parameter& parameter : graph.parameters)
-    tensors.emplace(parameter.name,
-                    io::SafeTensor{"F32", parameter.shape,
-                                   std::as_bytes(std::span(values.at(parameter.name)))});
-  notes.emplace("millrace.layout", "OHWI");
-  return format_safetensors(tensors, notes);
-}
-
 std::string safetensors_of(const Graph& graph, io::WeightStyle style,
                            const std::map<std::string, std::vector<float>>& values,
-                           const ExportNotes& notes) {
+                           ExportNotes notes) {
   const io::ForeignParameters names = foreign_parameters(graph, style);
   if (!names.misfit.empty())
     fail(ErrorKind::Config, "{}; --to onnx writes every network", names.misfit);
+  notes.emplace(kNames, io::name_of(style));
+  if (style == io::WeightStyle::Millrace) notes.emplace("millrace.layout", "OHWI");
   std::vector<std::vector<float>> turned;
   io::SafeTensors tensors;
   turned.reserve(names.all.size());
@@ -229,7 +198,11 @@ Exported export_checkpoint(const io::CheckpointReader& checkpoint, ExportFormat 
                            const std::filesystem::path& file = {}) {
   const auto [config, graph] = network_of(checkpoint);
   const std::string name = checkpoint.path().filename().string();
-  ExportNotes notes = notes_of(checkpoint, graph.name, to_toml(config));
+  const ExportNotes notes = {{"format", "pt"},
+                             {"millrace.model", graph.name},
+                             {"millrace.checkpoint", name},
+                             {kConfig, to_toml(config)},
+                             {kNetwork, checkpoint.header().network}};
   const std::filesystem::path path =
       file.empty() ? folder / (graph.name +
                                std::string(kFormats.at(static_cast<std::size_t>(format)).extension))
@@ -245,13 +218,10 @@ Exported export_checkpoint(const io::CheckpointReader& checkpoint, ExportFormat 
                   graph, [&](const Parameter& p) { return std::span(values.at(p.name)); }, notes));
   } else {
     const auto values = values_of(checkpoint, graph);
-    Names names = names_for(options, config.model, graph);
-    note_names(notes, names.style);
-    io::write_file_atomically(path, names.style ? safetensors_of(graph, *names.style, values, notes)
-                                                : own_safetensors(graph, values, notes));
-    whose =
-        fmt::format(" with the names of {}", names.style ? io::name_of(*names.style) : "millrace");
-    done.note = std::move(names.note);
+    const auto [style, note] = names_for(options, config.model, graph);
+    io::write_file_atomically(path, safetensors_of(graph, style, values, notes));
+    whose = fmt::format(" with the names of {}", io::name_of(style));
+    done.note = note;
   }
   done.line = fmt::format("{} of {}{}: {} parameters in {}", name, graph.name, whose,
                           graph.trainable_elements(), printable(path.string()));

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -36,32 +35,31 @@ namespace {
 /// initial optimizer state.
 class ImportedTensors {
  public:
+  /// `imported` in the order of the graph.
   ImportedTensors(const models::Graph& graph, std::vector<io::ImportedParameter> imported,
                   UpdateRule optimiser) {
-    for (io::ImportedParameter& parameter : imported)
-      values_.emplace(parameter.name, std::move(parameter.values));
-    for (const models::Parameter& parameter : graph.parameters) {
+    for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
+      const models::Parameter& parameter = graph.parameters[i];
       const bool trainable = parameter.trainable();
-      add(parameter.name, trainable ? io::TensorRole::Parameter : io::TensorRole::State,
-          parameter.shape);
+      add({parameter.name, trainable ? io::TensorRole::Parameter : io::TensorRole::State,
+           DType::F32, parameter.shape},
+          std::move(imported.at(i).values));
       if (!trainable) continue;
       const auto elements = static_cast<std::size_t>(parameter.elements());
-      for (const UpdateSlot& slot : update_slots(optimiser)) {
-        const std::string name = fmt::format("{}/{}", parameter.name, slot.name);
-        values_.emplace(name, std::vector<float>(elements, slot.initial));
-        add(name, io::TensorRole::Slot, parameter.shape);
-      }
+      for (const UpdateSlot& slot : update_slots(optimiser))
+        add({fmt::format("{}/{}", parameter.name, slot.name), io::TensorRole::Slot, DType::F32,
+             parameter.shape},
+            std::vector<float>(elements, slot.initial));
     }
   }
   [[nodiscard]] const std::vector<io::NamedTensor>& tensors() const { return tensors_; }
 
  private:
-  void add(const std::string& name, io::TensorRole role, const std::vector<std::int64_t>& shape) {
-    const std::vector<float>& values = values_.at(name);
-    tensors_.push_back({.info = {.name = name, .role = role, .type = DType::F32, .shape = shape},
-                        .data = std::as_bytes(std::span(values))});
+  void add(const io::TensorInfo& info, std::vector<float> values) {
+    const std::span<const float> kept = values_.emplace_back(std::move(values));
+    tensors_.push_back({.info = info, .data = std::as_bytes(kept)});
   }
-  std::map<std::string, std::vector<float>> values_;
+  std::vector<std::vector<float>> values_;
   std::vector<io::NamedTensor> tensors_;
 };
 
@@ -74,15 +72,6 @@ void require_file(const std::filesystem::path& path) {
            ? "give a file in it"
            : "it holds checkpoints, which need no import: give it to validate, predict or "
              "--init-path as it is");
-}
-
-/// The options, and those that follow from the file.
-Patch completed(const Invocation& invocation, const io::Identified& found) {
-  Patch all = invocation.options;
-  const std::string& where = invocation.arguments.at(0);
-  add_implied(all, options_shown(found), where);
-  add_implied(all, options_assumed(found), where);
-  return all;
 }
 
 /// Refuses options that ask for another network than the file's. Without this, they would be
@@ -122,16 +111,24 @@ void require_network(const Invocation& invocation, const io::Identified& found) 
   require("block", is("block", "auto") || is("block", basic ? "basic" : "bottleneck"));
 }
 
+/// Refuses a model beside a file that holds the network itself. Errors: Usage.
+void require_no_model(const Invocation& invocation) {
+  if (const Setting* const model = invocation.options.find("model"))
+    fail(ErrorKind::Usage, "{} {} has no effect here: {} holds the network", model->where,
+         to_string(model->value), invocation.arguments.at(0));
+}
+
 /// Refuses images of another size than the file's, which a training may change. Errors: Usage.
 void require_image_size(const Invocation& invocation, const io::Identified& found) {
   const Patch& given = invocation.options;
   const std::optional<std::int64_t> size = given.integer("image-size");
-  if (!size || !found.image_side || *size == *found.image_side) return;
+  const std::optional<std::int64_t> held = found.input.image_side;
+  if (!size || !held || *size == *held) return;
   fail(ErrorKind::Usage,
        "{} {} contradicts {}, whose network reads images of {} x {}: leave it out; a training with "
        "images of another size starts from the imported run with --init-path {}",
-       given.find("image-size")->where, *size, invocation.arguments.at(0), *found.image_side,
-       *found.image_side, invocation.arguments.at(1));
+       given.find("image-size")->where, *size, invocation.arguments.at(0), *held, *held,
+       invocation.arguments.at(1));
 }
 
 /// Refuses another number of classes than the file's, which a training may change. Errors: Usage.
@@ -186,10 +183,11 @@ void remove_begun(const std::filesystem::path& run_directory,
   remove_empty(made);
 }
 
-/// Makes a run of a network and its values; nothing is left of one that cannot be written.
-void write_run(const std::filesystem::path& run_directory, const models::Graph& graph,
-               const run::Run& config, const ImportedTensors& imported,
-               const std::filesystem::path& file) {
+/// Writes a run; nothing is left of one that cannot be written.
+void write_run(const Invocation& invocation, const models::Graph& graph, const run::Run& config,
+               const ImportedTensors& imported) {
+  const std::filesystem::path run_directory = invocation.arguments.at(1);
+  const std::filesystem::path file = invocation.arguments.at(0);
   const std::vector<std::filesystem::path> missing = missing_directories(run_directory);
   create_run_directory(run_directory, "RUN_DIR");
   io::CheckpointHeader header;
@@ -210,14 +208,28 @@ void write_run(const std::filesystem::path& run_directory, const models::Graph& 
              printable(checkpoint.string()));
 }
 
+/// The values of a network, after which no error is left but those of writing.
+using Values = std::function<std::vector<io::ImportedParameter>(const models::Graph&)>;
+
+/// Makes a run of options and the values of their network, which has so many outputs.
+int make_run(const Invocation& invocation, const Patch& options, std::int64_t outputs,
+             DatasetFacts known, const Values& values) {
+  const DatasetFacts facts = facts_for(outputs, invocation, options, std::move(known));
+  const Resolution resolution = resolve(options, facts, this_machine());
+  print_lines(stderr, resolution.notices);
+  const run::Run& config = resolution.config;
+  const models::Graph graph = models::build_model(config.model);
+  write_run(invocation, graph, config,
+            ImportedTensors(graph, values(graph), config.optimiser.kind));
+  return 0;
+}
+
 /// The options of a run of the network in an ONNX file, which says what it reads and how many
 /// classes there are.
 Patch options_of(const io::NetworkFile& onnx, const Invocation& invocation) {
   Patch options = invocation.options;
   const std::string& file = invocation.arguments.at(0);
-  if (const Setting* const model = options.find("model"))
-    fail(ErrorKind::Usage, "{} {} has no effect here: {} holds the network", model->where,
-         to_string(model->value), file);
+  require_no_model(invocation);
   const models::Graph& graph = onnx.graph;
   const bool small = graph.input_shape == Shape{32, 32, 3};
   const models::Task task = small ? models::Task::Cifar : models::Task::ImageNet;
@@ -243,50 +255,36 @@ std::vector<io::ImportedParameter> values_of(const io::NetworkFile& onnx, const 
   return values;
 }
 
-/// Options of an exported file, with those given in their place.
-Patch with_given(const Patch& given, const Patch& noted) {
-  Patch options = merge(given, noted);
-  options.network = noted.network;
-  return options;
-}
-
 /// The network that an exported file notes. Errors: Usage for options that ask for another one.
 models::ModelOptions noted_model(const Invocation& invocation, const NotedExport& noted) {
-  const Patch& given = invocation.options;
   const models::ModelOptions model = network_of(noted, invocation.arguments.at(0));
   const io::Identified held{.style = noted.names.value_or(io::WeightStyle::Torchvision),
                             .model = model};
-  if (!model.given.graph) require_network(invocation, held);
-  if (const Setting* const other = model.given.graph ? given.find("model") : nullptr)
-    fail(ErrorKind::Usage, "{} {} has no effect here: {} holds the network", other->where,
-         to_string(other->value), invocation.arguments.at(0));
+  if (model.given.graph)
+    require_no_model(invocation);
+  else
+    require_network(invocation, held);
   require_classes(invocation, held);
   return model;
 }
 
-/// Makes a run of a file that millrace exported, which says what no tensor shows. `values` gives
-/// those of its network.
-int import_noted(
-    const Invocation& invocation, NotedExport noted,
-    const std::function<std::vector<io::ImportedParameter>(const models::Graph&)>& values) {
+/// Makes a run of a file that millrace exported, which says what no tensor shows.
+int import_noted(const Invocation& invocation, NotedExport noted, const Values& values) {
   const Patch& given = invocation.options;
   const models::ModelOptions held = noted_model(invocation, noted);
-  const Patch options = with_given(given, noted.options);
+  Patch options = merge(given, noted.options);
+  options.network = noted.options.network;
   const bool prepares = std::ranges::any_of(given.settings(), [](const auto& setting) {
     return find_field(setting.first)->section == Section::Data;
   });
   if (prepares && noted.facts) noted.facts->preparation.reset();  // follows from the options
-  const DatasetFacts facts =
-      facts_for(held.classes, invocation, options, recorded_facts(options, noted.facts));
-  const Resolution resolution = resolve(options, facts, this_machine());
-  print_lines(stderr, resolution.notices);
-  const run::Run& config = resolution.config;
-  const models::Graph graph = models::build_model(config.model);
-  const ImportedTensors imported(graph, values(graph), config.optimiser.kind);
-  fmt::print("{}: {} as millrace exported it, with the options of its run\n",
-             printable(invocation.arguments.at(0)), graph.name);
-  write_run(invocation.arguments.at(1), graph, config, imported, invocation.arguments.at(0));
-  return 0;
+  return make_run(invocation, options, held.classes, recorded_facts(options, noted.facts),
+                  [&](const models::Graph& graph) {
+                    std::vector<io::ImportedParameter> all = values(graph);
+                    fmt::print("{}: {} as millrace exported it, with the options of its run\n",
+                               printable(invocation.arguments.at(0)), graph.name);
+                    return all;
+                  });
 }
 
 /// What an ONNX file notes, if it is still the network that was exported.
@@ -313,14 +311,8 @@ int import_network(const Invocation& invocation) {
       return values_of(onnx, file);
     });
   const Patch options = options_of(onnx, invocation);
-  const DatasetFacts facts =
-      facts_for(onnx.graph.classes, invocation, options, published_facts(options));
-  const Resolution resolution = resolve(options, facts, this_machine());
-  print_lines(stderr, resolution.notices);
-  const run::Run& config = resolution.config;
-  write_run(invocation.arguments.at(1), models::build_model(config.model), config,
-            ImportedTensors(onnx.graph, values_of(onnx, file), config.optimiser.kind), file);
-  return 0;
+  return make_run(invocation, options, onnx.graph.classes, published_facts(options),
+                  [&](const models::Graph&) { return values_of(onnx, file); });
 }
 
 /// What safetensors note, unless --like says whose file it is. A network of a file must be noted,
@@ -335,8 +327,9 @@ std::optional<NotedExport> notes_in(const io::TensorFile& file, const Patch& giv
 /// The values of a network in safetensors that note whose names they have, or of an older export.
 std::vector<io::ImportedParameter> values_of(const io::TensorFile& file, const models::Graph& graph,
                                              const NotedExport& noted) {
-  const auto style = noted.tells_names ? noted.names : io::find_style(file, graph);
-  return style ? io::import_weights(file, graph, *style) : io::import_own_weights(file, graph);
+  const io::WeightStyle style = noted.names ? *noted.names : io::find_style(file, graph);
+  return style == io::WeightStyle::Millrace ? io::import_own_weights(file, graph)
+                                            : io::import_weights(file, graph, style);
 }
 
 }  // namespace
@@ -354,20 +347,16 @@ int command_import(const Invocation& invocation) {
   require_classes(invocation, found);
   require_image_size(invocation, found);
   for (const char* other : {"image-normalisation", "normalise-input"})
-    if (invocation.options.find(other) != nullptr) found.statistics.reset();
-  const Patch options = completed(invocation, found);
-  const DatasetFacts facts =
-      facts_for(found.model.classes, invocation, options, published_facts(options));
-  const Resolution resolution = resolve(options, facts, this_machine());
-  print_lines(stderr, resolution.notices);
-  const run::Run& config = resolution.config;
-
-  const models::Graph graph = models::build_model(config.model);
-  const ImportedTensors imported(graph, io::import_weights(file, graph, found.style),
-                                 config.optimiser.kind);
-  tell(found, invocation, options);
-  write_run(invocation.arguments.at(1), graph, config, imported, file.path());
-  return 0;
+    if (invocation.options.find(other) != nullptr) found.input.statistics.reset();
+  Patch options = invocation.options;
+  for (const auto& implied : {options_shown(found), options_assumed(found)})
+    add_implied(options, implied, invocation.arguments.at(0));
+  return make_run(invocation, options, found.model.classes, published_facts(options),
+                  [&](const models::Graph& graph) {
+                    auto values = io::import_weights(file, graph, found.style);
+                    tell(found, invocation, options);
+                    return values;
+                  });
 }
 
 }  // namespace millrace::cli

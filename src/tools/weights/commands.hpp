@@ -24,18 +24,11 @@ int command_import(const Invocation& invocation);
 
 using io::ExportNotes;
 
-/// The configuration of the run and what its data set said of the network; and, for safetensors,
-/// whose names and order of elements the tensors have (none: millrace's own).
-[[nodiscard]] ExportNotes notes_of(const io::CheckpointReader& checkpoint,
-                                   const std::string& network, const std::string& resolved_toml);
-void note_names(ExportNotes& notes, std::optional<io::WeightStyle> style);
-
 /// A file that millrace exported.
 struct NotedExport {
   Patch options;                                  ///< all that decide what is computed
   std::optional<train::NetworkFacts> facts = {};  ///< none: an older millrace wrote the file
-  bool tells_names = false;                       ///< whether it says whose names it has
-  std::optional<io::WeightStyle> names = {};      ///< none: millrace's own
+  std::optional<io::WeightStyle> names = {};      ///< none: the file does not say whose it has
 };
 /// Nothing for a file of another program. `label` is its path. Errors: Data, if the notes cannot be
 /// read.

@@ -39,10 +39,6 @@ void add_residual(std::vector<ImpliedOption>& all, const ModelOptions& model) {
   if (model.resnext.widening == models::Widening::Widenet) all.push_back({"widenet", "true"});
 }
 
-std::string_view padding_name(models::PaddingRule rule) {
-  return rule == models::PaddingRule::Torch ? "torch" : "same";
-}
-
 bool is_near(const std::array<double, 3>& one, const std::array<double, 3>& other) {
   return std::ranges::equal(
       one, other, [](double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); });
@@ -56,7 +52,7 @@ std::string numbers(const std::array<double, 3>& colours) {
 void add_normalisation(std::vector<ImpliedOption>& all, const io::Identified& found) {
   const bool means = found.style == WeightStyle::Keras && is_residual(found.model);
   const io::ColourStatistics usual = io::statistics_of(io::ImageNormalisation::Torch);
-  const std::optional<io::KerasStatistics>& own = found.statistics;
+  const std::optional<io::ColourStatistics>& own = found.input.statistics;
   if (!own || (is_near(own->mean, usual.mean) && is_near(own->deviation, usual.deviation))) {
     all.push_back({"image-normalisation", means ? "mean" : "torch"});
   } else {
@@ -81,7 +77,8 @@ std::vector<ImpliedOption> options_shown(const io::Identified& found) {
                                     {"model", model.model},
                                     {"model-size", model.size},
                                     {"classes", std::to_string(model.classes)}};
-  if (found.image_side) all.push_back({"image-size", std::to_string(*found.image_side)});
+  if (found.input.image_side)
+    all.push_back({"image-size", std::to_string(*found.input.image_side)});
   if (models::find_family(model.model).normed) all.push_back({"batch-norm", "true"});
   if (is_residual(model)) add_residual(all, model);
   if (model.model == "squeezenet" && model.squeezenet.bias) all.push_back({"conv-bias", "true"});
@@ -90,7 +87,8 @@ std::vector<ImpliedOption> options_shown(const io::Identified& found) {
 
 std::vector<ImpliedOption> options_assumed(const io::Identified& found) {
   const ModelOptions& model = found.model;
-  std::vector<ImpliedOption> all = {{"padding", std::string(padding_name(model.padding))}};
+  const bool torch = model.padding == models::PaddingRule::Torch;
+  std::vector<ImpliedOption> all = {{"padding", torch ? "torch" : "same"}};
   if (is_residual(model)) {
     all.push_back({"norm-epsilon", fmt::format("{:g}", model.norm_epsilon)});
     if (model.residual.version == models::ResNetVersion::V1) all.push_back({"resnet-version", "1"});

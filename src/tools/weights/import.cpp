@@ -27,12 +27,10 @@ using models::Task;
 
 /// "; did you mean layer1.0.conv1.weight?", or nothing.
 std::string nearest_unused(const Match& match) {
-  const std::size_t begin = match.misfit.find("no tensor ");
-  if (begin != 0 || match.unused.empty()) return {};
-  const std::vector<std::string> words = split_list(match.misfit, ' ');
+  if (!match.misfit.starts_with("no tensor ") || match.unused.empty()) return {};
   std::vector<std::string> names;
   for (const NamedTensors::Named* named : match.unused) names.push_back(named->name);
-  const std::string nearest = nearest_match(words.at(2), names);
+  const std::string nearest = nearest_match(match.missing.front(), names);
   return nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
 }
 
@@ -191,15 +189,6 @@ Search search(const NamedTensors& tensors, std::span<const WeightStyle> styles) 
   return result;
 }
 
-/// Adds what a file of Keras says besides its tensors.
-Identified with_input(Identified found, const TensorFile& file) {
-  if (found.style != WeightStyle::Keras) return found;
-  const KerasInput input = keras_input(file, found.model);
-  found.statistics = input.statistics;
-  found.image_side = input.image_side;
-  return found;
-}
-
 }  // namespace
 
 std::string to_string(const Identified& found) {
@@ -227,7 +216,11 @@ void set_as_in(ModelOptions& options, WeightStyle style) {
 Identified identify(const TensorFile& file, std::span<const WeightStyle> styles) {
   const NamedTensors tensors(file);
   Search result = search(tensors, styles);
-  if (result.found) return with_input(*std::move(result.found), file);
+  if (result.found) {
+    if (result.found->style == WeightStyle::Keras)
+      result.found->input = keras_input(file, result.found->model);
+    return *std::move(result.found);
+  }
   if (styles.size() < kWeightStyles.size())
     if (const Search anyone = search(tensors, kWeightStyles); anyone.found)
       fail(ErrorKind::Data,
@@ -253,11 +246,10 @@ std::vector<ImportedParameter> import_weights(const TensorFile& file, const Grap
   const NamedTensors tensors(file);
   const Match match = io::match(tensors, graph, style);
   if (!match.fits()) refuse(tensors, graph, match);
-  const ForeignParameters names = names_in(file, graph, style);
   std::vector<ImportedParameter> result;
-  for (std::size_t i = 0; i < names.all.size(); ++i) {
+  for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
     const Parameter& parameter = graph.parameters[i];
-    const NamedTensors::Named& named = *tensors.find(names.all[i].name);
+    const NamedTensors::Named& named = *tensors.find(match.names[i].name);
     std::vector<float> values = usable_floats(file, named.name, *named.tensor, parameter);
     values = from_foreign(graph, parameter, style, values);
     if (const auto bias = match.biases.find(parameter.name); bias != match.biases.end()) {
@@ -283,11 +275,11 @@ std::vector<ImportedParameter> import_own_weights(const TensorFile& file, const 
   return result;
 }
 
-std::optional<WeightStyle> find_style(const TensorFile& file, const Graph& graph) {
+WeightStyle find_style(const TensorFile& file, const Graph& graph) {
   const NamedTensors tensors(file);
   for (const WeightStyle style : kWeightStyles)
     if (match(tensors, graph, style).fits()) return style;
-  return std::nullopt;
+  return WeightStyle::Millrace;
 }
 
 }  // namespace millrace::io

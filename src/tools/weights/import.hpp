@@ -25,10 +25,7 @@ struct ImportedParameter {
 struct Identified {
   WeightStyle style = WeightStyle::Torchvision;
   models::ModelOptions model;
-  /// How the network itself prepares images; none: as the library's networks expect them.
-  std::optional<KerasStatistics> statistics = {};
-  /// Of the images that it reads, if the file says so.
-  std::optional<std::int64_t> image_side = {};
+  KerasInput input = {};  ///< what a file of Keras says besides its tensors
 };
 /// "a resnet-20 for CIFAR with 10 classes, as in akamaster".
 [[nodiscard]] std::string to_string(const Identified& found);
@@ -57,8 +54,8 @@ void set_as_in(models::ModelOptions& options, WeightStyle style);
 [[nodiscard]] std::vector<ImportedParameter> import_own_weights(const TensorFile& file,
                                                                 const models::Graph& graph);
 
-/// The first library that gives the network's parameters the names and shapes of all these tensors.
-[[nodiscard]] std::optional<WeightStyle> find_style(const TensorFile& file,
-                                                    const models::Graph& graph);
+/// The first library that gives the network's parameters the names and shapes of all these tensors;
+/// millrace, if there is none.
+[[nodiscard]] WeightStyle find_style(const TensorFile& file, const models::Graph& graph);
 
 }  // namespace millrace::io

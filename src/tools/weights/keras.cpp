@@ -40,6 +40,11 @@ struct Affine {
   }
 };
 
+Colours reciprocal_roots(Colours values) {
+  for (double& value : values) value = 1.0 / std::sqrt(value);
+  return values;
+}
+
 /// Appends the numbers of a list of lists. Errors: JsonError for anything else.
 void append_numbers(const Json& json, std::vector<double>& numbers) {
   if (!json.is_list()) return numbers.push_back(json.as_double());
@@ -72,7 +77,7 @@ class InputReader {
       read_weights_alone();
     result.image_side = image_side_;
     if (!prepares_) return result;
-    KerasStatistics& statistics = result.statistics.emplace();
+    ColourStatistics& statistics = result.statistics.emplace();
     for (std::size_t c = 0; c < statistics.mean.size(); ++c) {
       statistics.deviation[c] = 1.0 / affine_.scale[c];
       statistics.mean[c] = 0.0 - affine_.offset[c] / affine_.scale[c];
@@ -196,14 +201,8 @@ class InputReader {
   }
 
   void subtract_and_divide(const Colours& mean, const Colours& variance) {
-    Colours shift{};
-    Colours scale{};
-    for (std::size_t c = 0; c < mean.size(); ++c) {
-      shift[c] = -mean[c];
-      scale[c] = 1.0 / std::sqrt(variance[c]);
-    }
-    affine_.add(shift);
-    affine_.multiply(scale);
+    for (std::size_t c = 0; c < mean.size(); ++c) affine_.offset[c] -= mean[c];
+    affine_.multiply(reciprocal_roots(variance));
   }
 
   /// Keras 2 calls the mean and the variance of a layer so, Keras 3 gives them numbers. Without its
@@ -236,10 +235,7 @@ class InputReader {
       const bool published =
           std::ranges::equal(divisors, kPublishedDeviations,
                              [](double one, double other) { return std::abs(one - other) < 1e-5; });
-      if (!published) return;
-      Colours again{};
-      std::ranges::transform(divisors, again.begin(), [](double s) { return 1.0 / std::sqrt(s); });
-      affine_.multiply(again);
+      if (published) affine_.multiply(reciprocal_roots(divisors));
     } catch (const JsonError& error) {
       refuse(fmt::format("its normalization cannot be read: {}", error.what()));
     }

@@ -4,28 +4,22 @@
 // place of names.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "io/images/presets.hpp"
 #include "models/model_options.hpp"
 #include "tools/weights/names.hpp"
 #include "tools/weights/tensor_file.hpp"
 
 namespace millrace::io {
 
-/// Red, green and blue: (byte - mean) / deviation.
-struct KerasStatistics {
-  std::array<double, 3> mean{};
-  std::array<double, 3> deviation{};
-};
-
 /// How a network of Keras prepares the bytes of an image before its first convolution.
 struct KerasInput {
-  std::optional<KerasStatistics> statistics = {};  ///< none: the file does not say
-  std::optional<std::int64_t> image_side = {};     ///< of square images; none: of any size
+  std::optional<ColourStatistics> statistics = {};  ///< none: the file does not say
+  std::optional<std::int64_t> image_side = {};      ///< of square images; none: of any size
 };
 
 /// The layers Rescaling and Normalization of an EfficientNet as one step, from the configuration in

@@ -174,7 +174,7 @@ class KerasFile {
     std::vector<std::byte> bytes(static_cast<std::size_t>(*elements) * sizeof(float));
     if (H5Dread(set.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()) < 0)
       refuse_damaged(path + " cannot be read");
-    result_.add(name_of(path), "F32", shape, std::move(bytes));
+    result_.add(name_of(path), {"F32", shape, result_.keep(std::move(bytes))});
   }
 
   Hdf5Session session_;
@@ -187,9 +187,7 @@ TensorFile read_in_child(const std::filesystem::path& path,
                          const std::function<std::string()>& read) {
   const std::string told = hdf5_in_child(path, ErrorKind::Data, read);
   const auto bytes = std::as_bytes(std::span(told));
-  TensorFile file(path);
-  file.add(parse_safetensors(bytes, path.string()));
-  file.set_metadata(parse_safetensors_metadata(bytes, path.string()));
+  TensorFile file = parse_safetensors({bytes.begin(), bytes.end()}, path);
   if (has_numbers(file))
     file.add_notice(
         path.string() +

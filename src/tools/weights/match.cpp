@@ -68,10 +68,14 @@ class Matcher {
       : tensors_(tensors), graph_(graph), style_(style) {}
 
   Match match() {
-    const ForeignParameters names = names_in(tensors_.file(), graph_, style_);
+    ForeignParameters names = foreign_parameters(graph_, style_);
     if (!names.misfit.empty()) return {.misfit = names.misfit};
-    for (std::size_t i = 0; i < names.all.size(); ++i) add(graph_.parameters[i], names.all[i]);
-    if (style_ == WeightStyle::Keras) find_biases(names);
+    const bool keras = style_ == WeightStyle::Keras;
+    if (keras && has_numbers(tensors_.file())) replace_by_numbers(names);
+    match_.names = std::move(names.all);
+    for (std::size_t i = 0; i < match_.names.size(); ++i)
+      add(graph_.parameters[i], match_.names[i]);
+    if (keras) find_biases();
     for (const auto& [name, named] : tensors_.all())
       if (!used_.contains(&named)) match_.unused.push_back(&named);
     return std::move(match_);
@@ -101,13 +105,13 @@ class Matcher {
   }
 
   /// Keras gives convolutions before a normalization a bias, which only moves the mean.
-  void find_biases(const ForeignParameters& names) {
-    for (std::size_t i = 0; i < names.all.size(); ++i) {
+  void find_biases() {
+    for (std::size_t i = 0; i < match_.names.size(); ++i) {
       const Op& op = graph_.op(graph_.parameters[i].op);
       const auto* conv = std::get_if<models::Conv>(&op.kind);
       const Op* norm = conv != nullptr && !conv->bias ? norm_behind(graph_, op) : nullptr;
       if (norm == nullptr) continue;
-      const NamedTensors::Named* named = tensors_.find(bias_beside(names.all[i].name));
+      const NamedTensors::Named* named = tensors_.find(bias_beside(match_.names[i].name));
       if (named == nullptr || named->tensor->shape != std::vector{conv->out_channels}) continue;
       used_.insert(named);
       for (const models::ParameterId id : norm->parameters)
@@ -159,13 +163,6 @@ std::optional<std::int64_t> NamedTensors::classes() const {
     rows = named.tensor->shape[name.ends_with(kKerasKernel) ? 1 : 0];
   }
   return rows;
-}
-
-ForeignParameters names_in(const TensorFile& file, const Graph& graph, WeightStyle style) {
-  ForeignParameters names = foreign_parameters(graph, style);
-  if (style == WeightStyle::Keras && names.misfit.empty() && has_numbers(file))
-    replace_by_numbers(names);
-  return names;
 }
 
 Match match(const NamedTensors& tensors, const Graph& graph, WeightStyle style) {

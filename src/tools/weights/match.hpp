@@ -45,11 +45,8 @@ class NamedTensors {
   std::set<std::string> dense_;
 };
 
-/// The parameters under the names that the library gives them in this file.
-[[nodiscard]] ForeignParameters names_in(const TensorFile& file, const models::Graph& graph,
-                                         WeightStyle style);
-
 struct Match {
+  std::vector<ForeignParameter> names = {};             ///< of the parameters in this file
   std::size_t found = 0;                                ///< parameters with their tensors
   std::string misfit = {};                              ///< the first that does not fit, or empty
   std::vector<std::string> missing = {};                ///< names of tensors that the file lacks

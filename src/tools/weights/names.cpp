@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -140,6 +141,11 @@ std::string field_of(const Graph& graph, const Parameter& parameter, WeightStyle
 std::vector<std::size_t> axes_of(const Graph& graph, const Parameter& parameter,
                                  WeightStyle style) {
   const std::size_t rank = parameter.shape.size();
+  if (style == WeightStyle::Millrace) {
+    std::vector<std::size_t> same(rank);
+    std::iota(same.begin(), same.end(), std::size_t{0});
+    return same;
+  }
   if (style != WeightStyle::Keras)
     return rank == 4   ? std::vector<std::size_t>{0, 3, 1, 2}
            : rank == 2 ? std::vector<std::size_t>{0, 1}
@@ -153,12 +159,17 @@ std::vector<std::size_t> axes_of(const Graph& graph, const Parameter& parameter,
 }  // namespace
 
 std::string_view name_of(WeightStyle style) {
-  constexpr std::array<std::string_view, 4> kNames = {"torchvision", "timm", "akamaster", "keras"};
+  constexpr std::array<std::string_view, 5> kNames = {"torchvision", "timm", "akamaster", "keras",
+                                                      "millrace"};
   return kNames.at(static_cast<std::size_t>(style));
 }
 
 ForeignParameters foreign_parameters(const Graph& graph, WeightStyle style) {
   ForeignParameters result;
+  if (style == WeightStyle::Millrace) {
+    for (const Parameter& own : graph.parameters) result.all.push_back({own.name, own.shape});
+    return result;
+  }
   const models::NameMap* const names = names_for(graph, style);
   for (const Parameter& parameter : graph.parameters) {
     const Op& op = graph.op(parameter.op);

@@ -27,10 +27,12 @@ enum class WeightStyle {
   Timm,       ///< the library pytorch-image-models
   Akamaster,  ///< akamaster/pytorch_resnet_cifar10
   Keras,      ///< keras.applications
+  Millrace,   ///< our own names and order, which no library has
 };
+/// Those of other libraries.
 inline constexpr std::array kWeightStyles = {WeightStyle::Torchvision, WeightStyle::Timm,
                                              WeightStyle::Akamaster, WeightStyle::Keras};
-/// "torchvision", "timm", "akamaster", "keras".
+/// "torchvision", "timm", "akamaster", "keras", "millrace".
 [[nodiscard]] std::string_view name_of(WeightStyle style);
 
 /// A parameter in a file of another library.

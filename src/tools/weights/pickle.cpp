@@ -67,7 +67,7 @@ class Machine {
   PickleId make(auto value) {
     constexpr std::size_t kMostValues = 300'000;
     if (pickle_.values.size() == kMostValues) refuse("it has too many values");
-    pickle_.values.push_back({std::move(value)});
+    pickle_.values.emplace_back(std::move(value));
     return pickle_.values.size() - 1;
   }
   /// The numbers of a tuple, if it has nothing else, and not more than a tensor has axes: a short
@@ -93,6 +93,7 @@ class Machine {
   }
 
   void push(PickleId value) { stack_.push_back(value); }
+  void push_new(auto value) { push(make(std::move(value))); }
   PickleId pop() {
     if (stack_.empty() || stack_.size() == (marks_.empty() ? 0 : marks_.back()))
       refuse("a value is missing");
@@ -113,201 +114,44 @@ class Machine {
     if (stack_.empty()) refuse("a value is missing");
     return stack_.back();
   }
-  void tuple(std::size_t count) {
-    PickledSequence sequence;
-    sequence.items.resize(count);
-    for (std::size_t i = count; i-- > 0;) sequence.items[i] = pop();
-    push(make(std::move(sequence)));
+  /// The values on top of the stack, the lowest first.
+  std::vector<PickleId> pop(std::size_t count) {
+    std::vector<PickleId> values(count);
+    for (std::size_t i = count; i-- > 0;) values[i] = pop();
+    return values;
   }
+  void keep(std::size_t slot) { memo_[slot] = top(); }
   void recall(std::size_t slot) {
     const auto found = memo_.find(slot);
     if (found == memo_.end()) refuse("a value is used that was never kept");
     push(found->second);
   }
   void append(const std::vector<PickleId>& values) {
-    if (auto* list = std::get_if<PickledSequence>(&pickle_.values[top()].value))
+    if (auto* list = std::get_if<PickledSequence>(&pickle_.values[top()]))
       list->items.insert(list->items.end(), values.begin(), values.end());
   }
   void set_items(const std::vector<PickleId>& values) {
     if (values.size() % 2 != 0) refuse("a key has no value");
-    auto* dictionary = std::get_if<PickledDictionary>(&pickle_.values[top()].value);
+    auto* dictionary = std::get_if<PickledDictionary>(&pickle_.values[top()]);
     if (dictionary == nullptr) return;
     for (std::size_t i = 0; i < values.size(); i += 2)
       dictionary->items.emplace_back(values[i], values[i + 1]);
   }
 
+  using Operation = void (*)(Machine&);
+  static const std::map<unsigned char, Operation>& operations();
+
   void execute(unsigned char code) {
-    if (!structure(code) && !number(code) && !text(code) && !object(code) && !memory(code)) {
+    const auto found = operations().find(code);
+    if (found == operations().end()) {
       --at_;
       refuse(fmt::format("unknown operation {:#04x}", code));
     }
+    found->second(*this);
   }
 
-  bool structure(unsigned char code) {
-    switch (code) {
-      case 0x80:
-        (void)take(1);
-        return true;  // protocol
-      case 0x95:
-        (void)take(8);
-        return true;  // frame
-      case '(':
-        marks_.push_back(stack_.size());
-        return true;
-      case ')':
-      case ']':
-        push(make(PickledSequence{}));
-        return true;
-      case '}':
-        push(make(PickledDictionary{}));
-        return true;
-      case 't': {
-        std::vector<PickleId> values = pop_to_mark();
-        push(make(PickledSequence{std::move(values)}));
-        return true;
-      }
-      case 0x85:
-        tuple(1);
-        return true;
-      case 0x86:
-        tuple(2);
-        return true;
-      case 0x87:
-        tuple(3);
-        return true;
-      case '0':
-        (void)pop();
-        return true;
-      case '1':
-        (void)pop_to_mark();
-        return true;
-      case 'a': {
-        const PickleId one = pop();
-        append({one});
-        return true;
-      }
-      case 'e':
-        append(pop_to_mark());
-        return true;
-      case 's': {
-        const PickleId item = pop();
-        const PickleId key = pop();
-        set_items({key, item});
-        return true;
-      }
-      case 'u':
-        set_items(pop_to_mark());
-        return true;
-      default:
-        return false;
-    }
-  }
-
-  bool number(unsigned char code) {
-    switch (code) {
-      case 0x88:
-      case 0x89:
-        push(make(std::int64_t{code == 0x88 ? 1 : 0}));  // true and false
-        return true;
-      case 'K':
-        push(make(std::int64_t{little<std::uint8_t>()}));
-        return true;
-      case 'M':
-        push(make(std::int64_t{little<std::uint16_t>()}));
-        return true;
-      case 'J':
-        push(make(std::int64_t{little<std::int32_t>()}));
-        return true;
-      case 0x8a:
-        push(make(long_number(little<std::uint8_t>())));
-        return true;
-      case 'G':
-        push(make(big_double()));
-        return true;
-      default:
-        return false;
-    }
-  }
-
-  bool text(unsigned char code) {
-    switch (code) {
-      case 0x8c:
-      case 'U':
-      case 'C':
-        push(make(letters(little<std::uint8_t>())));
-        return true;
-      case 'X':
-      case 'T':
-      case 'B':
-        push(make(letters(little<std::uint32_t>())));
-        return true;
-      case 'c': {
-        std::string module = line();
-        push(make(PickledName{module + '.' + line()}));
-        return true;
-      }
-      case 0x93: {
-        const PickleId name = pop();
-        const PickleId module = pop();
-        const auto* a = get<std::string>(module);
-        const auto* b = get<std::string>(name);
-        if (a == nullptr || b == nullptr) refuse("a name is no text");
-        push(make(PickledName{copied(*a + '.' + *b)}));
-        return true;
-      }
-      default:
-        return false;
-    }
-  }
-
-  bool object(unsigned char code) {
-    switch (code) {
-      case 'N':
-        push(make(PickledOther{}));
-        return true;
-      case 'Q':
-        push(storage(pop()));
-        return true;
-      case 'R':
-      case 0x81: {
-        const PickleId arguments = pop();
-        const PickleId callee = pop();
-        push(call(callee, arguments));
-        return true;
-      }
-      case 'b':
-        (void)pop();
-        return true;  // attributes of an object
-      default:
-        return false;
-    }
-  }
-
-  bool memory(unsigned char code) {
-    switch (code) {
-      case 'q':
-        memo_[little<std::uint8_t>()] = top();
-        return true;
-      case 'r':
-        memo_[little<std::uint32_t>()] = top();
-        return true;
-      case 0x94: {
-        const std::size_t slot = memo_.size();
-        memo_[slot] = top();
-        return true;
-      }
-      case 'h':
-        recall(little<std::uint8_t>());
-        return true;
-      case 'j':
-        recall(little<std::uint32_t>());
-        return true;
-      default:
-        return false;
-    }
-  }
-
-  std::int64_t long_number(std::size_t length) {
+  std::int64_t long_number() {
+    const std::size_t length = little<std::uint8_t>();
     const std::span<const std::byte> bytes = take(length);
     if (length > 8) return 0;  // of no use here
     std::uint64_t number = 0;
@@ -321,6 +165,18 @@ class Machine {
     std::uint64_t bits = 0;
     for (const std::byte byte : take(8)) bits = bits << 8 | static_cast<unsigned char>(byte);
     return std::bit_cast<double>(bits);
+  }
+
+  std::string global() {
+    std::string module = line();
+    return module + '.' + line();
+  }
+  std::string global_on_stack() {
+    const std::vector<PickleId> names = pop(2);
+    const auto* module = get<std::string>(names[0]);
+    const auto* name = get<std::string>(names[1]);
+    if (module == nullptr || name == nullptr) refuse("a name is no text");
+    return copied(*module + '.' + *name);
   }
 
   /// ('storage', class, key, device, elements), before PyTorch 1.6 with a view of another storage.
@@ -341,9 +197,10 @@ class Machine {
                                *elements});
   }
 
-  PickleId call(PickleId callee, PickleId arguments) {
-    const auto* function = get<PickledName>(callee);
-    const auto* values = get<PickledSequence>(arguments);
+  /// Of a function and a tuple of its arguments.
+  PickleId call(const std::vector<PickleId>& both) {
+    const auto* function = get<PickledName>(both[0]);
+    const auto* values = get<PickledSequence>(both[1]);
     if (function == nullptr || values == nullptr) return make(PickledOther{});
     if (function->name == "collections.OrderedDict") return make(PickledDictionary{});
     const std::vector<PickleId>& a = values->items;
@@ -368,6 +225,60 @@ class Machine {
   std::vector<std::size_t> marks_;
   std::map<std::size_t, PickleId> memo_;
 };
+
+// By the codes of pickletools. Attributes of an object ('b') are of no use here.
+const std::map<unsigned char, Machine::Operation>& Machine::operations() {
+  using M = Machine;
+  static const std::map<unsigned char, Operation> all = {
+      {0x80, [](M& m) { (void)m.take(1); }},  // protocol
+      {0x95, [](M& m) { (void)m.take(8); }},  // frame
+      // the stack, and what is kept
+      {'(', [](M& m) { m.marks_.push_back(m.stack_.size()); }},
+      {'0', [](M& m) { (void)m.pop(); }},
+      {'1', [](M& m) { (void)m.pop_to_mark(); }},
+      {'b', [](M& m) { (void)m.pop(); }},
+      {'q', [](M& m) { m.keep(m.little<std::uint8_t>()); }},
+      {'r', [](M& m) { m.keep(m.little<std::uint32_t>()); }},
+      {0x94, [](M& m) { m.keep(m.memo_.size()); }},
+      {'h', [](M& m) { m.recall(m.little<std::uint8_t>()); }},
+      {'j', [](M& m) { m.recall(m.little<std::uint32_t>()); }},
+      // tuples, lists and dictionaries
+      {')', [](M& m) { m.push_new(PickledSequence{}); }},
+      {']', [](M& m) { m.push_new(PickledSequence{}); }},
+      {'}', [](M& m) { m.push_new(PickledDictionary{}); }},
+      {'t', [](M& m) { m.push_new(PickledSequence{m.pop_to_mark()}); }},
+      {0x85, [](M& m) { m.push_new(PickledSequence{m.pop(1)}); }},
+      {0x86, [](M& m) { m.push_new(PickledSequence{m.pop(2)}); }},
+      {0x87, [](M& m) { m.push_new(PickledSequence{m.pop(3)}); }},
+      {'a', [](M& m) { m.append(m.pop(1)); }},
+      {'e', [](M& m) { m.append(m.pop_to_mark()); }},
+      {'s', [](M& m) { m.set_items(m.pop(2)); }},
+      {'u', [](M& m) { m.set_items(m.pop_to_mark()); }},
+      // numbers: true and false are some, too
+      {0x88, [](M& m) { m.push_new(std::int64_t{1}); }},
+      {0x89, [](M& m) { m.push_new(std::int64_t{0}); }},
+      {'K', [](M& m) { m.push_new(std::int64_t{m.little<std::uint8_t>()}); }},
+      {'M', [](M& m) { m.push_new(std::int64_t{m.little<std::uint16_t>()}); }},
+      {'J', [](M& m) { m.push_new(std::int64_t{m.little<std::int32_t>()}); }},
+      {0x8a, [](M& m) { m.push_new(m.long_number()); }},
+      {'G', [](M& m) { m.push_new(m.big_double()); }},
+      // texts and bytes, and names of functions and classes
+      {0x8c, [](M& m) { m.push_new(m.letters(m.little<std::uint8_t>())); }},
+      {'U', [](M& m) { m.push_new(m.letters(m.little<std::uint8_t>())); }},
+      {'C', [](M& m) { m.push_new(m.letters(m.little<std::uint8_t>())); }},
+      {'X', [](M& m) { m.push_new(m.letters(m.little<std::uint32_t>())); }},
+      {'T', [](M& m) { m.push_new(m.letters(m.little<std::uint32_t>())); }},
+      {'B', [](M& m) { m.push_new(m.letters(m.little<std::uint32_t>())); }},
+      {'c', [](M& m) { m.push_new(PickledName{m.global()}); }},
+      {0x93, [](M& m) { m.push_new(PickledName{m.global_on_stack()}); }},
+      // other objects
+      {'N', [](M& m) { m.push_new(PickledOther{}); }},
+      {'Q', [](M& m) { m.push(m.storage(m.pop())); }},
+      {'R', [](M& m) { m.push(m.call(m.pop(2))); }},
+      {0x81, [](M& m) { m.push(m.call(m.pop(2))); }},
+  };
+  return all;
+}
 
 }  // namespace
 

@@ -48,11 +48,8 @@ struct PickledName {
 /// None, or anything that is not needed.
 struct PickledOther {};
 
-struct PickleValue {
-  std::variant<PickledOther, std::int64_t, double, std::string, PickledSequence, PickledDictionary,
-               PickledName, PickledStorage, PickledTensor>
-      value;
-};
+using PickleValue = std::variant<PickledOther, std::int64_t, double, std::string, PickledSequence,
+                                 PickledDictionary, PickledName, PickledStorage, PickledTensor>;
 
 struct Pickle {
   std::vector<PickleValue> values;
@@ -62,7 +59,7 @@ struct Pickle {
   /// The value, if it is a T.
   template <class T>
   [[nodiscard]] const T* as(PickleId id) const {
-    return std::get_if<T>(&values.at(id).value);
+    return std::get_if<T>(&values.at(id));
   }
 };
 

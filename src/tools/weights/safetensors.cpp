@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/weights/safetensors.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -10,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -20,6 +20,7 @@
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "io/tensor_checks.hpp"
+#include "tools/weights/tensor_file.hpp"
 
 namespace millrace::io {
 namespace {
@@ -179,20 +180,15 @@ Metadata read_metadata(const Json& object, std::string_view label) {
 // Together the tensors must cover the data exactly.
 void require_cover(const std::map<std::string, Announced>& tensors, std::uint64_t size,
                    std::string_view label) {
-  using Entry = std::pair<const std::string, Announced>;
-  std::vector<const Entry*> entries;
-  entries.reserve(tensors.size());
-  for (const Entry& entry : tensors) entries.push_back(&entry);
-  std::ranges::sort(entries, {}, [](const Entry* entry) {
-    return std::pair(entry->second.begin, entry->second.end);
-  });
+  std::vector<std::tuple<std::uint64_t, std::uint64_t, std::string_view>> ranges;
+  for (const auto& [name, tensor] : tensors) ranges.emplace_back(tensor.begin, tensor.end, name);
+  std::ranges::sort(ranges);
   std::uint64_t covered = 0;
-  for (const Entry* const entry : entries) {
-    const auto& [name, tensor] = *entry;
-    if (tensor.begin != covered)
-      fail(ErrorKind::Data, "{}: {}: its data begins at {}, expected {}: {}", label, name,
-           tensor.begin, covered, tensor.begin < covered ? "tensors overlap" : "a gap");
-    covered = tensor.end;
+  for (const auto& [begin, end, name] : ranges) {
+    if (begin != covered)
+      fail(ErrorKind::Data, "{}: {}: its data begins at {}, expected {}: {}", label, name, begin,
+           covered, begin < covered ? "tensors overlap" : "a gap");
+    covered = end;
   }
   if (covered != size)
     fail(ErrorKind::Data, "{}: {} bytes at the end belong to no tensor", label, size - covered);
@@ -233,19 +229,6 @@ std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Checks the header before reading the data.
-std::vector<std::byte> read_checked(const std::filesystem::path& path) {
-  const UniqueFd file = open_file(path, O_RDONLY);
-  const std::string label = path.string();
-  const std::uint64_t size = std::filesystem::file_size(path);
-  std::vector<std::byte> begin(kLengthBytes);
-  begin.resize(read_some(file.get(), begin, path));
-  std::vector<std::byte> header(header_bytes(begin, size, label));
-  header.resize(read_some(file.get(), header, path));
-  (void)read_header(as_text(header), size - kLengthBytes - header.size(), label);
-  return read_file(path, size);
-}
-
 }  // namespace
 
 std::int64_t SafeTensor::elements() const noexcept {
@@ -259,51 +242,32 @@ std::vector<float> SafeTensor::to_floats() const {
   return element->to_floats(data);
 }
 
-namespace {
-
-struct Parsed {
-  SafeTensors tensors;  ///< refer to the bytes
-  Metadata metadata;
-};
-
-Parsed parse(std::span<const std::byte> bytes, std::string_view label) {
-  const std::size_t length = header_bytes(bytes, bytes.size(), label);
-  const std::span<const std::byte> data = bytes.subspan(kLengthBytes + length);
-  Contents contents = read_header(as_text(bytes.subspan(kLengthBytes, length)), data.size(), label);
-  Parsed parsed{.tensors = {}, .metadata = std::move(contents.metadata)};
+TensorFile parse_safetensors(std::vector<std::byte> bytes, const std::filesystem::path& path) {
+  const std::string label = path.string();
+  TensorFile file(path);
+  const std::span<const std::byte> all = file.keep(std::move(bytes));
+  const std::size_t length = header_bytes(all, all.size(), label);
+  const std::span<const std::byte> data = all.subspan(kLengthBytes + length);
+  Contents contents = read_header(as_text(all.subspan(kLengthBytes, length)), data.size(), label);
+  file.set_metadata(std::move(contents.metadata));
   for (auto& [name, entry] : contents.tensors) {
-    SafeTensor& tensor = parsed.tensors[name] = std::move(entry.tensor);
-    tensor.data = data.subspan(entry.begin, entry.end - entry.begin);
+    entry.tensor.data = data.subspan(entry.begin, entry.end - entry.begin);
+    file.add(name, std::move(entry.tensor));
   }
-  return parsed;
+  return file;
 }
 
-}  // namespace
-
-SafeTensors parse_safetensors(std::span<const std::byte> bytes, std::string_view label) {
-  return parse(bytes, label).tensors;
-}
-
-std::map<std::string, std::string> parse_safetensors_metadata(std::span<const std::byte> bytes,
-                                                              std::string_view label) {
-  return parse(bytes, label).metadata;
-}
-
-SafeTensorsFile::SafeTensorsFile(const std::filesystem::path& path)
-    : path_(path), bytes_(read_checked(path)) {
-  Parsed parsed = parse(bytes_, path.string());
-  tensors_ = std::move(parsed.tensors);
-  metadata_ = std::move(parsed.metadata);
-}
-
-const SafeTensor& SafeTensorsFile::at(const std::string& name) const {
-  const auto found = tensors_.find(name);
-  if (found != tensors_.end()) return found->second;
-  std::vector<std::string> names;
-  for (const auto& entry : tensors_) names.push_back(entry.first);
-  const std::string nearest = nearest_match(name, names);
-  fail(ErrorKind::Data, "{}: no tensor {}{}", path_.string(), name,
-       nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
+// The header is checked first.
+TensorFile read_safetensors(const std::filesystem::path& path) {
+  const UniqueFd file = open_file(path, O_RDONLY);
+  const std::string label = path.string();
+  const std::uint64_t size = std::filesystem::file_size(path);
+  std::vector<std::byte> begin(kLengthBytes);
+  begin.resize(read_some(file.get(), begin, path));
+  std::vector<std::byte> header(header_bytes(begin, size, label));
+  header.resize(read_some(file.get(), header, path));
+  (void)read_header(as_text(header), size - kLengthBytes - header.size(), label);
+  return parse_safetensors(read_file(path, size), path);
 }
 
 std::string format_safetensors(const SafeTensors& tensors,
@@ -314,12 +278,10 @@ std::string format_safetensors(const SafeTensors& tensors,
   header.set("__metadata__", notes);
   std::int64_t end = 0;
   for (const auto& [name, tensor] : tensors) {
-    Json shape = Json::list();
-    for (const std::int64_t extent : tensor.shape) shape.push_back(extent);
     const std::int64_t begin = end;
     end += std::ssize(tensor.data);
     header.set(name, Json::object({{"dtype", tensor.type},
-                                   {"shape", shape},
+                                   {"shape", tensor.shape},
                                    {"data_offsets", Json::list({begin, end})}}));
   }
   std::string text = header.dump();

@@ -23,17 +23,9 @@ bool may_be_safetensors(std::string_view first) {
 
 }  // namespace
 
-void TensorFile::add(const std::string& name, std::string type, std::vector<std::int64_t> shape,
-                     std::vector<std::byte> bytes) {
-  if (tensors_.contains(name))
+void TensorFile::add(const std::string& name, SafeTensor tensor) {
+  if (!tensors_.emplace(name, std::move(tensor)).second)
     fail(ErrorKind::Data, "{}: there are two tensors {}", path_.string(), name);
-  bytes_.push_back(std::move(bytes));
-  tensors_.emplace(name, SafeTensor{std::move(type), std::move(shape), bytes_.back()});
-}
-
-void TensorFile::add(const SafeTensors& tensors) {
-  for (const auto& [name, tensor] : tensors)
-    add(name, tensor.type, tensor.shape, {tensor.data.begin(), tensor.data.end()});
 }
 
 TensorFile read_tensor_file(const std::filesystem::path& path) {
@@ -45,18 +37,14 @@ TensorFile read_tensor_file(const std::filesystem::path& path) {
     return is_keras_archive(path) ? read_keras_archive(path) : read_torch_file(path);
   if (first.starts_with("\x89HDF\r\n\x1a\n")) return read_keras_file(path);
   if (is_legacy_torch(first)) return read_torch_file(path);
-  std::error_code error;  // then SafeTensorsFile says why
+  std::error_code error;  // then read_safetensors() says why
   const std::uintmax_t bytes = std::filesystem::file_size(path, error);
   if (!error && stream.is_open() && !stream.bad() && !may_be_safetensors(first))
     fail(ErrorKind::Data,
          "{}: its {} bytes are neither safetensors, nor a file of torch.save, nor HDF5: "
          "fetch it again, or save the weights as one of these",
          path.string(), bytes);
-  SafeTensorsFile file(path);
-  TensorFile result(path);
-  result.set_metadata(file.metadata());
-  result.add(file.tensors());
-  return result;
+  return read_safetensors(path);
 }
 
 }  // namespace millrace::io

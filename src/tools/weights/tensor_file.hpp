@@ -1,18 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Files of other libraries as named tensors.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "tools/weights/safetensors.hpp"
-
 namespace millrace::io {
 
-/// The named tensors of a file of another library, in row-major order.
+/// A tensor in row-major order. `type` is the name in safetensors: "F32", "F64", "I64", ...
+struct SafeTensor {
+  std::string type;
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> data;
+  [[nodiscard]] std::int64_t elements() const noexcept;
+  /// Converts to float32. Types: F64, F32, F16, BF16, integers, BOOL; Error(Data) for others.
+  [[nodiscard]] std::vector<float> to_floats() const;
+};
+
+using SafeTensors = std::map<std::string, SafeTensor>;
+
+/// The named tensors of a file of another library.
 class TensorFile {
  public:
   explicit TensorFile(std::filesystem::path path) : path_(std::move(path)) {}
@@ -27,11 +42,12 @@ class TensorFile {
   /// What a reader chose and who asked for the file should know.
   [[nodiscard]] const std::vector<std::string>& notices() const { return notices_; }
 
-  /// Adds a tensor whose bytes this keeps. Errors: Data if there is one of this name.
-  void add(const std::string& name, std::string type, std::vector<std::int64_t> shape,
-           std::vector<std::byte> bytes);
-  /// Adds copies of tensors.
-  void add(const SafeTensors& tensors);
+  /// Keeps bytes to which tensors refer.
+  std::span<const std::byte> keep(std::vector<std::byte> bytes) {
+    return bytes_.emplace_back(std::move(bytes));
+  }
+  /// Adds a tensor of such bytes. Errors: Data if there is one of this name.
+  void add(const std::string& name, SafeTensor tensor);
   void set_metadata(std::map<std::string, std::string> metadata) {
     metadata_ = std::move(metadata);
   }
@@ -50,6 +66,22 @@ class TensorFile {
 /// checkpoint of a training in PyTorch gives the state dictionary of its network. Errors: Data,
 /// with the path; Io.
 [[nodiscard]] TensorFile read_tensor_file(const std::filesystem::path& path);
+
+// safetensors: 8 bytes of little-endian header length, a JSON header
+//   {"__metadata__": {text: text}, "<name>": {"dtype", "shape", "data_offsets": [begin, end]},
+//   ...},
+// then raw row-major data. Every byte of it belongs to exactly one tensor.
+
+/// The tensors in the bytes of a file, whose path begins messages. The bytes are untrusted: at most
+/// 6 MiB of header; overflows, overlaps, gaps and duplicate names are errors. Errors: Data, naming
+/// the tensor.
+[[nodiscard]] TensorFile parse_safetensors(std::vector<std::byte> bytes,
+                                           const std::filesystem::path& path);
+/// The same of a file, whose header is checked before the data is read. Errors: Data; Io.
+[[nodiscard]] TensorFile read_safetensors(const std::filesystem::path& path);
+/// The bytes of a file with these tensors, in name order, and metadata.
+[[nodiscard]] std::string format_safetensors(const SafeTensors& tensors,
+                                             const std::map<std::string, std::string>& metadata);
 
 /// The tensors of a file of torch.save: an archive with a pickle `data.pkl` and a file for each
 /// storage, or what PyTorch wrote before 1.6. They are those of its dictionary, or of the entry

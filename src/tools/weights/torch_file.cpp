@@ -130,7 +130,7 @@ class LegacyParser {
   static std::map<std::string, PickledStorage> storages_of(const Pickle& object) {
     std::map<std::string, PickledStorage> storages;
     for (const PickleValue& value : object.values)
-      if (const auto* storage = std::get_if<PickledStorage>(&value.value))
+      if (const auto* storage = std::get_if<PickledStorage>(&value))
         storages.emplace(storage->key, *storage);
     return storages;
   }
@@ -273,8 +273,8 @@ class TorchFile {
            "them with clone()",
            label(name), kMostShared / 1'000'000);
     left_ -= *elements * type->bytes;
-    file_.add(name, std::string(type->name), tensor.shape,
-              gathered(tensor, from, type->bytes, *elements));
+    const auto bytes = file_.keep(gathered(tensor, from, type->bytes, *elements));
+    file_.add(name, {std::string(type->name), tensor.shape, bytes});
   }
 
   /// Errors: Data if an element lies outside of the storage.

@@ -15,7 +15,7 @@
 #include "tests/support/stage_calls.hpp"
 #include "tests/support/test.hpp"
 #include "tools/onnx/onnx_file.hpp"
-#include "tools/weights/safetensors.hpp"
+#include "tools/weights/tensor_file.hpp"
 
 namespace millrace {
 namespace {
@@ -92,7 +92,7 @@ std::vector<OnnxTest> onnx_tests() {
 enum class OnnxSide { Inputs, Outputs };
 
 OnnxTensors read_tensors(const OnnxTest& test, OnnxSide side) {
-  const io::SafeTensorsFile file(test.file);
+  const io::TensorFile file = io::read_safetensors(test.file);
   OnnxTensors tensors;
   for (const auto& [key, tensor] : file.tensors()) {
     const std::size_t dot = key.find('.');

@@ -6,7 +6,7 @@
 #include "millrace.hpp"
 #include "tests/io/fixtures.hpp"
 #include "tests/io/images/test_images.hpp"
-#include "tools/weights/safetensors.hpp"
+#include "tools/weights/tensor_file.hpp"
 
 namespace millrace::test {
 namespace {
@@ -281,8 +281,8 @@ TEST_F(PredictTest, TrainedNetworksGiveTheLogitsOfPyTorch) {
   expect_end(millrace(predict(directory / "run") + Words{directory / "pngs", "--logits", npy},
                       Capture::Output),
              0);
-  const io::SafeTensorsFile reference(nets / "resnet20_reference.safetensors");
-  const std::vector<float> expected = reference.at("logits_f64_test_first64").to_floats();
+  const io::TensorFile reference = io::read_safetensors(nets / "resnet20_reference.safetensors");
+  const std::vector<float> expected = reference.tensors().at("logits_f64_test_first64").to_floats();
   const Matrix logits(npy);
   ASSERT_EQ(logits.values.size(), expected.size());
   float worst = 0.0f;

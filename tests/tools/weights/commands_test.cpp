@@ -79,7 +79,7 @@ TEST(ImportTest, TheImageSizeInAFileIsThatOfTheImportedRun) {
     return options.integer("image-size");
   };
   EXPECT_EQ(size(), std::nullopt);
-  found.image_side = 160;
+  found.input.image_side = 160;
   EXPECT_EQ(size(), 160);
 }
 

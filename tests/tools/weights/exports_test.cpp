@@ -6,7 +6,7 @@
 #include "io/checkpoint.hpp"
 #include "python_script.hpp"
 #include "tests/io/images/test_images.hpp"
-#include "tools/weights/safetensors.hpp"
+#include "tools/weights/tensor_file.hpp"
 
 namespace millrace::test {
 namespace {
@@ -106,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 /// The same tensors as another program would write them.
 void forget_notes(const fs::path& file) {
-  const std::string text = io::format_safetensors(io::SafeTensorsFile(file).tensors(), {});
+  const std::string text = io::format_safetensors(io::read_safetensors(file).tensors(), {});
   io::write_file_atomically(file, text);
 }
 

@@ -10,7 +10,7 @@
 #include "pipeline/stage.hpp"
 #include "tests/support/device_floats.hpp"
 #include "tests/support/stage_calls.hpp"
-#include "tools/weights/safetensors.hpp"
+#include "tools/weights/tensor_file.hpp"
 
 namespace millrace::test {
 namespace {
@@ -32,8 +32,8 @@ class ImportTest : public testing::TestWithParam<Net> {
       GTEST_SKIP() << "needs the trained networks and CIFAR-10 below " << shared_data();
     }
   }
-  static io::SafeTensorsFile file(const char* name) {
-    return io::SafeTensorsFile(shared_data() / "models/resnet_cifar10" / name);
+  static io::TensorFile file(const char* name) {
+    return io::read_safetensors(shared_data() / "models/resnet_cifar10" / name);
   }
   /// Logits of the first `count` test images, row by row.
   static std::vector<float> logits(std::int64_t count);
@@ -90,8 +90,8 @@ std::vector<float> ImportTest::logits(std::int64_t count) {
 }
 
 TEST_P(ImportTest, LogitsAgreeWithPyTorch) {
-  const io::SafeTensorsFile reference = file(GetParam().reference);
-  const std::vector<float> expected = reference.at("logits_f32_test_all").to_floats();
+  const io::TensorFile reference = file(GetParam().reference);
+  const std::vector<float> expected = reference.tensors().at("logits_f32_test_all").to_floats();
   ASSERT_EQ(expected.size(), 100'000u);
   const std::vector<float> actual = logits(whole() ? 10'000 : 1'000);
   float worst = 0.0f;
@@ -100,7 +100,7 @@ TEST_P(ImportTest, LogitsAgreeWithPyTorch) {
   }
   EXPECT_LT(worst, 2e-4f);
 
-  const io::SafeTensor& exact = reference.at("logits_f64_test_first64");
+  const io::SafeTensor& exact = reference.tensors().at("logits_f64_test_first64");
   double worst_exact = 0.0;
   for (std::size_t i = 0; i < 640; ++i) {
     double value = 0.0;

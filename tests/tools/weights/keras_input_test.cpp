@@ -15,13 +15,9 @@ constexpr Colours kDeviation = {0.229, 0.224, 0.225};
 constexpr Colours kVariance = {0.229 * 0.229, 0.224 * 0.224, 0.225 * 0.225};
 
 void add(TensorFile& file, const std::string& name, const Colours& values) {
-  std::vector<std::byte> bytes;
-  for (const double value : values) {
-    const auto number = static_cast<float>(value);
-    const auto* first = reinterpret_cast<const std::byte*>(&number);
-    bytes.insert(bytes.end(), first, first + sizeof number);
-  }
-  file.add(name, "F32", {3}, std::move(bytes));
+  const std::vector<float> floats(values.begin(), values.end());
+  const auto bytes = std::as_bytes(std::span(floats));
+  file.add(name, {"F32", {3}, file.keep({bytes.begin(), bytes.end()})});
 }
 
 std::string layer(const std::string& kind, const std::string& name, const std::string& more = "",
@@ -53,6 +49,13 @@ models::ModelOptions model(const char* family) {
   models::ModelOptions options;
   options.model = family;
   return options;
+}
+
+/// A file with such a configuration, if any.
+TensorFile configured(const std::string& config) {
+  TensorFile file("net.h5");
+  if (!config.empty()) file.set_metadata({{"model_config", config}});
+  return file;
 }
 
 struct Case {
@@ -97,10 +100,9 @@ TEST(KerasInputTest, IsWhatTheLayersBeforeTheFirstConvolutionCompute) {
          {std::pair("normalization_1/mean:0", "normalization_1/variance:0"),
           std::pair("normalization/vars/0", "normalization/vars/1")}) {
       SCOPED_TRACE(one.what);
-      TensorFile file("net.h5");
+      TensorFile file = configured(one.config);
       add(file, mean, one.mean);
       add(file, variance, one.variance);
-      if (!one.config.empty()) file.set_metadata({{"model_config", one.config}});
       const KerasInput input = keras_input(file, model("efficientnet"));
       ASSERT_TRUE(input.statistics);
       for (std::size_t c = 0; c < 3; ++c) {
@@ -111,69 +113,58 @@ TEST(KerasInputTest, IsWhatTheLayersBeforeTheFirstConvolutionCompute) {
 }
 
 TEST(KerasInputTest, IsTheLibrarysWhereTheFileHasNone) {
-  const TensorFile file("net.h5");
-  EXPECT_FALSE(keras_input(file, model("efficientnet")).statistics);
-  TensorFile prepared("net.h5");
-  prepared.set_metadata(
-      {{"model_config",
-        network("Functional", kBegin + layer("SlicingOpLambda", "tf.__operators__.getitem") + "," +
-                                  layer("TFOpLambda", "tf.nn.bias_add") + kEnd)}});
+  EXPECT_FALSE(keras_input(configured(""), model("efficientnet")).statistics);
+  const TensorFile prepared = configured(
+      network("Functional", kBegin + layer("SlicingOpLambda", "tf.__operators__.getitem") + "," +
+                                layer("TFOpLambda", "tf.nn.bias_add") + kEnd));
   EXPECT_FALSE(keras_input(prepared, model("resnet")).statistics);
 }
 
 // Keras 2 calls the shape batch_input_shape, Keras 3 batch_shape; null is any size.
 TEST(KerasInputTest, TheSizeOfImagesIsThatOfTheFirstInput) {
   const auto side = [](const std::string& config) {
-    TensorFile file("net.h5");
-    if (!config.empty()) file.set_metadata({{"model_config", config}});
-    return keras_input(file, model("resnet")).image_side;
+    return keras_input(configured(config), model("resnet")).image_side;
   };
-  const auto begins = [](const char* shape) { return layer("InputLayer", "input_1", shape); };
-  const std::string inner = network("Functional", begins(R"("batch_shape":[null,96,96,3])") + kEnd);
-  EXPECT_EQ(side(network("Functional", begins(R"("batch_shape":[null,160,160,3])") + kEnd)), 160);
-  EXPECT_EQ(side(network("Functional", begins(R"("batch_input_shape":[8,64,64,3])") + kEnd)), 64);
-  EXPECT_EQ(side(network("Functional", begins(R"("batch_shape":[null,128,128,3])") + "," + inner)),
+  const auto reads = [](const std::string& shape, const std::string& inner = "") {
+    return network("Functional", layer("InputLayer", "input_1", shape) + inner + kEnd);
+  };
+  EXPECT_EQ(side(reads(R"("batch_shape":[null,160,160,3])")), 160);
+  EXPECT_EQ(side(reads(R"("batch_input_shape":[8,64,64,3])")), 64);
+  EXPECT_EQ(side(reads(R"("batch_shape":[null,128,128,3])",
+                       "," + reads(R"("batch_shape":[null,96,96,3])"))),
             128);
-  EXPECT_EQ(side(network("Functional", begins(R"("batch_shape":[null,null,null,3])") + kEnd)),
-            std::nullopt);
-  EXPECT_EQ(side(network("Functional", layer("InputLayer", "input_1") + kEnd)), std::nullopt);
+  EXPECT_EQ(side(reads(R"("batch_shape":[null,null,null,3])")), std::nullopt);
+  EXPECT_EQ(side(reads("")), std::nullopt);
   EXPECT_EQ(side(""), std::nullopt);
-  expect_error(ErrorKind::Data, {"its layer input_1 reads images of 160 x 96"}, [&] {
-    (void)side(network("Functional", begins(R"("batch_shape":[null,160,96,3])") + kEnd));
-  });
+  expect_error(ErrorKind::Data, {"its layer input_1 reads images of 160 x 96"},
+               [&] { (void)side(reads(R"("batch_shape":[null,160,96,3])")); });
 }
 
 TEST(KerasInputTest, RefusesWhatNoOptionExpresses) {
   struct Bad {
     const char* family;
     std::string config;
-    Colours variance;
     const char* message;
+    Colours variance = {1, 1, 1};
   };
-  const std::string prepared = network("Functional", kPrepared + kEnd);
-  for (const Bad& bad :
-       {Bad{"efficientnet",
-            network("Functional", kBegin + layer("Lambda", "mine") + kEnd),
-            {1, 1, 1},
+  const char* const effnet = "efficientnet";
+  const auto prepared = [](const std::string& layers) { return network("Functional", layers); };
+  for (const Bad& bad : std::vector<Bad>{
+           {effnet, prepared(kBegin + layer("Lambda", "mine") + kEnd),
             "its layer mine (Lambda) changes images before the first convolution"},
-        Bad{"resnet",
-            network("Functional", kBegin + kRescaling + kEnd),
-            {1, 1, 1},
+           {"resnet", prepared(kBegin + kRescaling + kEnd),
             "its layer rescaling (Rescaling) changes images"},
-        Bad{"efficientnet", prepared, {1, 0, 1}, "do not scale images by a positive number"},
-        Bad{"efficientnet",
-            network("Functional", kPrepared + kEnd + "," + layer("GlobalMaxPooling2D", "top_max")),
-            {1, 1, 1},
+           {effnet,
+            prepared(kPrepared + kEnd),
+            "do not scale images by a positive number",
+            {1, 0, 1}},
+           {effnet, prepared(kPrepared + kEnd + "," + layer("GlobalMaxPooling2D", "top_max")),
             "its layer top_max takes the largest values"},
-        Bad{"efficientnet",
-            "{\"config\":{\"layers\":[7]}}",
-            {1, 1, 1},
-            "its configuration cannot be read"},
-        Bad{"efficientnet", "{", {1, 1, 1}, "its configuration cannot be read"}}) {
-    TensorFile file("net.h5");
+           {effnet, R"({"config":{"layers":[7]}})", "its configuration cannot be read"},
+           {effnet, "{", "its configuration cannot be read"}}) {
+    TensorFile file = configured(bad.config);
     add(file, "normalization/mean:0", {});
     add(file, "normalization/variance:0", bad.variance);
-    file.set_metadata({{"model_config", bad.config}});
     expect_error(ErrorKind::Data, {"net.h5: ", bad.message, "export the network as ONNX"},
                  [&] { (void)keras_input(file, model(bad.family)); });
   }

@@ -2,41 +2,23 @@
 #include "tools/weights/keras.hpp"
 
 #include "io/hdf5.hpp"
-#include "models/registry.hpp"
-#include "tests/io/fixtures.hpp"
-#include "tools/weights/import.hpp"
+#include "io/tensor_checks.hpp"
+#include "tests/tools/weights/published_networks.hpp"
 
 namespace millrace::io {
 namespace {
 
-using models::build_model;
-using models::Graph;
-using models::ModelOptions;
-
-ForeignParameters keras_parameters(const Graph& graph) {
-  ForeignParameters names = foreign_parameters(graph, WeightStyle::Keras);
-  EXPECT_EQ(names.misfit, "");
-  return names;
-}
-
 /// The numbers of a network's parameters by their names.
 std::map<std::string, std::string> numbers_of(const Graph& graph) {
-  const ForeignParameters names = keras_parameters(graph);
-  ForeignParameters numbers = names;
+  const std::vector<ForeignParameter> names = names_in(WeightStyle::Keras, graph);
+  ForeignParameters numbers = {names, ""};
   replace_by_numbers(numbers);
   std::map<std::string, std::string> result;
-  for (std::size_t i = 0; i < names.all.size(); ++i) {
-    EXPECT_EQ(numbers.all[i].shape, names.all[i].shape);
-    result[names.all[i].name] = numbers.all[i].name;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    EXPECT_EQ(numbers.all[i].shape, names[i].shape);
+    result[names[i].name] = numbers.all[i].name;
   }
   return result;
-}
-
-ModelOptions image_net(const char* model, const char* size) {
-  ModelOptions options = models::default_options(model, models::Task::ImageNet);
-  options.size = size;
-  options.norm = models::NormKind::Batch;
-  return options;
 }
 
 /// Bottlenecks with few channels, so that files are small.
@@ -49,45 +31,41 @@ Graph small_residual() {
 }
 
 // As Keras 3.15 numbers them.
-TEST(KerasNumbersTest, AreThoseOfResNet50) {
-  const auto numbers = numbers_of(build_model(image_net("resnet", "50")));
-  const auto expect = [&](const char* name, const char* number) {
-    EXPECT_EQ(numbers.at(name), number) << name;
-  };
-  expect("conv1_conv/kernel:0", "conv2d/vars/0");
-  expect("conv1_bn/gamma:0", "batch_normalization/vars/0");
-  expect("conv2_block1_2_bn/beta:0", "batch_normalization_2/vars/1");
-  expect("conv2_block1_0_conv/kernel:0", "conv2d_3/vars/0");
-  expect("conv2_block1_0_bn/moving_mean:0", "batch_normalization_3/vars/2");
-  expect("conv2_block1_3_conv/kernel:0", "conv2d_4/vars/0");
-  expect("conv2_block1_3_bn/moving_variance:0", "batch_normalization_4/vars/3");
-  expect("conv3_block1_0_conv/kernel:0", "conv2d_13/vars/0");
-  expect("conv5_block1_0_bn/gamma:0", "batch_normalization_45/vars/0");
-  expect("conv5_block1_3_bn/gamma:0", "batch_normalization_46/vars/0");
-  expect("conv5_block3_3_conv/kernel:0", "conv2d_52/vars/0");
-  expect("predictions/kernel:0", "dense/vars/0");
-  expect("predictions/bias:0", "dense/vars/1");
-}
-
-TEST(KerasNumbersTest, AreThoseOfResNet50V2) {
-  ModelOptions options = image_net("resnet", "50");
-  options.residual.version = models::ResNetVersion::V2;
-  const auto numbers = numbers_of(build_model(options));
-  EXPECT_EQ(numbers.at("conv2_block1_preact_bn/gamma:0"), "batch_normalization/vars/0");
-  EXPECT_EQ(numbers.at("conv2_block1_0_conv/kernel:0"), "conv2d_3/vars/0");
-  EXPECT_EQ(numbers.at("conv5_block1_3_conv/kernel:0"), "conv2d_46/vars/0");
-  EXPECT_EQ(numbers.at("post_bn/gamma:0"), "batch_normalization_48/vars/0");
-}
-
-TEST(KerasNumbersTest, AreThoseOfEfficientNet) {
-  const auto numbers = numbers_of(build_model(image_net("efficientnet", "B0")));
-  EXPECT_EQ(numbers.at("block1a_dwconv/depthwise_kernel:0"), "depthwise_conv2d/vars/0");
-  EXPECT_EQ(numbers.at("block1a_se_reduce/bias:0"), "conv2d_1/vars/1");
-  EXPECT_EQ(numbers.at("block1a_project_conv/kernel:0"), "conv2d_3/vars/0");
-  EXPECT_EQ(numbers.at("block2b_expand_bn/gamma:0"), "batch_normalization_6/vars/0");
-  EXPECT_EQ(numbers.at("block7a_dwconv/depthwise_kernel:0"), "depthwise_conv2d_15/vars/0");
-  EXPECT_EQ(numbers.at("top_conv/kernel:0"), "conv2d_64/vars/0");
-  EXPECT_EQ(numbers.at("top_bn/moving_variance:0"), "batch_normalization_48/vars/3");
+TEST(KerasNumbersTest, AreThoseOfKeras) {
+  ModelOptions second = published("resnet", "50");
+  second.residual.version = models::ResNetVersion::V2;
+  using Numbers = std::map<std::string, std::string>;
+  for (const auto& [options, expected] : std::vector<std::pair<ModelOptions, Numbers>>{
+           {published("resnet", "50"),
+            {{"conv1_conv/kernel:0", "conv2d/vars/0"},
+             {"conv1_bn/gamma:0", "batch_normalization/vars/0"},
+             {"conv2_block1_2_bn/beta:0", "batch_normalization_2/vars/1"},
+             {"conv2_block1_0_conv/kernel:0", "conv2d_3/vars/0"},
+             {"conv2_block1_0_bn/moving_mean:0", "batch_normalization_3/vars/2"},
+             {"conv2_block1_3_conv/kernel:0", "conv2d_4/vars/0"},
+             {"conv2_block1_3_bn/moving_variance:0", "batch_normalization_4/vars/3"},
+             {"conv3_block1_0_conv/kernel:0", "conv2d_13/vars/0"},
+             {"conv5_block1_0_bn/gamma:0", "batch_normalization_45/vars/0"},
+             {"conv5_block1_3_bn/gamma:0", "batch_normalization_46/vars/0"},
+             {"conv5_block3_3_conv/kernel:0", "conv2d_52/vars/0"},
+             {"predictions/kernel:0", "dense/vars/0"},
+             {"predictions/bias:0", "dense/vars/1"}}},
+           {second,
+            {{"conv2_block1_preact_bn/gamma:0", "batch_normalization/vars/0"},
+             {"conv2_block1_0_conv/kernel:0", "conv2d_3/vars/0"},
+             {"conv5_block1_3_conv/kernel:0", "conv2d_46/vars/0"},
+             {"post_bn/gamma:0", "batch_normalization_48/vars/0"}}},
+           {published("efficientnet", "B0"),
+            {{"block1a_dwconv/depthwise_kernel:0", "depthwise_conv2d/vars/0"},
+             {"block1a_se_reduce/bias:0", "conv2d_1/vars/1"},
+             {"block1a_project_conv/kernel:0", "conv2d_3/vars/0"},
+             {"block2b_expand_bn/gamma:0", "batch_normalization_6/vars/0"},
+             {"block7a_dwconv/depthwise_kernel:0", "depthwise_conv2d_15/vars/0"},
+             {"top_conv/kernel:0", "conv2d_64/vars/0"},
+             {"top_bn/moving_variance:0", "batch_normalization_48/vars/3"}}}}) {
+    const Numbers numbers = numbers_of(build_model(options));
+    for (const auto& [name, number] : expected) EXPECT_EQ(numbers.at(name), number) << name;
+  }
 }
 
 TEST(KerasNumbersTest, SayWhatAVariableIs) {
@@ -111,11 +89,11 @@ enum class Layers { Named, Numbered };
 class KerasNetwork {
  public:
   explicit KerasNetwork(const Graph& graph)
-      : names_(keras_parameters(graph)), numbers_(numbers_of(graph)) {}
+      : names_(names_in(WeightStyle::Keras, graph)), numbers_(numbers_of(graph)) {}
 
   /// Gives two layers the places of each other.
   void exchange(const std::string& one, const std::string& other) {
-    for (const ForeignParameter& parameter : names_.all)
+    for (const ForeignParameter& parameter : names_)
       if (parameter.name.starts_with(one + '/'))
         std::swap(numbers_.at(parameter.name),
                   numbers_.at(other + parameter.name.substr(one.size())));
@@ -126,11 +104,9 @@ class KerasNetwork {
     fs::remove(path);
     Hdf5Writer writer(path);
     float first = 1;
-    for (const ForeignParameter& parameter : names_.all) {
-      std::size_t elements = 1;
-      for (const std::int64_t extent : parameter.shape)
-        elements *= static_cast<std::size_t>(extent);
-      std::vector<float> values(elements);
+    for (const ForeignParameter& parameter : names_) {
+      std::vector<float> values(
+          static_cast<std::size_t>(checked_elements(parameter.shape, 1).value()));
       std::iota(values.begin(), values.end(), first++);
       const std::string place = "layers/" + numbers_.at(parameter.name);
       writer.write(place, DType::F32, parameter.shape, std::as_bytes(std::span(values)));
@@ -144,7 +120,7 @@ class KerasNetwork {
 
  private:
   TemporaryDirectory directory_;
-  ForeignParameters names_;
+  std::vector<ForeignParameter> names_;
   std::map<std::string, std::string> numbers_;
 };
 
@@ -190,7 +166,7 @@ TEST(KerasNumbersTest, AnotherOrderIsRefused) {
 }
 
 TEST(KerasNumbersTest, TheNetworkIsIdentified) {
-  ModelOptions options = image_net("efficientnet", "B0");
+  ModelOptions options = published("efficientnet", "B0");
   options.classes = 37;
   const KerasNetwork network(build_model(options));
   for (const Layers layers : {Layers::Named, Layers::Numbered}) {
