@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -12,6 +13,21 @@ namespace {
 
 constexpr models::Activate kHardSwish = {Activation::HardSwish, {}};
 constexpr models::Activate kHardSigmoid = {Activation::HardSigmoid, {1.0f / 6.0f, 0.5f}};
+
+/// A node that is one op, and what its attributes alpha and beta are without a number of their own;
+/// 0: it has none.
+struct Function {
+  std::string_view type;
+  Activation function;
+  double alpha = 0.0;
+  double beta = 0.0;
+};
+constexpr auto kFunctions =
+    std::to_array<Function>({{"HardSigmoid", Activation::HardSigmoid, 0.2, 0.5},
+                             {"HardSwish", Activation::HardSwish},
+                             {"LeakyRelu", Activation::LeakyRelu, 0.01},
+                             {"Relu", Activation::Relu},
+                             {"Sigmoid", Activation::Sigmoid}});
 
 bool is_sixth(double number) { return std::abs(number - 1.0 / 6.0) < 1e-6; }
 
@@ -96,22 +112,18 @@ void OnnxImporter::activate(const OnnxNode& node, Activation function, Activatio
   put(node, {add(node, models::Activate{function, numbers}, {x.id}), x.flat});
 }
 
-void OnnxImporter::relu(const OnnxNode& node) { activate(node, Activation::Relu); }
-void OnnxImporter::sigmoid(const OnnxNode& node) { activate(node, Activation::Sigmoid); }
+void OnnxImporter::activation(const OnnxNode& node) {
+  const Function& f = *std::ranges::find(kFunctions, node.type(), &Function::type);
+  const auto number = [&](const char* name, double otherwise) {
+    return otherwise == 0.0 ? 0.0f : static_cast<float>(node.real(name, otherwise));
+  };
+  activate(node, f.function, {number("alpha", f.alpha), number("beta", f.beta)});
+}
+
 void OnnxImporter::swish(const OnnxNode& node) {
   if (node.real("alpha", 1.0) != 1.0) throw Unsupported{"with alpha other than 1"};
   activate(node, Activation::Swish);
 }
-
-void OnnxImporter::leaky_relu(const OnnxNode& node) {
-  activate(node, Activation::LeakyRelu, {.a = static_cast<float>(node.real("alpha", 0.01))});
-}
-void OnnxImporter::hard_sigmoid(const OnnxNode& node) {
-  activate(
-      node, Activation::HardSigmoid,
-      {static_cast<float>(node.real("alpha", 0.2)), static_cast<float>(node.real("beta", 0.5))});
-}
-void OnnxImporter::hard_swish(const OnnxNode& node) { activate(node, Activation::HardSwish); }
 
 void OnnxImporter::clip(const OnnxNode& node) {
   const auto lowest = static_cast<double>(std::numeric_limits<float>::lowest());
@@ -119,7 +131,7 @@ void OnnxImporter::clip(const OnnxNode& node) {
   if (is_constant(node.input(0))) throw Unsupported{"of a constant"};
   const double low = node.has("min") ? node.real("min", 0.0) : number(node, 1).value_or(lowest);
   const double high = node.has("max") ? node.real("max", 0.0) : number(node, 2).value_or(highest);
-  if (low == 0.0 && high >= 0.999 * highest) return relu(node);
+  if (low == 0.0 && high >= 0.999 * highest) return activate(node, Activation::Relu);
   activate(
       node, Activation::Clip,
       {static_cast<float>(std::max(low, lowest)), static_cast<float>(std::min(high, highest))});

@@ -19,8 +19,6 @@ namespace {
 
 using models::ValueId;
 
-using Integers = std::vector<std::int64_t>;
-
 constexpr std::string_view kPartOfChannels =
     "of a part of the channels, as torch.split and torch.chunk make: give each part a convolution "
     "of its own, or one with groups";
@@ -153,7 +151,7 @@ void OnnxImporter::expand_value(const OnnxNode& node) {
   const ValueId x = image(node);
   const Shape& s = shape(x);
   const Integers to = integers(node, 1);
-  const bool fits = to.size() == 4 && (to[0] == kBatch || to[0] == 1 || to[0] == fixed_batch_) &&
+  const bool fits = to.size() == 4 && (to[0] == kBatch || to[0] == 1 || to[0] == input_.batch) &&
                     (to[1] == s.c || to[1] == 1) && to[2] > 0 && to[3] > 0;
   if (!fits || s.pixels() != 1) throw Unsupported{"of anything but one pixel to an image"};
   Value spread = {.id = x};
@@ -172,8 +170,6 @@ void OnnxImporter::transpose(const OnnxNode& node) {
   turned.transposed = !turned.transposed;
   put(node, std::move(turned));
 }
-
-void OnnxImporter::identity(const OnnxNode& node) { pass(node); }
 
 void OnnxImporter::split(const OnnxNode&) { throw Unsupported{std::string(kPartOfChannels)}; }
 
@@ -207,7 +203,7 @@ std::optional<Integers> OnnxImporter::resolved(Integers wanted, const Integers& 
   if (wanted.empty() || wanted.size() > 4) return std::nullopt;
   for (std::size_t i = 0; i < wanted.size(); ++i)
     if (wanted[i] == 0 && zero_copies && i < from.size()) wanted[i] = from[i];
-  if (fixed_batch_ > 0 && wanted[0] == fixed_batch_) wanted[0] = kBatch;
+  if (input_.batch > 0 && wanted[0] == input_.batch) wanted[0] = kBatch;
   const auto open = std::ranges::find(wanted, std::int64_t{-1});
   const Integers rest(wanted.begin() + 1, wanted.end());
   if (open == wanted.begin()) {

@@ -259,10 +259,9 @@ class Writer {
         names_[op.output.at()] = input(op);
         return;
       case Activation::Relu:
-        node(op.name, "Relu", {input(op)}, output(op));
-        return;
       case Activation::Sigmoid:
-        node(op.name, "Sigmoid", {input(op)}, output(op));
+        node(op.name, activation.kind == Activation::Relu ? "Relu" : "Sigmoid", {input(op)},
+             output(op));
         return;
       case Activation::Swish:
         node(op.name + "/sigmoid", "Sigmoid", {input(op)}, op.name + "/sigmoid");

@@ -14,7 +14,7 @@ namespace millrace::io {
 namespace {
 
 /// Whether a constant of these extents has one value, or one for each of `channels`.
-bool fits_channels(const std::vector<std::int64_t>& extents, std::int64_t channels, bool flat) {
+bool fits_channels(const Integers& extents, std::int64_t channels, bool flat) {
   const std::size_t behind = flat ? 0 : 2;  // axes behind that of the channels
   if (extents.size() > behind + 2) return false;
   for (std::size_t i = 0; i < extents.size(); ++i)

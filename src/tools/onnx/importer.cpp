@@ -16,15 +16,10 @@ namespace {
 using models::Graph;
 using models::ValueId;
 
-std::set<std::string> initializers_of(const onnx::GraphProto& file) {
-  std::set<std::string> names;
-  for (const onnx::TensorProto& tensor : file.initializer()) names.insert(tensor.name());
-  return names;
-}
-
 /// The one input that is no weight.
-const onnx::ValueInfoProto& input_of(const onnx::GraphProto& file, const OnnxPlace& place) {
-  const std::set<std::string> weights = initializers_of(file);  // older files list them as inputs
+const onnx::ValueInfoProto& images_of(const onnx::GraphProto& file, const OnnxPlace& place) {
+  std::set<std::string> weights;  // older files list them as inputs
+  for (const onnx::TensorProto& tensor : file.initializer()) weights.insert(tensor.name());
   const onnx::ValueInfoProto* found = nullptr;
   for (const onnx::ValueInfoProto& input : file.input()) {
     if (weights.contains(input.name())) continue;
@@ -39,38 +34,30 @@ const onnx::ValueInfoProto& input_of(const onnx::GraphProto& file, const OnnxPla
   return *found;
 }
 
-/// The extents of the input, -1 for those that are not fixed.
-std::vector<std::int64_t> input_extents(const onnx::GraphProto& file, const OnnxPlace& place) {
-  const onnx::ValueInfoProto& input = input_of(file, place);
+OnnxInput input_of(const onnx::GraphProto& file, const OnnxPlace& place) {
+  const onnx::ValueInfoProto& input = images_of(file, place);
   const onnx::TypeProto::Tensor& type = input.type().tensor_type();
   if (type.elem_type() != onnx::TensorProto::FLOAT)
     fail(ErrorKind::Config,
          "{}: input '{}' has elements of type {}, not float32: export the network in float32",
          place.label, input.name(), type.elem_type());
-  std::vector<std::int64_t> extents;
+  Integers extents;  // 0: not fixed
   for (const auto& dimension : type.shape().dim())
-    extents.push_back(dimension.value_case() == onnx::TensorShapeProto::Dimension::kDimValue
-                          ? dimension.dim_value()
-                          : -1);
+    extents.push_back(std::max<std::int64_t>(dimension.dim_value(), 0));
   if (extents.size() != 4)
     fail(ErrorKind::Config,
          "{}: input '{}' has {} axes, but images have 4: batch, channels, height, width",
          place.label, input.name(), extents.size());
-  return extents;
-}
-
-Shape image_of(const onnx::GraphProto& file, const OnnxPlace& place) {
-  const std::vector<std::int64_t> extents = input_extents(file, place);
   const std::span<const std::int64_t> fixed = std::span(extents).subspan(1);
-  if (std::ranges::any_of(fixed, [](std::int64_t extent) { return extent < 1; }))
+  if (std::ranges::find(fixed, 0) != fixed.end())
     fail(ErrorKind::Config,
          "{}: input '{}' leaves channels, height or width open: export the network with the size "
          "of its images; only the number of images may be dynamic",
-         place.label, input_of(file, place).name());
+         place.label, input.name());
   if (std::ranges::any_of(fixed, [](std::int64_t e) { return e > models::kMostChannels; }))
     fail(ErrorKind::Data, "{}: images of {} are larger than any network reads", place.label,
          join(fixed, "x"));
-  return {.h = extents[2], .w = extents[3], .c = extents[1]};
+  return {input.name(), extents[0], {.h = extents[2], .w = extents[3], .c = extents[1]}};
 }
 
 /// What `build` makes. An op that cannot be is refused without the layer, which a list of nodes
@@ -106,7 +93,10 @@ ImportedGraph import_nodes(const onnx::ModelProto& model, const std::string& nam
 
 OnnxImporter::OnnxImporter(const onnx::ModelProto& model, const std::string& name,
                            const OnnxPlace& place)
-    : file_(model.graph()), place_(place), builder_(name, image_of(file_, place), 1) {
+    : file_(model.graph()),
+      place_(place),
+      input_(input_of(file_, place)),
+      builder_(name, input_.image, 1) {
   for (const onnx::TensorProto& tensor : file_.initializer()) {
     const Constant weight{.tensor = &tensor, .extents = extents_of(tensor, place)};
     if (!constants_.emplace(tensor.name(), weight).second)
@@ -116,7 +106,7 @@ OnnxImporter::OnnxImporter(const onnx::ModelProto& model, const std::string& nam
 }
 
 ImportedGraph OnnxImporter::import() {
-  add_input();
+  values_[input_.name] = {models::Graph::input()};
   find_makers();
   find_needed();
   find_parts();
@@ -130,12 +120,6 @@ ImportedGraph OnnxImporter::import() {
         "the convolutions, from PyTorch with training=torch.onnx.TrainingMode.PRESERVE",
         place_.label));
   return {std::move(graph), std::move(sources_), std::move(notices_)};
-}
-
-void OnnxImporter::add_input() {
-  const std::int64_t batch = input_extents(file_, place_).front();
-  fixed_batch_ = std::max<std::int64_t>(batch, 0);
-  values_[input_of(file_, place_).name()] = {models::Graph::input()};
 }
 
 /// Which node makes which value.
@@ -153,7 +137,7 @@ void OnnxImporter::find_makers() {
 
 /// What nodes make of the images, rather than of shapes and tensors.
 void OnnxImporter::find_values_of_images() {
-  of_images_ = {input_of(file_, place_).name()};
+  of_images_ = {input_.name};
   for (const onnx::NodeProto& node : file_.node()) {
     const bool reads = std::ranges::any_of(
         node.input(), [&](const std::string& input) { return of_images_.contains(input); });
@@ -197,7 +181,7 @@ const onnx::NodeProto* OnnxImporter::sole_reader(const onnx::NodeProto& node) co
 }
 
 void OnnxImporter::visit(const OnnxNode& node) {
-  const auto row = std::ranges::find(table(), std::string_view(node.type()), &Row::type);
+  const auto row = table().find(node.type());
   try {
     if (node.proto().output_size() < 1) node.damaged("makes nothing");
     for (const std::string& input : node.proto().input())
@@ -211,21 +195,24 @@ void OnnxImporter::visit(const OnnxNode& node) {
     if (const auto part = parts_.find(&node.proto()); part != parts_.end())
       return put_part(node, part->second);
     if (row == table().end()) throw Unsupported{};
-    return (this->*row->make)(node);
+    return (this->*row->second)(node);
   } catch (const UnknownValue&) {
     if (problems_.empty()) node.damaged("lacks an input");
   } catch (const Unsupported& why) {
-    problems_.push_back(fmt::format("{} ({}){}{}", node.name(), node.type(),
-                                    why.reason.empty() ? "" : ": ", why.reason));
-    values_.emplace(node.output(), stand_in(node));
+    note_problem(node, why.reason);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Config) throw;
     std::string_view why = error.what();
     if (why.starts_with(place_.label + ": ")) why.remove_prefix(place_.label.size() + 2);
-    problems_.push_back(fmt::format("{} ({}): {}", node.name(), node.type(), why));
-    values_.emplace(node.output(), stand_in(node));
+    note_problem(node, why);
   }
   for (const std::string& output : node.proto().output()) values_.emplace(output, Value{});
+}
+
+void OnnxImporter::note_problem(const OnnxNode& node, std::string_view why) {
+  problems_.push_back(
+      fmt::format("{} ({}){}{}", node.name(), node.type(), why.empty() ? "" : ": ", why));
+  values_.emplace(node.output(), stand_in(node));
 }
 
 void OnnxImporter::refuse() const {
@@ -237,7 +224,7 @@ void OnnxImporter::refuse() const {
       turned ? fmt::format(
                    ": images must be batch, channels, height, width throughout: convert with "
                    "tf2onnx's --inputs-as-nchw {}, or export from PyTorch",
-                   input_of(file_, place_).name())
+                   input_.name)
              : "";
   fail(ErrorKind::Config, "{}: {} of {} nodes have no counterpart in millrace: {}{}", place_.label,
        problems_.size(), needed_.size(), join(problems_, "; "), remedy);
@@ -296,19 +283,18 @@ const OnnxImporter::Constant& OnnxImporter::constant(const OnnxNode& node, int i
   return constants_.at(name);
 }
 
-WeightSource OnnxImporter::weight(const OnnxNode& node, int input,
-                                  const std::vector<std::int64_t>& extents) const {
+WeightSource OnnxImporter::weight(const OnnxNode& node, int input, const Integers& extents) const {
   const Constant& found = constant(node, input);
   if (found.tensor == nullptr)
     throw Unsupported{fmt::format("the weight '{}' is computed", node.input(input))};
-  std::vector<std::int64_t> own = found.extents;
+  Integers own = found.extents;
   if (own != extents)
     node.damaged(fmt::format("reads '{}' of shape {}, but needs {}", node.input(input),
                              join(own, "x"), join(extents, "x")));
   return {found.tensor, found.transposed};
 }
 
-std::vector<std::int64_t> OnnxImporter::integers(const OnnxNode& node, int input) const {
+Integers OnnxImporter::integers(const OnnxNode& node, int input) const {
   const Constant& found = constant(node, input);
   if (found.integers) return *found.integers;
   if (found.tensor == nullptr || !has_integers(*found.tensor))
@@ -316,14 +302,13 @@ std::vector<std::int64_t> OnnxImporter::integers(const OnnxNode& node, int input
   return integers_of(*found.tensor, place_);
 }
 
-std::optional<std::vector<std::int64_t>> OnnxImporter::axes(const OnnxNode& node, int input) const {
+std::optional<Integers> OnnxImporter::axes(const OnnxNode& node, int input) const {
   if (node.has("axes")) return node.integers("axes", {});
   if (node.input(input).empty()) return std::nullopt;
   return integers(node, input);
 }
 
-std::vector<std::int64_t> OnnxImporter::from_the_front(std::vector<std::int64_t> over,
-                                                       std::int64_t rank) {
+Integers OnnxImporter::from_the_front(Integers over, std::int64_t rank) {
   for (std::int64_t& axis : over) axis += axis < 0 ? rank : 0;
   std::ranges::sort(over);
   return over;
@@ -339,7 +324,7 @@ std::optional<double> OnnxImporter::number(const OnnxNode& node, int input) cons
   return decimal_of(values.front());
 }
 
-std::vector<std::int64_t> OnnxImporter::extents(const Value& value) const {
+Integers OnnxImporter::extents(const Value& value) const {
   const Shape& s = shape(value);
   if (value.flat) return {kBatch, s.elements()};
   return {kBatch, s.c, s.h, s.w};
@@ -363,10 +348,6 @@ ValueId OnnxImporter::add(const OnnxNode& node, const models::OpKind& kind,
   const ValueId made = built(name, [&] { return builder_.op("", kind, std::move(inputs)); });
   sources_.insert(sources_.end(), sources.begin(), sources.end());
   return made;
-}
-
-void OnnxImporter::put(const OnnxNode& node, Value value) {
-  values_.insert_or_assign(node.output(), value);
 }
 
 void OnnxImporter::pass(const OnnxNode& node) {

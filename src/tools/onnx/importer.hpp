@@ -60,6 +60,13 @@ inline constexpr const char* kGraphNote = "millrace.graph";
 /// What to_onnx() writes for a graph, with tensors that have no elements.
 [[nodiscard]] onnx::ModelProto structure_of(const models::Graph& graph);
 
+/// What a network in a file reads.
+struct OnnxInput {
+  std::string name;
+  std::int64_t batch = 0;  ///< images that the file is limited to; 0: any number
+  Shape image;
+};
+
 /// What a node lacks a counterpart for, in words; "" if the type of the node says enough.
 struct Unsupported {
   std::string reason;
@@ -103,28 +110,25 @@ class OnnxImporter {
   struct Constant {
     const onnx::TensorProto* tensor = nullptr;
     bool transposed = false;
-    std::optional<std::vector<std::int64_t>> integers = {};
+    std::optional<Integers> integers = {};
     std::optional<double> fill = {};
-    bool fixed = false;  ///< made by nodes: PyTorch's exporters write what learns as tensors
-    bool real = false;   ///< integers as floating-point numbers, whose quotients are not rounded
-    std::vector<std::int64_t> extents = {};  ///< of what is no tensor; none: a scalar
+    bool fixed = false;     ///< made by nodes: PyTorch's exporters write what learns as tensors
+    bool real = false;      ///< integers as floating-point numbers, whose quotients are not rounded
+    Integers extents = {};  ///< of what is no tensor; none: a scalar
   };
   /// Stands for the number of images among the integers of a shape.
   static constexpr std::int64_t kBatch = std::numeric_limits<std::int64_t>::min();
 
-  using Make = void (OnnxImporter::*)(const OnnxNode&);
-  struct Row {
-    std::string_view type;
-    Make make;
-  };
-  static const std::vector<Row>& table();
+  /// Puts what a node makes, by its type.
+  using Handler = void(const OnnxNode& node);
+  static const std::map<std::string_view, Handler OnnxImporter::*>& table();
 
   // ---- importer.cpp: the file as a whole
   void find_makers();
   void find_values_of_images();
   void find_needed();
   void visit(const OnnxNode& node);
-  void add_input();
+  void note_problem(const OnnxNode& node, std::string_view why);
   [[nodiscard]] models::Graph with_loss();
   [[noreturn]] void refuse() const;
   /// Whether an input is what no image changes. Throws UnknownValue if it is, but is unknown.
@@ -140,22 +144,19 @@ class OnnxImporter {
   /// Input by channel; its other extents are 1.
   [[nodiscard]] AffineSource affine(const OnnxNode& node, int input, std::int64_t channels) const;
   /// The tensor of an input that must be a weight of these extents.
-  [[nodiscard]] WeightSource weight(const OnnxNode& node, int input,
-                                    const std::vector<std::int64_t>& extents) const;
-  [[nodiscard]] std::vector<std::int64_t> integers(const OnnxNode& node, int input) const;
+  [[nodiscard]] WeightSource weight(const OnnxNode& node, int input, const Integers& extents) const;
+  [[nodiscard]] Integers integers(const OnnxNode& node, int input) const;
   /// The axes of an operator: an attribute in older files, an input in newer ones.
-  [[nodiscard]] std::optional<std::vector<std::int64_t>> axes(const OnnxNode& node,
-                                                              int input) const;
+  [[nodiscard]] std::optional<Integers> axes(const OnnxNode& node, int input) const;
   /// Axes of a value of this rank, sorted; those that count from the end are made positive.
-  static std::vector<std::int64_t> from_the_front(std::vector<std::int64_t> over,
-                                                  std::int64_t rank);
+  static Integers from_the_front(Integers over, std::int64_t rank);
   [[nodiscard]] std::optional<double> number(const OnnxNode& node, int input) const;
   [[nodiscard]] const Shape& shape(const Value& value) const { return shape(value.id); }
-  [[nodiscard]] std::vector<std::int64_t> extents(const Value& value) const;
+  [[nodiscard]] Integers extents(const Value& value) const;
   /// Adds an op that is a layer of its own; one that reads a stand-in becomes another stand-in.
   models::ValueId add(const OnnxNode& node, const models::OpKind& kind,
                       std::vector<models::ValueId> inputs, std::vector<WeightSource> sources = {});
-  void put(const OnnxNode& node, Value value);
+  void put(const OnnxNode& node, Value value) { values_.insert_or_assign(node.output(), value); }
   void put(const OnnxNode& node, Constant value) {
     constants_.insert_or_assign(node.output(), std::move(value));
   }
@@ -175,40 +176,24 @@ class OnnxImporter {
   [[nodiscard]] std::optional<WeightSource> bias_of(const OnnxNode& node, int input,
                                                     std::int64_t channels) const;
 
-  // ---- nodes.cpp
-  void conv(const OnnxNode& node);
-  void gemm(const OnnxNode& node);
-  void mat_mul(const OnnxNode& node);
+  // ---- nodes.cpp and norms.cpp
+  Handler conv, gemm, mat_mul, batch_norm, group_norm, instance_norm, add_values, multiply, concat,
+      pool, reduce_image, dropout, pad;
   void dense(const OnnxNode& node, bool transposed, const std::optional<WeightSource>& bias);
   [[nodiscard]] models::FixedAffine fixed(const OnnxNode& node, const AffineSource& gamma,
                                           const AffineSource& beta) const;
-  void batch_norm(const OnnxNode& node);
-  void group_norm(const OnnxNode& node);
-  void instance_norm(const OnnxNode& node);
+  /// Makes `norm` of a node, and perhaps of those before it, of which the layer has the name.
+  void put_group_norm(const OnnxNode& node, const OnnxNode& named_by, models::ValueId x,
+                      models::GroupNorm norm, const AffineSource& gamma, int beta_input);
   /// The part of a group normalization in which this node reads `norm` as its input `input`.
   void scale_groups(const OnnxNode& node, int input);
   void shift_groups(const OnnxNode& node, int input);
   void put(const OnnxNode& node, const Value& x, GroupedNorm next);
   [[nodiscard]] const GroupedNorm* norm_of(const std::string& name,
                                            GroupedNorm::Reached reached) const;
-  void add_values(const OnnxNode& node);
-  void multiply(const OnnxNode& node);
-  void concat(const OnnxNode& node);
-  void max_pool(const OnnxNode& node);
-  void average_pool(const OnnxNode& node);
-  void pool(const OnnxNode& node, models::PoolKind kind);
-  void global_average(const OnnxNode& node);
-  void global_maximum(const OnnxNode& node);
-  models::ValueId maximum_of_image(const OnnxNode& node);
-  void reduce_mean(const OnnxNode& node);
-  void reduce_max(const OnnxNode& node);
-  /// Whether the axes of a reduction over an image are kept. Throws for other axes.
-  [[nodiscard]] bool keeps_reduced_image(const OnnxNode& node) const;
-  void dropout(const OnnxNode& node);
-  void softmax(const OnnxNode& node);
-  void pad(const OnnxNode& node);
 
   // ---- activations.cpp
+  Handler activation, swish, clip, softmax;
   /// A node of an activation that the file has in several: all but the last pass an input on.
   struct Part {
     int input = 0;
@@ -220,50 +205,23 @@ class OnnxImporter {
   [[nodiscard]] const onnx::NodeProto* product_with(const onnx::NodeProto& gate,
                                                     const std::string& gated) const;
   [[nodiscard]] const onnx::NodeProto* sixth_of(const onnx::NodeProto& node) const;
-  void relu(const OnnxNode& node);
-  void sigmoid(const OnnxNode& node);
-  void swish(const OnnxNode& node);
-  void clip(const OnnxNode& node);
-  void leaky_relu(const OnnxNode& node);
-  void hard_sigmoid(const OnnxNode& node);
-  void hard_swish(const OnnxNode& node);
   void activate(const OnnxNode& node, Activation function, ActivationNumbers numbers = {});
 
   // ---- constants.cpp
-  void constant_node(const OnnxNode& node);
+  Handler constant_node, shape_of, gather, slice, expand, expand_value, unsqueeze_constant,
+      transpose, cast, flatten, reshape, squeeze, unsqueeze, split;
   /// The number that a tensor or a Constant holds, if it is one: known before any node is visited.
   [[nodiscard]] std::optional<double> literal(const std::string& name) const;
-  void shape_of(const OnnxNode& node);
-  void gather(const OnnxNode& node);
-  void slice(const OnnxNode& node);
-  void expand(const OnnxNode& node);
-  void expand_value(const OnnxNode& node);
-  void unsqueeze_constant(const OnnxNode& node);
-  void transpose(const OnnxNode& node);
-  void identity(const OnnxNode& node);
-  void cast(const OnnxNode& node);
-  void flatten(const OnnxNode& node);
-  void reshape(const OnnxNode& node);
-  void squeeze(const OnnxNode& node);
-  void unsqueeze(const OnnxNode& node);
-  void split(const OnnxNode& node);
-  [[nodiscard]] std::optional<std::vector<std::int64_t>> resolved(
-      std::vector<std::int64_t> wanted, const std::vector<std::int64_t>& from,
-      bool zero_copies) const;
+  [[nodiscard]] std::optional<Integers> resolved(Integers wanted, const Integers& from,
+                                                 bool zero_copies) const;
 
   // ---- integers.cpp
+  Handler arithmetic, negative, constant_of_shape, range, concat_integers, slice_integers,
+      transpose_integers, reshape_integers, reshape_tensor;
   [[nodiscard]] bool computes_constant(const OnnxNode& node) const;
-  void arithmetic(const OnnxNode& node);
-  void negative(const OnnxNode& node);
-  void constant_of_shape(const OnnxNode& node);
-  void range(const OnnxNode& node);
-  void concat_integers(const OnnxNode& node);
-  void slice_integers(const OnnxNode& node);
-  void transpose_integers(const OnnxNode& node);
-  void reshape_integers(const OnnxNode& node);
-  void reshape_tensor(const OnnxNode& node);
 
   // ---- folding.cpp
+  Handler subtract_or_divide;
   /// What nodes right behind one do to its value with constants.
   struct Behind {
     bool adds = false;
@@ -281,7 +239,6 @@ class OnnxImporter {
   void fold(const OnnxNode& node, int input, int by);
   /// If one input of two is a constant: makes it part of the op that made the other one.
   [[nodiscard]] bool folds_pair(const OnnxNode& node);
-  void subtract_or_divide(const OnnxNode& node);
 
   // ---- stand_ins.cpp
   /// The shape of a value or of a stand-in, which has a shape alone. Throws UnknownValue.
@@ -296,7 +253,7 @@ class OnnxImporter {
 
   const onnx::GraphProto& file_;
   const OnnxPlace& place_;
-  std::int64_t fixed_batch_ = 0;  ///< images that the file is limited to; 0: any number
+  OnnxInput input_;
   models::GraphBuilder builder_;
   std::map<std::string, const onnx::NodeProto*> makers_;         ///< by value
   std::map<std::string, const onnx::ValueInfoProto*> declared_;  ///< values whose shape is noted

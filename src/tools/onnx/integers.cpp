@@ -15,8 +15,6 @@
 namespace millrace::io {
 namespace {
 
-using Integers = std::vector<std::int64_t>;
-
 /// Shapes have few numbers.
 constexpr std::size_t kMostIntegers = 64;
 
@@ -34,6 +32,18 @@ std::int64_t count_of(const Integers& extents) {
     if (count > static_cast<std::int64_t>(kMostIntegers)) throw Unsupported{"of many integers"};
   }
   return count;
+}
+
+double exact_count(const Integers& extents) {
+  return std::accumulate(extents.begin(), extents.end(), 1.0, std::multiplies<>());
+}
+
+/// Gives the extent that is left open its value.
+void fill_open(Integers& extents, double count) {
+  const auto open = std::ranges::find(extents, std::int64_t{-1});
+  if (open == extents.end()) return;
+  *open = 1;
+  *open = static_cast<std::int64_t>(count / std::max(1.0, exact_count(extents)));
 }
 
 std::int64_t quotient(std::int64_t a, std::int64_t b, bool real) {
@@ -154,15 +164,9 @@ void OnnxImporter::transpose_integers(const OnnxNode& node) {
 void OnnxImporter::reshape_tensor(const OnnxNode& node) {
   Constant same = constant(node, 0);
   Integers extents = integers(node, 1);
-  const auto count = [](const Integers& of) {
-    return std::accumulate(of.begin(), of.end(), 1.0, std::multiplies<>());
-  };
-  const auto open = std::ranges::find(extents, std::int64_t{-1});
-  if (open != extents.end()) {
-    *open = 1;
-    *open = static_cast<std::int64_t>(count(same.extents) / std::max(1.0, count(extents)));
-  }
-  if (same.transposed || count(extents) != count(same.extents))
+  const double count = exact_count(same.extents);
+  fill_open(extents, count);
+  if (same.transposed || exact_count(extents) != count)
     throw Unsupported{"of a tensor of the file"};
   same.extents = std::move(extents);
   put(node, std::move(same));
@@ -177,11 +181,7 @@ void OnnxImporter::reshape_integers(const OnnxNode& node) {
   const Integers values = same.fill ? Integers{} : integers(node, 0);
   if (values.empty()) throw Unsupported{"of a constant"};
   Integers extents = node.input(1).empty() ? node.integers("shape", {}) : integers(node, 1);
-  const auto open = std::ranges::find(extents, std::int64_t{-1});
-  if (open != extents.end()) {
-    *open = 1;
-    *open = std::ssize(values) / std::max<std::int64_t>(1, count_of(extents));
-  }
+  fill_open(extents, static_cast<double>(values.size()));
   if (count_of(extents) != std::ssize(values)) extents = {std::ssize(values)};
   put(node, Constant{.integers = values, .real = same.real, .extents = std::move(extents)});
 }

@@ -118,11 +118,10 @@ std::int64_t OnnxNode::integer(std::string_view attribute, std::int64_t otherwis
   return found == nullptr ? otherwise : checked(attribute, found->i());
 }
 
-std::vector<std::int64_t> OnnxNode::integers(std::string_view attribute,
-                                             std::vector<std::int64_t> otherwise) const {
+Integers OnnxNode::integers(std::string_view attribute, Integers otherwise) const {
   const auto* const found = find(attribute, onnx::AttributeProto::INTS);
   if (found == nullptr) return otherwise;
-  std::vector<std::int64_t> result;
+  Integers result;
   for (const std::int64_t value : found->ints()) result.push_back(checked(attribute, value));
   return result;
 }

@@ -11,6 +11,8 @@
 
 namespace millrace::io {
 
+using Integers = std::vector<std::int64_t>;
+
 // ---- tensors
 
 /// Where a file of ONNX came from: what begins messages about it, and the folder in which its
@@ -21,8 +23,7 @@ struct OnnxPlace {
 };
 
 /// The extents of a tensor. Errors: Data for extents and counts that no file has.
-[[nodiscard]] std::vector<std::int64_t> extents_of(const onnx::TensorProto& tensor,
-                                                   const OnnxPlace& place);
+[[nodiscard]] Integers extents_of(const onnx::TensorProto& tensor, const OnnxPlace& place);
 
 /// Whether the file, or the file beside it that it names, has the tensor's elements.
 [[nodiscard]] bool has_elements(const onnx::TensorProto& tensor);
@@ -36,8 +37,7 @@ struct OnnxPlace {
 [[nodiscard]] bool has_integers(const onnx::TensorProto& tensor);
 
 /// The elements of a small tensor that has integers, such as a shape. Errors: Data.
-[[nodiscard]] std::vector<std::int64_t> integers_of(const onnx::TensorProto& tensor,
-                                                    const OnnxPlace& place);
+[[nodiscard]] Integers integers_of(const onnx::TensorProto& tensor, const OnnxPlace& place);
 
 // ---- nodes
 
@@ -63,8 +63,7 @@ class OnnxNode {
 
   [[nodiscard]] bool has(std::string_view attribute) const { return find(attribute) != nullptr; }
   [[nodiscard]] std::int64_t integer(std::string_view attribute, std::int64_t otherwise) const;
-  [[nodiscard]] std::vector<std::int64_t> integers(std::string_view attribute,
-                                                   std::vector<std::int64_t> otherwise) const;
+  [[nodiscard]] Integers integers(std::string_view attribute, Integers otherwise) const;
   [[nodiscard]] double real(std::string_view attribute, double otherwise) const;
   /// Empty if there is none.
   [[nodiscard]] std::vector<double> reals(std::string_view attribute) const;

@@ -19,7 +19,7 @@ using models::ValueId;
 constexpr models::Initialiser kFresh = {models::Initialiser::Kind::VarianceScaling, 2.0,
                                         models::Initialiser::Fan::In};
 
-Extent extent_of(const OnnxNode& node, const char* what, const std::vector<std::int64_t>& values) {
+Extent extent_of(const OnnxNode& node, const char* what, const Integers& values) {
   if (values.size() != 2)
     throw Unsupported{fmt::format("with {} of {} axes; images have 2", what, values.size())};
   for (const std::int64_t value : values)
@@ -40,14 +40,14 @@ std::int64_t rest_behind(std::int64_t pixels, std::int64_t before, std::int64_t 
 
 }  // namespace
 
-const std::vector<OnnxImporter::Row>& OnnxImporter::table() {
+const std::map<std::string_view, OnnxImporter::Handler OnnxImporter::*>& OnnxImporter::table() {
   using I = OnnxImporter;
-  static const std::vector<Row> rows = {
+  static const std::map<std::string_view, Handler I::*> rows = {
       {"Add", &I::add_values},
-      {"AveragePool", &I::average_pool},
+      {"AveragePool", &I::pool},
       {"BatchNormalization", &I::batch_norm},
       {"Cast", &I::cast},
-      {"CastLike", &I::identity},
+      {"CastLike", &I::pass},
       {"Clip", &I::clip},
       {"Concat", &I::concat},
       {"Constant", &I::constant_node},
@@ -59,27 +59,27 @@ const std::vector<OnnxImporter::Row>& OnnxImporter::table() {
       {"Flatten", &I::flatten},
       {"Gather", &I::gather},
       {"Gemm", &I::gemm},
-      {"GlobalAveragePool", &I::global_average},
-      {"GlobalMaxPool", &I::global_maximum},
+      {"GlobalAveragePool", &I::reduce_image},
+      {"GlobalMaxPool", &I::reduce_image},
       {"GroupNormalization", &I::group_norm},
-      {"HardSigmoid", &I::hard_sigmoid},
-      {"HardSwish", &I::hard_swish},
-      {"Identity", &I::identity},
+      {"HardSigmoid", &I::activation},
+      {"HardSwish", &I::activation},
+      {"Identity", &I::pass},
       {"InstanceNormalization", &I::instance_norm},
-      {"LeakyRelu", &I::leaky_relu},
+      {"LeakyRelu", &I::activation},
       {"LogSoftmax", &I::softmax},
       {"MatMul", &I::mat_mul},
-      {"MaxPool", &I::max_pool},
+      {"MaxPool", &I::pool},
       {"Mul", &I::multiply},
       {"Neg", &I::negative},
       {"Pad", &I::pad},
       {"Range", &I::range},
-      {"ReduceMax", &I::reduce_max},
-      {"ReduceMean", &I::reduce_mean},
-      {"Relu", &I::relu},
+      {"ReduceMax", &I::reduce_image},
+      {"ReduceMean", &I::reduce_image},
+      {"Relu", &I::activation},
       {"Reshape", &I::reshape},
       {"Shape", &I::shape_of},
-      {"Sigmoid", &I::sigmoid},
+      {"Sigmoid", &I::activation},
       {"Slice", &I::slice},
       {"Softmax", &I::softmax},
       {"Squeeze", &I::squeeze},
@@ -108,7 +108,7 @@ OnnxImporter::Window OnnxImporter::window(const OnnxNode& node, const Shape& x,
     std::swap(w.pad.top, w.pad.bottom);
     std::swap(w.pad.left, w.pad.right);
   } else if (automatic == "NOTSET" || automatic.empty()) {
-    const std::vector<std::int64_t> pads = node.integers("pads", {0, 0, 0, 0});
+    const Integers pads = node.integers("pads", {0, 0, 0, 0});
     if (pads.size() != 4) node.damaged(fmt::format("has {} pads, not 4", pads.size()));
     for (const std::int64_t pad : pads)
       if (pad < 0 || pad > models::kMostChannels)
@@ -133,7 +133,7 @@ std::optional<WeightSource> OnnxImporter::bias_of(const OnnxNode& node, int inpu
 
 void OnnxImporter::conv(const OnnxNode& node) {
   const Constant& kernel = constant(node, 1);
-  const std::vector<std::int64_t>& s = kernel.extents;
+  const Integers& s = kernel.extents;
   if (s.size() != 4)
     throw Unsupported{fmt::format("with a kernel of {} axes; those of images have 4", s.size())};
   std::vector<WeightSource> sources = {weight(node, 1, s)};
@@ -278,9 +278,8 @@ Extent OnnxImporter::kernel_shape(const OnnxNode& node) const {
   return extent_of(node, "kernel_shape", node.integers("kernel_shape", {}));
 }
 
-void OnnxImporter::pool(const OnnxNode& node, models::PoolKind kind) {
-  if (node.integers("dilations", {1, 1}) != std::vector<std::int64_t>{1, 1})
-    throw Unsupported{"with dilations"};
+void OnnxImporter::pool(const OnnxNode& node) {
+  if (node.integers("dilations", {1, 1}) != Integers{1, 1}) throw Unsupported{"with dilations"};
   const ValueId x = image(node);
   const Shape& in = shape(x);
   Window w = window(node, in, kernel_shape(node));
@@ -295,44 +294,26 @@ void OnnxImporter::pool(const OnnxNode& node, models::PoolKind kind) {
     w.pad.right += right;
   }
   put(node, {add(node,
-                 models::Pool{.kind = kind,
+                 models::Pool{.kind = node.type() == "MaxPool" ? models::PoolKind::Max
+                                                               : models::PoolKind::Average,
                               .kernel = w.kernel,
                               .stride = w.stride,
                               .pad = w.pad,
                               .count_padding = counts},
                  {x})});
 }
-void OnnxImporter::max_pool(const OnnxNode& node) { pool(node, models::PoolKind::Max); }
-void OnnxImporter::average_pool(const OnnxNode& node) { pool(node, models::PoolKind::Average); }
 
-void OnnxImporter::global_average(const OnnxNode& node) {
-  put(node, {add(node, models::GlobalAveragePool{}, {image(node)})});
-}
-
-ValueId OnnxImporter::maximum_of_image(const OnnxNode& node) {
+void OnnxImporter::reduce_image(const OnnxNode& node) {
+  const std::string type = node.type();
+  const bool reduces = type.starts_with("Reduce");
+  if (reduces && from_the_front(axes(node, 1).value_or(Integers{}), 4) != Integers{2, 3})
+    throw Unsupported{"over other axes than height and width"};
   const ValueId x = image(node);
   const Extent whole = {shape(x).h, shape(x).w};
-  return add(node, models::Pool{.kernel = whole, .stride = whole}, {x});
-}
-
-void OnnxImporter::global_maximum(const OnnxNode& node) { put(node, {maximum_of_image(node)}); }
-
-bool OnnxImporter::keeps_reduced_image(const OnnxNode& node) const {
-  const auto over = axes(node, 1).value_or(std::vector<std::int64_t>{});
-  if (from_the_front(over, 4) != std::vector<std::int64_t>{2, 3})
-    throw Unsupported{"over other axes than height and width"};
-  return node.integer("keepdims", 1) != 0;
-}
-
-void OnnxImporter::reduce_mean(const OnnxNode& node) {
-  const bool keeps = keeps_reduced_image(node);
-  const ValueId x = image(node);
-  put(node, {add(node, models::GlobalAveragePool{}, {x}), !keeps});
-}
-
-void OnnxImporter::reduce_max(const OnnxNode& node) {
-  const bool keeps = keeps_reduced_image(node);
-  put(node, {maximum_of_image(node), !keeps});
+  const bool mean = type == "GlobalAveragePool" || type == "ReduceMean";
+  const ValueId made = mean ? add(node, models::GlobalAveragePool{}, {x})
+                            : add(node, models::Pool{.kernel = whole, .stride = whole}, {x});
+  put(node, {made, reduces && node.integer("keepdims", 1) == 0});
 }
 
 // ---- what only training has, and padding
@@ -350,8 +331,7 @@ void OnnxImporter::pad(const OnnxNode& node) {
     throw Unsupported{"with something else than zeros"};
   if (!node.input(3).empty()) throw Unsupported{"of chosen axes"};
   const ValueId x = image(node);
-  const std::vector<std::int64_t> pads =
-      node.has("pads") ? node.integers("pads", {}) : integers(node, 1);
+  const Integers pads = node.has("pads") ? node.integers("pads", {}) : integers(node, 1);
   if (pads.size() != 8) node.damaged(fmt::format("has {} pads for 4 axes", pads.size()));
   for (const std::int64_t count : pads)
     if (count < 0 || count > models::kMostChannels)

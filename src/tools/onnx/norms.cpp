@@ -17,7 +17,7 @@ OnnxImporter::AffineSource OnnxImporter::affine(const OnnxNode& node, int input,
                       std::ranges::all_of(found.extents, [](auto extent) { return extent == 1; });
   if (found.fill || single)
     return {{.fill = static_cast<float>(number(node, input).value_or(0.0))}, true};
-  std::vector<std::int64_t> wanted = {channels};
+  Integers wanted = {channels};
   if (found.extents.size() == 3) wanted = {channels, 1, 1};
   if (found.extents.size() == 4) wanted = {1, channels, 1, 1};
   return {weight(node, input, wanted), found.fixed};
@@ -35,7 +35,7 @@ void OnnxImporter::batch_norm(const OnnxNode& node) {
   const Value x = value(node);
   if (x.flat && shape(x).pixels() != 1)
     throw Unsupported{"of a flattened image: every number would have its own mean"};
-  const std::vector<std::int64_t> channels = {shape(x).c};
+  const Integers channels = {shape(x).c};
   const AffineSource gamma = affine(node, 1, shape(x).c);
   const AffineSource beta = affine(node, 2, shape(x).c);
   normalises_ = true;
@@ -48,19 +48,23 @@ void OnnxImporter::batch_norm(const OnnxNode& node) {
              x.flat});
 }
 
+void OnnxImporter::put_group_norm(const OnnxNode& node, const OnnxNode& named_by, ValueId x,
+                                  models::GroupNorm norm, const AffineSource& gamma,
+                                  int beta_input) {
+  const AffineSource beta = affine(node, beta_input, shape(x).c);
+  normalises_ = true;
+  norm.fixed = fixed(node, gamma, beta);
+  put(node, {add(named_by, norm, {x}, {gamma.source, beta.source})});
+}
+
 void OnnxImporter::group_norm(const OnnxNode& node) {
   const ValueId x = image(node);
-  const std::vector<std::int64_t> channels = {shape(x).c};
-  if (constant(node, 1).extents != channels)
+  const std::int64_t channels = shape(x).c;
+  if (constant(node, 1).extents != std::vector{channels})
     throw Unsupported{"with a scale for every group, as before opset 21"};
-  const AffineSource gamma = affine(node, 1, channels.front());
-  const AffineSource beta = affine(node, 2, channels.front());
-  normalises_ = true;
-  put(node, {add(node,
-                 models::GroupNorm{.groups = node.integer("num_groups", 0),
-                                   .epsilon = node.real("epsilon", 1e-5),
-                                   .fixed = fixed(node, gamma, beta)},
-                 {x}, {gamma.source, beta.source})});
+  const std::int64_t groups = node.integer("num_groups", 0);
+  put_group_norm(node, node, x, {.groups = groups, .epsilon = node.real("epsilon", 1e-5)},
+                 affine(node, 1, channels), 2);
 }
 
 const OnnxImporter::GroupedNorm* OnnxImporter::norm_of(const std::string& name,
@@ -96,13 +100,8 @@ void OnnxImporter::instance_norm(const OnnxNode& node) {
   }
   const ValueId x = image(node);
   const std::int64_t channels = shape(x).c;
-  const AffineSource gamma = affine(node, 1, channels);
-  const AffineSource beta = affine(node, 2, channels);
-  normalises_ = true;
-  put(node, {add(node,
-                 models::GroupNorm{
-                     .groups = channels, .epsilon = epsilon, .fixed = fixed(node, gamma, beta)},
-                 {x}, {gamma.source, beta.source})});
+  put_group_norm(node, node, x, {.groups = channels, .epsilon = epsilon}, affine(node, 1, channels),
+                 2);
 }
 
 void OnnxImporter::scale_groups(const OnnxNode& node, int input) {
@@ -118,14 +117,9 @@ void OnnxImporter::scale_groups(const OnnxNode& node, int input) {
 void OnnxImporter::shift_groups(const OnnxNode& node, int input) {
   const Value x = values_.at(node.input(input));
   const GroupedNorm& norm = *x.norm;
-  const AffineSource beta = affine(node, 1 - input, shape(x).c);
-  normalises_ = true;
   const OnnxNode named_by(*norm.named_by, place_);
-  put(node, {add(named_by,
-                 models::GroupNorm{.groups = norm.groups,
-                                   .epsilon = norm.epsilon,
-                                   .fixed = fixed(node, norm.gamma, beta)},
-                 {x.id}, {norm.gamma.source, beta.source})});
+  put_group_norm(node, named_by, x.id, {.groups = norm.groups, .epsilon = norm.epsilon}, norm.gamma,
+                 1 - input);
   foldable_[node.output()] = foldable_.at(named_by.output());
 }
 

@@ -85,7 +85,7 @@ std::optional<ImportedGraph> import_noted(const onnx::ModelProto& model) {
 
 /// The order in which a file has the elements, as axes of `shape`, the order that we have.
 struct Order {
-  std::vector<std::int64_t> shape;
+  Integers shape;
   std::vector<std::size_t> axes;
 };
 
@@ -121,34 +121,24 @@ std::vector<float> elements_of(const Graph& graph, const Parameter& parameter,
   return unpermuted(values, order.shape, order.axes);
 }
 
-double after(ChannelStep::Does does, double value, double constant) {
-  switch (does) {
-    case ChannelStep::Does::Multiply:
-      return value * constant;
-    case ChannelStep::Does::Divide:
-      return value / constant;
-    case ChannelStep::Does::Add:
-      return value + constant;
-    case ChannelStep::Does::Subtract:
-      return value - constant;
-  }
-  return value;
-}
-
 /// Elements of a channel lie beside each other.
 void apply(const std::vector<ChannelStep>& steps, std::vector<float>& values,
            const OnnxPlace& place) {
+  using Does = ChannelStep::Does;
   std::vector<double> exact(values.begin(), values.end());
   for (const ChannelStep& step : steps) {
     const std::vector<float> by =
         step.tensor == nullptr ? std::vector{step.fill} : floats_in(*step.tensor, place);
     MILLRACE_ASSERT(!by.empty() && exact.size() % by.size() == 0);
-    if (step.does == ChannelStep::Does::Divide && std::ranges::find(by, 0.0f) != by.end())
+    if (step.does == Does::Divide && std::ranges::find(by, 0.0f) != by.end())
       fail(ErrorKind::Data, "{}: divides channels by 0: export the network again", place.label);
     const std::size_t run = exact.size() / by.size();
     for (std::size_t i = 0; i < exact.size(); ++i) {
       const auto constant = static_cast<double>(by[i / run]);
-      exact[i] = after(step.does, exact[i], constant);
+      exact[i] = step.does == Does::Multiply ? exact[i] * constant
+                 : step.does == Does::Divide ? exact[i] / constant
+                 : step.does == Does::Add    ? exact[i] + constant
+                                             : exact[i] - constant;
     }
   }
   std::ranges::transform(exact, values.begin(), [](double v) { return static_cast<float>(v); });

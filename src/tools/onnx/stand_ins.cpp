@@ -76,10 +76,10 @@ OnnxImporter::Value OnnxImporter::stand_in(const OnnxNode& node) {
   }
   if (largest.id == ValueId{}) return {};
   const Shape& s = shape(largest);
-  const std::vector<std::int64_t> extents = {0, s.c, s.h, s.w};
-  const std::vector<std::int64_t> order = node.integers("perm", {});
+  const Integers extents = {0, s.c, s.h, s.w};
+  const Integers order = node.integers("perm", {});
   if (node.type() == "Transpose" && !largest.flat && order.size() == 4 &&
-      from_the_front(order, 4) == std::vector<std::int64_t>{0, 1, 2, 3} && order[0] == 0) {
+      from_the_front(order, 4) == Integers{0, 1, 2, 3} && order[0] == 0) {
     const auto extent = [&](std::size_t axis) {
       return extents[static_cast<std::size_t>(order[axis])];
     };

@@ -115,32 +115,28 @@ std::string bytes_of(const TensorProto& tensor, std::int64_t count, std::size_t 
   return tensor.raw_data();
 }
 
-template <class Stored, class Result, class Convert>
-std::vector<Result> converted(const TensorProto& tensor, std::int64_t count, const OnnxPlace& place,
-                              const Convert& convert) {
-  const std::string bytes = bytes_of(tensor, count, sizeof(Stored), place);
-  std::vector<Result> result(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < result.size(); ++i) {
-    Stored stored;
-    std::memcpy(&stored, bytes.data() + i * sizeof stored, sizeof stored);
-    result[i] = convert(stored);
-  }
-  return result;
-}
+bool has_bytes(const TensorProto& tensor) { return lies_outside(tensor) || tensor.has_raw_data(); }
 
-/// Elements that the format keeps as numbers rather than bytes.
-template <class Result, class Field, class Convert>
-std::vector<Result> listed(const TensorProto& tensor, const Field& field, std::int64_t count,
-                           const OnnxPlace& place, const Convert& convert) {
-  if (field.size() != count)
+/// The elements, which the format keeps as bytes or as the numbers of a field.
+template <class Stored, class Result, class Field, class Convert>
+std::vector<Result> elements_of(const TensorProto& tensor, const Field& field,
+                                const OnnxPlace& place, const Convert& convert) {
+  const std::int64_t count = count_of(tensor, place);
+  const bool packed = has_bytes(tensor);
+  const std::string bytes = packed ? bytes_of(tensor, count, sizeof(Stored), place) : "";
+  if (!packed && field.size() != count)
     damaged(tensor, place, fmt::format("has {} elements, not {}", field.size(), count));
   std::vector<Result> result;
   result.reserve(static_cast<std::size_t>(count));
-  for (const auto value : field) result.push_back(convert(value));
+  if (!packed)
+    for (const auto value : field) result.push_back(convert(value));
+  for (std::size_t at = 0; at < bytes.size(); at += sizeof(Stored)) {
+    Stored stored;
+    std::memcpy(&stored, bytes.data() + at, sizeof stored);
+    result.push_back(convert(stored));
+  }
   return result;
 }
-
-bool has_bytes(const TensorProto& tensor) { return lies_outside(tensor) || tensor.has_raw_data(); }
 
 float half_of(std::uint16_t bits, std::int32_t type) {
   return type == TensorProto::FLOAT16 ? to_float(float16{bits}) : to_float(bfloat16{bits});
@@ -148,7 +144,7 @@ float half_of(std::uint16_t bits, std::int32_t type) {
 
 }  // namespace
 
-std::vector<std::int64_t> extents_of(const TensorProto& tensor, const OnnxPlace& place) {
+Integers extents_of(const TensorProto& tensor, const OnnxPlace& place) {
   constexpr int kMostExtents = 8;
   if (tensor.dims_size() > kMostExtents)
     damaged(tensor, place, fmt::format("has {} extents", tensor.dims_size()));
@@ -164,27 +160,18 @@ bool has_elements(const TensorProto& tensor) {
 }
 
 std::vector<float> floats_of(const TensorProto& tensor, const OnnxPlace& place) {
-  const std::int64_t count = count_of(tensor, place);
   const std::int32_t type = tensor.data_type();
+  const auto narrow = [](auto value) { return static_cast<float>(value); };
   switch (type) {
-    case TensorProto::FLOAT: {
-      const auto same = [](float value) { return value; };
-      if (has_bytes(tensor)) return converted<float, float>(tensor, count, place, same);
-      return listed<float>(tensor, tensor.float_data(), count, place, same);
-    }
-    case TensorProto::DOUBLE: {
-      const auto narrow = [](double value) { return static_cast<float>(value); };
-      if (has_bytes(tensor)) return converted<double, float>(tensor, count, place, narrow);
-      return listed<float>(tensor, tensor.double_data(), count, place, narrow);
-    }
+    case TensorProto::FLOAT:
+      return elements_of<float, float>(tensor, tensor.float_data(), place, narrow);
+    case TensorProto::DOUBLE:
+      return elements_of<double, float>(tensor, tensor.double_data(), place, narrow);
     case TensorProto::FLOAT16:
-    case TensorProto::BFLOAT16: {
-      const auto widen = [type](auto bits) {
-        return half_of(static_cast<std::uint16_t>(bits), type);
-      };
-      if (has_bytes(tensor)) return converted<std::uint16_t, float>(tensor, count, place, widen);
-      return listed<float>(tensor, tensor.int32_data(), count, place, widen);
-    }
+    case TensorProto::BFLOAT16:
+      return elements_of<std::uint16_t, float>(
+          tensor, tensor.int32_data(), place,
+          [type](auto bits) { return half_of(static_cast<std::uint16_t>(bits), type); });
     default:
       fail(ErrorKind::Data,
            "{}: tensor '{}' has elements of type {}; weights must be float, double, float16 or "
@@ -197,19 +184,15 @@ bool has_integers(const TensorProto& tensor) {
   return tensor.data_type() == TensorProto::INT64 || tensor.data_type() == TensorProto::INT32;
 }
 
-std::vector<std::int64_t> integers_of(const TensorProto& tensor, const OnnxPlace& place) {
+Integers integers_of(const TensorProto& tensor, const OnnxPlace& place) {
   constexpr std::int64_t kMost = 64;
-  const std::int64_t count = count_of(tensor, place);
-  if (count > kMost || lies_outside(tensor)) damaged(tensor, place, "is too large for a shape");
+  if (count_of(tensor, place) > kMost || lies_outside(tensor))
+    damaged(tensor, place, "is too large for a shape");
   const auto widen = [](auto value) { return static_cast<std::int64_t>(value); };
-  if (tensor.data_type() == TensorProto::INT64) {
-    if (has_bytes(tensor))
-      return converted<std::int64_t, std::int64_t>(tensor, count, place, widen);
-    return listed<std::int64_t>(tensor, tensor.int64_data(), count, place, widen);
-  }
+  if (tensor.data_type() == TensorProto::INT64)
+    return elements_of<std::int64_t, std::int64_t>(tensor, tensor.int64_data(), place, widen);
   MILLRACE_ASSERT(tensor.data_type() == TensorProto::INT32);
-  if (has_bytes(tensor)) return converted<std::int32_t, std::int64_t>(tensor, count, place, widen);
-  return listed<std::int64_t>(tensor, tensor.int32_data(), count, place, widen);
+  return elements_of<std::int32_t, std::int64_t>(tensor, tensor.int32_data(), place, widen);
 }
 
 }  // namespace millrace::io
