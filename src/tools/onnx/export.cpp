@@ -6,6 +6,7 @@
 #include <array>
 #include <set>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/permute.hpp"
@@ -61,40 +62,42 @@ class Writer {
     }
   }
 
-  onnx::NodeProto* node(const std::string& name, const char* type,
-                        const std::vector<std::string>& inputs, const std::string& output) {
-    onnx::NodeProto* made = model_.mutable_graph()->add_node();
-    made->set_name(name);
-    made->set_op_type(type);
-    for (const std::string& input : inputs) made->add_input(input);
-    made->add_output(output);
-    return made;
+  struct Attribute {
+    const char* name;
+    std::variant<std::int64_t, float, std::vector<std::int64_t>> value;
+  };
+  using Attributes = std::vector<Attribute>;
+
+  static void set(onnx::AttributeProto& made, std::int64_t value) {
+    made.set_type(onnx::AttributeProto::INT);
+    made.set_i(value);
   }
-  static onnx::AttributeProto* attribute(onnx::NodeProto* node, const char* name,
-                                         onnx::AttributeProto::AttributeType type) {
-    onnx::AttributeProto* made = node->add_attribute();
-    made->set_name(name);
-    made->set_type(type);
-    return made;
+  static void set(onnx::AttributeProto& made, float value) {
+    made.set_type(onnx::AttributeProto::FLOAT);
+    made.set_f(value);
   }
-  static void set(onnx::NodeProto* node, const char* name, std::int64_t value) {
-    attribute(node, name, onnx::AttributeProto::INT)->set_i(value);
+  static void set(onnx::AttributeProto& made, const std::vector<std::int64_t>& values) {
+    made.set_type(onnx::AttributeProto::INTS);
+    for (const std::int64_t value : values) made.add_ints(value);
   }
-  static void set(onnx::NodeProto* node, const char* name, double value) {
-    set(node, name, static_cast<float>(value));
+
+  void node(const std::string& name, const char* type, const std::vector<std::string>& inputs,
+            const std::string& output, const Attributes& attributes = {}) {
+    onnx::NodeProto& made = *model_.mutable_graph()->add_node();
+    made.set_name(name);
+    made.set_op_type(type);
+    for (const std::string& input : inputs) made.add_input(input);
+    made.add_output(output);
+    for (const Attribute& attribute : attributes) {
+      onnx::AttributeProto& added = *made.add_attribute();
+      added.set_name(attribute.name);
+      std::visit([&](const auto& value) { set(added, value); }, attribute.value);
+    }
   }
-  static void set(onnx::NodeProto* node, const char* name, float value) {
-    attribute(node, name, onnx::AttributeProto::FLOAT)->set_f(value);
-  }
-  static void set(onnx::NodeProto* node, const char* name,
-                  std::initializer_list<std::int64_t> values) {
-    onnx::AttributeProto* made = attribute(node, name, onnx::AttributeProto::INTS);
-    for (const std::int64_t value : values) made->add_ints(value);
-  }
-  static void set_window(onnx::NodeProto* node, Extent kernel, Extent stride, const Padding& pad) {
-    set(node, "kernel_shape", {kernel.h, kernel.w});
-    set(node, "strides", {stride.h, stride.w});
-    set(node, "pads", {pad.top, pad.left, pad.bottom, pad.right});
+  static Attributes window(Extent kernel, Extent stride, const Padding& pad) {
+    return {{"kernel_shape", std::vector{kernel.h, kernel.w}},
+            {"strides", std::vector{stride.h, stride.w}},
+            {"pads", std::vector{pad.top, pad.left, pad.bottom, pad.right}}};
   }
 
   template <class T>
@@ -112,7 +115,7 @@ class Writer {
     return tensor(name, shape, values, onnx::TensorProto::FLOAT);
   }
   std::string number(const std::string& name, float value) {
-    set(node(name, "Constant", {}, name), "value_float", value);
+    node(name, "Constant", {}, name, {{"value_float", value}});
     return name;
   }
   /// A parameter as a tensor of this shape. `axes`: the order of those of `own`, in which it lies
@@ -181,10 +184,10 @@ class Writer {
     std::vector<std::string> inputs = {
         image(op), parameter(kernel, {s[0], s[3], s[1], s[2]}, kernel.shape, kOihw)};
     if (conv.bias) inputs.push_back(vector_of(op, ParameterRole::Bias));
-    onnx::NodeProto* made = node(op.name, "Conv", inputs, output(op));
-    set_window(made, conv.kernel, conv.stride, conv.pad);
-    set(made, "dilations", {conv.dilation.h, conv.dilation.w});
-    set(made, "group", conv.groups);
+    Attributes attributes = window(conv.kernel, conv.stride, conv.pad);
+    attributes.push_back({"dilations", std::vector{conv.dilation.h, conv.dilation.w}});
+    attributes.push_back({"group", conv.groups});
+    node(op.name, "Conv", inputs, output(op), attributes);
   }
 
   void add(const Op& op, const models::Dense& dense) {
@@ -192,26 +195,25 @@ class Writer {
     std::string flat = input(op);
     if (!is_flat(op)) {
       flat = op.name + "/flat";
-      set(node(flat, "Flatten", {input(op)}, flat), "axis", std::int64_t{1});
+      node(flat, "Flatten", {input(op)}, flat, {{"axis", 1}});
     }
     const Parameter& kernel = *find(op, ParameterRole::Kernel);
     constexpr std::array<std::size_t, 3> kChannelsFirst = {0, 2, 1};
     std::vector<std::string> inputs = {
         flat, parameter(kernel, kernel.shape, {dense.units, in.pixels(), in.c}, kChannelsFirst)};
     if (dense.bias) inputs.push_back(vector_of(op, ParameterRole::Bias));
-    set(node(op.name, "Gemm", inputs, output(op)), "transB", std::int64_t{1});
+    node(op.name, "Gemm", inputs, output(op), {{"transB", 1}});
     flat_.insert(op.output.value);
   }
 
   void add(const Op& op, const models::BatchNorm& norm) {
     if (is_flat(op)) flat_.insert(op.output.value);
-    onnx::NodeProto* made = node(
-        op.name, "BatchNormalization",
-        {input(op), vector_of(op, ParameterRole::Gamma), vector_of(op, ParameterRole::Beta),
-         vector_of(op, ParameterRole::MovingMean), vector_of(op, ParameterRole::MovingVariance)},
-        output(op));
-    set(made, "epsilon", norm.epsilon);
-    set(made, "momentum", norm.decay);
+    node(op.name, "BatchNormalization",
+         {input(op), vector_of(op, ParameterRole::Gamma), vector_of(op, ParameterRole::Beta),
+          vector_of(op, ParameterRole::MovingMean), vector_of(op, ParameterRole::MovingVariance)},
+         output(op),
+         {{"epsilon", static_cast<float>(norm.epsilon)},
+          {"momentum", static_cast<float>(norm.decay)}});
   }
 
   /// Groups as the channels of a normalization of single images, then gamma and beta.
@@ -224,11 +226,10 @@ class Writer {
     x = reshape(at + "/groups", x, {0, norm.groups, -1});
     const std::vector<float> ones(static_cast<std::size_t>(norm.groups), 1.0f);
     const std::vector<float> zeros(ones.size(), 0.0f);
-    onnx::NodeProto* made = node(
+    node(
         at + "/normalize", "InstanceNormalization",
         {x, floats(at + "/ones", {norm.groups}, ones), floats(at + "/zeros", {norm.groups}, zeros)},
-        at + "/normalized");
-    set(made, "epsilon", norm.epsilon);
+        at + "/normalized", {{"epsilon", static_cast<float>(norm.epsilon)}});
     x = reshape(at + "/channels", at + "/normalized", {0, in.c, in.h, in.w});
     if (strided) x = channels(at + "/scatter", x, in.c, in.c / norm.groups);
     const Parameter& gamma = *find(op, ParameterRole::Gamma);
@@ -242,7 +243,7 @@ class Writer {
     std::vector<std::int64_t> order;
     for (std::int64_t group = 0; group < groups; ++group)
       for (std::int64_t c = group; c < count; c += groups) order.push_back(c);
-    set(node(name, "Gather", {x, numbers(name + "/order", order)}, name), "axis", std::int64_t{1});
+    node(name, "Gather", {x, numbers(name + "/order", order)}, name, {{"axis", 1}});
     return name;
   }
   std::string reshape(const std::string& name, const std::string& x,
@@ -273,38 +274,31 @@ class Writer {
              output(op));
         return;
       case Activation::LeakyRelu:
-        set(node(op.name, "LeakyRelu", {input(op)}, output(op)), "alpha", n.a);
+        node(op.name, "LeakyRelu", {input(op)}, output(op), {{"alpha", n.a}});
         return;
       case Activation::HardSigmoid:
-        add_hard_sigmoid(op.name, input(op), output(op), n);
+        node(op.name, "HardSigmoid", {input(op)}, output(op), {{"alpha", n.a}, {"beta", n.b}});
         return;
       case Activation::HardSwish:  // a node of its own only from opset 14 on
-        add_hard_sigmoid(op.name + "/gate", input(op), op.name + "/gate", {1.0f / 6.0f, 0.5f});
+        node(op.name + "/gate", "HardSigmoid", {input(op)}, op.name + "/gate",
+             {{"alpha", 1.0f / 6.0f}, {"beta", 0.5f}});
         node(op.name, "Mul", {input(op), op.name + "/gate"}, output(op));
         return;
     }
   }
 
-  void add_hard_sigmoid(const std::string& name, const std::string& x, const std::string& y,
-                        ActivationNumbers n) {
-    onnx::NodeProto* made = node(name, "HardSigmoid", {x}, y);
-    set(made, "alpha", n.a);
-    set(made, "beta", n.b);
-  }
-
   void add(const Op& op, const models::Add&) { node(op.name, "Add", alike(op), output(op)); }
   void add(const Op& op, const models::Concat&) {
-    set(node(op.name, "Concat", alike(op), output(op)), "axis", std::int64_t{1});
+    node(op.name, "Concat", alike(op), output(op), {{"axis", 1}});
   }
   void add(const Op& op, const models::ScaleChannels&) {
     node(op.name, "Mul", alike(op), output(op));
   }
   void add(const Op& op, const models::Pool& pool) {
     const bool mean = pool.kind == models::PoolKind::Average;
-    onnx::NodeProto* made =
-        node(op.name, mean ? "AveragePool" : "MaxPool", {image(op)}, output(op));
-    set_window(made, pool.kernel, pool.stride, pool.pad);
-    if (mean) set(made, "count_include_pad", std::int64_t{pool.count_padding ? 1 : 0});
+    Attributes attributes = window(pool.kernel, pool.stride, pool.pad);
+    if (mean) attributes.push_back({"count_include_pad", pool.count_padding ? 1 : 0});
+    node(op.name, mean ? "AveragePool" : "MaxPool", {image(op)}, output(op), attributes);
   }
   void add(const Op& op, const models::GlobalAveragePool&) {
     node(op.name, "GlobalAveragePool", {image(op)}, output(op));
@@ -337,8 +331,8 @@ class Writer {
   }
   void add(const Op& op, const models::SoftmaxLoss&) {
     const bool flat = is_flat(op);
-    onnx::NodeProto* made = node(kLogits, flat ? "Identity" : "Flatten", {input(op)}, kLogits);
-    if (!flat) set(made, "axis", std::int64_t{1});
+    node(kLogits, flat ? "Identity" : "Flatten", {input(op)}, kLogits,
+         flat ? Attributes{} : Attributes{{"axis", 1}});
     const Shape& in = shape(op);
     declare(model_.mutable_graph()->add_output(), kLogits, {-1, in.h * in.w * in.c});
   }

@@ -10,6 +10,7 @@
 #include "core/permute.hpp"
 #include "device/compat.hpp"
 #include "pipeline/stage.hpp"
+#include "tests/io/fixtures.hpp"
 #include "tests/support/device_floats.hpp"
 #include "tests/support/onnx_bytes.hpp"
 #include "tests/support/stage_calls.hpp"
@@ -30,76 +31,22 @@ const std::set<std::string> kOfImages = {
     "GlobalMaxPool", "Relu"};
 
 struct OnnxTensor {
-  std::vector<std::int64_t> dims;
-  std::vector<double> values;  ///< row-major, NCHW for images
+  Extents dims;
+  std::vector<float> values;  ///< row-major, NCHW for images
 };
 using OnnxTensors = std::map<std::string, OnnxTensor>;
-
-struct OnnxNode {
-  std::string op;
-  std::vector<std::string> inputs;
-  std::vector<std::string> outputs;
-  nlohmann::json attributes;
-};
-
-struct OnnxTest {
-  std::string name;
-  std::filesystem::path file;
-  std::vector<OnnxNode> nodes;
-  std::vector<std::string> outputs;
-};
-
-fs::path data_folder() {
-  if (const char* folder = std::getenv("MILLRACE_TEST_DATA")) return folder;
-  return fs::path(MILLRACE_SOURCE_DIR) / ".." / "shared" / "data";
-}
-
-OnnxTest parse_test(const nlohmann::json& entry, const fs::path& folder) {
-  OnnxTest test;
-  test.name = entry.at("test").get<std::string>();
-  test.file = folder / (test.name + ".safetensors");
-  test.outputs = entry.at("outputs").get<std::vector<std::string>>();
-  for (const nlohmann::json& node : entry.at("nodes")) {
-    test.nodes.push_back({node.at("op").get<std::string>(),
-                          node.at("inputs").get<std::vector<std::string>>(),
-                          node.at("outputs").get<std::vector<std::string>>(), node.at("attrs")});
-  }
-  return test;
-}
-
-/// Folder of the tests, if the shared data is there.
-std::optional<fs::path> onnx_folder() {
-  const fs::path folder = data_folder() / "onnx_tests";
-  if (!fs::is_directory(folder)) return std::nullopt;
-  return folder;
-}
-
-/// All tests of both index files.
-std::vector<OnnxTest> onnx_tests() {
-  std::vector<OnnxTest> tests;
-  const std::optional<fs::path> folder = onnx_folder();
-  if (!folder) return tests;
-  for (const char* part : {"node", "pytorch-operator"}) {
-    std::ifstream stream(*folder / part / "index.json");
-    for (const nlohmann::json& entry : nlohmann::json::parse(stream)) {
-      tests.push_back(parse_test(entry, *folder / part));
-    }
-  }
-  return tests;
-}
 
 /// Inputs and parameters, by the names that nodes use; or the expected outputs.
 enum class OnnxSide { Inputs, Outputs };
 
-OnnxTensors read_tensors(const OnnxTest& test, OnnxSide side) {
-  const io::TensorFile file = io::read_safetensors(test.file);
+OnnxTensors read_tensors(const fs::path& test, OnnxSide side) {
+  const io::TensorFile file = io::read_safetensors(test.string() + ".safetensors");
   OnnxTensors tensors;
   for (const auto& [key, tensor] : file.tensors()) {
     const std::size_t dot = key.find('.');
     const bool output = key.substr(0, dot) == "output";
-    if (output != (side == OnnxSide::Outputs)) continue;
-    const std::vector<float> floats = tensor.to_floats();
-    tensors[key.substr(dot + 1)] = {tensor.shape, {floats.begin(), floats.end()}};
+    if (output == (side == OnnxSide::Outputs))
+      tensors[key.substr(dot + 1)] = {tensor.shape, tensor.to_floats()};
   }
   return tensors;
 }
@@ -123,19 +70,19 @@ void add_attribute(io::onnx::NodeProto& node, const std::string& name,
 }
 
 /// The operator, its output flattened, and the matrix.
-std::string network_of(const OnnxTest& test, const OnnxTensors& inputs, const OnnxTensor& output) {
-  const OnnxNode& recorded = test.nodes.front();
-  OnnxBytes file(inputs.at(recorded.inputs.front()).dims);
-  io::onnx::NodeProto& node = file.node(recorded.op.c_str(), "op", {"x"}, "made");
-  for (std::size_t i = 1; i < recorded.inputs.size(); ++i) {
-    const std::string& name = recorded.inputs[i];
+std::string network_of(const nlohmann::json& recorded, const OnnxTensors& inputs,
+                       const OnnxTensor& output) {
+  const auto names = recorded.at("inputs").get<std::vector<std::string>>();
+  OnnxBytes file(inputs.at(names.front()).dims);
+  io::onnx::NodeProto& node =
+      file.node(recorded.at("op").get<std::string>().c_str(), "op", {"x"}, "made");
+  for (const std::string& name : std::span(names).subspan(1)) {
     node.add_input(name);
     if (name.empty()) continue;
     io::onnx::TensorProto& tensor = file.tensor(name, inputs.at(name).dims);
-    for (const double value : inputs.at(name).values)
-      tensor.add_float_data(static_cast<float>(value));
+    for (const float value : inputs.at(name).values) tensor.add_float_data(value);
   }
-  for (const auto& [name, value] : recorded.attributes.items()) add_attribute(node, name, value);
+  for (const auto& [name, value] : recorded.at("attrs").items()) add_attribute(node, name, value);
   file.plain("Flatten", "flat", {"made"});
   const std::int64_t features = count_of(output.dims) / output.dims.front();
   io::onnx::NodeProto& matrix =
@@ -157,9 +104,8 @@ std::vector<float> logits_of(const io::NetworkFile& file, const OnnxTensor& x) {
   for (const models::ParameterId id : stage.parameters().ids()) {
     test::write_floats(stage.parameters().value(id), file.values(id));
   }
-  const std::vector<float> nchw(x.values.begin(), x.values.end());
   constexpr std::array<std::size_t, 4> kNhwc = {0, 2, 3, 1};
-  const std::vector<float> images = permuted(nchw, x.dims, kNhwc);
+  const std::vector<float> images = permuted(x.values, x.dims, kNhwc);
   const std::vector<std::int32_t> labels(static_cast<std::size_t>(batch), 0);
   pipeline::BoundProgram& program = stage.evaluation();
   const device::ExecutionSpace space;
@@ -180,7 +126,7 @@ void expect_logits(const std::string& name, const std::vector<float>& logits,
     double expected = 0.0;
     double size = 1.0;
     for (std::size_t k = 0; k < features; ++k) {
-      const double term = output.values[image * features + k] *
+      const double term = static_cast<double>(output.values[image * features + k]) *
                           static_cast<double>(static_cast<float>(m(i % kLogits * features + k)));
       expected += term;
       size += std::abs(term);
@@ -189,31 +135,38 @@ void expect_logits(const std::string& name, const std::vector<float>& logits,
   }
 }
 
+/// Compares a test in this folder with what was recorded; why it is skipped, or "".
+std::string check(const nlohmann::json& entry, const fs::path& folder) {
+  const auto name = entry.at("test").get<std::string>();
+  const nlohmann::json& node = entry.at("nodes").front();
+  if (entry.at("nodes").size() != 1 || !kOfImages.contains(node.at("op")))
+    return "other operators, or several";
+  const OnnxTensors inputs = read_tensors(folder / name, OnnxSide::Inputs);
+  const OnnxTensor& x = inputs.at(node.at("inputs").front());
+  if (x.dims.size() != 4 || entry.at("outputs").size() != 1)
+    return "not of images, or with other outputs";
+  const OnnxTensor output =
+      read_tensors(folder / name, OnnxSide::Outputs).at(entry.at("outputs").front());
+  try {
+    const std::string bytes = network_of(node, inputs, output);
+    expect_logits(name, logits_of(io::parse_onnx(bytes, name, "net"), x), output);
+    return "";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::Config) << error.what();
+    return error.what();
+  }
+}
+
 TEST(OnnxOperatorTest, NetworksOfOneOperatorGiveWhatWasRecorded) {
-  if (!onnx_folder()) GTEST_SKIP() << "needs the operator tests of ONNX in the shared data";
+  const auto folder = io::real_data("onnx_tests");
+  if (!folder) GTEST_SKIP() << "needs the operator tests of ONNX in the shared data";
   int passed = 0;
   std::map<std::string, int> skipped;
-  for (const OnnxTest& test : onnx_tests()) {
-    const OnnxNode& node = test.nodes.front();
-    if (test.nodes.size() != 1 || !kOfImages.contains(node.op)) {
-      ++skipped["other operators, or several"];
-      continue;
-    }
-    const OnnxTensors inputs = read_tensors(test, OnnxSide::Inputs);
-    const OnnxTensor& x = inputs.at(node.inputs.front());
-    if (x.dims.size() != 4 || test.outputs.size() != 1) {
-      ++skipped["not of images, or with other outputs"];
-      continue;
-    }
-    const OnnxTensor output = read_tensors(test, OnnxSide::Outputs).at(test.outputs.front());
-    try {
-      const io::NetworkFile file =
-          io::parse_onnx(network_of(test, inputs, output), test.name, "net");
-      expect_logits(test.name, logits_of(file, x), output);
-      ++passed;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::Config) << error.what();
-      ++skipped[error.what()];
+  for (const char* part : {"node", "pytorch-operator"}) {
+    std::ifstream stream(*folder / part / "index.json");
+    for (const nlohmann::json& entry : nlohmann::json::parse(stream)) {
+      const std::string why = check(entry, *folder / part);
+      why.empty() ? ++passed : ++skipped[why];
     }
   }
   for (const auto& [why, count] : skipped) std::printf("skipped %3d: %s\n", count, why.c_str());
@@ -257,9 +210,10 @@ TEST(OnnxOperatorTest, ANetworkInPartsGivesTheLogitsOfOnnxRuntime) {
   constexpr std::array<double, kLogits> kRecorded = {
       1.29709148,   0.152371332, -1.2401731,   0.0848135427, -1.25379431,
       -0.837166846, 0.674236655, -0.349962473, 0.573421896,  -1.96308172};
-  OnnxTensor x{.dims = {1, 3, 8, 8}, .values = std::vector<double>(192)};
+  OnnxTensor x{.dims = {1, 3, 8, 8}, .values = std::vector<float>(192)};
   const test::NamedUniform images("images@0");
-  for (std::size_t i = 0; i < x.values.size(); ++i) x.values[i] = 2.0 * images(i);
+  for (std::size_t i = 0; i < x.values.size(); ++i)
+    x.values[i] = static_cast<float>(2.0 * images(i));
   const io::NetworkFile file = io::parse_onnx(network_in_parts().bytes(), "net.onnx", "net");
   EXPECT_EQ(file.graph.ops.size(), 10U)
       << "three convolutions, a normalization, three activations, a sum, a dense op and the loss";

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "device/compat.hpp"
+#include "tests/support/device_floats.hpp"
 #include "tests/support/onnx_bytes.hpp"
 #include "tests/support/stage_chain.hpp"
 #include "tests/support/test.hpp"
@@ -44,12 +45,8 @@ class OwnNetworkTest : public testing::TestWithParam<Network> {
   void load(test::StageChain& chain, std::size_t stages) {
     for (std::size_t s = 0; s < stages; ++s) {
       pipeline::Parameters& parameters = chain.stage(s).parameters();
-      for (const models::ParameterId id : parameters.ids()) {
-        const std::vector<float> values = file_.values(id);
-        device::copy_to_device(reinterpret_cast<std::byte*>(parameters.value(id)),
-                               reinterpret_cast<const std::byte*>(values.data()),
-                               std::ssize(values) * static_cast<std::int64_t>(sizeof(float)));
-      }
+      for (const models::ParameterId id : parameters.ids())
+        test::write_floats(parameters.value(id), file_.values(id));
     }
   }
 
