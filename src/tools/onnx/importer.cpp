@@ -287,10 +287,9 @@ WeightSource OnnxImporter::weight(const OnnxNode& node, int input, const Integer
   const Constant& found = constant(node, input);
   if (found.tensor == nullptr)
     throw Unsupported{fmt::format("the weight '{}' is computed", node.input(input))};
-  Integers own = found.extents;
-  if (own != extents)
+  if (found.extents != extents)
     node.damaged(fmt::format("reads '{}' of shape {}, but needs {}", node.input(input),
-                             join(own, "x"), join(extents, "x")));
+                             join(found.extents, "x"), join(extents, "x")));
   return {found.tensor, found.transposed};
 }
 

@@ -179,7 +179,7 @@ class OnnxImporter {
   // ---- nodes.cpp and norms.cpp
   Handler conv, gemm, mat_mul, batch_norm, group_norm, instance_norm, add_values, multiply, concat,
       pool, reduce_image, dropout, pad;
-  void dense(const OnnxNode& node, bool transposed, const std::optional<WeightSource>& bias);
+  void dense(const OnnxNode& node, bool transposed);
   [[nodiscard]] models::FixedAffine fixed(const OnnxNode& node, const AffineSource& gamma,
                                           const AffineSource& beta) const;
   /// Makes `norm` of a node, and perhaps of those before it, of which the layer has the name.

@@ -172,28 +172,23 @@ void OnnxImporter::gemm(const OnnxNode& node) {
   if (node.real("alpha", 1.0) != 1.0 || node.real("beta", 1.0) != 1.0)
     throw Unsupported{"with factors alpha and beta other than 1"};
   if (node.integer("transA", 0) != 0) throw Unsupported{"with a transposed first operand"};
-  const bool transposed = node.integer("transB", 0) == 0;
-  const Constant& kernel = constant(node, 1);
-  if (kernel.extents.size() != 2) node.damaged("has a matrix that is none");
-  const std::int64_t units = kernel.extents[transposed ? 1 : 0];
-  dense(node, transposed, bias_of(node, 2, units));
+  if (constant(node, 1).extents.size() != 2) node.damaged("has a matrix that is none");
+  dense(node, node.integer("transB", 0) == 0);
 }
 
 void OnnxImporter::mat_mul(const OnnxNode& node) {
-  const Constant& kernel = constant(node, 1);
-  if (kernel.extents.size() != 2) throw Unsupported{"of more than a matrix"};
-  dense(node, true, bias_of(node, 2, kernel.extents[1]));
+  if (constant(node, 1).extents.size() != 2) throw Unsupported{"of more than a matrix"};
+  dense(node, true);
 }
 
 /// `transposed`: the file multiplies by [in][units].
-void OnnxImporter::dense(const OnnxNode& node, bool transposed,
-                         const std::optional<WeightSource>& bias) {
+void OnnxImporter::dense(const OnnxNode& node, bool transposed) {
+  const std::int64_t units = constant(node, 1).extents[transposed ? 1 : 0];
+  const std::optional<WeightSource> bias = bias_of(node, 2, units);
   const Value& x = value(node);
   if (!x.flat) throw Unsupported{"of an image that is not flattened"};
   const std::int64_t in = shape(x).elements();
-  const std::int64_t units = constant(node, 1).extents[transposed ? 1 : 0];
-  WeightSource kernel =
-      weight(node, 1, transposed ? std::vector{in, units} : std::vector{units, in});
+  WeightSource kernel = weight(node, 1, transposed ? Integers{in, units} : Integers{units, in});
   kernel.transposed = kernel.transposed != transposed;
   if (!kernels_.insert(kernel.tensor).second)
     throw Unsupported{"shares its matrix with another node"};

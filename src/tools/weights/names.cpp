@@ -141,19 +141,14 @@ std::string field_of(const Graph& graph, const Parameter& parameter, WeightStyle
 std::vector<std::size_t> axes_of(const Graph& graph, const Parameter& parameter,
                                  WeightStyle style) {
   const std::size_t rank = parameter.shape.size();
-  if (style == WeightStyle::Millrace) {
-    std::vector<std::size_t> same(rank);
-    std::iota(same.begin(), same.end(), std::size_t{0});
-    return same;
-  }
-  if (style != WeightStyle::Keras)
-    return rank == 4   ? std::vector<std::size_t>{0, 3, 1, 2}
-           : rank == 2 ? std::vector<std::size_t>{0, 1}
-                       : std::vector<std::size_t>{0};
-  if (rank == 4 && is_depthwise(graph, parameter)) return {1, 2, 0, 3};
-  if (rank == 4) return {1, 2, 3, 0};
-  if (rank == 2) return {1, 0};
-  return {0};
+  const bool keras = style == WeightStyle::Keras;
+  if (rank == 4 && keras && is_depthwise(graph, parameter)) return {1, 2, 0, 3};
+  if (rank == 4 && keras) return {1, 2, 3, 0};
+  if (rank == 4 && style != WeightStyle::Millrace) return {0, 3, 1, 2};
+  if (rank == 2 && keras) return {1, 0};
+  std::vector<std::size_t> same(rank);
+  std::iota(same.begin(), same.end(), std::size_t{0});
+  return same;
 }
 
 }  // namespace

@@ -242,7 +242,7 @@ constexpr const char* kComputedPadding = R"(
     padded = Pad (x, pads)
     window = Conv <strides = [2, 2]> (padded, w[2, 3, 3, 3]))";
 
-/// One row of pixels, and one quotient of them more, behind the image.
+/// A padding of a quotient at the right, besides one of 1 on all sides.
 std::string by_quotient(const char* dividend, const char* divisor) {
   return fmt::format(R"(
     by = Constant <value_int = {}> ()
