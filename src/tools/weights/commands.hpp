@@ -13,7 +13,6 @@
 
 #include "cli/commands.hpp"
 #include "cli/resolve.hpp"
-#include "io/checkpoint.hpp"
 #include "io/foreign_files.hpp"
 #include "tools/weights/import.hpp"
 #include "train/network_facts.hpp"

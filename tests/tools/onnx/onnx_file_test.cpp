@@ -449,16 +449,14 @@ TEST(OnnxFileTest, NodesBehindOneWithoutCounterpartAreListed) {
                side = Gather (shape, two)
                more = Add (side, two)
                image = Reshape (first, more)
-               part = Erf (image))"}})
+               part = Erf (image))"}}) {
+    const OnnxBytes file = file_of(std::string("first = ") + first + " (x)\n" + nodes +
+                                   "\n a = Erf (part)\n b = Erf (a)\n flat = Flatten (b)");
     expect_error(ErrorKind::Config,
                  {std::string("net.onnx: 4 of "), std::string("first (") + first + "); " + listed,
                   std::string("; a (Erf); b (Erf)")},
-                 [&] {
-                   (void)read(
-                       file_of(fmt::format("first = {} (x)\n{}\n a = Erf (part)\n b = Erf "
-                                           "(a)\n flat = Flatten (b)",
-                                           first, nodes)));
-                 });
+                 [&] { (void)read(file); });
+  }
 }
 
 // Converters note the shapes of values.
@@ -579,7 +577,7 @@ TEST(OnnxFileTest, TensorsBesideTheFileStayInItsFolder) {
                                       {"network/../net.onnx.data", back},
                                       {"", nameless},
                                       {std::string("net.onnx.data\0x", 15), nameless}})
-    expect_refused(ErrorKind::Config, why, [&] { opened(location, "0"); });
+    expect_refused(ErrorKind::Config, why, [&, &at = location] { opened(at, "0"); });
 }
 
 // ---- there and back

@@ -245,20 +245,5 @@ TEST(SafeTensorsTest, FilesAreReadAndMoved) {
   EXPECT_EQ(file.tensors().at("z.floats").shape, (std::vector<std::int64_t>{2, 2}));
 }
 
-TEST(SafeTensorsTest, ReadsRealFiles) {
-  const auto folder = real_data("models/resnet_cifar10");
-  if (!folder) GTEST_SKIP() << "the trained CIFAR-10 networks are not at hand";
-  const TensorFile weights = read_safetensors(*folder / "resnet20-12fca82f.safetensors");
-  EXPECT_EQ(weights.tensors().at("conv1.weight").shape, (std::vector<std::int64_t>{16, 3, 3, 3}));
-  EXPECT_EQ(weights.tensors().at("linear.bias").elements(), 10);
-  const TensorFile reference = read_safetensors(*folder / "resnet20_reference.safetensors");
-  EXPECT_EQ(reference.tensors().at("labels_test_all").type, "I64");
-  // The two precisions of the same logits agree.
-  const auto narrow = reference.tensors().at("logits_f32_test_all").to_floats();
-  const auto wide = reference.tensors().at("logits_f64_test_first64").to_floats();
-  ASSERT_EQ(narrow.size(), 100'000u);
-  for (std::size_t i = 0; i < wide.size(); ++i) ASSERT_NEAR(narrow[i], wide[i], 2e-4f);
-}
-
 }  // namespace
 }  // namespace millrace::io

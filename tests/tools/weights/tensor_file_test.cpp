@@ -6,8 +6,8 @@
 #include "io/checkpoint.hpp"
 #include "io/hdf5.hpp"
 #include "tests/io/checkpoint_fixtures.hpp"
-#include "tests/support/file_bytes.hpp"
-#include "tests/support/temporary_directory.hpp"
+#include "tests/io/fixtures.hpp"
+#include "tests/support/expect_error.hpp"
 #include "tests/support/torch_archive.hpp"
 #include "tools/weights/pickle.hpp"
 

@@ -198,8 +198,8 @@ TEST(WeightsTest, WhatDoesNotFitIsNamed) {
             {"bn1.running_var[3] is -0.5, but a variance must not be negative"}}}) {
     StateDictionary state(graph);
     change(state);
-    const std::string message = message_of(
-        ErrorKind::Data, [&, &change = change] { (void)import_torch(state.file(), graph); });
+    const std::string message =
+        message_of(ErrorKind::Data, [&] { (void)import_torch(state.file(), graph); });
     EXPECT_TRUE(message.starts_with("net.safetensors: ")) << message;
     test::expect_in(message, told);
   }
@@ -400,7 +400,7 @@ TEST(WeightsTest, NamesOfAnotherLibraryAreCalledSo) {
                  {std::string("no network of ") + std::string(name_of(wrong)) +
                   " has these tensors: its names are those of torchvision: --like torchvision, "
                   "or leave --like out"},
-                 [&] { (void)identify(state.file(), std::array{wrong}); });
+                 [&, style = wrong] { (void)identify(state.file(), std::array{style}); });
   }
 }
 
