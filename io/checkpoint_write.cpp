@@ -88,9 +88,10 @@ void describe_file(Hdf5Writer& file, const CheckpointHeader& header) {
     describe_network(file, *facts);
 }
 
-/// Describes the dataset of a tensor that was written.
-void describe_tensor(Hdf5Writer& file, const TensorInfo& info) {
-  file.describe(dataset_path(info), "layout", layout_of(info));
+void write_tensor(Hdf5Writer& file, const TensorInfo& info, std::span<const std::byte> data) {
+  const std::string path = dataset_path(info);
+  file.write(path, info.type, info.shape, data);
+  file.describe(path, "layout", layout_of(info));
 }
 
 PartEntry write_part(const fs::path& directory, int number, const CheckpointHeader& header,
@@ -102,8 +103,7 @@ PartEntry write_part(const fs::path& directory, int number, const CheckpointHead
   describe_file(file, header);
   for (const NamedTensor& tensor : tensors) {
     part.tensors.push_back({tensor.info, crc32c(tensor.data)});
-    file.write(dataset_path(tensor.info), tensor.info.type, tensor.info.shape, tensor.data);
-    describe_tensor(file, tensor.info);
+    write_tensor(file, tensor.info, tensor.data);
   }
   file.close();
   part.checksum = checksum_file(path);
@@ -157,27 +157,17 @@ void require_whole(const fs::path& directory, const Manifest& manifest,
        missing.size() > 1 ? fmt::format(" (and {} more)", missing.size() - 1) : "");
 }
 
-// Reads everything back like any reader. Reading compares with the checksums of the tensors, which
-// were computed in the writers' memory.
-void verify_written(const fs::path& directory, const Manifest& written) {
+// Reads everything back like any reader. The manifest has the checksums of the tensors in the
+// writers' memory, with which reading compares them.
+void verify_written(const fs::path& directory, const std::string& manifest) {
   const CheckpointReader reader(directory);
-  std::size_t tensors = 0;
-  std::int64_t largest = 0;
-  for (const PartEntry& part : written.parts)
-    for (const TensorEntry& entry : part.tensors) largest = std::max(largest, entry.info.bytes());
-  std::vector<std::byte> room(static_cast<std::size_t>(largest));  // once: growing needs both sizes
-  for (const PartEntry& part : written.parts) {
-    tensors += part.tensors.size();
-    for (const TensorEntry& entry : part.tensors) {
-      const std::span data = std::span(room).first(static_cast<std::size_t>(entry.info.bytes()));
-      reader.read(entry.info.name, data);
-      if (crc32c(data) != entry.crc32c)
-        fail(ErrorKind::Io, "{}: {} does not read back as written", directory.string(),
-             entry.info.name);
-    }
-  }
-  if (reader.header() != written.header || reader.tensors().size() != tensors)
+  if (reader.seal() != crc32c(std::as_bytes(std::span(manifest))))
     fail(ErrorKind::Io, "{}: does not read back as written", directory.string());
+  std::int64_t largest = 0;
+  for (const TensorInfo& info : reader.tensors()) largest = std::max(largest, info.bytes());
+  std::vector<std::byte> room(static_cast<std::size_t>(largest));  // once: growing needs both sizes
+  for (const TensorInfo& info : reader.tensors())
+    reader.read(info.name, std::span(room).first(static_cast<std::size_t>(info.bytes())));
 }
 
 // Renames the finished directory. At any time, `final_path` or, if it is missing, its `.replaced`
@@ -199,31 +189,6 @@ void give_name(const fs::path& temporary, const fs::path& final_path) {
   sync_directory(final_path.parent_path());
   remove_checkpoint(replaced);
 }
-
-/// A file that becomes `path` when it is complete, and is removed if it does not.
-class Staged {
- public:
-  explicit Staged(std::filesystem::path path)
-      : path_(std::move(path)), temporary_(temporary_for(path_)) {}
-  ~Staged() {
-    std::error_code ignored;
-    if (!temporary_.empty()) std::filesystem::remove(temporary_, ignored);
-  }
-  Staged(const Staged&) = delete;
-  Staged& operator=(const Staged&) = delete;
-  [[nodiscard]] const std::filesystem::path& temporary() const { return temporary_; }
-  void commit() {
-    std::error_code error;
-    std::filesystem::rename(temporary_, path_, error);
-    if (error) fail_io("rename a file to", path_, error.value());
-    temporary_.clear();
-    sync_directory(std::filesystem::absolute(path_).parent_path());
-  }
-
- private:
-  std::filesystem::path path_;
-  std::filesystem::path temporary_;
-};
 
 }  // namespace
 
@@ -248,18 +213,19 @@ fs::path CheckpointStaging::commit(std::span<const std::string> parts,
                                    std::span<const TensorInfo> expected) {
   Manifest manifest;
   manifest.header = header_;
-  for (const std::string& text : parts) {
-    if (text.empty()) continue;
-    Manifest told = parse_manifest(text, "description of a part");
+  for (const std::string& part_text : parts) {
+    if (part_text.empty()) continue;
+    Manifest told = parse_manifest(part_text, "description of a part");
     for (PartEntry& part : told.parts) {
       require_same_step(temporary_ / part.file, told.header, header_);
       manifest.parts.push_back(std::move(part));
     }
   }
   require_whole(temporary_, manifest, expected);
-  write_file_atomically(temporary_ / kManifestName, to_text(manifest));
+  const std::string text = to_text(manifest);
+  write_file_atomically(temporary_ / kManifestName, text);
   try {
-    verify_written(temporary_, manifest);
+    verify_written(temporary_, text);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Checkpoint) throw;
     fail(ErrorKind::Io, "verification after writing failed: {}", error.what());
@@ -292,19 +258,26 @@ fs::path write_checkpoint(const fs::path& checkpoints_directory, const Checkpoin
 }
 
 void write_merged(const CheckpointReader& checkpoint, const std::filesystem::path& path) {
-  Staged staged(path);
-  Hdf5Writer file(staged.temporary());
-  describe_file(file, checkpoint.header());
-  file.write_texts("/config", {&checkpoint.header().config_toml, 1});
-  std::vector<std::byte> bytes;
-  for (const TensorInfo& info : checkpoint.tensors()) {
-    bytes.resize(static_cast<std::size_t>(info.bytes()));
-    checkpoint.read(info.name, bytes);
-    file.write(dataset_path(info), info.type, info.shape, bytes);
-    describe_tensor(file, info);
+  const fs::path temporary = temporary_for(path);
+  std::error_code error;
+  try {
+    Hdf5Writer file(temporary);
+    describe_file(file, checkpoint.header());
+    file.write_texts("/config", {&checkpoint.header().config_toml, 1});
+    std::vector<std::byte> bytes;
+    for (const TensorInfo& info : checkpoint.tensors()) {
+      bytes.resize(static_cast<std::size_t>(info.bytes()));
+      checkpoint.read(info.name, bytes);
+      write_tensor(file, info, bytes);
+    }
+    file.close();
+    fs::rename(temporary, path, error);
+    if (error) fail_io("rename a file to", path, error.value());
+  } catch (...) {
+    fs::remove(temporary, error);
+    throw;
   }
-  file.close();
-  staged.commit();
+  sync_directory(fs::absolute(path).parent_path());
 }
 
 }  // namespace millrace::io

@@ -113,15 +113,32 @@ PropertyHandle access_to(Hdf5Stream& stream, const Reporter& report) {
   return access;
 }
 
+/// A file of the library; what both readers and writers have.
+class OpenFile {
+ public:
+  OpenFile(ErrorKind kind, const std::filesystem::path& path, UniqueFd file)
+      : report_{kind, path.string()}, stream_{std::move(file)} {}
+  ~OpenFile() {
+    const Hdf5Session session;
+    static_cast<void>(file_.close());
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+
+ protected:
+  Reporter report_;
+  Hdf5Stream stream_;  // must outlive file_
+  FileHandle file_;
+};
+
 }  // namespace
 
-class Hdf5Writer::State {
+class Hdf5Writer::State : OpenFile {
  public:
   explicit State(const std::filesystem::path& path)
-      : report_{ErrorKind::Io, path.string()},
-        output_{open_file(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)} {
+      : OpenFile(ErrorKind::Io, path, open_file(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)) {
     const Hdf5Session session;
-    const PropertyHandle access = access_to(output_, report_);
+    const PropertyHandle access = access_to(stream_, report_);
     report_.check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST),
                   "choose the format of", "the file");
     file_ = FileHandle(
@@ -129,24 +146,16 @@ class Hdf5Writer::State {
                       "create", "the file"));
   }
 
-  ~State() {
-    const Hdf5Session session;
-    static_cast<void>(file_.close());
-  }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-
   void write(const std::string& name, DType type, std::span<const std::int64_t> shape,
              std::span<const std::byte> data) {
+    const auto elements = checked_elements(shape, size_of(type));
+    MILLRACE_ASSERT(elements && *elements > 0);
+    MILLRACE_ASSERT(data.size() == static_cast<std::size_t>(*elements * size_of(type)));
     const Hdf5Session session;
     const TypeHandle stored = make_type(type);
-    DatasetHandle dataset = create(name, stored, type, shape);
-    const herr_t written =
-        H5Dwrite(dataset.get(), stored.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data.data());
-    throw_noted();
-    report_.check(written, "write", name);
-    report_.check(dataset.close(), "finish", name);
-    if (type == DType::BF16) add_type_attribute(name, name_of(type));
+    fill(create(name, stored, type, shape), stored, data.data(), name);
+    if (type != DType::BF16) return;
+    add_type_attribute(name, name_of(type));
     throw_noted();
   }
 
@@ -163,6 +172,7 @@ class Hdf5Writer::State {
   }
 
   void write_texts(const std::string& name, std::span<const std::string> texts) {
+    MILLRACE_ASSERT(!texts.empty());
     const Hdf5Session session;
     std::size_t longest = 1;
     for (const std::string& text : texts) longest = std::max(longest, text.size());
@@ -171,14 +181,7 @@ class Hdf5Writer::State {
     const TypeHandle type = text_type(longest, name);
     const hsize_t extent = texts.size();
     const SpaceHandle space(report_.check(H5Screate_simple(1, &extent, nullptr), "set up", name));
-    const PropertyHandle layout = dataset_properties(name);
-    DatasetHandle dataset = create(name, type, space, layout);
-    const herr_t written =
-        H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, padded.data());
-    throw_noted();
-    report_.check(written, "write", name);
-    report_.check(dataset.close(), "finish", name);
-    throw_noted();
+    fill(create(name, type, space, dataset_properties(name)), type, padded.data(), name);
   }
 
   void close() {
@@ -188,9 +191,9 @@ class Hdf5Writer::State {
     throw_noted();
     report_.check(flushed, "flush", "the file");
     report_.check(closed, "close", "the file");
-    if (const int error = sync_descriptor(output_.fd.get()); error != 0)
+    if (const int error = sync_descriptor(stream_.fd.get()); error != 0)
       fail_io("sync", report_.path, error);
-    if (const int error = output_.fd.close(); error != 0) fail_io("close", report_.path, error);
+    if (const int error = stream_.fd.close(); error != 0) fail_io("close", report_.path, error);
   }
 
  private:
@@ -206,6 +209,15 @@ class Hdf5Writer::State {
     const SpaceHandle space(
         report_.check(H5Screate_simple(rank, extents.data(), nullptr), "set up", name));
     return create(name, stored, space, layout);
+  }
+
+  void fill(DatasetHandle dataset, const TypeHandle& type, const void* data,
+            const std::string& name) const {
+    const herr_t written = H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data);
+    throw_noted();
+    report_.check(written, "write", name);
+    report_.check(dataset.close(), "finish", name);
+    throw_noted();
   }
 
   [[nodiscard]] PropertyHandle dataset_properties(const std::string& name) const {
@@ -280,12 +292,8 @@ class Hdf5Writer::State {
   }
 
   void throw_noted() const {
-    if (output_.first_error != 0) fail_io("write", report_.path, output_.first_error);
+    if (stream_.first_error != 0) fail_io("write", report_.path, stream_.first_error);
   }
-
-  Reporter report_;
-  Hdf5Stream output_;  // must outlive file_
-  FileHandle file_;
 };
 
 Hdf5Writer::Hdf5Writer(const std::filesystem::path& path) : state_(std::make_unique<State>(path)) {}
@@ -295,9 +303,6 @@ Hdf5Writer::~Hdf5Writer() = default;
 
 void Hdf5Writer::write(const std::string& name, DType type, std::span<const std::int64_t> shape,
                        std::span<const std::byte> data) {
-  const auto elements = checked_elements(shape, size_of(type));
-  MILLRACE_ASSERT(elements && *elements > 0);
-  MILLRACE_ASSERT(data.size() == static_cast<std::size_t>(*elements * size_of(type)));
   state_->write(name, type, shape, data);
 }
 
@@ -307,28 +312,20 @@ void Hdf5Writer::describe(const std::string& name, const std::string& attribute,
 }
 
 void Hdf5Writer::write_texts(const std::string& name, std::span<const std::string> texts) {
-  MILLRACE_ASSERT(!texts.empty());
   state_->write_texts(name, texts);
 }
 
 void Hdf5Writer::close() { state_->close(); }
 
-class Hdf5Reader::State {
+class Hdf5Reader::State : OpenFile {
  public:
   explicit State(const std::filesystem::path& path)
-      : report_{ErrorKind::Checkpoint, path.string()}, input_{open_to_read(path)} {
+      : OpenFile(ErrorKind::Checkpoint, path, open_to_read(path)) {
     const Hdf5Session session;
-    const PropertyHandle access = access_to(input_, report_);
+    const PropertyHandle access = access_to(stream_, report_);
     file_ = FileHandle(report_.check(H5Fopen(report_.path.c_str(), H5F_ACC_RDONLY, access.get()),
                                      "open", "the file"));
   }
-
-  ~State() {
-    const Hdf5Session session;
-    static_cast<void>(file_.close());
-  }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
 
   [[nodiscard]] bool has(const std::string& name) const {
     const Hdf5Session session;
@@ -337,6 +334,8 @@ class Hdf5Reader::State {
 
   void read(const std::string& name, DType type, std::span<const std::int64_t> shape,
             std::span<std::byte> out) const {
+    const auto elements = checked_elements(shape, size_of(type));
+    MILLRACE_ASSERT(elements && out.size() == static_cast<std::size_t>(*elements * size_of(type)));
     const Hdf5Session session;
     const DatasetHandle dataset(
         report_.check(H5Dopen2(file_.get(), name.c_str(), H5P_DEFAULT), "open", name));
@@ -374,10 +373,6 @@ class Hdf5Reader::State {
       fail(report_.kind, "{}: {}: has shape {}, expected {}", report_.path, name, shape_text(found),
            shape_text(expected));
   }
-
-  Reporter report_;
-  Hdf5Stream input_;  // must outlive file_
-  FileHandle file_;
 };
 
 Hdf5Reader::Hdf5Reader(const std::filesystem::path& path) : state_(std::make_unique<State>(path)) {}
@@ -389,8 +384,6 @@ bool Hdf5Reader::has(const std::string& name) const { return state_->has(name); 
 
 void Hdf5Reader::read(const std::string& name, DType type, std::span<const std::int64_t> shape,
                       std::span<std::byte> out) const {
-  const auto elements = checked_elements(shape, size_of(type));
-  MILLRACE_ASSERT(elements && out.size() == static_cast<std::size_t>(*elements * size_of(type)));
   state_->read(name, type, shape, out);
 }
 

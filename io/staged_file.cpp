@@ -191,8 +191,7 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
   write_file_atomically(path, pieces);
 }
 
-// ---- locks of directories
-// ------------------------------------------------------------------------
+// Locks of directories.
 
 namespace {
 

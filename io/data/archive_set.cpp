@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -24,10 +23,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr IndexKind kKind = {.magic = "MLRTARIX", .version = 2, .extension = ".archives"};
+constexpr IndexFormat<ArchiveIndex> kFormat = {
+    .kind = {.magic = "MLRTARIX", .version = 2, .extension = ".archives"},
+    .write = write_archive_index,
+    .parse = parse_archive_index};
 constexpr std::uint64_t kMostClassBytes = 1024;
 constexpr std::uint64_t kMostJsonBytes = std::uint64_t{1} << 20;
-constexpr std::size_t kMostBadOfFile = 1000;
 constexpr std::size_t kSmallestText = 4 + 4;
 constexpr auto kLabelKeys =
     std::to_array<std::string_view>({"label", "cls", "class", "class_id", "target"});
@@ -194,28 +195,16 @@ void append(ArchiveIndex& index, std::map<std::string, std::int32_t>& numbers, s
     index.places.push_back(
         fmt::format("{}, sample '{}'", index.records.files[file].name, printable(part.keys[i])));
   }
-  index.records.files[file].first = index.records.entries.size();
-  for (RecordEntry entry : part.samples.entries) {
+  for (RecordEntry& entry : part.samples.entries)
     entry.label = number_of[static_cast<std::size_t>(entry.label)];
-    index.records.entries.push_back(entry);
-  }
-  for (BadRecord& bad : part.samples.bad) {
-    bad.file = static_cast<std::uint32_t>(file);
-    index.records.bad.push_back(std::move(bad));
-  }
+  index.records.append(file, std::move(part.samples));
 }
 
-ArchiveIndex make_index(const RecordFileSet& set, std::span<const IndexedFile> files,
+ArchiveIndex make_index(const fs::path& folder, std::span<const IndexedFile> files,
                         const IndexOptions& options) {
-  std::vector<ArchiveSamples> parts(files.size());
-  ProgressMeter meter(
-      options.progress,
-      std::accumulate(files.begin(), files.end(), std::uint64_t{0},
-                      [](std::uint64_t sum, const IndexedFile& file) { return sum + file.bytes; }));
-  parallel_for(files.size(), options.threads, [&](std::size_t i) {
-    ByteWindow file(set.folder / files[i].name);
-    parts[i] = scan_archive(file);
-    meter.add(files[i].bytes);
+  std::vector<ArchiveSamples> parts = scan_files(folder, files, options, [](const fs::path& path) {
+    ByteWindow file(path);
+    return scan_archive(file);
   });
   ArchiveIndex index;
   index.records.files.assign(files.begin(), files.end());
@@ -223,7 +212,7 @@ ArchiveIndex make_index(const RecordFileSet& set, std::span<const IndexedFile> f
   for (std::size_t i = 0; i < parts.size(); ++i)
     append(index, numbers, i, std::exchange(parts[i], {}));
   if (std::ssize(index.texts) > kMostClasses)
-    fail(ErrorKind::Data, "{}: {} different classes exceed the limit of {}", set.folder.string(),
+    fail(ErrorKind::Data, "{}: {} different classes exceed the limit of {}", folder.string(),
          index.texts.size(), kMostClasses);
   return index;
 }
@@ -260,68 +249,30 @@ std::optional<ArchiveIndex> parse_archive_index(std::span<const std::byte> conte
   return index;
 }
 
-namespace {
-
-/// The index: from a cache if it matches the archives, otherwise made and cached.
-ArchiveIndex open_archive_index(const RecordFileSet& set, Split split, const IndexOptions& options,
-                                std::vector<std::string>& notices) {
-  const std::vector<IndexedFile> files = look_at_all(set);
-  ArchiveIndex index;
-  const auto accept = [&](std::span<const std::byte> content) {
-    auto cached = parse_archive_index(content);
-    if (!cached || !same_files(cached->records.files, files)) return false;
-    index = std::move(*cached);
-    return true;
-  };
-  const auto make = [&] {
-    index = make_index(set, files, options);
-    return write_archive_index(index);
-  };
-  const IndexSource source = open_index(kKind, set.folder, split, options, accept, make);
-  if (!source.problem.empty()) notices.push_back(source.problem);
-  return index;
-}
-
-}  // namespace
-
 ArchiveSet::ArchiveSet(const RecordFileSet& set, Split split, const KnownClasses& known,
                        const OpenOptions& options, const fs::path& words)
     : ShardSet(set) {
-  refuse_gaps(set, options.missing);
-  ArchiveIndex index = open_archive_index(set, split, options.index, notices_);
-  index_ = std::move(index.records);
-  judge_bad(options.max_bad_fraction);
+  note_gaps(set, options.missing, {.remedy = "fetch"});
+  const std::vector<IndexedFile> files = look_at_all(set);
+  auto opened = open_index(
+      kFormat, set.folder, split, options.index,
+      [&](const ArchiveIndex& cached) { return same_files(cached.records.files, files); },
+      [&] { return make_index(set.folder, files, options.index); });
+  std::ranges::move(opened.notices, std::back_inserter(notices_));
+  const ArchiveIndex& index = opened.index;
+  index_ = std::move(opened.index.records);
+  const std::string count =
+      fmt::format("{}: {} of {} samples are bad (`millrace data check` lists them)",
+                  folder_.string(), index_.bad.size(), index_.bad.size() + index_.entries.size());
+  judge_bad(options.max_bad_fraction,
+            "the archives hold no images: expected files like 0001.jpg and 0001.cls", count,
+            count + ", and are left out");
   const auto place_of = [&](std::size_t i) { return (folder_ / index.places[i]).string(); };
   NumberedClasses numbered = number_classes({.texts = index.texts, .place_of = place_of}, known);
   numbers_ = std::move(numbered.numbers);
   known_ = std::move(numbered.known);
   titles_ = with_words(known_.names, words);
   fingerprint_ = checksum([this](std::int64_t i) { return label(i); });
-}
-
-void ArchiveSet::refuse_gaps(const RecordFileSet& set, MissingShards missing) {
-  for (std::string gap : {describe_missing(set), describe_empty(set)}) {
-    if (gap.empty()) continue;
-    if (missing == MissingShards::Refused || !set.empty.empty())
-      fail(ErrorKind::Data, "{}: fetch them again{}", gap,
-           set.empty.empty() ? ", or train without them (`allow-missing-shards`)" : "");
-    notices_.push_back(std::move(gap));
-  }
-}
-
-void ArchiveSet::judge_bad(double max_bad_fraction) {
-  const std::int64_t bad = std::ssize(index_.bad);
-  const std::int64_t all = bad + size();
-  if (all == 0)
-    fail(ErrorKind::Data,
-         "{}: the archives hold no images: expected files like 0001.jpg and 0001.cls",
-         folder_.string());
-  const std::string count =
-      fmt::format("{}: {} of {} samples are bad (`millrace data check` lists them)",
-                  folder_.string(), bad, all);
-  leave_out_bad({.bad = bad, .all = all, .max_fraction = max_bad_fraction}, count,
-                count + ", and are left out", notices_,
-                [this](std::size_t i) { return describe(index_.bad[i]); });
 }
 
 StoredImage ArchiveSet::stored(std::int64_t index, ReadBuffer& buffer) const {

@@ -67,9 +67,6 @@ class ArchiveSet final : public ShardSet {
   [[nodiscard]] const KnownClasses& known() const noexcept { return known_; }
 
  private:
-  void refuse_gaps(const RecordFileSet& set, MissingShards missing);
-  void judge_bad(double max_bad_fraction);
-
   std::vector<std::int32_t> numbers_;  ///< of the class texts of the index
   KnownClasses known_;
 };

@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/class_folders.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <iterator>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
+#include "core/counted.hpp"
+#include "core/crc32c.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "io/atomic_file.hpp"
 #include "io/data/little_endian.hpp"
 #include "io/data/parallel.hpp"
 #include "io/data/record_frame.hpp"
@@ -29,11 +34,12 @@ constexpr auto kValidationFolders =
 /// Levels of folders in which a file is searched for: "n01440764/images/a.JPEG".
 constexpr int kLevelsLookedAt = 2;
 
-constexpr IndexKind kKind = {
-    .magic = "MLRFOLDR", .version = 4, .extension = ".folders", .place = IndexPlace::Cache};
-constexpr std::size_t kSmallestClass = 4;  // bytes in an index, with an empty name
-constexpr std::size_t kSmallestFolder = 4 + 8;
-constexpr std::size_t kSmallestFile = 4 + 8 + 8 + 4;
+constexpr IndexFormat<FolderIndex> kFormat = {.kind = {.magic = "MLRFOLDR",
+                                                       .version = 4,
+                                                       .extension = ".folders",
+                                                       .place = IndexPlace::Cache},
+                                              .write = write_folder_index,
+                                              .parse = parse_folder_index};
 constexpr std::size_t kFilesATime = 4096;  // inspected by one thread at a time
 
 Names folders_of(Split split) {
@@ -165,15 +171,6 @@ bool is_current(const FolderIndex& index, const ClassFolders& folders, unsigned 
          are_unchanged(index.others, folders, threads);
 }
 
-/// Writes or reads the fields of an index.
-template <class Io, class Index>
-void transfer(Io& io, Index& index) {
-  for (auto& name : index.classes) io(name);
-  for (auto& folder : index.folders) io(folder.name, folder.modified_ns);
-  for (auto* files : {&index.images, &index.bad, &index.others})
-    for (auto& file : *files) io(file.label, file.stamp.bytes, file.stamp.modified_ns, file.name);
-}
-
 /// Whether a path leads out of its folder.
 bool leads_out(std::string_view name) {
   return name.starts_with('/') || name.starts_with("../") ||
@@ -192,6 +189,34 @@ bool is_sound(const FolderIndex& index) {
          std::ranges::none_of(index.images, [](const ImageFile& image) {
            return image.stamp.bytes > kMaxRecordBytes;
          });
+}
+
+/// Whether the name is that of an image in a format that is not read.
+bool is_other_image(const fs::path& path) {
+  constexpr std::array<std::string_view, 10> kExtensions = {
+      ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".heic", ".jp2", ".ppm", ".jxl"};
+  return std::ranges::find(kExtensions, to_lower(path.extension().string())) != kExtensions.end();
+}
+
+/// Over sizes and classes.
+std::uint32_t fingerprint_of(std::span<const ImageFile> images) {
+  std::uint32_t crc = 0;
+  for (const ImageFile& image : images) {
+    std::array<std::byte, 12> bytes{};
+    store_little(image.stamp.bytes, bytes.data());
+    store_little(static_cast<std::uint32_t>(image.label), bytes.data() + 8);
+    crc = crc32c(bytes, crc);
+  }
+  return crc;
+}
+
+/// The problem of a file that should be an image.
+std::string problem_of(const ImageFile& file) {
+  if (file.stamp == kNoFile) return "does not exist, or is a broken link";
+  if (file.stamp.bytes == 0) return "is empty or not a regular file";
+  if (file.stamp.bytes > kMaxRecordBytes)
+    return fmt::format("{} bytes exceed the limit of {}", file.stamp.bytes, kMaxRecordBytes);
+  return "is neither JPEG nor PNG";
 }
 
 }  // namespace
@@ -230,59 +255,99 @@ std::string describe_class_places(const fs::path& directory, Split split) {
 }
 
 std::vector<std::byte> write_folder_index(const FolderIndex& index) {
-  ByteWriter out;
-  out.bytes().reserve((index.images.size() + 1) * 2 * kSmallestFile);
-  out(index.classes.size(), index.folders.size(), index.images.size(), index.bad.size(),
-      index.others.size());
-  transfer(out, index);
-  return std::move(out.bytes());
+  return write_lists(index.classes, index.folders, index.images, index.bad, index.others);
 }
 
 std::optional<FolderIndex> parse_folder_index(std::span<const std::byte> content) {
-  ByteReader in(content);
-  std::uint64_t classes = 0;
-  std::uint64_t folders = 0;
-  std::array<std::uint64_t, 3> counts{};
-  in(classes, folders, counts[0], counts[1], counts[2]);
-  // No count may allocate more memory than the remaining bytes justify.
-  if (classes > in.left() / kSmallestClass || folders > in.left() / kSmallestFolder ||
-      std::ranges::max(counts) > in.left() / kSmallestFile)
-    return {};
   FolderIndex index;
-  index.classes.resize(classes);
-  index.folders.resize(folders);
-  index.images.resize(counts[0]);
-  index.bad.resize(counts[1]);
-  index.others.resize(counts[2]);
-  transfer(in, index);
-  if (!in.ok() || in.left() != 0 || !is_sound(index)) return {};
+  const bool whole =
+      read_lists(content, index.classes, index.folders, index.images, index.bad, index.others);
+  if (!whole || !is_sound(index)) return {};
   return index;
 }
 
-std::string problem_of(const ImageFile& file) {
-  if (file.stamp == kNoFile) return "does not exist, or is a broken link";
-  if (file.stamp.bytes == 0) return "is empty or not a regular file";
-  if (file.stamp.bytes > kMaxRecordBytes)
-    return fmt::format("{} bytes exceed the limit of {}", file.stamp.bytes, kMaxRecordBytes);
-  return "is neither JPEG nor PNG";
+ImageFolder::ImageFolder(const ClassFolders& folders, Split split, const IndexOptions& options,
+                         double max_bad_fraction, const fs::path& words)
+    : folder_(folders.folder) {
+  auto opened = open_index(
+      kFormat, folder_, split, options,
+      [&](const FolderIndex& cached) { return is_current(cached, folders, options.threads); },
+      [&] { return list_classes(folders, options); });
+  index_ = std::move(opened.index);
+  std::ranges::move(opened.notices, std::back_inserter(notices_));
+  titles_ = with_words(folders.classes, words);
+  note_others();
+  judge_bad(max_bad_fraction);
+  fingerprint_ = fingerprint_of(index_.images);
+  if (index_.images.empty())
+    fail(ErrorKind::Data, "{}: its {} folders contain no JPEG or PNG file", folder_.string(),
+         classes());
+  note_empty_classes(folders, split);
 }
 
-FolderIndex index_class_folders(const ClassFolders& folders, Split split,
-                                const IndexOptions& options, std::vector<std::string>& notices) {
-  FolderIndex index;
-  const auto accept = [&](std::span<const std::byte> content) {
-    auto cached = parse_folder_index(content);
-    if (!cached || !is_current(*cached, folders, options.threads)) return false;
-    index = std::move(*cached);
-    return true;
-  };
-  const auto make = [&] {
-    index = list_classes(folders, options);
-    return write_folder_index(index);
-  };
-  const IndexSource source = open_index(kKind, folders.folder, split, options, accept, make);
-  if (!source.problem.empty()) notices.push_back(source.problem);
-  return index;
+const ImageFile& ImageFolder::image(std::int64_t index) const {
+  MILLRACE_ASSERT(index >= 0 && index < size());
+  return index_.images[static_cast<std::size_t>(index)];
+}
+
+fs::path ImageFolder::path_of(const ImageFile& file) const {
+  return folder_ / index_.classes[static_cast<std::size_t>(file.label)] / file.name;
+}
+
+void ImageFolder::judge_bad(double max_bad_fraction) {
+  const std::int64_t bad = std::ssize(index_.bad);
+  const std::int64_t all = bad + size();
+  const std::string count =
+      fmt::format("{}: {} of {} {} bad (`millrace data check` lists them)", folder_.string(), bad,
+                  counted(all, "file"), is_or_are(bad));
+  leave_out_bad({.bad = bad, .all = all, .max_fraction = max_bad_fraction}, count,
+                count + ", and left out", notices_, [this](std::size_t i) {
+                  const ImageFile& file = index_.bad[i];
+                  return fmt::format("{}: {}", path_of(file).string(), problem_of(file));
+                });
+}
+
+void ImageFolder::note_others() {
+  if (index_.others.empty()) return;
+  // An image is missed more than a file that a file manager made.
+  const auto image = std::ranges::find_if(
+      index_.others, [this](const ImageFile& file) { return is_other_image(path_of(file)); });
+  const ImageFile& example = image != index_.others.end() ? *image : index_.others.front();
+  notices_.push_back(fmt::format("{}: {} left out, neither JPEG nor PNG, for example {}",
+                                 folder_.string(), counted(std::ssize(index_.others), "file"),
+                                 path_of(example).string()));
+}
+
+void ImageFolder::note_empty_classes(const ClassFolders& folders, Split split) {
+  std::vector<bool> has_images(index_.classes.size(), false);
+  for (const ImageFile& image : index_.images)
+    has_images[static_cast<std::size_t>(image.label)] = true;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < has_images.size(); ++i)
+    if (!has_images[i]) names.push_back(index_.classes[i]);
+  if (names.empty()) return;
+  notices_.push_back(fmt::format(
+      "{}: {} of {} classes have no {} images: {}{}", folder_.string(), names.size(), classes(),
+      split_name(split), first_of(names),
+      folders.number_them ? "; a folder that is not a class shifts the labels of the classes after "
+                            "it: remove it"
+                          : ""));
+}
+
+StoredImage ImageFolder::stored(std::int64_t index, ReadBuffer& buffer) const {
+  const fs::path path = path_of(image(index));
+  if (!stamp_of(path) && (errno == ENOENT || errno == ENOTDIR))
+    fail(ErrorKind::Data, "{}: was removed after this process started", path.string());
+  const UniqueFd file = open_file(path, O_RDONLY);
+  const std::uint64_t bytes = regular_size(file.get(), path);
+  if (bytes != stored_bytes(index))
+    fail(ErrorKind::Data,
+         "{}: {} bytes, but {} when it was indexed: it changed after this process started; the "
+         "next process indexes it again",
+         path.string(), bytes, stored_bytes(index));
+  buffer.bytes.resize(bytes);
+  read_exactly(file.get(), 0, buffer.bytes, path);
+  return {.bytes = buffer.bytes};
 }
 
 }  // namespace millrace::io

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Images in one folder per class, and their index. The folders, sorted by name, are classes 0, 1,
-// 2,
-// ...
+// and so on.
 //
 //   DIR/train/n01440764/*   DIR/val/n01440764/*       also img_train; validation, img_val
 //   DIR/n01440764/*                                   training only
@@ -20,6 +19,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "io/data/class_names.hpp"
@@ -57,6 +57,8 @@ struct ImageFile {
   std::int32_t label = 0;  ///< position among the classes of the index
   FileStamp stamp;
   std::string name;
+  static constexpr auto kFields =
+      std::tuple(&ImageFile::label, &ImageFile::stamp, &ImageFile::name);
   friend bool operator==(const ImageFile&, const ImageFile&) = default;
 };
 
@@ -67,6 +69,7 @@ inline constexpr FileStamp kNoFile = {.bytes = 0, .modified_ns = -1};
 struct IndexedFolder {
   std::string name;
   std::int64_t modified_ns = 0;
+  static constexpr auto kFields = std::tuple(&IndexedFolder::name, &IndexedFolder::modified_ns);
   friend bool operator==(const IndexedFolder&, const IndexedFolder&) = default;
 };
 
@@ -86,21 +89,13 @@ struct FolderIndex {
 [[nodiscard]] std::vector<std::byte> write_folder_index(const FolderIndex& index);
 [[nodiscard]] std::optional<FolderIndex> parse_folder_index(std::span<const std::byte> content);
 
-/// The problem of a file that should be an image.
-[[nodiscard]] std::string problem_of(const ImageFile& file);
-
-/// The index of class folders: the cached one if it is current, otherwise a new one. Errors: Data
-/// for folders within a class that are too deep; Io.
-[[nodiscard]] FolderIndex index_class_folders(const ClassFolders& folders, Split split,
-                                              const IndexOptions& options,
-                                              std::vector<std::string>& notices);
-
 /// Images in class folders, by class and then by name. Images are recognized by their first bytes.
 /// Notices list bad files and name classes without an image.
 class ImageFolder final : public ImageDataset {
  public:
   /// `max_bad_fraction` is the maximum share of bad files. `words` may be a file with what people
-  /// call the classes. Errors: Data if there are more bad files, or no image; Io.
+  /// call the classes. Errors: Data if there are more bad files, no image, or folders within a
+  /// class that are too deep; Io.
   ImageFolder(const ClassFolders& folders, Split split, const IndexOptions& options,
               double max_bad_fraction, const std::filesystem::path& words = {});
 

@@ -22,8 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// ---- ImageNet in its forms of storage
-// -------------------------------------------------------------
+// ImageNet in its forms of storage.
 
 /// What people call classes, as shipped with tiny-imagenet: "n01443537\tgoldfish".
 constexpr std::string_view kWords = "words.txt";
@@ -139,15 +138,9 @@ void fail_no_images(const fs::path& directory, Split split, PackedFile packed) {
        hint_at_inner(directory, split));
 }
 
-// ---- the table of sets
-// -----------------------------------------------------------------------------
+// The table of sets.
 
 namespace {
-
-template <CifarKind Kind>
-bool is_cifar_in(const fs::path& directory) {
-  return cifar_is_in(directory, Kind);
-}
 
 template <CifarKind Kind>
 OpenedDatasets open_cifar_sets(const DatasetRequest& request) {
@@ -224,10 +217,10 @@ std::span<const DatasetKind> dataset_kinds() {
                   .is_in = imagenet_is_in,
                   .open = open_imagenet_sets},
       DatasetKind{.published = run::published_set("cifar-100"),
-                  .is_in = is_cifar_in<CifarKind::Cifar100>,
+                  .is_in = [](const fs::path& d) { return cifar_is_in(d, CifarKind::Cifar100); },
                   .open = open_cifar_sets<CifarKind::Cifar100>},
       DatasetKind{.published = run::published_set("cifar-10"),
-                  .is_in = is_cifar_in<CifarKind::Cifar10>,
+                  .is_in = [](const fs::path& d) { return cifar_is_in(d, CifarKind::Cifar10); },
                   .open = open_cifar_sets<CifarKind::Cifar10>},
   };
   return all;

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "core/image_format.hpp"
@@ -22,6 +23,7 @@ namespace millrace::io {
 struct FileStamp {
   std::uint64_t bytes = 0;
   std::int64_t modified_ns = 0;
+  static constexpr auto kFields = std::tuple(&FileStamp::bytes, &FileStamp::modified_ns);
   friend bool operator==(const FileStamp&, const FileStamp&) = default;
 };
 

@@ -65,24 +65,29 @@ std::vector<std::byte> read_if_possible(const fs::path& path) {
   }
 }
 
-// Sets the place, or the problem if none is writable.
-void write_to_one(std::span<const fs::path> places, std::span<const std::byte> file,
-                  IndexSource& source) {
+// Writes the file to the first place that is writable.
+IndexSource write_to_one(std::span<const fs::path> places, std::span<const std::byte> file,
+                         const fs::path& folder) {
+  std::string problem;
   for (const fs::path& place : places) {
     if (is_read_only(place.parent_path())) {
-      source.problem = fmt::format("{} is read-only", place.parent_path().string());
+      problem = fmt::format("{} is read-only", place.parent_path().string());
       continue;
     }
     try {
       std::error_code ignored;
       fs::create_directories(place.parent_path(), ignored);
       write_file_atomically(place, std::array{file});
-      source = {.made = true, .place = place, .problem = {}};
-      return;
+      return {.made = true, .place = place, .notices = {}};
     } catch (const Error& error) {
-      source.problem = error.what();
+      problem = error.what();
     }
   }
+  IndexSource source{.made = true, .place = {}, .notices = {}};
+  if (!problem.empty())
+    source.notices.push_back(
+        fmt::format("the index of {} is rebuilt every time: {}", folder.string(), problem));
+  return source;
 }
 
 }  // namespace
@@ -114,10 +119,10 @@ std::optional<std::span<const std::byte>> unseal(const IndexKind& kind,
   return file.subspan(kHeadBytes, end - kHeadBytes);
 }
 
-IndexSource open_index(const IndexKind& kind, const fs::path& folder, Split split,
-                       const IndexOptions& options,
-                       const std::function<bool(std::span<const std::byte>)>& accept,
-                       const std::function<std::vector<std::byte>()>& make) {
+IndexSource open_content(const IndexKind& kind, const fs::path& folder, Split split,
+                         const IndexOptions& options,
+                         const std::function<bool(std::span<const std::byte>)>& accept,
+                         const std::function<std::vector<std::byte>()>& make) {
   const std::vector<fs::path> places = places_of(kind, folder, split, options.cache_folder);
   IndexSource source;
   const auto is_cached_at = [&](const fs::path& place) {
@@ -130,12 +135,7 @@ IndexSource open_index(const IndexKind& kind, const fs::path& folder, Split spli
   if (std::ranges::any_of(places, is_cached_at)) return source;
   const FolderLock lock(folder, options.tell);
   if (std::ranges::any_of(places, is_cached_at)) return source;
-  source.made = true;
-  write_to_one(places, seal(kind, make()), source);
-  if (!source.problem.empty())
-    source.problem =
-        fmt::format("the index of {} is rebuilt every time: {}", folder.string(), source.problem);
-  return source;
+  return write_to_one(places, seal(kind, make()), folder);
 }
 
 FolderLock::FolderLock(const fs::path& folder, const TellCallback& tell)

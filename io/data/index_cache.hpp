@@ -18,6 +18,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "io/atomic_file.hpp"
@@ -52,19 +53,53 @@ struct IndexOptions {
 [[nodiscard]] std::optional<std::span<const std::byte>> unseal(const IndexKind& kind,
                                                                std::span<const std::byte> file);
 
+/// Where the content of an index comes from.
 struct IndexSource {
-  bool made = false;            ///< false: read from a cached file
-  std::filesystem::path place;  ///< the cached file; empty if it could not be written
-  std::string problem;          ///< why it could not be written, for the user; or ""
+  bool made = false;                 ///< false: read from a cached file
+  std::filesystem::path place;       ///< the cached file; empty if it could not be written
+  std::vector<std::string> notices;  ///< why it could not be written, for the user
 };
 
 /// Passes the content of cached indices about `folder` to `accept` until it returns true. If none
 /// is accepted, writes what `make` returns to the first place that is writable. Without any place
 /// nothing is kept. Several processes may call it at the same time. `folder` may also be a file.
-[[nodiscard]] IndexSource open_index(const IndexKind& kind, const std::filesystem::path& folder,
-                                     Split split, const IndexOptions& options,
-                                     const std::function<bool(std::span<const std::byte>)>& accept,
-                                     const std::function<std::vector<std::byte>()>& make);
+[[nodiscard]] IndexSource open_content(
+    const IndexKind& kind, const std::filesystem::path& folder, Split split,
+    const IndexOptions& options, const std::function<bool(std::span<const std::byte>)>& accept,
+    const std::function<std::vector<std::byte>()>& make);
+
+/// How an index becomes the content of its file and comes back; empty for bytes that are none.
+template <class Index>
+struct IndexFormat {
+  IndexKind kind;
+  std::vector<std::byte> (*write)(const Index&);
+  std::optional<Index> (*parse)(std::span<const std::byte>);
+};
+
+template <class Index>
+struct OpenedIndex : IndexSource {
+  Index index;
+};
+
+/// The index of a folder: a cached one that `is_current`, or what `make` returns.
+template <class Index, class IsCurrent, class Make>
+[[nodiscard]] OpenedIndex<Index> open_index(const IndexFormat<Index>& format,
+                                            const std::filesystem::path& folder, Split split,
+                                            const IndexOptions& options,
+                                            const IsCurrent& is_current, const Make& make) {
+  Index index;
+  const auto accept = [&](std::span<const std::byte> content) {
+    std::optional<Index> cached = format.parse(content);
+    if (!cached || !is_current(*cached)) return false;
+    index = std::move(*cached);
+    return true;
+  };
+  IndexSource source = open_content(format.kind, folder, split, options, accept, [&] {
+    index = make();
+    return format.write(index);
+  });
+  return {std::move(source), std::move(index)};
+}
 
 /// Lets only one process per machine at a time build the index of a folder; the others wait and
 /// then find it. After two seconds of waiting `tell` is called once. Never fails: if the file

@@ -2,17 +2,20 @@
 //
 // Integers as bytes, least significant first, on any machine.
 //
-// A ByteWriter and a ByteReader are called with the same fields, so that a function that lists the
-// fields of a structure once can write and read it.
+// A structure that lists its fields as `kFields`, a tuple of pointers to members, is written and
+// read in that order.
 #pragma once
 
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace millrace::io {
@@ -30,7 +33,12 @@ constexpr void store_little(T value, std::byte* at) noexcept {
   for (std::size_t i = 0; i < sizeof(T); ++i) at[i] = static_cast<std::byte>(value >> (8 * i));
 }
 
-/// Appends integers and strings.
+template <class T>
+concept HasFields = requires {
+  T::kFields;
+};
+
+/// Appends integers, strings and structures of them.
 class ByteWriter {
  public:
   template <class... Fields>
@@ -48,6 +56,10 @@ class ByteWriter {
     put(static_cast<std::uint32_t>(text.size()));
     put_bytes(std::as_bytes(std::span(text)));
   }
+  template <HasFields T>
+  void put(const T& value) {
+    std::apply([&](auto... fields) { (put(value.*fields), ...); }, T::kFields);
+  }
   void put_bytes(std::span<const std::byte> bytes) {
     bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
   }
@@ -57,8 +69,8 @@ class ByteWriter {
   std::vector<std::byte> bytes_;
 };
 
-/// Reads integers and strings from bytes. If the bytes end too early, all further values are 0 or
-/// empty, and ok() is false.
+/// Reads them from bytes. If the bytes end too early, all further values are 0 or empty, and ok()
+/// is false.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const std::byte> bytes) noexcept : rest_(bytes) {}
@@ -80,6 +92,10 @@ class ByteReader {
     // Any object may be accessed as char.
     text.assign(reinterpret_cast<const char*>(taken.data()), taken.size());
   }
+  template <HasFields T>
+  void get(T& value) {
+    std::apply([&](auto... fields) { (get(value.*fields), ...); }, T::kFields);
+  }
   [[nodiscard]] std::span<const std::byte> get_bytes(std::uint64_t count) noexcept {
     if (count > rest_.size()) {
       ok_ = false;
@@ -97,5 +113,36 @@ class ByteReader {
   std::span<const std::byte> rest_;
   bool ok_ = true;
 };
+
+/// The bytes of lists: how many elements each has, and then the elements.
+template <class... Elements>
+[[nodiscard]] std::vector<std::byte> write_lists(const std::vector<Elements>&... lists) {
+  ByteWriter out;
+  out(lists.size()...);
+  const auto put_all = [&out](const auto& list) {
+    for (const auto& element : list) out.put(element);
+  };
+  (put_all(lists), ...);
+  return std::move(out.bytes());
+}
+
+/// Whether `bytes` are such lists, and nothing else. No number of elements allocates more memory
+/// than the remaining bytes justify.
+template <class... Elements>
+[[nodiscard]] bool read_lists(std::span<const std::byte> bytes, std::vector<Elements>&... lists) {
+  ByteReader in(bytes);
+  std::array<std::uint64_t, sizeof...(Elements)> sizes{};
+  for (std::uint64_t& size : sizes) in(size);
+  const std::uint64_t* size = sizes.data();
+  const auto get_all = [&]<class Element>(std::vector<Element>& list) {
+    ByteWriter smallest;
+    smallest.put(Element());
+    if (*size > in.left() / smallest.bytes().size()) return false;
+    list.resize(*size++);
+    for (Element& element : list) in.get(element);
+    return true;
+  };
+  return (get_all(lists) && ...) && in.ok() && in.left() == 0;
+}
 
 }  // namespace millrace::io

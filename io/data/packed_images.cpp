@@ -26,7 +26,7 @@ constexpr std::int64_t kMaxClasses = 1'000'000;
 Row row_of(std::span<const std::byte> table, std::int64_t index) {
   ByteReader in(table.subspan(static_cast<std::size_t>(index) * Row::kBytes, Row::kBytes));
   Row row;
-  transfer(in, row);
+  in(row);
   return row;
 }
 

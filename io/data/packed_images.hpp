@@ -18,6 +18,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "core/image_format.hpp"
@@ -44,6 +45,8 @@ struct Row {
   std::uint32_t boxes = 0;
   std::uint32_t crc = 0;
   std::uint32_t zero = 0;
+  static constexpr auto kFields = std::tuple(&Row::offset, &Row::height, &Row::width, &Row::label,
+                                             &Row::boxes, &Row::crc, &Row::zero);
 
   [[nodiscard]] std::uint64_t pixel_bytes() const {
     return std::uint64_t{3} * static_cast<std::uint64_t>(height) *
@@ -53,11 +56,6 @@ struct Row {
   [[nodiscard]] std::uint64_t boxes_at() const { return (pixel_bytes() + 3) / 4 * 4; }
   [[nodiscard]] std::uint64_t bytes() const { return boxes_at() + boxes * sizeof(ObjectBox); }
 };
-/// Writes or reads an entry.
-template <class Io, class AnyRow>
-void transfer(Io& io, AnyRow& row) {
-  io(row.offset, row.height, row.width, row.label, row.boxes, row.crc, row.zero);
-}
 
 /// Whether an image may have this size.
 [[nodiscard]] inline bool is_size(std::int64_t height, std::int64_t width) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <numeric>
 #include <utility>
 
 #include "core/error.hpp"
@@ -20,15 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr IndexKind kKind = {.magic = "MLRINDEX", .version = 2};
-// A file with more bad records needs inspection, not training.
-constexpr std::size_t kMaxBadOfFile = 1000;
+constexpr IndexFormat<RecordIndex> kFormat = {
+    .kind = {.magic = "MLRINDEX", .version = 2}, .write = write_index, .parse = parse_index};
 constexpr std::uint64_t kMaxOffsetLinesBytes = std::uint64_t{32} << 20;
-
-constexpr std::size_t kEntryBytes = 16;
-constexpr std::size_t kSmallestFileBytes = 4 + 8 + 8 + 8 + 8;  // with an empty name
-constexpr std::size_t kSmallestBadBytes = 4 + 8 + 8 + 4;
-constexpr std::size_t kSmallestTextBytes = 4;
 
 fs::path lines_path(const fs::path& shard) { return fs::path(shard) += ".idx"; }
 
@@ -53,7 +46,7 @@ bool lists_all(std::span<const OffsetLine> lines, const FileRecords& records) {
 // Adds records that the .idx lists beyond the end of the shard. The shard alone does not show that
 // it was truncated between two records.
 void add_beyond_end(std::span<const OffsetLine> lines, std::uint64_t end, FileRecords& records) {
-  for (std::size_t i = 0; i < lines.size() && records.bad.size() < kMaxBadOfFile; ++i)
+  for (std::size_t i = 0; i < lines.size() && records.bad.size() < kMostBadOfFile; ++i)
     if (lines[i].offset >= end)
       records.bad.push_back(
           {.file = 0,
@@ -65,68 +58,47 @@ void add_beyond_end(std::span<const OffsetLine> lines, std::uint64_t end, FileRe
                end)});
 }
 
+struct ScannedShard {
+  FileRecords records;
+  std::string notice;  // about its .idx file
+};
+
 // Scans one shard, with its .idx file if there is one.
-FileRecords scan_shard(const fs::path& path, std::string& notice) {
+ScannedShard scan_shard(const fs::path& path) {
+  ScannedShard shard;
   std::vector<OffsetLine> lines;
   try {
     if (auto read = read_offset_lines(path)) lines = std::move(*read);
   } catch (const Error& error) {
-    notice = fmt::format("{}; the file is ignored", error.what());
+    shard.notice = fmt::format("{}; the file is ignored", error.what());
   }
   ByteWindow file(path);
   refuse_gzip(file);
-  FileRecords records = scan_records(file, offsets_in(lines));
+  FileRecords& records = shard.records = scan_records(file, offsets_in(lines));
   const bool fits = lists_all(lines, records);
   if (fits) add_beyond_end(lines, file.size(), records);
   // If the shard is damaged, an .idx with more records may be right.
   if (!lines.empty() && (!fits || (records.bad.empty() && lines.size() != records.entries.size())))
-    notice = fmt::format(
+    shard.notice = fmt::format(
         "{} does not match the records of its shard and is ignored: remove it or create it again, "
         "or fetch both again",
         lines_path(path).string());
-  return records;
+  return shard;
 }
 
-void append(RecordIndex& index, std::size_t file, FileRecords&& records) {
-  index.files[file].first = index.entries.size();
-  index.entries.insert(index.entries.end(), records.entries.begin(), records.entries.end());
-  for (BadRecord& bad : records.bad) {
-    bad.file = static_cast<std::uint32_t>(file);
-    index.bad.push_back(std::move(bad));
-  }
-}
-
-RecordIndex make_index(const RecordFileSet& set, std::span<const IndexedFile> files,
+RecordIndex make_index(const fs::path& folder, std::span<const IndexedFile> files,
                        const IndexOptions& options) {
-  std::vector<FileRecords> parts(files.size());
-  std::vector<std::string> notices(files.size());
-  const auto add = [](std::uint64_t sum, const IndexedFile& file) { return sum + file.bytes; };
-  ProgressMeter meter(options.progress,
-                      std::accumulate(files.begin(), files.end(), std::uint64_t{0}, add));
-  parallel_for(files.size(), options.threads, [&](std::size_t i) {
-    parts[i] = scan_shard(set.folder / files[i].name, notices[i]);
-    meter.add(files[i].bytes);
-  });
+  std::vector<ScannedShard> parts = scan_files(folder, files, options, scan_shard);
   RecordIndex index;
   index.files.assign(files.begin(), files.end());
   std::size_t entries = 0;
-  for (const FileRecords& part : parts) entries += part.entries.size();
+  for (const ScannedShard& part : parts) entries += part.records.entries.size();
   index.entries.reserve(entries);
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    append(index, i, std::exchange(parts[i], {}));
-    if (!notices[i].empty()) index.notices.push_back(std::move(notices[i]));
+    index.append(i, std::exchange(parts[i].records, {}));
+    if (!parts[i].notice.empty()) index.notices.push_back(std::move(parts[i].notice));
   }
   return index;
-}
-
-/// Writes or reads the fields of an index.
-template <class Io, class Index>
-void transfer(Io& io, Index& index) {
-  for (auto& file : index.files)
-    io(file.name, file.bytes, file.modified_ns, file.lines_modified_ns, file.first);
-  for (auto& entry : index.entries) io(entry.offset, entry.bytes, entry.label);
-  for (auto& bad : index.bad) io(bad.file, bad.record, bad.offset, bad.problem);
-  for (auto& notice : index.notices) io(notice);
 }
 
 // Whether a scan of files of these sizes could have produced the index.
@@ -181,6 +153,15 @@ std::uint64_t RecordIndex::record_of(std::size_t index) const {
   return index - files[file].first + static_cast<std::uint64_t>(before);
 }
 
+void RecordIndex::append(std::size_t file, FileRecords&& records) {
+  files[file].first = entries.size();
+  entries.insert(entries.end(), records.entries.begin(), records.entries.end());
+  for (BadRecord& record : records.bad) {
+    record.file = static_cast<std::uint32_t>(file);
+    bad.push_back(std::move(record));
+  }
+}
+
 FileRecords scan_records(ByteWindow& file, std::span<const std::uint64_t> known) {
   FileRecords records;
   std::uint64_t number = 0;
@@ -190,9 +171,9 @@ FileRecords scan_records(ByteWindow& file, std::span<const std::uint64_t> known)
   };
   FrameWalk walk(file, known);
   for (Frame frame = walk.next(); frame.kind != Frame::Kind::End; frame = walk.next(), ++number) {
-    if (records.bad.size() == kMaxBadOfFile) {
+    if (records.bad.size() == kMostBadOfFile) {
       bad(frame, fmt::format("{} records before it are bad; the rest of the file is left out",
-                             kMaxBadOfFile));
+                             kMostBadOfFile));
       break;
     }
     std::int64_t label = 0;
@@ -252,51 +233,26 @@ bool lists(std::span<const OffsetLine> lines, const OffsetLine& record) {
   return line != lines.end() && *line == record;
 }
 
-OpenedIndex open_record_index(const RecordFileSet& set, Split split, const IndexOptions& options) {
+OpenedIndex<RecordIndex> open_record_index(const RecordFileSet& set, Split split,
+                                           const IndexOptions& options) {
   const std::vector<IndexedFile> files = look_at_all(set);
-  RecordIndex index;
-  const auto accept = [&](std::span<const std::byte> content) {
-    auto cached = parse_index(content);
-    if (!cached || !same_files(cached->files, files)) return false;
-    index = std::move(*cached);
-    return true;
-  };
-  const auto make = [&] {
-    index = make_index(set, files, options);
-    return write_index(index);
-  };
-  const IndexSource source = open_index(kKind, set.folder, split, options, accept, make);
-  std::vector<std::string> notices = index.notices;
-  if (!source.problem.empty()) notices.push_back(source.problem);
-  return {std::move(index), source.made, source.place, std::move(notices)};
+  auto opened = open_index(
+      kFormat, set.folder, split, options,
+      [&](const RecordIndex& cached) { return same_files(cached.files, files); },
+      [&] { return make_index(set.folder, files, options); });
+  opened.notices.insert(opened.notices.begin(), opened.index.notices.begin(),
+                        opened.index.notices.end());
+  return opened;
 }
 
 std::vector<std::byte> write_index(const RecordIndex& index) {
-  ByteWriter out;
-  out.bytes().reserve(index.entries.size() * kEntryBytes + (std::size_t{1} << 16));
-  out(index.files.size(), index.entries.size(), index.bad.size(), index.notices.size());
-  transfer(out, index);
-  return std::move(out.bytes());
+  return write_lists(index.files, index.entries, index.bad, index.notices);
 }
 
 std::optional<RecordIndex> parse_index(std::span<const std::byte> content) {
-  ByteReader in(content);
-  std::uint64_t files = 0;
-  std::uint64_t entries = 0;
-  std::uint64_t bad = 0;
-  std::uint64_t notices = 0;
-  in(files, entries, bad, notices);
-  // No count may allocate more memory than the remaining bytes justify.
-  if (files > in.left() / kSmallestFileBytes || entries > in.left() / kEntryBytes ||
-      bad > in.left() / kSmallestBadBytes || notices > in.left() / kSmallestTextBytes)
-    return {};
   RecordIndex index;
-  index.files.resize(files);
-  index.entries.resize(entries);
-  index.bad.resize(bad);
-  index.notices.resize(notices);
-  transfer(in, index);
-  if (!in.ok() || in.left() != 0 || !is_consistent(index)) return {};
+  const bool whole = read_lists(content, index.files, index.entries, index.bad, index.notices);
+  if (!whole || !is_consistent(index)) return {};
   return index;
 }
 

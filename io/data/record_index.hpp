@@ -22,6 +22,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "io/data/dataset.hpp"
@@ -82,6 +83,8 @@ struct RecordEntry {
   std::uint64_t offset = 0;
   std::uint32_t bytes = 0;
   std::int32_t label = 0;
+  static constexpr auto kFields =
+      std::tuple(&RecordEntry::offset, &RecordEntry::bytes, &RecordEntry::label);
   friend bool operator==(const RecordEntry&, const RecordEntry&) = default;
 };
 
@@ -91,6 +94,8 @@ struct BadRecord {
   std::uint64_t record = 0;  ///< number in the file
   std::uint64_t offset = 0;
   std::string problem;
+  static constexpr auto kFields =
+      std::tuple(&BadRecord::file, &BadRecord::record, &BadRecord::offset, &BadRecord::problem);
   friend bool operator==(const BadRecord&, const BadRecord&) = default;
 };
 
@@ -101,6 +106,9 @@ struct IndexedFile {
   std::int64_t modified_ns = 0;
   std::int64_t lines_modified_ns = -1;  ///< of its .idx file; -1: none
   std::uint64_t first = 0;              ///< number of its first entry
+  static constexpr auto kFields =
+      std::tuple(&IndexedFile::name, &IndexedFile::bytes, &IndexedFile::modified_ns,
+                 &IndexedFile::lines_modified_ns, &IndexedFile::first);
   friend bool operator==(const IndexedFile&, const IndexedFile&) = default;
 };
 
@@ -108,6 +116,31 @@ struct IndexedFile {
 [[nodiscard]] std::vector<IndexedFile> look_at_all(const RecordFileSet& set);
 /// Whether names, sizes and modification times agree.
 [[nodiscard]] bool same_files(std::span<const IndexedFile> a, std::span<const IndexedFile> b);
+
+/// What `scan` returns for the path of every file, called by several threads; reports progress.
+template <class Scan>
+[[nodiscard]] auto scan_files(const std::filesystem::path& folder,
+                              std::span<const IndexedFile> files, const IndexOptions& options,
+                              const Scan& scan) {
+  std::vector<decltype(scan(folder))> parts(files.size());
+  std::uint64_t bytes = 0;
+  for (const IndexedFile& file : files) bytes += file.bytes;
+  ProgressMeter meter(options.progress, bytes);
+  parallel_for(files.size(), options.threads, [&](std::size_t i) {
+    parts[i] = scan(folder / files[i].name);
+    meter.add(files[i].bytes);
+  });
+  return parts;
+}
+
+/// A file with more bad records needs inspection, not training.
+inline constexpr std::size_t kMostBadOfFile = 1000;
+
+/// Entries and bad records of one file; `file` of each bad record is 0.
+struct FileRecords {
+  std::vector<RecordEntry> entries;
+  std::vector<BadRecord> bad;
+};
 
 /// All records of a set of shards: good ones by file and offset, bad ones separately. Notices are
 /// about .idx files that do not match; they are stored with the index.
@@ -121,15 +154,13 @@ struct RecordIndex {
   [[nodiscard]] std::size_t file_of(std::size_t index) const;
   /// The number of entry `index` in its file, with bad records counted.
   [[nodiscard]] std::uint64_t record_of(std::size_t index) const;
+  /// Adds what was found in file `file`, after those before it.
+  void append(std::size_t file, FileRecords&& records);
   friend bool operator==(const RecordIndex&, const RecordIndex&) = default;
 };
 
-/// Entries and bad records of one file; `file` of each bad record is 0. `known` are offsets of
-/// records, tried where the file is damaged (FrameWalk). Errors: Io.
-struct FileRecords {
-  std::vector<RecordEntry> entries;
-  std::vector<BadRecord> bad;
-};
+/// Scans one file. `known` are offsets of records, tried where the file is damaged (FrameWalk).
+/// Errors: Io.
 [[nodiscard]] FileRecords scan_records(ByteWindow& file, std::span<const std::uint64_t> known = {});
 
 /// A line of DALI's index "<shard>.idx": "offset bytes" of a record with its frame.
@@ -150,19 +181,11 @@ struct OffsetLine {
 /// Whether the lines contain this record.
 [[nodiscard]] bool lists(std::span<const OffsetLine> lines, const OffsetLine& record);
 
-/// Result of opening an index.
-struct OpenedIndex {
-  RecordIndex index;
-  bool made = false;                 ///< false: read from a cache
-  std::filesystem::path place;       ///< the cached file; empty if it could not be written
-  std::vector<std::string> notices;  ///< of the index, and about a cache that cannot be written
-};
-
 /// The index of a set of shards: from the cache if it matches the files (names, sizes and
-/// modification times, .idx files included), otherwise built by threads and cached. Several
-/// processes may call it at the same time. Errors: Io.
-[[nodiscard]] OpenedIndex open_record_index(const RecordFileSet& set, Split split,
-                                            const IndexOptions& options);
+/// modification times, .idx files included), otherwise built by threads and cached. Its notices are
+/// also those of the opening. Errors: Io.
+[[nodiscard]] OpenedIndex<RecordIndex> open_record_index(const RecordFileSet& set, Split split,
+                                                         const IndexOptions& options);
 
 /// Converts an index to the content of a cached file and back; empty if the bytes are not a
 /// consistent index.

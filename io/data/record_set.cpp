@@ -84,6 +84,25 @@ void ShardSet::read_from(std::int64_t index, std::span<std::byte> out) const {
   files_.read(index_.file_of(static_cast<std::size_t>(index)), entry(index).offset, out);
 }
 
+void ShardSet::note_gaps(const RecordFileSet& set, MissingShards missing, const Gaps& gaps) {
+  const bool may_lack = set.empty.empty() || gaps.empty == MissingShards::Accepted;
+  for (std::string gap : {describe_missing(set), describe_empty(set)}) {
+    if (gap.empty()) continue;
+    if (missing == MissingShards::Refused || !may_lack)
+      fail(ErrorKind::Data, "{}: {} them again{}", gap, gaps.remedy,
+           may_lack ? ", or train without them (`allow-missing-shards`)" : "");
+    notices_.push_back(std::move(gap));
+  }
+}
+
+void ShardSet::judge_bad(double max_bad_fraction, std::string_view none, const std::string& count,
+                         const std::string& head) {
+  const std::int64_t bad = std::ssize(index_.bad);
+  if (bad + size() == 0) fail(ErrorKind::Data, "{}: {}", folder_.string(), none);
+  leave_out_bad({.bad = bad, .all = bad + size(), .max_fraction = max_bad_fraction}, count, head,
+                notices_, [this](std::size_t i) { return describe(index_.bad[i]); });
+}
+
 std::uint32_t ShardSet::checksum(const std::function<std::int32_t(std::int64_t)>& number) const {
   std::uint32_t crc = 0;
   for (std::int64_t i = 0; i < size(); ++i) {
@@ -97,20 +116,16 @@ std::uint32_t ShardSet::checksum(const std::function<std::int32_t(std::int64_t)>
 
 RecordSet::RecordSet(const RecordFileSet& set, Split split, const OpenOptions& options)
     : ShardSet(set), label_offset_(options.label_offset), classes_(options.classes) {
-  for (std::string gap : {describe_missing(set), describe_empty(set)}) {
-    if (gap.empty()) continue;
-    if (options.missing == MissingShards::Refused)
-      fail(ErrorKind::Data,
-           "{}: fetch or convert them again, or train without them (`allow-missing-shards`)", gap);
-    notices_.push_back(std::move(gap));
-  }
+  note_gaps(set, options.missing, {.remedy = "fetch or convert", .empty = MissingShards::Accepted});
   if (std::string strays = describe_left_out(set); !strays.empty())
     notices_.push_back(std::move(strays));
-  OpenedIndex opened = open_record_index(set, split, options.index);
+  auto opened = open_record_index(set, split, options.index);
   index_ = std::move(opened.index);
   std::ranges::move(opened.notices, std::back_inserter(notices_));
   drop_foreign_labels();
-  judge_bad(options.max_bad_fraction);
+  const std::string count = describe_bad();
+  judge_bad(options.max_bad_fraction, "the files contain no records: fetch or convert them again",
+            count, fmt::format("{}: {}, and left out", folder_.string(), count));
   fingerprint_ = checksum([this](std::int64_t i) { return entry(i).label; });
 }
 
@@ -146,17 +161,6 @@ void RecordSet::drop_foreign_labels() {
   }
   std::ranges::sort(index_.bad, {},
                     [](const BadRecord& bad) { return std::pair(bad.file, bad.offset); });
-}
-
-void RecordSet::judge_bad(double max_bad_fraction) {
-  const std::int64_t bad = std::ssize(index_.bad);
-  if (bad + size() == 0)
-    fail(ErrorKind::Data, "{}: the files contain no records: fetch or convert them again",
-         folder_.string());
-  const std::string count = describe_bad();
-  leave_out_bad({.bad = bad, .all = bad + size(), .max_fraction = max_bad_fraction}, count,
-                fmt::format("{}: {}, and left out", folder_.string(), count), notices_,
-                [this](std::size_t i) { return describe(index_.bad[i]); });
 }
 
 // "2 of 20 records are bad (`millrace data check` lists them)", with a hint about labels.

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/data/image_dataset.hpp"
@@ -73,6 +74,18 @@ class ShardSet : public ImageDataset {
  protected:
   explicit ShardSet(const RecordFileSet& set) : folder_(set.folder), files_(set) {}
 
+  /// What a kind of shards asks to do about missing ones, and whether empty ones may be left out.
+  struct Gaps {
+    std::string_view remedy;  ///< "fetch"
+    MissingShards empty = MissingShards::Refused;
+  };
+  /// Notes missing and empty shards. Errors: Data, if they are not accepted.
+  void note_gaps(const RecordFileSet& set, MissingShards missing, const Gaps& gaps);
+  /// Leaves out the bad ones, as leave_out_bad. Errors: also Data, saying `none`, if there is
+  /// neither a bad one nor a good one.
+  void judge_bad(double max_bad_fraction, std::string_view none, const std::string& count,
+                 const std::string& head);
+
   [[nodiscard]] const RecordEntry& entry(std::int64_t index) const;
   [[nodiscard]] std::string describe(const BadRecord& bad) const;
   /// Fills `out` with the bytes from where entry `index` begins. Errors: as OpenShards::read.
@@ -108,7 +121,6 @@ class RecordSet final : public ShardSet {
 
  private:
   void drop_foreign_labels();
-  void judge_bad(double max_bad_fraction);
   [[nodiscard]] std::string describe_bad() const;
 
   std::int32_t label_offset_;

@@ -168,8 +168,8 @@ void adjust_contrast(const RgbImage& image, float factor) {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < image.bytes.size(); i += kChannels)
     sum += gray_of(image.bytes.data() + i);
-  const double pixels = static_cast<double>(image.bytes.size() / kChannels);
-  const auto mean = static_cast<std::uint8_t>(static_cast<double>(sum) / pixels + 0.5);
+  const std::uint64_t pixels = image.bytes.size() / kChannels;
+  const auto mean = static_cast<std::uint8_t>((2 * sum + pixels) / (2 * pixels));  // half up
   for (std::uint8_t& value : image.bytes) value = blended(mean, value, factor);
 }
 

@@ -61,7 +61,7 @@ class Packer {
       }
       slot.row.offset = end_;
       end_ += (slot.bytes.size() + kAlign - 1) / kAlign * kAlign;
-      transfer(table_, slot.row);
+      table_(slot.row);
     }
     parallel_for(count, threads_,
                  [&](std::size_t i) { file_.write(slots_[i].bytes, slots_[i].row.offset); });

@@ -13,6 +13,8 @@
 namespace millrace::io {
 namespace {
 
+using Opened = OpenedIndex<RecordIndex>;
+
 /// Three shards of 20, 1 and 7 images.
 RecordFileSet write_set(const fs::path& root) {
   write_shard(root / "train-00000-of-00003", 0, 20);
@@ -21,7 +23,7 @@ RecordFileSet write_set(const fs::path& root) {
   return find_record_files(root, Split::Train);
 }
 
-OpenedIndex open(const RecordFileSet& set, const fs::path& cache = {}) {
+Opened open(const RecordFileSet& set, const fs::path& cache = {}) {
   return open_record_index(set, Split::Train,
                            {.threads = 2, .cache_folder = cache, .progress = {}, .tell = {}});
 }
@@ -31,7 +33,7 @@ struct RecordIndexTest : testing::Test {
 };
 
 TEST_F(RecordIndexTest, HasEveryRecordAndItsLabel) {
-  const OpenedIndex opened = open(write_set(root.path()));
+  const Opened opened = open(write_set(root.path()));
   const RecordIndex& index = opened.index;
   EXPECT_TRUE(opened.made);
   ASSERT_EQ(index.entries.size(), 28u);
@@ -65,21 +67,21 @@ TEST_F(RecordIndexTest, AnEmptyShardIsSkipped) {
   write_shard(root / "train-00000-of-00003", 0, 2);
   write_shard(root / "train-00001-of-00003", 2, 0);
   write_shard(root / "train-00002-of-00003", 2, 2);
-  const OpenedIndex opened = open(find_record_files(root.path(), Split::Train));
+  const Opened opened = open(find_record_files(root.path(), Split::Train));
   EXPECT_EQ(opened.index.file_of(1), 0u);
   EXPECT_EQ(opened.index.file_of(2), 2u);
 }
 
 TEST_F(RecordIndexTest, IsBuiltOnceForTheSameFiles) {
   const RecordFileSet set = write_set(root.path());
-  const OpenedIndex first = open(set);
+  const Opened first = open(set);
   EXPECT_EQ(first.place, root / "millrace-train.index");
-  const OpenedIndex second = open(set);
+  const Opened second = open(set);
   EXPECT_FALSE(second.made);
   EXPECT_EQ(second.index, first.index);
   // Damaged, and cut short.
   flip_byte(first.place, 30);
-  const OpenedIndex again = open(set);
+  const Opened again = open(set);
   EXPECT_TRUE(again.made);
   EXPECT_EQ(again.index, first.index);
   cut(first.place, 5);
@@ -96,11 +98,11 @@ TEST_F(RecordIndexTest, IsCachedIfTheDataFolderIsNotWritable) {
   const TemporaryDirectory cache;
   const RecordFileSet set = write_set(root.path());
   fs::create_directories(root / "millrace-train.index" / "in the way");
-  const OpenedIndex first = open(set, cache / "deep");
+  const Opened first = open(set, cache / "deep");
   EXPECT_EQ(first.place.parent_path(), cache / "deep");
   EXPECT_TRUE(first.notices.empty());
   EXPECT_FALSE(open(set, cache / "deep").made);
-  const OpenedIndex nowhere = open(set);
+  const Opened nowhere = open(set);
   EXPECT_TRUE(nowhere.made);
   ASSERT_EQ(nowhere.notices.size(), 1u);
   test::expect_in(nowhere.notices[0], {"is rebuilt every time"});
@@ -110,7 +112,7 @@ TEST_F(RecordIndexTest, ReadOnlyFoldersAreNotChanged) {
   const TemporaryDirectory cache;
   const RecordFileSet set = write_set(root.path());
   fs::permissions(root.path(), fs::perms::owner_read | fs::perms::owner_exec);
-  const OpenedIndex opened = open(set, cache.path());
+  const Opened opened = open(set, cache.path());
   fs::permissions(root.path(), fs::perms::owner_all);
   EXPECT_EQ(opened.place.parent_path(), cache.path());
   EXPECT_FALSE(fs::exists(root / "millrace-train.index"));
@@ -179,7 +181,7 @@ TEST_F(RecordIndexTest, ReportsAnIdxFileThatDoesNotMatchUntilItIsRepaired) {
   const auto notices_with = [&](const std::string& text) {
     store(path.string() + ".idx", text);
     fs::remove(root / "millrace-train.index");
-    const OpenedIndex opened = open(set);
+    const Opened opened = open(set);
     EXPECT_EQ(opened.index.entries.size(), 3u);
     return opened.notices;
   };
@@ -190,7 +192,7 @@ TEST_F(RecordIndexTest, ReportsAnIdxFileThatDoesNotMatchUntilItIsRepaired) {
   EXPECT_EQ(notices_with(fmt::format("0 {}\n", places[2])).size(), 1u);
   const std::vector<std::string> notices = notices_with("nonsense");
   EXPECT_EQ(notices.size(), 1u);
-  const OpenedIndex again = open(set);
+  const Opened again = open(set);
   EXPECT_FALSE(again.made);
   EXPECT_EQ(again.notices, notices);
   fs::remove(path.string() + ".idx");
@@ -206,7 +208,7 @@ TEST_F(RecordIndexTest, RecordsListedBeyondTheEndAreBad) {
   store(path.string() + ".idx", lines);
   cut(path, places[2]);
   for (int time = 0; time < 2; ++time) {
-    const OpenedIndex opened = open(find_record_files(root.path(), Split::Train));
+    const Opened opened = open(find_record_files(root.path(), Split::Train));
     EXPECT_TRUE(opened.notices.empty());
     EXPECT_EQ(opened.index.entries.size(), 2u);
     ASSERT_EQ(opened.index.bad.size(), 2u);
@@ -251,7 +253,7 @@ TEST_F(RecordIndexTest, ReadsRealShardsWithTheirIdxFiles) {
     EXPECT_LE(told, progress.done);
     told = progress.done;
   };
-  const OpenedIndex opened = open_record_index(set, Split::Train, options);
+  const Opened opened = open_record_index(set, Split::Train, options);
   EXPECT_EQ(opened.index.entries.size(), 512u);
   EXPECT_TRUE(opened.index.bad.empty());
   EXPECT_TRUE(opened.notices.empty());
