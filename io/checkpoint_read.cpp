@@ -216,7 +216,7 @@ std::vector<std::string> bad_values(const CheckpointReader& checkpoint) {
     if (info.type != DType::F32) continue;
     values.resize(static_cast<std::size_t>(info.elements()));
     checkpoint.read(info.name, std::as_writable_bytes(std::span(values)));
-    if (const std::string bad = bad_value(values, info.shape, value_rule(info.name)); !bad.empty())
+    if (const std::string bad = bad_value(values, info.shape, info.name); !bad.empty())
       problems.push_back(fmt::format("{}: {}{}", checkpoint.path().string(), info.name, bad));
   }
   return problems;

@@ -73,14 +73,12 @@ class Fields {
     if (!value) bad(key, "is not a non-negative integer");
     return *value;
   }
-  [[nodiscard]] double number(const char* key) const {
-    const Json& value = member(key);
-    if (!value.is_number()) bad(key, "is not a number");
-    return value.as_double();
-  }
   void read(const char* key, std::string& value) const { value = text(key); }
   void read(const char* key, std::int64_t& value) const { value = count(key); }
-  void read(const char* key, double& value) const { value = number(key); }
+  void read(const char* key, double& value) const {
+    if (!member(key).is_number()) bad(key, "is not a number");
+    value = member(key).as_double();
+  }
   [[nodiscard]] std::span<const Json> list(const char* key) const {
     const Json& value = member(key);
     if (!value.is_list()) bad(key, "is not a list");

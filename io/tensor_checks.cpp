@@ -30,13 +30,9 @@ std::string shape_text(std::span<const std::int64_t> shape) {
   return fmt::format("[{}]", join(shape, ", "));
 }
 
-ValueRule value_rule(std::string_view name) noexcept {
-  return name.ends_with("/moving_variance") ? ValueRule::FiniteNotNegative : ValueRule::Finite;
-}
-
 std::string bad_value(std::span<const float> values, std::span<const std::int64_t> shape,
-                      ValueRule rule) {
-  const bool negative_is_bad = rule == ValueRule::FiniteNotNegative;
+                      std::string_view name) {
+  const bool negative_is_bad = name.ends_with("/moving_variance");
   const auto found = std::ranges::find_if(values, [negative_is_bad](float value) {
     return !std::isfinite(value) || (negative_is_bad && value < 0.0f);
   });

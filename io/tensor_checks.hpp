@@ -22,15 +22,9 @@ inline constexpr std::size_t kMaxNameLength = 1024;
 /// "[64, 3, 3, 16]".
 [[nodiscard]] std::string shape_text(std::span<const std::int64_t> shape);
 
-/// Requirement on the values of a tensor: finite, and for running variances also not negative.
-enum class ValueRule { Finite, FiniteNotNegative };
-
-/// The rule for a parameter or running statistic of this name.
-[[nodiscard]] ValueRule value_rule(std::string_view name) noexcept;
-
-/// "[3, 0] is nan" for the first value in row-major order that breaks the rule, with its indices;
-/// "" if there is none.
+/// "[3, 0] is nan" for the first unusable value of the parameter or running statistic `name` in
+/// row-major order, with its indices; "" if all are finite, and those of variances not negative.
 [[nodiscard]] std::string bad_value(std::span<const float> values,
-                                    std::span<const std::int64_t> shape, ValueRule rule);
+                                    std::span<const std::int64_t> shape, std::string_view name);
 
 }  // namespace millrace::io

@@ -42,17 +42,17 @@ struct CifarLayout {
   std::string_view folder;            ///< the folder in the archive
   std::string_view expected;          ///< files, for messages
   std::span<const int> label_limits;  ///< classes of each label byte; the last one is the class
+  std::string_view train;             ///< its training file, or the first of several
+  std::string_view test;
+  std::string_view names;       ///< the file of the names of the classes
+  std::string_view first_name;  ///< in the published set, and the records of `train` there
+  std::int64_t published_train = 0;
   [[nodiscard]] std::size_t record_bytes() const noexcept {
     return label_limits.size() + 3 * 32 * 32;
   }
   [[nodiscard]] int classes() const noexcept { return label_limits.back(); }
 };
 [[nodiscard]] const CifarLayout& layout_of(CifarKind kind) noexcept;
-
-/// Checks the contents of one file: a whole number of records, at least one, and every label in
-/// range. Error(Data) names `file`, the size or the record, and the value.
-void check_cifar_records(std::span<const std::uint8_t> bytes, CifarKind kind,
-                         std::string_view file);
 
 /// The folder that holds the set: `directory`, or the first one named cifar-10-batches-bin or
 /// cifar-100-binary at most four levels below it. Error(Data) names the expected files and the

@@ -24,30 +24,27 @@ constexpr int kLabelLimits10[] = {10};
 constexpr int kLabelLimits100[] = {20, 100};
 
 constexpr CifarLayout kCifar10{
-    "cifar-10", "cifar-10-batches-bin",
-    "data_batch_1.bin .. data_batch_5.bin and test_batch.bin (30,730,000 bytes each in the "
-    "published set)",
-    kLabelLimits10};
+    .name = "cifar-10",
+    .folder = "cifar-10-batches-bin",
+    .expected =
+        "data_batch_1.bin .. data_batch_5.bin and test_batch.bin (30,730,000 bytes each in "
+        "the published set)",
+    .label_limits = kLabelLimits10,
+    .train = "data_batch_1.bin",
+    .test = "test_batch.bin",
+    .names = "batches.meta.txt",
+    .first_name = "airplane",
+    .published_train = 10'000};
 constexpr CifarLayout kCifar100{
-    "cifar-100", "cifar-100-binary",
-    "train.bin (153,700,000 bytes in the published set) and test.bin (30,740,000)",
-    kLabelLimits100};
-
-/// Files of a set; of CIFAR-10's training files, the first.
-struct CifarFiles {
-  std::string_view train;
-  std::string_view test;
-  std::string_view names;  ///< of the classes
-  std::string_view first_name;
-  std::int64_t published_train = 0;  ///< records in the published training file
-};
-constexpr CifarFiles kFiles10{"data_batch_1.bin", "test_batch.bin", "batches.meta.txt", "airplane",
-                              10'000};
-constexpr CifarFiles kFiles100{"train.bin", "test.bin", "fine_label_names.txt", "apple", 50'000};
-
-const CifarFiles& files_of(CifarKind kind) {
-  return kind == CifarKind::Cifar10 ? kFiles10 : kFiles100;
-}
+    .name = "cifar-100",
+    .folder = "cifar-100-binary",
+    .expected = "train.bin (153,700,000 bytes in the published set) and test.bin (30,740,000)",
+    .label_limits = kLabelLimits100,
+    .train = "train.bin",
+    .test = "test.bin",
+    .names = "fine_label_names.txt",
+    .first_name = "apple",
+    .published_train = 50'000};
 
 /// Receives each problem of a set. Throws it, or takes a note.
 using Report = std::function<void(const Error&)>;
@@ -68,7 +65,7 @@ fs::path training_file(const fs::path& folder, int number) {
 }
 
 bool holds_set(const fs::path& folder, CifarKind kind) {
-  return is_file(folder / files_of(kind).train) || is_file(folder / files_of(kind).test);
+  return is_file(folder / layout_of(kind).train) || is_file(folder / layout_of(kind).test);
 }
 
 /// Folders directly below `folders`, sorted by name, so that all ranks find the same one. Links are
@@ -108,7 +105,7 @@ std::vector<fs::path> find_files(const fs::path& folder, CifarKind kind, Split s
     }
     return files;
   }
-  fs::path file = folder / (split == Split::Train ? files_of(kind).train : files_of(kind).test);
+  fs::path file = folder / (split == Split::Train ? layout_of(kind).train : layout_of(kind).test);
   if (is_file(file))
     files.push_back(std::move(file));
   else
@@ -197,14 +194,14 @@ void check_lengths(std::vector<CountedFile> files, CifarKind kind, Split split,
   const fs::path folder = files.front().file.parent_path();
   if (const fs::path counts = folder / kRecordCountsName; is_file(counts))
     return check_counts(files, counts, report);
-  const fs::path names = folder / files_of(kind).names;
-  if (is_file(names) && LineReader(names).next() == files_of(kind).first_name) {
+  const fs::path names = folder / layout_of(kind).names;
+  if (is_file(names) && LineReader(names).next() == layout_of(kind).first_name) {
     const bool batches = kind == CifarKind::Cifar10 && split == Split::Train;
     if (batches && !is_file(training_file(folder, kMaxTrainingFiles)))
       report_bad(report, "{}: {} training files, but {} are in the published set: fetch it again{}",
                  folder.string(), files.size(), kMaxTrainingFiles, or_remove(names));
     const std::int64_t published =
-        split == Split::Train ? files_of(kind).published_train : kPublishedTest;
+        split == Split::Train ? layout_of(kind).published_train : kPublishedTest;
     for (const CountedFile& found : files)
       if (found.records != published)
         report_cut(report, found, published, "are in the published file", or_remove(names));
@@ -290,11 +287,6 @@ const CifarLayout& layout_of(CifarKind kind) noexcept {
   return kind == CifarKind::Cifar10 ? kCifar10 : kCifar100;
 }
 
-void check_cifar_records(std::span<const std::uint8_t> bytes, CifarKind kind,
-                         std::string_view file) {
-  check_records(bytes, kind, file, throw_first);
-}
-
 bool cifar_is_in(const fs::path& directory, CifarKind kind) {
   try {
     (void)find_cifar(directory, kind);
@@ -334,7 +326,7 @@ fs::path find_cifar(const fs::path& directory, CifarKind kind) {
 }
 
 std::vector<std::string> read_cifar_class_names(const fs::path& folder, CifarKind kind) {
-  const fs::path file = folder / files_of(kind).names;
+  const fs::path file = folder / layout_of(kind).names;
   if (!is_file(file)) return {};
   std::vector<std::string> names = read_class_names(file);
   if (std::ssize(names) != layout_of(kind).classes()) names.clear();

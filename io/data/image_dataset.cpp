@@ -137,11 +137,14 @@ std::int64_t ImageDataset::most_decoded_bytes() const {
 Sample ImageDataset::read(std::int64_t index, const ReadKey& key, std::span<std::uint8_t> image,
                           PixelScaling& scaling) const {
   const Borrowed worker(*this);
+  std::optional<DrawKey> draw;
+  if (key.augment)
+    draw = {.seed = key.seed, .epoch = key.epoch, .index = static_cast<std::uint64_t>(index)};
   scaling = scaling_;
   for (std::int64_t at = index;;) {
     try {
-      read_image(at, index, key, *worker, image);
-      if (key.augment) augment(index, key, *worker, image, scaling);
+      read_image(at, draw, *worker, image);
+      if (draw) augment(*draw, *worker, image, scaling);
       return at == index ? Sample::Own : Sample::StandIn;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Data) throw;
@@ -156,22 +159,17 @@ Sample ImageDataset::read(std::int64_t index, const ReadKey& key, std::span<std:
   }
 }
 
-/// Writes image `index` with the crop of sample `sample`.
-void ImageDataset::read_image(std::int64_t index, std::int64_t sample, const ReadKey& key,
+/// Writes image `index` with this crop.
+void ImageDataset::read_image(std::int64_t index, const std::optional<DrawKey>& draw,
                               Worker& worker, std::span<std::uint8_t> image) const {
-  std::optional<DrawKey> draw;
-  if (key.augment)
-    draw = {.seed = key.seed, .epoch = key.epoch, .index = static_cast<std::uint64_t>(sample)};
   const ImageReader::Report report = worker.reader.read(
       stored_or_kept(index, worker.buffer), options_.preset, draw, options_.side, image);
   if (report.state == ImageState::Damaged) fail(ErrorKind::Data, "{}", report.warning);
 }
 
-void ImageDataset::augment(std::int64_t sample, const ReadKey& key, Worker& worker,
-                           std::span<std::uint8_t> image, PixelScaling& scaling) const {
+void ImageDataset::augment(const DrawKey& draw, Worker& worker, std::span<std::uint8_t> image,
+                           PixelScaling& scaling) const {
   const Augmentation& augmentation = options_.augmentation;
-  const DrawKey draw{
-      .seed = key.seed, .epoch = key.epoch, .index = static_cast<std::uint64_t>(sample)};
   const std::int32_t side = options_.side;
   if (augmentation.changes_pixels()) {
     worker.scratch.resize(image.size());

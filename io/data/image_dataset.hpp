@@ -112,10 +112,10 @@ class ImageDataset : public Dataset {
   class Borrowed;
   StoredImage stored_or_kept(std::int64_t index, ReadBuffer& buffer) const;
   void keep(std::int64_t index, const StoredImage& image) const;
-  void read_image(std::int64_t index, std::int64_t sample, const ReadKey& key, Worker& worker,
+  void read_image(std::int64_t index, const std::optional<DrawKey>& draw, Worker& worker,
                   std::span<std::uint8_t> image) const;
-  void augment(std::int64_t sample, const ReadKey& key, Worker& worker,
-               std::span<std::uint8_t> image, PixelScaling& scaling) const;
+  void augment(const DrawKey& draw, Worker& worker, std::span<std::uint8_t> image,
+               PixelScaling& scaling) const;
   void note_bad(std::int64_t index, const std::string& problem) const;
   [[nodiscard]] std::int64_t next_of_class(std::int64_t index) const;
   [[nodiscard]] std::int64_t most_decoded_bytes() const;

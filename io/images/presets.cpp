@@ -14,17 +14,11 @@
 namespace millrace::io {
 namespace {
 
-/// Sides of an image or a box.
-struct Extent {
-  std::int32_t width = 0;
-  std::int32_t height = 0;
-  [[nodiscard]] double area() const noexcept {
-    return static_cast<double>(width) * static_cast<double>(height);
-  }
-  [[nodiscard]] bool fits(const Extent& outer) const noexcept {
-    return width > 0 && height > 0 && width <= outer.width && height <= outer.height;
-  }
-};
+double area_of(const ImageSize& box) { return double{1} * box.width * box.height; }
+
+bool fits(const ImageSize& box, const ImageSize& image) {
+  return box.width > 0 && box.height > 0 && box.width <= image.width && box.height <= image.height;
+}
 
 /// To the nearest whole number, ties to even.
 std::int32_t rounded(double x) { return static_cast<std::int32_t>(std::lrint(x)); }
@@ -39,12 +33,12 @@ std::int32_t below(std::uint32_t word, std::int32_t n) {
 }
 
 /// The box of this height, with the width of this aspect ratio.
-Extent of_height(std::int32_t height, double aspect) {
-  return {.width = rounded(height * aspect), .height = height};
+ImageSize of_height(std::int32_t height, double aspect) {
+  return {.height = height, .width = rounded(height * aspect)};
 }
 
 /// The largest height, at most `height`, that fits in the image at this aspect ratio.
-std::int32_t limit_height(std::int32_t height, double aspect, const Extent& image) {
+std::int32_t limit_height(std::int32_t height, double aspect, const ImageSize& image) {
   if (rounded(height * aspect) > image.width) {
     height = static_cast<std::int32_t>((image.width + 0.5) / aspect);
     if (rounded(height * aspect) > image.width) --height;
@@ -54,35 +48,36 @@ std::int32_t limit_height(std::int32_t height, double aspect, const Extent& imag
 
 /// TensorFlow's sample_distorted_bounding_box: the height is uniform between those of the smallest
 /// and the largest area. Rounding may miss a bound by one row, which is corrected.
-std::optional<Extent> draw_by_height(const CropRule& rule, const Extent& image,
-                                     const RandomBlock& words) {
+std::optional<ImageSize> draw_by_height(const CropRule& rule, const ImageSize& image,
+                                        const RandomBlock& words) {
   const double aspect = uniform(words[0], rule.min_aspect, rule.max_aspect);
-  const double min_area = rule.min_area * image.area();
-  const double max_area = rule.max_area * image.area();
+  const double min_area = rule.min_area * area_of(image);
+  const double max_area = rule.max_area * area_of(image);
   const std::int32_t max_height =
       limit_height(rounded(std::sqrt(max_area / aspect)), aspect, image);
   const std::int32_t min_height = std::min(rounded(std::sqrt(min_area / aspect)), max_height);
-  Extent box = of_height(min_height + below(words[1], max_height - min_height + 1), aspect);
-  if (box.area() < min_area) box = of_height(box.height + 1, aspect);
-  if (box.area() > max_area) box = of_height(box.height - 1, aspect);
-  if (box.area() < min_area || box.area() > max_area || !box.fits(image)) return std::nullopt;
+  ImageSize box = of_height(min_height + below(words[1], max_height - min_height + 1), aspect);
+  if (area_of(box) < min_area) box = of_height(box.height + 1, aspect);
+  if (area_of(box) > max_area) box = of_height(box.height - 1, aspect);
+  if (area_of(box) < min_area || area_of(box) > max_area || !fits(box, image)) return std::nullopt;
   return box;
 }
 
 /// torchvision's RandomResizedCrop: area and logarithm of the aspect ratio are uniform.
-std::optional<Extent> draw_by_area(const CropRule& rule, const Extent& image,
-                                   const RandomBlock& words) {
-  const double area = uniform(words[1], rule.min_area, rule.max_area) * image.area();
+std::optional<ImageSize> draw_by_area(const CropRule& rule, const ImageSize& image,
+                                      const RandomBlock& words) {
+  const double area = uniform(words[1], rule.min_area, rule.max_area) * area_of(image);
   const double aspect =
       std::exp(uniform(words[0], std::log(rule.min_aspect), std::log(rule.max_aspect)));
-  const Extent box{.width = rounded(std::sqrt(area * aspect)),
-                   .height = rounded(std::sqrt(area / aspect))};
-  if (!box.fits(image)) return std::nullopt;
+  const ImageSize box{.height = rounded(std::sqrt(area / aspect)),
+                      .width = rounded(std::sqrt(area * aspect))};
+  if (!fits(box, image)) return std::nullopt;
   return box;
 }
 
 /// Position of a box. TensorFlow excludes the last position, torchvision includes it.
-PixelBox place(const Extent& box, const Extent& image, CropDraw draw, const RandomBlock& words) {
+PixelBox place(const ImageSize& box, const ImageSize& image, CropDraw draw,
+               const RandomBlock& words) {
   const std::int32_t last = draw == CropDraw::Area ? 1 : 0;
   const std::int32_t top = below(words[2], image.height - box.height + last);
   const std::int32_t left = below(words[3], image.width - box.width + last);
@@ -90,7 +85,7 @@ PixelBox place(const Extent& box, const Extent& image, CropDraw draw, const Rand
 }
 
 /// In whole pixels, truncated as in TensorFlow.
-PixelBox pixels_of(const ObjectBox& object, const Extent& image) {
+PixelBox pixels_of(const ObjectBox& object, const ImageSize& image) {
   const auto cut = [](float share, std::int32_t side) {
     const auto pixel = static_cast<std::int32_t>(share * static_cast<float>(side));
     return std::clamp(pixel, 0, side);
@@ -115,8 +110,8 @@ bool covers(const PixelBox& box, const PixelBox& object, double share) {
   return common >= share * static_cast<double>(object.pixels());
 }
 
-bool covers_an_object(const PixelBox& box, const Extent& image, std::span<const ObjectBox> objects,
-                      double share) {
+bool covers_an_object(const PixelBox& box, const ImageSize& image,
+                      std::span<const ObjectBox> objects, double share) {
   if (objects.empty()) return covers(box, {.bottom = image.height, .right = image.width}, share);
   return std::any_of(objects.begin(), objects.end(), [&](const ObjectBox& object) {
     return covers(box, pixels_of(object, image), share);
@@ -136,9 +131,9 @@ std::int32_t centred(std::int32_t difference, CentreOffset offset) {
 }
 
 /// The largest centered box whose aspect ratio is in range.
-PixelBox centre_box(const CropRule& rule, const Extent& image) {
+PixelBox centre_box(const CropRule& rule, const ImageSize& image) {
   const double aspect = static_cast<double>(image.width) / image.height;
-  Extent box = image;
+  ImageSize box = image;
   if (aspect < rule.min_aspect) box.height = rounded(image.width / rule.min_aspect);
   if (aspect > rule.max_aspect) box.width = rounded(image.height * rule.max_aspect);
   const std::int32_t top = (image.height - box.height) / 2;
@@ -147,7 +142,7 @@ PixelBox centre_box(const CropRule& rule, const Extent& image) {
 }
 
 /// The whole image scaled to this shorter side, and the center of side x side pixels.
-ImageWindow centre_of_scaled(const Extent& image, std::int32_t shorter, CentreOffset offset,
+ImageWindow centre_of_scaled(const ImageSize& image, std::int32_t shorter, CentreOffset offset,
                              std::int32_t side) {
   const std::int32_t least = std::min(image.width, image.height);
   const auto scaled = [shorter, least](std::int32_t length) {
@@ -161,7 +156,7 @@ ImageWindow centre_of_scaled(const Extent& image, std::int32_t shorter, CentreOf
   return window;
 }
 
-ImageWindow fall_back(const CropRule& rule, const Extent& image, std::int32_t side) {
+ImageWindow fall_back(const CropRule& rule, const ImageSize& image, std::int32_t side) {
   if (rule.fallback == CropFallback::CentreOfScaled)
     return centre_of_scaled(image, side, rule.centre, side);
   ImageWindow window{.box = {.bottom = image.height, .right = image.width},
@@ -223,7 +218,7 @@ constexpr std::array kPresets = {
 ImageWindow draw_window(const CropRule& rule, const DrawKey& key, const ImageHeader& image,
                         std::span<const ObjectBox> objects, std::int32_t side) {
   MILLRACE_ASSERT(image.width > 0 && image.height > 0 && side > 0);
-  const Extent extent{.width = image.width, .height = image.height};
+  const ImageSize extent{.height = image.height, .width = image.width};
   const RandomStream stream(key.seed, RandomPurpose::Augment, key.epoch);
   // Block 0 mirrors, block n is the n-th attempt.
   const Mirror mirror =
@@ -231,7 +226,7 @@ ImageWindow draw_window(const CropRule& rule, const DrawKey& key, const ImageHea
   for (std::int32_t attempt = 1; attempt <= rule.attempts; ++attempt) {
     const RandomBlock words = stream.block(static_cast<std::uint64_t>(attempt), key.index);
     const bool by_height = rule.draw == CropDraw::Height;
-    const std::optional<Extent> drawn =
+    const std::optional<ImageSize> drawn =
         by_height ? draw_by_height(rule, extent, words) : draw_by_area(rule, extent, words);
     if (!drawn) continue;
     const PixelBox box = place(*drawn, extent, rule.draw, words);
@@ -251,7 +246,7 @@ std::int32_t scaled_side(const EvaluationRule& rule, std::int32_t side) {
 ImageWindow evaluation_window(const EvaluationRule& rule, const ImageHeader& image,
                               std::int32_t side) {
   MILLRACE_ASSERT(image.width > 0 && image.height > 0);
-  return centre_of_scaled({.width = image.width, .height = image.height}, scaled_side(rule, side),
+  return centre_of_scaled({.height = image.height, .width = image.width}, scaled_side(rule, side),
                           rule.centre, side);
 }
 

@@ -155,8 +155,7 @@ void StageTensors::load_tensor(const io::CheckpointReader& checkpoint, const io:
   }
   std::vector<float> host(static_cast<std::size_t>(wanted.elements()));
   checkpoint.read(wanted.name, std::as_writable_bytes(std::span(host)));
-  if (const std::string bad = io::bad_value(host, wanted.shape, io::value_rule(wanted.name));
-      !bad.empty()) {
+  if (const std::string bad = io::bad_value(host, wanted.shape, wanted.name); !bad.empty()) {
     fail(ErrorKind::Checkpoint,
          "{}: {}{}: no network can compute with it: use another checkpoint, or import the weights "
          "again",
@@ -203,8 +202,7 @@ void StageTensors::begin_with(const io::NetworkFile& file, const std::filesystem
   visit(Replicas::All, [&](const io::TensorInfo& wanted, const pipeline::StoredValues& values) {
     if (!taken.contains(wanted.name)) return;
     const std::vector<float> host = file.values(ids.at(wanted.name));
-    if (const std::string bad = io::bad_value(host, wanted.shape, io::value_rule(wanted.name));
-        !bad.empty())
+    if (const std::string bad = io::bad_value(host, wanted.shape, wanted.name); !bad.empty())
       fail(ErrorKind::Data,
            "{}: {}{}: no network can compute with it: export the network again, or give "
            "`init-fresh` {}",

@@ -247,7 +247,7 @@ std::vector<io::ImportedParameter> values_of(const io::NetworkFile& onnx, const 
     const models::Parameter& parameter = onnx.graph.parameters[i];
     values.push_back({parameter.name, onnx.values({static_cast<std::int32_t>(i)})});
     if (const std::string bad =
-            io::bad_value(values.back().values, parameter.shape, io::value_rule(parameter.name));
+            io::bad_value(values.back().values, parameter.shape, parameter.name);
         !bad.empty())
       fail(ErrorKind::Data, "{}: {}{}: the network cannot use this value: export it again", file,
            parameter.name, bad);

@@ -74,8 +74,7 @@ std::vector<float> floats_of(const TensorFile& file, const std::string& name,
 std::vector<float> usable_floats(const TensorFile& file, const std::string& name,
                                  const SafeTensor& tensor, const Parameter& parameter) {
   std::vector<float> values = floats_of(file, name, tensor);
-  if (const std::string bad = bad_value(values, tensor.shape, value_rule(parameter.name));
-      !bad.empty())
+  if (const std::string bad = bad_value(values, tensor.shape, parameter.name); !bad.empty())
     fail(ErrorKind::Data, "{}: {}{}: the network cannot use this value: fetch the weights again",
          file.path().string(), name, bad);
   return values;

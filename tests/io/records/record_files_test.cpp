@@ -48,29 +48,65 @@ TEST_F(RecordFilesTest, FindsEveryNamingOfTheTrainings) {
   }
 }
 
-TEST_F(RecordFilesTest, ShardsAreSortedByNumber) {
-  for (const char* name : {"train-2-of-11", "train-10-of-11", "train-0-of-11"}) touch(root / name);
-  const RecordFileSet set = find_record_files(root.path(), Split::Train);
-  EXPECT_EQ(set.files, (Names{"train-0-of-11", "train-2-of-11", "train-10-of-11"}));
-  EXPECT_EQ(set.missing.size(), 8u);
+TEST_F(RecordFilesTest, NumberedNamesAreShardsAndTheOthersAreNot) {
+  struct Row {
+    Names names, files, missing, left_out;
+  };
+  for (const auto& [names, files, missing, left_out] : {
+           // Sorted by number.
+           Row{{"train-2-of-11", "train-10-of-11", "train-0-of-11", "train-9-of-11",
+                "train-8-of-11", "train-1-of-11"},
+               {"train-0-of-11", "train-1-of-11", "train-2-of-11", "train-8-of-11", "train-9-of-11",
+                "train-10-of-11"},
+               {"train-3-of-11", "train-4-of-11", "train-5-of-11", "train-6-of-11",
+                "train-7-of-11"},
+               {}},
+           // Helpers of shards are not seen.
+           Row{{"train-00000-of-00001", "train-00000-of-00001.idx", "train-00000-of-00001.tmp.77",
+                ".train-hidden", "train-x.index"},
+               {"train-00000-of-00001"},
+               {},
+               {}},
+           Row{{"train-00000-of-00003", "train-00002-of-00003", "train-00002-of-00003.bak",
+                "train-notes"},
+               {"train-00000-of-00003", "train-00002-of-00003"},
+               {"train-00001-of-00003"},
+               {"train-00002-of-00003.bak", "train-notes"}},
+           // Of several endings, the most frequent one.
+           Row{{"train-00000-of-00004.tfrecord", "train-00002-of-00004.tfrecord",
+                "train-00003-of-00004.tfrecord", "train-00003-of-00004.tfrecord.bak"},
+               {"train-00000-of-00004.tfrecord", "train-00002-of-00004.tfrecord",
+                "train-00003-of-00004.tfrecord"},
+               {"train-00001-of-00004.tfrecord"},
+               {"train-00003-of-00004.tfrecord.bak"}},
+           // Copies are not the set even if there are more of them.
+           Row{{"train-00000-of-00001", "train-00000-of-00001.bak", "train-00000-of-00001.old"},
+               {"train-00000-of-00001"},
+               {},
+               {"train-00000-of-00001.bak", "train-00000-of-00001.old"}},
+       }) {
+    const TemporaryDirectory place;
+    for (const std::string& name : names) touch(place / name);
+    fs::create_directories(place / "train-folder");
+    const RecordFileSet set = find_record_files(place.path(), Split::Train);
+    EXPECT_EQ(set.files, files);
+    EXPECT_EQ(set.missing, missing);
+    EXPECT_EQ(set.left_out, left_out);
+  }
 }
 
-TEST_F(RecordFilesTest, HelperFilesAreNotShards) {
-  for (const char* name : {"train-00000-of-00001", "train-00000-of-00001.idx",
-                           "train-00000-of-00001.tmp.77", ".train-hidden", "train-x.index"})
-    touch(root / name);
-  fs::create_directories(root / "train-folder");
-  EXPECT_EQ(find_record_files(root.path(), Split::Train).files, Names{"train-00000-of-00001"});
-}
-
-TEST_F(RecordFilesTest, NamesWhatIsMissing) {
-  for (int i = 0; i < 20; ++i)
-    if (i != 17) touch(root / fmt::format("train/train-{:05}-of-00020", i));
-  const RecordFileSet set = find_record_files(root.path(), Split::Train);
-  EXPECT_EQ(set.missing, Names{"train-00017-of-00020"});
-  EXPECT_EQ(describe_missing(set),
-            (root / "train").string() + ": 1 of 20 shards is missing: train-00017-of-00020");
-  EXPECT_EQ(describe_missing({}), "");
+TEST_F(RecordFilesTest, SaysWhatIsMissingEmptyAndLeftOut) {
+  const RecordFileSet set{.folder = "d",
+                          .files = {"a", "b"},
+                          .missing = {"c"},
+                          .empty = {"a", "b"},
+                          .left_out = {"b.bak", "notes"}};
+  EXPECT_EQ(describe_missing(set), "d: 1 of 3 shards is missing: c");
+  EXPECT_EQ(describe_empty(set), "d: 2 of 3 shards are empty: a, b");
+  EXPECT_EQ(describe_left_out(set),
+            "d: 2 files of another form lie beside numbered shards and are left out: b.bak, notes");
+  for (const auto& describe : {describe_missing, describe_empty, describe_left_out})
+    EXPECT_EQ(describe({}), "");
 }
 
 TEST_F(RecordFilesTest, RefusesTwoSetsInOneFolder) {
@@ -85,34 +121,6 @@ TEST_F(RecordFilesTest, RefusesTwoSetsInOneFolder) {
                [&] { (void)find_record_files(second.path(), Split::Train); });
 }
 
-TEST_F(RecordFilesTest, NamesWithoutANumberBesideNumberedShardsAreLeftOut) {
-  for (const char* name :
-       {"train-00000-of-00003", "train-00002-of-00003", "train-00002-of-00003.bak", "train-notes"})
-    touch(root / name);
-  const RecordFileSet set = find_record_files(root.path(), Split::Train);
-  EXPECT_EQ(set.files, (Names{"train-00000-of-00003", "train-00002-of-00003"}));
-  EXPECT_EQ(set.missing, Names{"train-00001-of-00003"});
-  EXPECT_EQ(set.left_out, (Names{"train-00002-of-00003.bak", "train-notes"}));
-  EXPECT_EQ(describe_left_out(set),
-            root.path().string() +
-                ": 2 files of another form lie beside numbered shards and are left out: "
-                "train-00002-of-00003.bak, train-notes");
-}
-
-TEST_F(RecordFilesTest, MissingShardsAreNoticedWhateverTheEnding) {
-  for (const char* name : {"train-00000-of-00004.tfrecord", "train-00002-of-00004.tfrecord",
-                           "train-00003-of-00004.tfrecord", "train-00003-of-00004.tfrecord.bak"})
-    touch(root / name);
-  const RecordFileSet set = find_record_files(root.path(), Split::Train);
-  EXPECT_EQ(set.files, (Names{"train-00000-of-00004.tfrecord", "train-00002-of-00004.tfrecord",
-                              "train-00003-of-00004.tfrecord"}));
-  EXPECT_EQ(set.missing, Names{"train-00001-of-00004.tfrecord"});
-  EXPECT_EQ(set.left_out, Names{"train-00003-of-00004.tfrecord.bak"});
-  // Copies are not the set even if there are more of them.
-  touch(root / "train-00000-of-00004");
-  EXPECT_EQ(find_record_files(root.path(), Split::Train).files, Names{"train-00000-of-00004"});
-}
-
 TEST_F(RecordFilesTest, NotesDoNotHideShardsInOtherPlaces) {
   store(root / "train-labels.txt", std::string_view("tench, goldfish and other classes"));
   store(root / "train-README", std::string_view(""));
@@ -123,15 +131,6 @@ TEST_F(RecordFilesTest, NotesDoNotHideShardsInOtherPlaces) {
   write_shard(root / "train-all", 0, 2);
   const RecordFileSet set = find_record_files(root.path(), Split::Train);
   EXPECT_EQ(set.folder, root.path());
-}
-
-TEST_F(RecordFilesTest, NamesShardsOfNoBytes) {
-  touch(root / "train-00000-of-00002");
-  store(root / "train-00001-of-00002", std::string_view(""));
-  const RecordFileSet set = find_record_files(root.path(), Split::Train);
-  EXPECT_EQ(set.files.size(), 2u);
-  EXPECT_EQ(describe_empty(set),
-            root.path().string() + ": 1 of 2 shards is empty: train-00001-of-00002");
 }
 
 TEST_F(RecordFilesTest, SaysWhereItLooked) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/record_index.hpp"
 
-#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <thread>
@@ -79,13 +78,10 @@ TEST_F(RecordIndexTest, IsBuiltOnceForTheSameFiles) {
   const Opened second = open(set);
   EXPECT_FALSE(second.made);
   EXPECT_EQ(second.index, first.index);
-  // Damaged, and cut short.
   flip_byte(first.place, 30);
   const Opened again = open(set);
   EXPECT_TRUE(again.made);
   EXPECT_EQ(again.index, first.index);
-  cut(first.place, 5);
-  EXPECT_TRUE(open(set).made);
   // Another size, and another modification time.
   write_shard(root / "train-00001-of-00003", 20, 2);
   EXPECT_TRUE(open(set).made);
@@ -97,6 +93,9 @@ TEST_F(RecordIndexTest, IsBuiltOnceForTheSameFiles) {
 TEST_F(RecordIndexTest, IsCachedIfTheDataFolderIsNotWritable) {
   const TemporaryDirectory cache;
   const RecordFileSet set = write_set(root.path());
+  fs::permissions(root.path(), fs::perms::owner_read | fs::perms::owner_exec);
+  EXPECT_EQ(open(set, cache.path()).place.parent_path(), cache.path()) << "even for root";
+  fs::permissions(root.path(), fs::perms::owner_all);
   fs::create_directories(root / "millrace-train.index" / "in the way");
   const Opened first = open(set, cache / "deep");
   EXPECT_EQ(first.place.parent_path(), cache / "deep");
@@ -106,40 +105,6 @@ TEST_F(RecordIndexTest, IsCachedIfTheDataFolderIsNotWritable) {
   EXPECT_TRUE(nowhere.made);
   ASSERT_EQ(nowhere.notices.size(), 1u);
   test::expect_in(nowhere.notices[0], {"is rebuilt every time"});
-}
-
-TEST_F(RecordIndexTest, ReadOnlyFoldersAreNotChanged) {
-  const TemporaryDirectory cache;
-  const RecordFileSet set = write_set(root.path());
-  fs::permissions(root.path(), fs::perms::owner_read | fs::perms::owner_exec);
-  const Opened opened = open(set, cache.path());
-  fs::permissions(root.path(), fs::perms::owner_all);
-  EXPECT_EQ(opened.place.parent_path(), cache.path());
-  EXPECT_FALSE(fs::exists(root / "millrace-train.index"));
-}
-
-TEST_F(RecordIndexTest, ParsedIndicesAreConsistent) {
-  RecordIndex index = open(write_set(root.path())).index;
-  index.notices = {"said before", ""};
-  const Bytes content = write_index(index);
-  EXPECT_EQ(parse_index(content), index);
-  for (std::size_t size = 0; size < content.size(); ++size)
-    EXPECT_FALSE(parse_index(std::span(content).first(size))) << size;
-  Bytes longer = content;
-  longer.push_back(std::byte{0});
-  EXPECT_FALSE(parse_index(longer));
-  // Counts that exceed memory, and an entry beyond its file.
-  for (const std::size_t at : {7u, 15u, 23u, 31u}) {
-    Bytes huge = content;
-    huge[at] = std::byte{0x7f};
-    EXPECT_FALSE(parse_index(huge)) << at;
-  }
-  RecordIndex wrong = index;
-  wrong.entries.back().offset += 1;
-  EXPECT_FALSE(parse_index(write_index(wrong)));
-  wrong = index;
-  wrong.files[1].first = 100;
-  EXPECT_FALSE(parse_index(write_index(wrong)));
 }
 
 TEST_F(RecordIndexTest, ListsBadRecordsAndContinues) {
@@ -159,7 +124,6 @@ TEST_F(RecordIndexTest, ListsBadRecordsAndContinues) {
   EXPECT_EQ(index.bad[1], (BadRecord{0, 7, places[7], "the record is not a tf.Example"}));
   EXPECT_EQ(index.record_of(3), 4u);
   EXPECT_EQ(index.record_of(7), 9u);
-  EXPECT_EQ(parse_index(write_index(index)), index);
 }
 
 TEST_F(RecordIndexTest, ReadsIndicesOfDali) {
@@ -370,22 +334,16 @@ TEST_F(RecordSetTest, LabelsOutOfRangeAreLeftOutUpToAShare) {
 }
 
 // Labels from 1 read as labels from 0: one of 1000 is left out, and class 0 is empty.
-TEST_F(RecordSetTest, LeftOutRecordsAreReportedFromTheCacheToo) {
-  const auto places = write_shard(root / "train-00000-of-00001", 0, 1000, 1000);
+TEST_F(RecordSetTest, OneLabelBeyondTheLastMayBeLeftOut) {
+  write_shard(root / "train-00000-of-00001", 0, 1000, 1000);
   OpenOptions options = options_for(1000);
   options.label_offset = 0;
-  for (int time = 0; time < 2; ++time) {
-    const auto source = opened(options);
-    EXPECT_EQ(source->size(), 999);
-    const std::span<const std::string> notices = source->notices();
-    ASSERT_EQ(notices.size(), 2u) << time;
-    test::expect_in(notices[0], {"1 of 1,000 records is bad",
-                                 "is 0 the label of the first class (`label-offset`), and"});
-    EXPECT_EQ(
-        notices[1],
-        fmt::format("left out: {}, record 999 at offset {}: label 1000 is not one of 0 to 999",
-                    (root / "train-00000-of-00001").string(), places[999]));
-  }
+  const auto source = opened(options);
+  EXPECT_EQ(source->size(), 999);
+  ASSERT_EQ(source->notices().size(), 2u);
+  test::expect_in(
+      source->notices()[0],
+      {"1 of 1,000 records is bad", "is 0 the label of the first class (`label-offset`), and"});
 }
 
 TEST_F(RecordSetTest, OnlyTheFirstFewLeftOutRecordsAreNamed) {
@@ -394,7 +352,7 @@ TEST_F(RecordSetTest, OnlyTheFirstFewLeftOutRecordsAreNamed) {
   for (std::size_t i = 0; i < 16; i += 2) flip_byte(path, places[i]);
   OpenOptions options = options_for(10);
   options.max_bad_fraction = 0.5;
-  for (int time = 0; time < 2; ++time) {
+  for (int time = 0; time < 2; ++time) {  // the second time from the cache
     const auto source = opened(options);
     EXPECT_EQ(source->size(), 12);
     ASSERT_EQ(source->notices().size(), 7u);
@@ -450,41 +408,6 @@ TEST_F(RecordSetTest, NothingFoundListsThePlacesSearched) {
   OpenOptions options = options_for(10);
   options.missing = MissingShards::Accepted;
   expect_error(ErrorKind::Data, {"contain no records"}, [&] { (void)opened(options); });
-}
-
-TEST(IndexCacheTest, WaitingForALockIsReportedOnce) {
-  const TemporaryDirectory root;
-  std::vector<std::string> told;
-  {
-    const FolderLock free(root.path(), [&](const std::string& what) { told.push_back(what); });
-  }
-  EXPECT_TRUE(told.empty());
-  auto held = std::make_unique<FolderLock>(root.path());
-  // Only the callback releases the lock: without the message the test never ends.
-  const FolderLock waited(root.path(), [&](const std::string& what) {
-    told.push_back(what);
-    held.reset();
-  });
-  ASSERT_EQ(told.size(), 1u);
-  test::expect_in(told[0], {root.path().string()});
-  const UniqueFd other = open_file(root.path(), O_RDONLY | O_DIRECTORY);
-  EXPECT_NE(::flock(other.get(), LOCK_EX | LOCK_NB), 0);
-}
-
-TEST(IndexCacheTest, AnyChangeIsFound) {
-  const IndexKind ours = {.magic = "MLRTEST1", .version = 3};
-  const Bytes content = bytes_of("content");
-  const Bytes file = seal(ours, content);
-  ASSERT_TRUE(unseal(ours, file));
-  EXPECT_EQ(text_of(*unseal(ours, file)), "content");
-  EXPECT_FALSE(unseal({.magic = "MLRTEST2", .version = 3}, file));
-  EXPECT_FALSE(unseal({.magic = "MLRTEST1", .version = 4}, file));
-  for (std::size_t i = 0; i < file.size(); ++i) {
-    Bytes bad = file;
-    bad[i] ^= std::byte{1};
-    EXPECT_FALSE(unseal(ours, bad)) << i;
-    EXPECT_FALSE(unseal(ours, std::span(file).first(i))) << i;
-  }
 }
 
 }  // namespace

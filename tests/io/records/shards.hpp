@@ -78,6 +78,15 @@ inline void store(const std::filesystem::path& path, std::string_view text) {
   test::write_file(path, text);
 }
 
+/// The content of every file below a folder by its path there, without hidden ones.
+inline std::map<std::string, Bytes> files_below(const std::filesystem::path& root) {
+  std::map<std::string, Bytes> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root))
+    if (entry.is_regular_file() && !entry.path().filename().string().starts_with('.'))
+      files[std::filesystem::relative(entry.path(), root).string()] = load(entry.path());
+  return files;
+}
+
 inline void flip_byte(const std::filesystem::path& path, std::uint64_t offset) {
   Bytes bytes = load(path);
   bytes.at(offset) ^= std::byte{0x10};

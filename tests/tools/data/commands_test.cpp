@@ -73,15 +73,10 @@ TEST(DataCommandsTest, StatsCountClassesAndBytes) {
 
 TEST(DataCommandsTest, NamesThatAreNoUtf8AndNoTextAreEscaped) {
   const TemporaryDirectory root;
-  const auto store = [&](const std::string& name, std::span<const std::byte> bytes) {
-    fs::create_directories(root.path() / "train" / "n1");
-    std::ofstream(root.path() / "train" / "n1" / name, std::ios::binary)
-        .write(reinterpret_cast<const char*>(bytes.data()),
-               static_cast<std::streamsize>(bytes.size()));
-  };
-  store("a.JPEG", io::encode_jpeg(io::make_image(2, 2)));
-  store("t\xfe\n.JPEG", std::as_bytes(std::span(std::string_view("\xff\xd8\xff no image"))));
-  store("README.txt", std::as_bytes(std::span(std::string_view("text"))));
+  const fs::path folder = root / "train/n1";
+  io::store(folder / "a.JPEG", io::encode_jpeg(io::make_image(2, 2)));
+  io::store(folder / "t\xfe\n.JPEG", std::string_view("\xff\xd8\xff no image"));
+  io::store(folder / "README.txt", std::string_view("text"));
   const Outcome stats = run_words({"data", "stats", root.path().string(), "--json"});
   ASSERT_EQ(stats.code, 0) << stats.err;
   const auto json = nlohmann::json::parse(stats.out);
