@@ -140,9 +140,12 @@ class CheckpointReader {
   std::filesystem::path path_;
   CheckpointHeader header_;
   std::uint32_t seal_ = 0;
-  std::vector<TensorInfo> tensors_;   ///< in name order
-  std::vector<std::size_t> part_of_;  ///< index into parts_, for each tensor
-  std::vector<std::uint32_t> crc_of_;
+  struct Stored {
+    std::size_t part;
+    std::uint32_t crc32c;
+  };
+  std::vector<TensorInfo> tensors_;  ///< in name order
+  std::vector<Stored> stored_;       ///< for each tensor
   std::vector<Hdf5Reader> parts_;
 };
 

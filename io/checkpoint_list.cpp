@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <system_error>
 
@@ -176,9 +177,8 @@ std::vector<fs::path> list_checkpoints(const fs::path& directory) {
   if (!fs::is_directory(folder, ignored)) return {};
   std::vector<fs::path> found = entries_of(folder);
   std::erase_if(found, [](const fs::path& path) { return !is_listed(path); });
-  std::sort(found.begin(), found.end(), [](const fs::path& a, const fs::path& b) {
-    return iteration_in(a.filename().string()) < iteration_in(b.filename().string());
-  });
+  std::ranges::sort(found, {},
+                    [](const fs::path& path) { return iteration_in(path.filename().string()); });
   return found;
 }
 
@@ -238,34 +238,26 @@ void remove_dead_writes(const fs::path& checkpoints_directory) {
   }
 }
 
+enum class State { Unknown, Damaged, Skipping, Healthy };
+
 // A checkpoint that may be kept. It is read at most once, and only if that matters.
-class Candidate {
- public:
-  explicit Candidate(fs::path path)
-      : path_(std::move(path)), iteration_(*iteration_in(path_.filename().string())) {}
-
-  [[nodiscard]] const fs::path& path() const { return path_; }
-  [[nodiscard]] std::int64_t iteration() const { return iteration_; }
-  [[nodiscard]] bool is_sound() { return state() != State::Damaged; }
-  [[nodiscard]] bool is_healthy() { return state() == State::Healthy; }
-  // Damaged checkpoints do not count, but are never removed.
-  [[nodiscard]] bool stays() const { return stays_ || state_ == State::Damaged; }
-  void stay() { stays_ = true; }
-
- private:
-  enum class State { Unknown, Damaged, Skipping, Healthy };
-  State state() {
-    if (state_ != State::Unknown) return state_;
-    const Attempt attempt = try_open(path_);
-    if (!attempt.reader) return state_ = State::Damaged;
-    return state_ = attempt.reader->header().skipped_in_row == 0 ? State::Healthy : State::Skipping;
-  }
-
-  fs::path path_;
-  std::int64_t iteration_;
-  State state_ = State::Unknown;
-  bool stays_ = false;
+struct Candidate {
+  fs::path path;
+  std::int64_t iteration = *iteration_in(path.filename().string());
+  State state = State::Unknown;
+  bool stays = false;
 };
+
+State state_of(Candidate& candidate) {
+  if (candidate.state != State::Unknown) return candidate.state;
+  const Attempt attempt = try_open(candidate.path);
+  if (!attempt.reader) return candidate.state = State::Damaged;
+  const bool healthy = attempt.reader->header().skipped_in_row == 0;
+  return candidate.state = healthy ? State::Healthy : State::Skipping;
+}
+
+bool is_sound(Candidate& candidate) { return state_of(candidate) != State::Damaged; }
+bool is_healthy(Candidate& candidate) { return state_of(candidate) == State::Healthy; }
 
 // Keeps the first `count` for which `holds` is true.
 template <class Holds>
@@ -273,7 +265,7 @@ void keep_first(std::span<Candidate> candidates, int count, Holds holds) {
   for (Candidate& candidate : candidates) {
     if (count == 0) return;
     if (!holds(candidate)) continue;
-    candidate.stay();
+    candidate.stays = true;
     --count;
   }
 }
@@ -283,29 +275,25 @@ void keep_first(std::span<Candidate> candidates, int count, Holds holds) {
 void retire_checkpoints(const fs::path& checkpoints_directory, const Retention& retention) {
   remove_dead_writes(checkpoints_directory);
   if (retention.keep <= 0) return;
-  std::vector<Candidate> newest_first;
-  const std::vector<fs::path> found = list_checkpoints(checkpoints_directory);
-  for (auto path = found.rbegin(); path != found.rend(); ++path) newest_first.emplace_back(*path);
-  const auto is_validated = [&](Candidate& candidate) {
-    return retention.validated.contains(candidate.iteration()) && candidate.is_sound();
+  std::vector<Candidate> candidates;
+  for (fs::path& path : list_checkpoints(checkpoints_directory))
+    candidates.push_back({.path = std::move(path)});
+  std::ranges::reverse(candidates);  // the newest first
+  const auto accuracy_of = [&](const Candidate& candidate) {
+    const auto found = retention.validated.find(candidate.iteration);
+    return found == retention.validated.end() ? std::optional<double>() : found->second;
   };
-  keep_first(newest_first, retention.keep,
-             [](Candidate& candidate) { return candidate.is_sound(); });
-  keep_first(newest_first, 1, [](Candidate& candidate) { return candidate.is_healthy(); });
-  keep_first(newest_first, 1, is_validated);
-  if (retention.keep_best) {
-    std::vector<Candidate*> best_first;
-    for (Candidate& candidate : newest_first)
-      if (retention.validated.contains(candidate.iteration())) best_first.push_back(&candidate);
-    std::stable_sort(best_first.begin(), best_first.end(), [&](Candidate* a, Candidate* b) {
-      return retention.validated.at(a->iteration()) > retention.validated.at(b->iteration());
-    });
-    const auto best = std::find_if(best_first.begin(), best_first.end(),
-                                   [](Candidate* candidate) { return candidate->is_sound(); });
-    if (best != best_first.end()) (*best)->stay();
-  }
-  for (const Candidate& candidate : newest_first)
-    if (!candidate.stays()) remove_checkpoint(candidate.path());
+  const auto is_validated = [&](Candidate& candidate) {
+    return accuracy_of(candidate) && is_sound(candidate);
+  };
+  keep_first(candidates, retention.keep, is_sound);
+  keep_first(candidates, 1, is_healthy);
+  keep_first(candidates, 1, is_validated);
+  std::ranges::stable_sort(candidates, std::greater{}, accuracy_of);
+  if (retention.keep_best) keep_first(candidates, 1, is_validated);
+  // Damaged checkpoints do not count, but are never removed.
+  for (const Candidate& candidate : candidates)
+    if (!candidate.stays && candidate.state != State::Damaged) remove_checkpoint(candidate.path);
 }
 
 namespace {

@@ -83,30 +83,22 @@ CheckpointReader::CheckpointReader(const fs::path& directory) : path_(directory)
   auto [manifest, seal] = load_manifest(directory);
   seal_ = seal;
   header_ = std::move(manifest.header);
-  struct Place {
-    TensorEntry* entry;
-    std::size_t part;
-  };
-  std::vector<Place> places;
-  for (PartEntry& part : manifest.parts) {
+  std::map<std::string, std::pair<TensorInfo, Stored>> by_name;
+  for (const PartEntry& part : manifest.parts) {
     const fs::path file = path_ / part.file;
     require_intact(file, part.checksum);
-    for (TensorEntry& entry : part.tensors) places.push_back({&entry, parts_.size()});
+    for (const TensorEntry& entry : part.tensors)
+      by_name.emplace(entry.info.name, std::pair(entry.info, Stored{parts_.size(), entry.crc32c}));
     parts_.emplace_back(file);
   }
-  std::sort(places.begin(), places.end(),
-            [](const Place& a, const Place& b) { return a.entry->info.name < b.entry->info.name; });
-  for (const Place& place : places) {
-    tensors_.push_back(std::move(place.entry->info));
-    part_of_.push_back(place.part);
-    crc_of_.push_back(place.entry->crc32c);
+  for (auto& [name, tensor] : by_name) {
+    tensors_.push_back(std::move(tensor.first));
+    stored_.push_back(tensor.second);
   }
 }
 
 const TensorInfo* CheckpointReader::find(const std::string& name) const {
-  const auto found =
-      std::lower_bound(tensors_.begin(), tensors_.end(), name,
-                       [](const TensorInfo& info, const std::string& n) { return info.name < n; });
+  const auto found = std::ranges::lower_bound(tensors_, name, {}, &TensorInfo::name);
   return found != tensors_.end() && found->name == name ? &*found : nullptr;
 }
 
@@ -116,11 +108,11 @@ void CheckpointReader::read(const std::string& name, std::span<std::byte> out) c
   if (out.size() != static_cast<std::size_t>(info->bytes()))
     fail(ErrorKind::Internal, "{}: {} has {} bytes, but the buffer has {}", path_.string(), name,
          info->bytes(), out.size());
-  const auto at = static_cast<std::size_t>(info - tensors_.data());
-  parts_[part_of_[at]].read(dataset_path(*info), info->type, info->shape, out);
-  if (const std::uint32_t actual = crc32c(out); actual != crc_of_[at])
+  const auto [part, expected] = stored_[static_cast<std::size_t>(info - tensors_.data())];
+  parts_[part].read(dataset_path(*info), info->type, info->shape, out);
+  if (const std::uint32_t actual = crc32c(out); actual != expected)
     fail(ErrorKind::Checkpoint, "{}: {}: damaged: checksum {:08x} expected, {:08x} found",
-         path_.string(), name, crc_of_[at], actual);
+         path_.string(), name, expected, actual);
 }
 
 // ---- what `millrace inspect` says ---------------------------------------------------------------

@@ -48,23 +48,18 @@ std::optional<std::uint32_t> this_boot() {
   return crc32c(std::as_bytes(std::span(id)));
 }
 
-std::optional<std::uint32_t> parse_hex(std::string_view text) {
+std::uint32_t parse_hex(std::string_view text) {
   std::uint32_t value = 0;
-  const char* const end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, value, 16);
-  if (parsed.ec != std::errc{} || parsed.ptr != end) return {};
+  static_cast<void>(std::from_chars(text.data(), text.data() + text.size(), value, 16));
   return value;
 }
 
 std::optional<Mark> parse_mark(std::string_view text) {
-  constexpr std::size_t kHexBytes = 9;  // "-0123abcd"
-  if (text.size() <= 2 * kHexBytes) return {};
-  const std::size_t digits = text.size() - 2 * kHexBytes;
-  const auto process = parse_number<std::int64_t>(text.substr(0, digits));
-  const auto machine = parse_hex(text.substr(digits + 1, kHexBytes - 1));
-  const auto random = parse_hex(text.substr(digits + kHexBytes + 1));
-  if (!process || !machine || !random) return {};
-  const Mark mark{*process, *machine, *random};
+  const std::vector<std::string> parts = split_list(text, '-');
+  if (parts.size() != 3) return {};
+  const Mark mark{.process = parse_number<std::int64_t>(parts[0]).value_or(0),
+                  .machine = parse_hex(parts[1]),
+                  .random = parse_hex(parts[2])};
   if (to_string(mark) != text) return {};
   return mark;
 }

@@ -34,7 +34,7 @@ constexpr auto kLabelKeys =
     std::to_array<std::string_view>({"label", "cls", "class", "class_id", "target"});
 
 /// The members of one sample.
-struct Sample {
+struct ArchivedSample {
   std::string key;
   std::optional<TarMember> image;
   std::optional<TarMember> label;  ///< .cls
@@ -53,7 +53,7 @@ bool is_a(std::string_view extensions, std::string_view wanted) {
           extensions[extensions.size() - wanted.size() - 1] == '.');
 }
 
-void put(const TarMember& member, std::string_view extensions, Sample& sample) {
+void put(const TarMember& member, std::string_view extensions, ArchivedSample& sample) {
   const std::string kind = to_lower(extensions);
   if (has_image_name(member.name)) {
     if (!sample.image) sample.image = member;
@@ -66,8 +66,8 @@ void put(const TarMember& member, std::string_view extensions, Sample& sample) {
 }
 
 /// Consecutive members with equal keys.
-std::vector<Sample> samples_in(const std::vector<TarMember>& members) {
-  std::vector<Sample> samples;
+std::vector<ArchivedSample> samples_in(const std::vector<TarMember>& members) {
+  std::vector<ArchivedSample> samples;
   for (const TarMember& member : members) {
     if (member.name.starts_with('.')) continue;
     const std::size_t dot = std::min(member.name.find('.'), member.name.size());
@@ -98,7 +98,7 @@ std::string label_of_json(std::string_view text, std::string& problem) {
 }
 
 /// The class of a sample as written; empty, with the problem, if there is none.
-std::string label_of(const Sample& sample, ByteWindow& file, std::string& problem) {
+std::string label_of(const ArchivedSample& sample, ByteWindow& file, std::string& problem) {
   const TarMember* const member = sample.label  ? &*sample.label
                                   : sample.json ? &*sample.json
                                                 : nullptr;
@@ -121,66 +121,16 @@ std::string label_of(const Sample& sample, ByteWindow& file, std::string& proble
   return label;
 }
 
-class ArchiveScan {
- public:
-  explicit ArchiveScan(ByteWindow& file) : file_(file) {}
-
-  ArchiveSamples run() && {
-    std::uint64_t end = 0;  // of the previous image
-    const TarListing listing = list_tar(file_);
-    for (const Sample& sample : samples_in(listing.members)) {
-      if (!sample.image && !sample.label) continue;  // notes
-      if (found_.samples.bad.size() == kMostBadOfFile) break;
-      add(sample, end);
-      ++number_;
-    }
-    return std::move(found_);
-  }
-
- private:
-  void add(const Sample& sample, std::uint64_t& end) {
-    std::string problem;
-    std::string label;
-    if (!sample.image)
-      problem = fmt::format("no image ({}) beside its .cls", image_endings());
-    else if (sample.images > 1)
-      problem = fmt::format("{} images with the same name", sample.images);
-    else if (sample.image->offset < end)
-      problem = "its image is a link to an earlier one";
-    else if (sample.image->bytes == 0 || sample.image->bytes > kMaxRecordBytes)
-      problem = fmt::format("an image of {} bytes; the limit is {}", sample.image->bytes,
-                            kMaxRecordBytes);
-    else
-      label = label_of(sample, file_, problem);
-    if (!problem.empty()) {
-      found_.samples.bad.push_back(
-          {.file = 0,
-           .record = number_,
-           .offset = sample.image ? sample.image->offset : sample.label->offset,
-           .problem = fmt::format("'{}': {}", printable(sample.key), problem)});
-      return;
-    }
-    end = sample.image->offset + sample.image->bytes;
-    found_.samples.entries.push_back({.offset = sample.image->offset,
-                                      .bytes = static_cast<std::uint32_t>(sample.image->bytes),
-                                      .label = number_of(label, sample.key)});
-  }
-
-  std::int32_t number_of(const std::string& label, const std::string& key) {
-    const auto [place, is_new] =
-        numbers_.emplace(label, static_cast<std::int32_t>(found_.texts.size()));
-    if (is_new) {
-      found_.texts.push_back(label);
-      found_.keys.push_back(key);
-    }
-    return place->second;
-  }
-
-  ByteWindow& file_;
-  ArchiveSamples found_;
-  std::map<std::string, std::int32_t> numbers_;
-  std::uint64_t number_ = 0;
-};
+/// What makes a sample unusable, or "". `end` is that of the image before it.
+std::string problem_of(const ArchivedSample& sample, std::uint64_t end) {
+  if (!sample.image) return fmt::format("no image ({}) beside its .cls", image_endings());
+  if (sample.images > 1) return fmt::format("{} images with the same name", sample.images);
+  if (sample.image->offset < end) return "its image is a link to an earlier one";
+  if (sample.image->bytes == 0 || sample.image->bytes > kMaxRecordBytes)
+    return fmt::format("an image of {} bytes; the limit is {}", sample.image->bytes,
+                       kMaxRecordBytes);
+  return {};
+}
 
 /// Adds the samples of archive `file` to the index of all.
 void append(ArchiveIndex& index, std::map<std::string, std::int32_t>& numbers, std::size_t file,
@@ -219,7 +169,39 @@ ArchiveIndex make_index(const fs::path& folder, std::span<const IndexedFile> fil
 
 }  // namespace
 
-ArchiveSamples scan_archive(ByteWindow& file) { return ArchiveScan(file).run(); }
+ArchiveSamples scan_archive(ByteWindow& file) {
+  ArchiveSamples found;
+  std::map<std::string, std::int32_t> numbers;
+  std::uint64_t end = 0;
+  std::uint64_t number = 0;
+  const TarListing listing = list_tar(file);
+  for (const ArchivedSample& sample : samples_in(listing.members)) {
+    if (!sample.image && !sample.label) continue;  // notes
+    if (found.samples.bad.size() == kMostBadOfFile) break;
+    std::string problem = problem_of(sample, end);
+    std::string label = problem.empty() ? label_of(sample, file, problem) : "";
+    const TarMember& member = sample.image ? *sample.image : *sample.label;
+    if (!problem.empty()) {
+      found.samples.bad.push_back(
+          {.file = 0,
+           .record = number++,
+           .offset = member.offset,
+           .problem = fmt::format("'{}': {}", printable(sample.key), problem)});
+      continue;
+    }
+    ++number;
+    end = member.offset + member.bytes;
+    const auto [place, is_new] =
+        numbers.emplace(label, static_cast<std::int32_t>(found.texts.size()));
+    found.samples.entries.push_back({.offset = member.offset,
+                                     .bytes = static_cast<std::uint32_t>(member.bytes),
+                                     .label = place->second});
+    if (!is_new) continue;
+    found.texts.push_back(std::move(label));
+    found.keys.push_back(sample.key);
+  }
+  return found;
+}
 
 std::vector<std::byte> write_archive_index(const ArchiveIndex& index) {
   const std::vector<std::byte> records = write_index(index.records);

@@ -209,24 +209,31 @@ constexpr std::array<std::string_view, 4> kBoxKeys = {
     "image/object/bbox/ymin", "image/object/bbox/xmin", "image/object/bbox/ymax",
     "image/object/bbox/xmax"};
 
+/// Parses the Example in [begin, begin + bytes). The first wanted features are image and label.
+std::string parse(ByteWindow& file, std::uint64_t begin, std::uint64_t bytes,
+                  std::span<Wanted> wanted, std::vector<float>& floats) {
+  wanted[0].name = kEncodedKey;
+  wanted[1].name = kLabelKey;
+  if (bytes > kMaxRecordBytes) return "the record is too large";
+  std::string problem = Walk(file, wanted, floats).run(begin, bytes);
+  if (problem.empty()) problem = check_list(wanted[0], Kind::Bytes);
+  if (problem.empty()) problem = check_list(wanted[1], Kind::Integers);
+  return problem;
+}
+
 }  // namespace
 
 std::string parse_example(std::span<const std::byte> payload, Example& example,
                           ReadBuffer& buffer) {
   std::array<Wanted, 6> wanted{};
-  wanted[0].name = kEncodedKey;
-  wanted[1].name = kLabelKey;
   buffer.boxes.clear();
   for (std::size_t side = 0; side < kBoxKeys.size(); ++side) {
     buffer.sides[side].clear();
     wanted[2 + side].name = kBoxKeys[side];
     wanted[2 + side].floats = &buffer.sides[side];
   }
-  if (payload.size() > kMaxRecordBytes) return "the record is too large";
   ByteWindow bytes(payload, "");
-  std::string problem = Walk(bytes, wanted, buffer.floats).run(0, payload.size());
-  if (problem.empty()) problem = check_list(wanted[0], Kind::Bytes);
-  if (problem.empty()) problem = check_list(wanted[1], Kind::Integers);
+  std::string problem = parse(bytes, 0, payload.size(), wanted, buffer.floats);
   for (std::size_t side = 0; side < kBoxKeys.size() && problem.empty(); ++side)
     problem = check_box_list(wanted[2 + side]);
   if (problem.empty()) problem = join_boxes(buffer);
@@ -240,13 +247,8 @@ std::string parse_example(std::span<const std::byte> payload, Example& example,
 std::string parse_label(ByteWindow& file, std::uint64_t begin, std::uint64_t bytes,
                         std::int64_t& label) {
   std::array<Wanted, 2> wanted{};
-  wanted[0].name = kEncodedKey;
-  wanted[1].name = kLabelKey;
-  if (bytes > kMaxRecordBytes) return "the record is too large";
   std::vector<float> no_floats;
-  std::string problem = Walk(file, wanted, no_floats).run(begin, bytes);
-  if (problem.empty()) problem = check_list(wanted[0], Kind::Bytes);
-  if (problem.empty()) problem = check_list(wanted[1], Kind::Integers);
+  std::string problem = parse(file, begin, bytes, wanted, no_floats);
   label = static_cast<std::int64_t>(wanted[1].list.integer);
   return problem;
 }

@@ -268,14 +268,10 @@ std::string describe_limit(std::int64_t all, double max_fraction) {
                      with_commas(most_bad(all, max_fraction)));
 }
 
-bool too_many_bad(std::int64_t bad, std::int64_t all, double max_fraction) noexcept {
-  return bad > most_bad(all, max_fraction);
-}
-
 void BadImages::add(const std::string& problem) {
   if (count_++ == 0) first_ = problem;
   if (report_) report_(problem);
-  if (too_many_bad(count_, images_, max_fraction_)) refuse();
+  if (count_ > most_bad(images_, max_fraction_)) refuse();
 }
 
 void BadImages::refuse_if_all() const {
@@ -293,7 +289,7 @@ void leave_out_bad(const BadShare& share, const std::string& count, const std::s
                    const std::function<std::string(std::size_t)>& describe) {
   constexpr std::int64_t kNamed = 5;
   if (share.bad == 0) return;
-  if (share.bad == share.all || too_many_bad(share.bad, share.all, share.max_fraction))
+  if (share.bad == share.all || share.bad > most_bad(share.all, share.max_fraction))
     fail(ErrorKind::Data, "{}, the first: {}; {}", count, describe(0),
          describe_limit(share.all, share.max_fraction));
   notices.push_back(printable(head));

@@ -150,9 +150,6 @@ class ImageDataset : public Dataset {
 /// "`max-bad-fraction` 0.001 allows at most 1"
 [[nodiscard]] std::string describe_limit(std::int64_t all, double max_fraction);
 
-/// Whether `bad` exceeds most_bad().
-[[nodiscard]] bool too_many_bad(std::int64_t bad, std::int64_t all, double max_fraction) noexcept;
-
 /// Counts the bad images of a task over `images` images, and throws when there are too many. Not
 /// thread-safe.
 class BadImages {

@@ -65,6 +65,18 @@ std::vector<std::byte> read_if_possible(const fs::path& path) {
   }
 }
 
+// Whether the lock is acquired, or turns out to be impossible, within kSilence.
+bool is_soon_locked(int directory) noexcept {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point end = Clock::now() + kSilence;
+  while (::flock(directory, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return true;
+    if (Clock::now() >= end) return false;
+    std::this_thread::sleep_for(kBetweenTries);
+  }
+  return true;
+}
+
 // Writes the file to the first place that is writable.
 IndexSource write_to_one(std::span<const fs::path> places, std::span<const std::byte> file,
                          const fs::path& folder) {
@@ -133,32 +145,21 @@ IndexSource open_content(const IndexKind& kind, const fs::path& folder, Split sp
     return true;
   };
   if (std::ranges::any_of(places, is_cached_at)) return source;
-  const FolderLock lock(folder, options.tell);
+  const UniqueFd lock = lock_folder(folder, options.tell);
   if (std::ranges::any_of(places, is_cached_at)) return source;
   return write_to_one(places, seal(kind, make()), folder);
 }
 
-FolderLock::FolderLock(const fs::path& folder, const TellCallback& tell)
-    : directory_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (!directory_.valid() || soon()) return;
+UniqueFd lock_folder(const fs::path& folder, const TellCallback& tell) {
+  UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.valid() || is_soon_locked(directory.get())) return directory;
   if (tell)
     tell(fmt::format(
         "waiting for another process that holds a lock on {}: it builds the index of this folder",
         folder.string()));
-  while (::flock(directory_.get(), LOCK_EX) != 0 && errno == EINTR) {
+  while (::flock(directory.get(), LOCK_EX) != 0 && errno == EINTR) {
   }
-}
-
-/// Whether the lock was acquired, or turned out to be impossible, within kSilence.
-bool FolderLock::soon() const noexcept {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point end = Clock::now() + kSilence;
-  while (::flock(directory_.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) return true;
-    if (Clock::now() >= end) return false;
-    std::this_thread::sleep_for(kBetweenTries);
-  }
-  return true;
+  return directory;
 }
 
 }  // namespace millrace::io

@@ -101,17 +101,10 @@ template <class Index, class IsCurrent, class Make>
   return {std::move(source), std::move(index)};
 }
 
-/// Lets only one process per machine at a time build the index of a folder; the others wait and
-/// then find it. After two seconds of waiting `tell` is called once. Never fails: if the file
-/// system has no locks, the work is done twice.
-class FolderLock {
- public:
-  explicit FolderLock(const std::filesystem::path& folder, const TellCallback& tell = {});
-
- private:
-  [[nodiscard]] bool soon() const noexcept;
-
-  UniqueFd directory_;
-};
+/// A lock that lets only one process per machine at a time build the index of a folder; the others
+/// wait and then find it. After two seconds of waiting `tell` is called once. Never fails: if the
+/// file system has no locks, the work is done twice.
+[[nodiscard]] UniqueFd lock_folder(const std::filesystem::path& folder,
+                                   const TellCallback& tell = {});
 
 }  // namespace millrace::io

@@ -79,9 +79,9 @@ std::optional<std::string> pax_value(std::string_view text, std::string_view key
   return {};
 }
 
-std::string last_part(std::string_view name) {
-  const std::size_t slash = name.rfind('/');
-  return std::string(slash == std::string_view::npos ? name : name.substr(slash + 1));
+TarMember member_of(const std::string& name, std::uint64_t offset, std::uint64_t bytes) {
+  const std::size_t begin = name.rfind('/') + 1;  // 0 at the top
+  return {name.substr(begin), offset, bytes, name.substr(0, begin)};
 }
 
 // Names from extra headers before a member.
@@ -94,30 +94,21 @@ struct LongNames {
 class Listing {
  public:
   void add_file(const std::string& name, std::uint64_t offset, std::uint64_t bytes) {
-    const std::string last = last_part(name);
-    add({last, offset, bytes, name.substr(0, name.size() - last.size())}, name);
+    bytes_ += bytes;
+    places_[name] = listing_.members.size();
+    listing_.members.push_back(member_of(name, offset, bytes));
   }
   void add_link(const std::string& name, const std::string& target) {
     const auto known = places_.find(target);
-    if (known == places_.end()) {
-      listing_.links.push_back(last_part(name));
-      return;
-    }
-    TarMember same = listing_.members[known->second];
-    same.name = last_part(name);
-    same.folder = name.substr(0, name.size() - same.name.size());
-    add(std::move(same), name);
+    if (known == places_.end()) return listing_.links.push_back(member_of(name, 0, 0).name);
+    const TarMember& same = listing_.members[known->second];
+    add_file(name, same.offset, same.bytes);
   }
   /// Bytes of all members, those of a file as often as it is linked.
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   [[nodiscard]] TarListing take() { return std::move(listing_); }
 
  private:
-  void add(TarMember member, const std::string& name) {
-    bytes_ += member.bytes;
-    places_[name] = listing_.members.size();
-    listing_.members.push_back(std::move(member));
-  }
   TarListing listing_;
   std::map<std::string, std::size_t> places_;
   std::uint64_t bytes_ = 0;

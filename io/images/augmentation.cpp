@@ -142,8 +142,7 @@ void augment_pixels(const Augmentation& augmentation, const DrawKey& key, const 
   const RandomStream stream = stream_of(key);
   for (std::int32_t i = 0; i < augmentation.operations; ++i) {
     const RandomBlock words = stream.block(kOperations + static_cast<std::uint64_t>(i), key.index);
-    const auto op = static_cast<AugmentOp>(
-        uniform_below(words[0], static_cast<std::uint32_t>(kAugmentOps.size())));
+    const auto op = static_cast<AugmentOp>(uniform_below(words[0], kAugmentOps));
     const double strength = strength_of(op, augmentation.magnitude, image.height, image.width);
     const bool negative = is_signed(op) && uniform_below(words[1], 2) == 1;
     apply(op, negative ? -strength : strength, image, scratch);

@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
 
 #include "core/image_records.hpp"
 #include "io/images/header.hpp"
@@ -49,9 +48,7 @@ enum class AugmentOp : std::uint8_t {
   AutoContrast,
   Equalize,
 };
-inline constexpr std::array<std::string_view, 14> kAugmentOps = {
-    "Identity", "ShearX",   "ShearY",    "TranslateX", "TranslateY", "Rotate",       "Brightness",
-    "Color",    "Contrast", "Sharpness", "Posterize",  "Solarize",   "AutoContrast", "Equalize"};
+inline constexpr std::uint32_t kAugmentOps = 14;
 
 /// The strength of an operation at a magnitude, as torchvision's table has it for images of this
 /// size: a shear, pixels, degrees, a factor less 1, bits or a threshold.

@@ -29,7 +29,7 @@ void StandInLimit::check(std::int64_t stand_ins, std::int64_t epoch) {
     before_ = seen_;
   }
   seen_ = stand_ins;
-  if (io::too_many_bad(in_epoch(), dataset_.size(), max_bad_fraction_)) refuse();
+  if (in_epoch() > io::most_bad(dataset_.size(), max_bad_fraction_)) refuse();
 }
 
 void StandInLimit::refuse() const {

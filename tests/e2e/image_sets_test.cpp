@@ -98,11 +98,6 @@ TEST_F(ImagesTest, AllFormsTrainAndValidate) {
     ASSERT_TRUE(std::regex_search(result.output, peak, pattern)) << result.output;
     EXPECT_LE(std::stod(peak[1]), std::stod(peak[2]) * 1.001) << data;
   }
-  // A restored run goes on with the very next image.
-  const fs::path parts = directory / "parts";
-  ASSERT_EQ(train_on("folders", parts, "--stop-after 4").code, 75);
-  expect_end(restore(parts), 0);
-  EXPECT_EQ(digest_of(parts), digest_of(directory / "folders"));
 }
 
 // The same files in the same order give the same weights, whatever holds them.
@@ -263,28 +258,6 @@ TEST_F(ImagesTest, TooManyBadImagesEndARunAtTheSameUpdateInEveryLayout) {
   const std::string ended = (directory / "one").string();
   expect_end(restore(ended, "--max-bad-fraction 0.2"), 0, {"Bad images: 3 of 24"});
   expect_in(read_text(directory / "one/log.txt"), {"n01/2.JPEG", "n02/9.JPEG", "n03/20.JPEG"});
-}
-
-// Two bad images of 24 are found in each of two epochs; three in one epoch would be too many.
-TEST_F(ImagesTest, BadImagesOfTwoEpochsAreNotAddedUp) {
-  const TemporaryDirectory directory;
-  const auto folders = damaged_folders(directory, {"train/n01/2.JPEG", "train/n02/9.JPEG"});
-  const auto train = [&](const std::string& run, const Words& more) {
-    return train_on(
-        "folders", directory / run,
-        Words{"--data-dir", folders, "--no-validation --max-bad-fraction 0.1 --iterations 12"} +
-            more);
-  };
-  const ProcessResult whole = train("whole", {});
-  ASSERT_EQ(whole.code, 0) << whole.output;
-  // Stopped within the first epoch, after both images, and between the epochs.
-  for (const auto& [updates, carried] : {std::pair{5, 2}, {6, 0}}) {
-    const std::string run = "to-" + std::to_string(updates);
-    expect_end(train(run, {"--stop-after", std::to_string(updates)}), 75);
-    EXPECT_EQ(handed_on(directory / run, updates), carried);
-    expect_end(restore(directory / run), 0);
-    EXPECT_EQ(digest_of(directory / run), digest_of(directory / "whole"));
-  }
 }
 
 TEST_F(ImagesTest, BadImagesOfAValidationAreCounted) {

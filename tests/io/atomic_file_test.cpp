@@ -231,19 +231,7 @@ struct RunLockTest : testing::Test {
   const TemporaryDirectory directory;
 };
 
-TEST_F(RunLockTest, SecondHolderIsRefusedWithTheFirstOnesProcessId) {
-  const RunLock first(directory.path());
-  expect_error(ErrorKind::Usage,
-               {directory.path().string(), "is in use by process " + std::to_string(::getpid())},
-               [&] { const RunLock second(directory.path()); });
-}
-
-TEST_F(RunLockTest, IsFreeAfterwards) {
-  { const RunLock lock(directory.path()); }
-  EXPECT_NO_THROW(RunLock(directory.path()));
-}
-
-TEST_F(RunLockTest, LockOfAKilledProcessIsTakenOver) {
+TEST_F(RunLockTest, HolderIsNamedAndItsLockTakenOverWhenItWasKilled) {
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = ::fork();
@@ -255,7 +243,8 @@ TEST_F(RunLockTest, LockOfAKilledProcessIsTakenOver) {
   }
   char byte = 0;
   ASSERT_EQ(::read(ready[0], &byte, 1), 1);
-  expect_error(ErrorKind::Usage, {"process " + std::to_string(child)},
+  expect_error(ErrorKind::Usage,
+               {directory.path().string(), "is in use by process " + std::to_string(child)},
                [&] { const RunLock lock(directory.path()); });
   ::kill(child, SIGKILL);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);

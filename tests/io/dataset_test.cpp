@@ -108,22 +108,13 @@ TEST(SampleOrderTest, EpochsAndSeedsHaveOrdersOfTheirOwn) {
 TEST(SampleOrderTest, SequentialCountsUpEveryEpoch) {
   const SampleOrder order = SampleOrder::sequential(3);
   const std::vector<std::int64_t> expected = {0, 1, 2};
-  EXPECT_EQ(indices_of_epoch(order, 0), expected);
-  EXPECT_EQ(indices_of_epoch(order, 7), expected);
+  for (const std::int64_t epoch : std::initializer_list<std::int64_t>{0, 7, 1'000'000'000'000})
+    EXPECT_EQ(indices_of_epoch(order, epoch), expected);
 }
 
-TEST(SampleOrderTest, FarPositionsKeepTheirEpoch) {
-  const SampleOrder order = SampleOrder::sequential(1'281'167);
-  const std::int64_t position = 1'281'167LL * 1'000'000 + 17;
-  EXPECT_EQ(order.at(position), (SampleOrder::Place{.epoch = 1'000'000, .index = 17}));
-}
-
-TEST(SampleOrderTest, EmptyDataHasNoOrder) {
+TEST(SampleOrderTest, NeitherEmptyDataNorNegativePositionsHaveAnOrder) {
   expect_error(ErrorKind::Data, {"0 samples", "empty"}, [] { (void)SampleOrder::shuffled(0, 0); });
   expect_error(ErrorKind::Data, {"empty"}, [] { (void)SampleOrder::sequential(-1); });
-}
-
-TEST(SampleOrderTest, NegativePositionsAreAnInternalError) {
   expect_error(ErrorKind::Internal, {"position >= 0"},
                [] { (void)SampleOrder::sequential(3).at(-1); });
 }
@@ -306,15 +297,6 @@ TEST(SyntheticTest, PixelsAreATruncatedNormal) {
   EXPECT_NEAR(std::sqrt(variance), 60.0 * 0.8796, 0.5);
 }
 
-TEST(SyntheticTest, PixelsAreNotNormalised) {
-  const auto dataset = make_synthetic({.image_shape = {9, 7, 3}, .classes = 10, .size = 2});
-  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(dataset->image_shape().elements()));
-  PixelScaling scaling;
-  EXPECT_EQ(dataset->read(1, {}, bytes, scaling), Sample::Own);
-  const std::vector<float> image = image_of(*dataset, 1);
-  for (std::size_t i = 0; i < bytes.size(); ++i) ASSERT_EQ(image[i], static_cast<float>(bytes[i]));
-}
-
 TEST(SyntheticTest, SeedsDifferAndLabelsStayInRange) {
   std::vector<int> seen(3, 0);
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
@@ -328,7 +310,6 @@ TEST(SyntheticTest, SeedsDifferAndLabelsStayInRange) {
   const SyntheticOptions options{.image_shape = {4, 4, 3}, .classes = 10, .size = 5, .seed = 1};
   SyntheticOptions other = options;
   other.seed = 2;
-  EXPECT_EQ(image_of(*make_synthetic(options), 0), image_of(*make_synthetic(options), 0));
   EXPECT_NE(image_of(*make_synthetic(options), 0), image_of(*make_synthetic(other), 0));
 }
 

@@ -121,6 +121,7 @@ TEST(ImageDatasetTest, TheNextOfItsClassStandsInForABadImage) {
   const auto set = images_of(9, [&](const std::string& what) { reported.push_back(what); });
   set->files[1].resize(set->files[1].size() / 2);
   set->files[8] = Bytes(100, std::byte{1});
+  set->unreadable = 3;  // its error names the place already
 
   const auto expected = images_of(9);
   expected->files[1] = expected->files[4];
@@ -130,18 +131,12 @@ TEST(ImageDatasetTest, TheNextOfItsClassStandsInForABadImage) {
     EXPECT_EQ(pixels_of(*set, index, whole), pixels_of(*expected, index, whole)) << index;
     EXPECT_EQ(pixels_of(*set, 8, kTraining), pixels_of(*expected, 8, kTraining));
   }
-  EXPECT_EQ(set->replaced(), reported);
-  ASSERT_EQ(reported.size(), 2U);
+  (void)pixels_of(*set, 3, whole);
+  ASSERT_EQ(reported.size(), 3U);
   EXPECT_TRUE(reported[0].starts_with("image 1: ")) << reported[0];
   EXPECT_TRUE(reported[1].starts_with("image 8: ")) << reported[1];
-}
-
-TEST(ImageDatasetTest, ThePlaceOfABadImageIsNamedOnce) {
-  std::vector<std::string> reported;
-  const auto set = images_of(9, [&](const std::string& what) { reported.push_back(what); });
-  set->unreadable = 3;
-  (void)pixels_of(*set, 3, kTraining);
-  EXPECT_EQ(reported, std::vector<std::string>{"image 3: data checksum mismatch"});
+  EXPECT_EQ(reported[2], "image 3: data checksum mismatch");
+  std::ranges::sort(reported);
   EXPECT_EQ(set->replaced(), reported);
 }
 
@@ -149,15 +144,10 @@ TEST(ImageDatasetTest, AClassWithoutAGoodImageEndsTheRun) {
   const auto set = images_of(6);
   set->files[2].clear();
   set->files[5].clear();
-  try {
-    (void)pixels_of(*set, 5, {});
-    ADD_FAILURE() << "nothing stands in";
-  } catch (const Error& error) {
-    EXPECT_EQ(exit_code(error.kind()), 3);
-    EXPECT_STREQ(error.what(),
-                 "image 5: no image of class 2 can be decoded, so none can replace this one: "
-                 "repair one, or leave the class out");
-  }
+  expect_error(ErrorKind::Data,
+               {"image 5: no image of class 2 can be decoded, so none can replace this one: "
+                "repair one, or leave the class out"},
+               [&] { (void)pixels_of(*set, 5, {}); });
 }
 
 /// All batches of an epoch from the loader.

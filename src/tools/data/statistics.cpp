@@ -34,7 +34,7 @@ void measure_images(const ImageDataset& set, const MeasureImage& measure, double
     const std::string problem = measure_one(i);
     if (problem.empty()) continue;
     statistics.bad.push_back(problem_at(set.where(i), problem));
-    if (too_many_bad(std::ssize(statistics.bad), set.size(), max_bad_fraction))
+    if (std::ssize(statistics.bad) > most_bad(set.size(), max_bad_fraction))
       fail(ErrorKind::Data, "{} of {} images cannot be read, the last: {}; {}",
            statistics.bad.size(), set.size(), statistics.bad.back(),
            describe_limit(set.size(), max_bad_fraction));

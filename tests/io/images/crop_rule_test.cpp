@@ -322,6 +322,8 @@ TEST(CropRuleTest, EachRuleFallsBackInItsOwnWay) {
   EXPECT_EQ(draw(), (ImageWindow{{0, 117, 200, 383}, 224, 224, 0, 0, Mirror::No}));
   rule.fallback = CropFallback::CentreOfScaled;
   EXPECT_EQ(draw(), (ImageWindow{{0, 0, 200, 500}, 560, 224, 168, 0, Mirror::No}));
+  rule.centre = CentreOffset::Up;  // 453 x 224 / 400 = 253.7, and 253 - 224 = 29
+  EXPECT_EQ(draw_window(rule, {}, image_of(453, 400), {}, kSide).left, 15);
 }
 
 TEST(CropRuleTest, ValidationScalesTheShorterSideAndCutsTheCentre) {
@@ -334,6 +336,7 @@ TEST(CropRuleTest, ValidationScalesTheShorterSideAndCutsTheCentre) {
   EXPECT_EQ(window(CentreOffset::Up, 500, 375).left, 59);
   EXPECT_EQ(window(CentreOffset::Even, 500, 375).left, 58);
   // 503 x 256 / 375 = 343.38; (343 - 224) / 2 = 59.5
+  EXPECT_EQ(window(CentreOffset::Down, 503, 375).left, 59);
   EXPECT_EQ(window(CentreOffset::Even, 503, 375).left, 60);
   EXPECT_EQ(window(CentreOffset::Down, 375, 500),
             (ImageWindow{{0, 0, 500, 375}, 256, 341, 16, 58, Mirror::No}));

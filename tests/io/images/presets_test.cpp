@@ -78,57 +78,6 @@ TEST(ImagePresetTest, RowsAreThoseOfTheTrainings) {
   }
 }
 
-TEST(ImagePresetTest, CentresOfOddDifferencesLieWhereTheTrainingPutsThem) {
-  struct Case {
-    const char* name;
-    std::int32_t left_of_341, left_of_343;  ///< 58.5 and 59.5
-  };
-  for (const Case& one : {Case{"tf", 58, 59}, Case{"nvidia", 58, 59}, Case{"dali2019", 58, 59},
-                          Case{"tpu", 59, 60}, Case{"torch", 58, 60}}) {
-    const auto left = [&](std::int32_t width) {
-      const ImageHeader image{.width = width, .height = 375};
-      return evaluation_window(image_preset(one.name).evaluation, image, 224).left;
-    };
-    EXPECT_EQ(left(500), one.left_of_341) << one.name;  // 500 x 256 / 375 = 341.3
-    EXPECT_EQ(left(503), one.left_of_343) << one.name;  // 503 x 256 / 375 = 343.4
-  }
-  CropRule failed = image_preset("tpu").crop;
-  failed.attempts = 0;
-  // 453 x 224 / 400 = 253.7, and 253 - 224 = 29
-  EXPECT_EQ(draw_window(failed, {}, {.width = 453, .height = 400}, {}, 224).left, 15);
-}
-
-/// A row of gray pixels, scaled to another width with the training filter of `preset`.
-std::vector<int> scaled_row(std::string_view preset, Mirror mirror,
-                            const std::vector<std::uint8_t>& row, std::int32_t width) {
-  std::vector<std::uint8_t> pixels;
-  for (const std::uint8_t gray : row) pixels.insert(pixels.end(), 3, gray);
-  const PixelBox all{.bottom = 1, .right = static_cast<std::int32_t>(row.size())};
-  Resampler resampler;
-  static_cast<void>(
-      resampler.prepare({.box = all, .scaled_width = width, .scaled_height = 1, .mirror = mirror},
-                        image_preset(preset).training, width, 1));
-  std::vector<std::uint8_t> image(std::size_t{3} * static_cast<std::size_t>(width));
-  resampler.resample({.pixels = pixels.data(), .stride = std::ssize(pixels), .box = all}, image);
-  std::vector<int> result;
-  for (std::size_t i = 0; i < image.size(); i += 3) result.push_back(image[i]);
-  return result;
-}
-
-// TensorFlow 1 takes pixels 0 and 2 of four, so it matters whether the image is mirrored before.
-TEST(ImagePresetTest, TfMirrorsBeforeItScalesAndTpuAfter) {
-  const std::vector<std::uint8_t> row = {10, 90, 170, 50};
-  EXPECT_EQ(scaled_row("tf", Mirror::No, row, 2), (std::vector{10, 170}));
-  EXPECT_EQ(scaled_row("tf", Mirror::Yes, row, 2), (std::vector{50, 90}));
-  EXPECT_EQ(scaled_row("tpu", Mirror::Yes, row, 2), (std::vector{170, 10}));
-}
-
-// Half-way between two pixels TensorFlow 1 weighs by -3/32, 19/32, 19/32, -3/32.
-TEST(ImagePresetTest, TpuScalesByTheCubicOfTensorFlow1) {
-  EXPECT_EQ(scaled_row("tpu", Mirror::No, {0, 96, 160, 64}, 8)[3], 146);
-  EXPECT_EQ(scaled_row("tf", Mirror::No, {0, 96, 160, 64}, 8)[3], 128);
-}
-
 /// Normalized value of a gray pixel, from the recipes' own formulas.
 TEST(ImagePresetTest, EveryRecipeNormalisesByItsNumbers) {
   struct Case {

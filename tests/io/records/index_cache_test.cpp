@@ -15,15 +15,12 @@ namespace {
 TEST(IndexCacheTest, WaitingForALockIsReportedOnce) {
   const TemporaryDirectory root;
   std::vector<std::string> told;
-  {
-    const FolderLock free(root.path(), [&](const std::string& what) { told.push_back(what); });
-  }
+  UniqueFd held = lock_folder(root.path(), [&](const std::string& what) { told.push_back(what); });
   EXPECT_TRUE(told.empty());
-  auto held = std::make_unique<FolderLock>(root.path());
   // Only the callback releases the lock: without the message the test never ends.
-  const FolderLock waited(root.path(), [&](const std::string& what) {
+  const UniqueFd waited = lock_folder(root.path(), [&](const std::string& what) {
     told.push_back(what);
-    held.reset();
+    held = UniqueFd();
   });
   ASSERT_EQ(told.size(), 1u);
   test::expect_in(told[0], {root.path().string()});
