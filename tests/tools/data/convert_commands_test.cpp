@@ -81,9 +81,10 @@ TEST(DataMakersTest, LeaveOutBadImagesUpToTheFraction) {
     const fs::path out = root / ("out-" + maker.file);
     expect_said(maker.make(root.path(), out, {"--max-bad-fraction", "0"}), 3,
                 {"1 of 6 images", "--max-bad-fraction", "n1/1.JPEG: "});
-    EXPECT_FALSE(fs::exists(out / maker.folder / maker.file));
+    const std::size_t finished = files_below(out).size();  // shards without a bad image
     expect_said(maker.make(root.path(), out), 0,
                 {"n1/1.JPEG: ", "training: 5 images, 1 bad one left out"});
+    EXPECT_LT(finished, files_below(out).size());
     std::vector<std::int32_t> labels = labels_of(out, io::Split::Train);
     std::ranges::sort(labels);
     EXPECT_EQ(labels, (std::vector<std::int32_t>{0, 0, 1, 1, 1}));
@@ -232,11 +233,7 @@ TEST(PackedToolsTest, CheckStatsAndIndexReadPackedImages) {
   EXPECT_EQ(json.at("height").at("median"), 10);
   EXPECT_EQ(json.at("width").at("largest"), 16);
   expect_said(run_words({"data", "check", out.string()}), 0, {"training: 1 file, 6 images, "});
-  for (const std::streamoff at : {70, 64 + 10 * 12 * 3 + 24 + 5}) {
-    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(at);
-    file.put('\x7f');
-  }
+  for (const std::uint64_t at : {70u, 64u + 10 * 12 * 3 + 24 + 5}) io::flip_byte(path, at);
   expect_said(run_words({"data", "check", out.string()}), 3,
               {"image 0 at offset 64: data checksum mismatch",
                "image 1 at offset 448: data checksum mismatch", ": 2 bad"});
