@@ -81,7 +81,7 @@ TEST(DataMakersTest, LeaveOutBadImagesUpToTheFraction) {
     const fs::path out = root / ("out-" + maker.file);
     expect_said(maker.make(root.path(), out, {"--max-bad-fraction", "0"}), 3,
                 {"1 of 6 images", "--max-bad-fraction", "n1/1.JPEG: "});
-    const std::size_t finished = files_below(out).size();  // shards without a bad image
+    const std::size_t finished = fs::exists(out) ? files_below(out).size() : 0;  // whole shards
     expect_said(maker.make(root.path(), out), 0,
                 {"n1/1.JPEG: ", "training: 5 images, 1 bad one left out"});
     EXPECT_LT(finished, files_below(out).size());
