@@ -37,9 +37,9 @@ std::vector<Extent> extents_in(const std::vector<std::byte>& file,
 TEST(DamageTest, TensorsOfTheSecondRankAreNamedAndNothingIsLoaded) {
   const TemporaryDirectory directory;
   const fs::path run = directory / "run";
-  expect_end(millrace(short_training(2, 1) + on_ranks(2) +
-                      Words{"--optimiser momentum --run-dir", run}),
-             0);
+  expect_end(
+      millrace(short_training(2, 1) + on_ranks(2) + Words{"--optimiser momentum --run-dir", run}),
+      0);
   const fs::path checkpoint = run / "checkpoints/ckpt-2";
   const fs::path part = checkpoint / "part-001.h5";
   std::vector<std::byte> bytes = file_bytes(part);
