@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "partition/plan.hpp"
+#include "run/patch.hpp"
 
 namespace millrace::partition {
 
@@ -59,7 +60,7 @@ struct LayoutSearch {
 /// How long a training takes, for the tables.
 struct TrainingLength {
   std::int64_t images = 0;  ///< of an epoch
-  double epochs = 0.0;
+  double epochs = 90.0;
 };
 
 /// A row per layout, and why each but the first is slower than it. The memory is that of the
@@ -69,7 +70,10 @@ struct TrainingLength {
                                   const TrainingLength& length);
 [[nodiscard]] std::string to_json(std::span<const FoundLayout> layouts,
                                   const TrainingLength& length);
-/// The fields that make a layout and their values: "`batch-size` 8 `shards` 2".
+/// The fields that make a layout, as what is asked of a run: merged with its other fields, it has
+/// this layout.
+[[nodiscard]] run::Patch patch_of(const FoundLayout& layout);
+/// The same as text: "`batch-size` 8 `shards` 2".
 [[nodiscard]] std::string training_fields(const FoundLayout& layout);
 
 }  // namespace millrace::partition

@@ -61,6 +61,24 @@ std::string text_of(Recompute recompute) {
                                          : "layers";
 }
 
+/// The fields of a run that make the layout, in the order in which they are printed.
+std::vector<std::pair<std::string_view, run::Value>> fields_of(const FoundLayout& layout) {
+  const pipeline::ScheduleRequest& schedule = layout.request.schedule;
+  std::vector<std::pair<std::string_view, run::Value>> fields = {
+      {"batch-size", layout.plan.batch},
+      {"gradients-to-accumulate", std::int64_t{layout.plan.micro_batches}}};
+  if (layout.request.replicas > 1)
+    fields.emplace_back("replicas", std::int64_t{layout.request.replicas});
+  if (layout.request.program.recompute == Recompute::Stage)
+    fields.emplace_back("recompute", std::string("segments"));
+  if (schedule.devices == 1) return fields;
+  fields.emplace_back("shards", std::int64_t{schedule.devices});
+  fields.emplace_back("pipeline-schedule", schedule.name);
+  if (schedule.chunks > 1) fields.emplace_back("chunks", std::int64_t{schedule.chunks});
+  fields.emplace_back("pipeline-splits", join(layout.plan.splits, " "));
+  return fields;
+}
+
 }  // namespace
 
 std::string to_text(std::span<const FoundLayout> layouts, const TrainingLength& length) {
@@ -115,15 +133,16 @@ std::string to_json(std::span<const FoundLayout> layouts, const TrainingLength& 
 }
 
 std::string training_fields(const FoundLayout& layout) {
-  const pipeline::ScheduleRequest& schedule = layout.request.schedule;
-  std::string text = fmt::format("`batch-size` {} `gradients-to-accumulate` {}", layout.plan.batch,
-                                 layout.plan.micro_batches);
-  if (layout.request.replicas > 1) text += fmt::format(" `replicas` {}", layout.request.replicas);
-  if (layout.request.program.recompute == Recompute::Stage) text += " `recompute` segments";
-  if (schedule.devices == 1) return text;
-  text += fmt::format(" `shards` {} `pipeline-schedule` {}", schedule.devices, schedule.name);
-  if (schedule.chunks > 1) text += fmt::format(" `chunks` {}", schedule.chunks);
-  return text + " `pipeline-splits` " + join(layout.plan.splits, " ");
+  std::vector<std::string> fields;
+  for (const auto& [name, value] : fields_of(layout))
+    fields.push_back(fmt::format("`{}` {}", name, run::to_string(value)));
+  return join(fields, " ");
+}
+
+run::Patch patch_of(const FoundLayout& layout) {
+  run::Patch patch;
+  for (auto& [name, value] : fields_of(layout)) run::impose(patch, name, std::move(value));
+  return patch;
 }
 
 }  // namespace millrace::partition

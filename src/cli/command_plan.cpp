@@ -248,12 +248,6 @@ void print_notices_of(const Resolution& resolution, const Invocation& invocation
   print_notices(invocation, notices);
 }
 
-/// The configuration of a run that saves checkpoints, if it does: they need memory, too.
-run::Run saving(run::Run config) {
-  if (config.logging.keeps) config.run_directory = "run";
-  return config;
-}
-
 /// The part of a plan that needs the device.
 int make_and_print(const Invocation& invocation, const Patch& options, const Datasets& sets,
                    Resolution resolution, const models::Graph& graph, const comm::World& world) {
@@ -310,27 +304,6 @@ int make_and_print(const Invocation& invocation, const Patch& options, const Dat
   return 0;
 }
 
-/// `plan --devices N`.
-int search(const Invocation& invocation, const Patch& options, const Datasets& sets,
-           const Resolution& resolution, const models::Graph& graph, partition::PlanRequest request,
-           const comm::World& world) {
-  request.schedule = {};
-  // Nobody knows what the kernels of another machine pack, or what its processes need besides.
-  if (options.text("device"))
-    return print_layouts(invocation.options, graph, request, nullptr, sets.facts);
-  request.sizer = train::search_sizer(graph, resolution.config);
-  const train::TrainInputs inputs{
-      .train = sets.train, .validation = sets.validation, .command_line = {}, .notices = {}};
-  const ProcessNeeds needs{
-      .assumed = train::sizer_of(graph).rest(resolution.config),
-      .measure = [&](const Patch& layout) {
-        const Resolution run =
-            resolve(options_to_plan(merge(layout, options)), sets.facts, this_machine());
-        return train::device_use(forecast_processes(saving(run.config), inputs, world));
-      }};
-  return print_layouts(invocation.options, graph, request, &needs, sets.facts);
-}
-
 int plan(const Invocation& invocation, const comm::World& world) {
   Patch options = options_to_plan(without_layout(invocation.options));
   if (const std::string found = find_dataset(options); !found.empty())
@@ -352,7 +325,8 @@ int plan(const Invocation& invocation, const comm::World& world) {
   if (!searches) return make_and_print(invocation, options, sets, resolution, graph, world);
   print_notices_of(resolution, invocation, false, world);
   if (world.rank() != 0) return 0;
-  return search(invocation, options, sets, resolution, graph, std::move(request), world);
+  plan_devices(invocation.options, options, sets, resolution, graph, std::move(request), world);
+  return 0;
 }
 
 }  // namespace

@@ -3,11 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +15,8 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "partition/layout_search.hpp"
+#include "train/memory.hpp"
+#include "train/trainer.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -37,11 +36,6 @@ constexpr std::array kFound = {"shards",
                                "recompute",
                                "recompute-layers",
                                "xla-recompute"};
-
-/// The options of `train` that lead to a layout.
-std::string options_text(const partition::FoundLayout& layout) {
-  return respelled(training_fields(layout), Patch());
-}
 
 }  // namespace
 
@@ -66,31 +60,21 @@ Patch without_layout(Patch options) {
   return options;
 }
 
-int print_layouts(const Patch& options, const models::Graph& graph,
-                  const partition::PlanRequest& request, const ProcessNeeds* needs,
-                  const DatasetFacts& facts) {
-  partition::LayoutSearch search{
-      .devices = static_cast<std::int32_t>(*options.integer("devices")),
-      .total_batch = *options.integer("total-batch"),
-      .memory_limit = device_memory(options.text("device-memory").value_or("")),
-      .shards_optimizer = options.flag("shard-optimizer")};
-  if (needs != nullptr) {
-    search.assumed_rest = needs->assumed;
-    search.varies = train::kBaseVaries;
-    search.measure = [&](const partition::FoundLayout& layout) {
-      const std::vector<std::string> words = split_list(options_text(layout), ' ');
-      return needs->measure(parse_arguments(Command::Train, words, 0)).need;
-    };
-  }
+namespace {
+
+/// Text, or JSON, of the layouts that were found.
+void print_layouts(const Patch& options, const models::Graph& graph,
+                   const partition::PlanRequest& request, const partition::LayoutSearch& search,
+                   std::int64_t images) {
   const std::vector<partition::FoundLayout> found = search_layouts(graph, request, search);
-  const partition::TrainingLength length{.images = facts.train_size,
-                                         .epochs = options.real("epochs").value_or(90.0)};
+  partition::TrainingLength length{.images = images};
+  length.epochs = options.real("epochs").value_or(length.epochs);
   const std::string format = options.text("format").value_or("text");
   if (format == "json") {
     fmt::print("{}", respelled(with_notes(to_json(found, length),
                                           unknown_to_plan(options, search.devices)),
                                Patch()));
-    return 0;
+    return;
   }
   if (format != "text")
     fail(ErrorKind::Usage, "--format {}: a search has only text and json", format);
@@ -99,9 +83,35 @@ int print_layouts(const Patch& options, const models::Graph& graph,
       "GB/s\n{}\nThe first: {}\n{}",
       graph.name, counted(search.total_batch, "image"), counted(search.devices, "device"),
       name_of(request.program.type), request.cost_model, 1e6 * request.link.latency,
-      1e-9 * request.link.bytes_per_second, to_text(found, length), options_text(found.front()),
-      unknown_to_plan(options, search.devices));
-  return 0;
+      1e-9 * request.link.bytes_per_second, to_text(found, length),
+      respelled(training_fields(found.front()), Patch()), unknown_to_plan(options, search.devices));
+}
+
+}  // namespace
+
+void plan_devices(const Patch& given, const Patch& options, const Datasets& sets,
+                  const Resolution& resolution, const models::Graph& graph,
+                  partition::PlanRequest request, const comm::World& world) {
+  partition::LayoutSearch search{
+      .devices = static_cast<std::int32_t>(*given.integer("devices")),
+      .total_batch = *given.integer("total-batch"),
+      .memory_limit = device_memory(given.text("device-memory").value_or("")),
+      .shards_optimizer = given.flag("shard-optimizer")};
+  request.schedule = {};
+  const train::TrainInputs inputs{
+      .train = sets.train, .validation = sets.validation, .command_line = {}, .notices = {}};
+  // Nobody knows what the kernels of another machine pack, or what its processes need besides.
+  if (!given.text("device")) {
+    request.sizer = train::search_sizer(graph, resolution.config);
+    search.assumed_rest = train::sizer_of(graph).rest(resolution.config);
+    search.varies = train::kBaseVaries;
+    search.measure = [&](const partition::FoundLayout& layout) {
+      const Resolution run =
+          resolve(options_to_plan(merge(patch_of(layout), options)), sets.facts, this_machine());
+      return train::device_use(forecast_processes(saving(run.config), inputs, world)).need;
+    };
+  }
+  print_layouts(given, graph, request, search, sets.facts.train_size);
 }
 
 }  // namespace millrace::cli

@@ -3,14 +3,12 @@
 // `plan --devices N --total-batch B`: a search for the best layout of N devices.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-
+#include "cli/datasets.hpp"
 #include "cli/options.hpp"
 #include "cli/resolve.hpp"
+#include "comm/world.hpp"
 #include "models/graph.hpp"
 #include "partition/plan.hpp"
-#include "train/memory.hpp"
 
 namespace millrace::cli {
 
@@ -18,17 +16,11 @@ namespace millrace::cli {
 /// the command line whose value the search finds, and for one of the two options without the other.
 [[nodiscard]] Patch without_layout(Patch options);
 
-/// What processes of this machine need besides their stages.
-struct ProcessNeeds {
-  std::int64_t assumed = 0;  ///< bytes of a device
-  /// Finds what the devices of a run need whose layout these options of `train` name.
-  std::function<train::DeviceUse(const Patch&)> measure;
-};
-
-/// Prints the best layouts. `request` gives all that is not searched for. Within --memory the
-/// layouts are those that a run fits into, measured with `needs`; without, only their stages count.
-int print_layouts(const Patch& options, const models::Graph& graph,
-                  const partition::PlanRequest& request, const ProcessNeeds* needs,
-                  const DatasetFacts& facts);
+/// Prints the best layouts for what was `given`. `options`, `resolution` and `request` are the rest
+/// of it, without a layout. Within --memory the layouts are those that a run fits into, measured on
+/// this machine; for another machine only their stages count.
+void plan_devices(const Patch& given, const Patch& options, const Datasets& sets,
+                  const Resolution& resolution, const models::Graph& graph,
+                  partition::PlanRequest request, const comm::World& world);
 
 }  // namespace millrace::cli

@@ -96,6 +96,11 @@ Patch options_to_plan(const Patch& given) {
   return options;
 }
 
+run::Run saving(run::Run config) {
+  if (config.logging.keeps) config.run_directory = "run";
+  return config;
+}
+
 CostModel cost_model(const Patch& options) {
   return options.value<std::string>("cost-model") == "profile" ? CostModel::Profile
                                                                : CostModel::Analytic;

@@ -26,6 +26,9 @@ namespace millrace::cli {
 /// has several stages and none are given.
 [[nodiscard]] Patch options_to_plan(const Patch& given);
 
+/// The configuration of a run that saves checkpoints, if it does: they need memory, too.
+[[nodiscard]] run::Run saving(run::Run config);
+
 /// What a plan for so many devices leaves out, a line for each, with the options that were `given`;
 /// mostly "".
 [[nodiscard]] std::string unknown_to_plan(const Patch& given, std::int64_t devices);
