@@ -11,9 +11,9 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "partition/choose_parts.hpp"
 #include "partition/cuts.hpp"
 #include "partition/recompute.hpp"
+#include "partition/search.hpp"
 #include "pipeline/pipeline_plan.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
 
@@ -39,13 +39,6 @@ PlanRequest plan_request(const Run& run, const pipeline::ScheduleRequest& schedu
   request.replicas = run.pipeline.ranks.replicas;
   request.segments = run.chosen_segments;
   request.cost_model = "analytic";
-  return request;
-}
-
-PlanRequest sized_request(const Run& run, const pipeline::ScheduleRequest& schedule,
-                          const Sizer& sizer) {
-  PlanRequest request = plan_request(run, schedule);
-  if (run.device_memory > 0) request.sizer = sizer.search(run);
   return request;
 }
 
@@ -84,11 +77,6 @@ void check_mapping(const pipeline::ScheduleRequest& request, std::string_view or
            origin, d, request.devices);
 }
 
-/// Whether shards divide memory, not time.
-bool only_shards(const Run& config) {
-  return config.micro_batches == 1 || !config.layout.pipelined;
-}
-
 /// The devices of the pipeline, and those of its stages as far as they are told.
 void request_devices(const Run& config, const std::optional<Plan>& plan,
                      const std::optional<pipeline::Schedule>& listed,
@@ -110,13 +98,12 @@ void request_devices(const Run& config, const std::optional<Plan>& plan,
 /// The name of the schedule that is asked for, or of the one that the layout has without.
 std::string schedule_name(const Run& config, const std::optional<Plan>& plan,
                           const pipeline::ScheduleRequest& request) {
-  const bool pipelined = request.devices > 1 || request.device_of.size() > 1;
-  // Without a pipeline, shards run one after another.
-  const bool sharded = !pipelined || (request.devices > 1 && only_shards(config));
-  return config.layout.schedule.value_or(!pipelined ? "Sequential"
-                                         : plan     ? plan->schedule
-                                         : sharded  ? "Sequential"
-                                                    : "Interleaved");
+  if (config.layout.schedule) return *config.layout.schedule;
+  if (request.devices == 1 && request.device_of.size() <= 1) return "Sequential";
+  if (plan) return plan->schedule;
+  const bool one_after_another =
+      request.devices > 1 && run::divides_memory(config.micro_batches, config.layout.pipelined);
+  return one_after_another ? "Sequential" : "Interleaved";
 }
 
 /// The schedule that the options ask for, on the devices of `plan` or, without a plan, of the
@@ -130,9 +117,9 @@ pipeline::ScheduleRequest schedule_request(Run& config, const std::optional<Plan
   asked.shards = request.devices;
   const std::string name = schedule_name(config, plan, request);
   if (!listed && (request.devices > 1 || request.device_of.size() > 1)) asked.schedule = name;
-  const bool automatic = to_lower(name) == "auto";
+  const bool automatic = to_lower(name) == kAutomatic;
   // Cuts are searched for as if it were 1F1B; the list is made for those that are found.
-  const pipeline::ScheduleRule& rule = pipeline::schedule_rule(automatic ? "1F1B" : name);
+  const pipeline::ScheduleRule& rule = pipeline::placing_rule(name);
   request.name = rule.name;
   const bool chunked = rule.placement != pipeline::StagePlacement::Free;
   if (chunked && !asked.chunks) asked.chunks = 2;
@@ -232,8 +219,7 @@ class Chooser {
     if (run_.device_memory > 0)
       layout_.room = {.bytes = std::max<std::int64_t>(1, run_.device_memory - sizer_.rest(run_)),
                       .repeats = asked_.recompute == run::RecomputeRequest::Auto};
-    layout_.schedule_chosen = opens_both(asked_, request.devices);
-    if (layout_.schedule_chosen) {
+    if (opens_both(asked_, request.devices)) {
       choose_schedule();
     } else if (facts_.plan) {
       run_.splits = facts_.plan->splits;
@@ -256,20 +242,22 @@ class Chooser {
   }
 
  private:
-  [[nodiscard]] PlanRequest with_rates(PlanRequest request) const {
+  [[nodiscard]] PlanRequest planned() const {
+    PlanRequest request = plan_request(run_, layout_.request);
     if (facts_.rates) facts_.rates(request);
     return request;
   }
-  [[nodiscard]] PlanRequest planned() const {
-    return with_rates(plan_request(run_, layout_.request));
-  }
+  /// The same with sizes, for a search within memory.
   [[nodiscard]] PlanRequest sized() const {
-    return with_rates(sized_request(run_, layout_.request, sizer_));
+    PlanRequest request = planned();
+    if (run_.device_memory > 0) request.sizer = sizer_.search(run_);
+    return request;
   }
 
   /// The fastest schedule, with its cuts. They are recorded, so that a restored run has the same.
   void choose_schedule() {
-    const ScheduleChoice choice = fitting_schedule(graph_, sized(), layout_.room);
+    const ScheduleChoice choice =
+        fitting_layout(graph_, sized(), layout_.room, Open::ScheduleAndCuts);
     run_.splits = choice.plan.splits;
     asked_.schedule = choice.schedule.name;
     if (choice.schedule.chunks > 1) asked_.chunks = choice.schedule.chunks;
@@ -283,14 +271,14 @@ class Chooser {
     std::vector<std::string> splits = asked_.splits;
     asked_.cut_by_memory = false;
     if (request.stages() == 1) return splits;
-    asked_.cut_by_memory = splits.empty() && only_shards(run_) && request.chunks == 1;
+    asked_.cut_by_memory = splits.empty() &&
+                           run::divides_memory(run_.micro_batches, asked_.pipelined) &&
+                           request.chunks == 1;
     if (asked_.cut_by_memory) {
-      splits = choose_splits(
-          graph_, sized(),
-          {.aim = SplitRequest::For::Memory, .filter = {asked_.include, asked_.exclude}});
+      splits = splits_by_memory(graph_, sized(), {asked_.include, asked_.exclude});
       layout_.notices.push_back("Automatic sharding: " + join(splits, " "));
     } else if (opens_cuts(asked_)) {
-      splits = fitting_splits(graph_, sized(), layout_.room);
+      splits = fitting_layout(graph_, sized(), layout_.room, Open::Cuts).plan.splits;
       layout_.notices.push_back(splits_notice(splits));
     }
     (void)stages_of(graph_, splits);  // reports a wrong name before a wrong number
@@ -306,13 +294,12 @@ class Chooser {
     } catch (const Error& error) {
       message = error.what();
     }
-    throw Error(
-        ErrorKind::Usage, message,
-        fmt::format(
-            "{}\n`pipeline-splits` auto would select: {}",
-            cut_table(graph_, costs_of(graph_, request), request.program.batch,
-                      request.program.type),
-            join(choose_splits(graph_, request, {.memory_limit = run_.device_memory}), " ")));
+    const std::vector<OpCost> costs = costs_of(graph_, request);
+    const Plan selected = automatic_plan(graph_, costs, request, run_.device_memory);
+    throw Error(ErrorKind::Usage, message,
+                fmt::format("{}\n`pipeline-splits` auto would select: {}",
+                            cut_table(graph_, costs, request.program.batch, request.program.type),
+                            join(selected.splits, " ")));
   }
 
   /// The compute actions: those that were decided or are in a file, otherwise generated.
@@ -394,12 +381,6 @@ Choice rearrange(const Graph& graph, Run run, const LayoutFacts& facts, const Si
   chooser.read();
   chooser.arrange();
   return choice;
-}
-
-Choice choose(const Graph& graph, Run run, const LayoutFacts& facts, const Sizer& sizer) {
-  Choice first = choose_once(graph, std::move(run), facts, sizer);
-  if (!sizer.measure || first.run.device_memory == 0 || first.layout.notices.empty()) return first;
-  return fit(graph, std::move(first), facts, sizer);
 }
 
 }  // namespace millrace::partition

@@ -23,12 +23,6 @@ namespace millrace::partition {
 using run::Notices;
 using run::Run;
 
-/// Memory of devices, in bytes.
-struct DeviceUse {
-  std::int64_t need = 0;  ///< of the largest device: what counts against `device-memory`
-  std::int64_t rest = 0;  ///< of that, what a device needs besides its stages; the most of all
-};
-
 /// Tells what a layout needs. Called for runs whose ranks and threads are known, and only where
 /// there is a limit.
 struct Sizer {
@@ -59,7 +53,6 @@ struct LayoutFacts {
 /// From what the stages and the schedule of a run were made.
 struct Layout {
   pipeline::ScheduleRequest request;
-  bool schedule_chosen = false;
   Room room;        ///< for the stages of a device
   Notices notices;  ///< what was chosen; empty: nothing was open
 };

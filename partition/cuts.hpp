@@ -22,9 +22,12 @@
 //   cost     seconds and bytes of an op and of a stage
 //   balance  the cuts with the smallest lower bound on a step's time that fit in memory
 //   plan     the best of those under a given schedule, as a value, table, JSON file or drawing
-//   layout   the fastest schedule with its cuts, within memory
+//   search   which of several candidates is taken: the same rule for all that follows
+//   layout   the schedules that there are, and the fastest with its cuts, within memory
 //   choose   the layout of a run: what it names stays, and what it leaves open is decided here
-//   fit      the same for memory that is measured, and the nearest layout that fits
+//   fit      the same for memory that is measured
+//   nearest  the change of a run that fits and costs the least, for the advice of a refusal
+//   layout_search  the same for replicas and micro-batches, too: the layouts of N devices
 //
 // Nothing here needs a device: sizes that only kernels know are injected. Costs can be measured, or
 // estimated by `cost`. Running a plan needs only its splits and device mapping.

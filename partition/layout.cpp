@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "partition/cuts.hpp"
+#include "partition/search.hpp"
 #include "pipeline/pipeline_plan.hpp"
 #include "pipeline/schedule/auto_schedule.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
@@ -31,15 +32,12 @@ Plan automatic_plan(const Graph& graph, std::span<const OpCost> costs, const Pla
   Search search;
   search.memory_limit = memory_limit;
   const bool layers_suffice = request.schedule.stages() <= std::ssize(filtered_cuts(graph, {})) + 1;
-  if (!layers_suffice) {
-    search.cuts = op_cuts(graph);
-    return best_plans(graph, costs, request, search).front();
-  }
+  if (!layers_suffice) search.cuts = op_cuts(graph);
   Plan plan = best_plans(graph, costs, request, search).front();
   // With segments, each stage that is looked at takes long to size.
   const bool sizes_segments =
       memory_limit > 0 && request.program.recompute == pipeline::Recompute::Stage;
-  if (graph.ops.size() > kDeep || sizes_segments) return plan;
+  if (!layers_suffice || graph.ops.size() > kDeep || sizes_segments) return plan;
   search.cuts = op_cuts(graph);
   Plan finer = best_plans(graph, costs, request, search).front();
   return finer.seconds < kWorth * plan.seconds ? finer : plan;
@@ -68,14 +66,12 @@ std::vector<pipeline::Slots> slots_with_any_cuts(const Graph& graph,
 
 }  // namespace
 
-std::vector<std::string> choose_splits(const Graph& graph, const PlanRequest& request,
-                                       const SplitRequest& splits) {
-  if (splits.aim == SplitRequest::For::Speed)
-    return automatic_plan(graph, costs_of(graph, request), request, splits.memory_limit).splits;
+std::vector<std::string> splits_by_memory(const Graph& graph, const PlanRequest& request,
+                                          const LayerFilter& filter) {
   const std::vector<pipeline::Slots> slots = slots_with_any_cuts(graph, request.schedule);
   const StageMemory memory = exact_memory(
       std::make_shared<StageBytes>(graph, request.program, request.update, request.sizer), slots);
-  return splits_of(graph, shard_by_memory(graph, request.schedule.devices, splits.filter, memory));
+  return splits_of(graph, shard_by_memory(graph, request.schedule.devices, filter, memory));
 }
 
 pipeline::Costs estimated_step(const Graph& graph, std::span<const OpRange> stages,
@@ -107,121 +103,88 @@ pipeline::Schedule automatic_schedule(const Graph& graph, std::span<const OpRang
   return seconds(split) < kWorthIt * seconds(joined) ? split : joined;
 }
 
-std::vector<pipeline::ScheduleRequest> schedules_for(const Graph& graph,
-                                                     const pipeline::ScheduleRequest& open) {
+std::vector<ScheduleCandidate> schedules_for(const Graph& graph,
+                                             const pipeline::ScheduleRequest& open) {
   const std::ptrdiff_t most = std::ssize(op_cuts(graph)) + 1;
-  std::vector<pipeline::ScheduleRequest> all;
+  std::vector<ScheduleCandidate> all;
   for (const pipeline::ScheduleRule& rule : pipeline::schedule_rules()) {
     if (rule.name == "Interleaved") continue;  // 1F1B
+    if (open.devices == 1 && rule.name != "Sequential") continue;
     const bool free = rule.placement == pipeline::StagePlacement::Free;
     const bool loop = rule.placement == pipeline::StagePlacement::Loop;
     const std::int32_t least = free ? 1 : 2;
-    for (std::int32_t chunks = least; chunks <= (loop ? 4 : least); chunks *= 2) {
-      const pipeline::ScheduleRequest schedule{.name = std::string(rule.name),
-                                               .devices = open.devices,
-                                               .chunks = chunks,
-                                               .micro_batches = open.micro_batches,
-                                               .device_of = {}};
-      if (schedule.stages() <= most) all.push_back(schedule);
-    }
+    for (std::int32_t chunks = least; chunks <= (loop ? 4 : least); chunks *= 2)
+      if (open.devices * chunks <= most)
+        all.push_back({.schedule = {.name = std::string(rule.name),
+                                    .devices = open.devices,
+                                    .chunks = chunks,
+                                    .micro_batches = open.micro_batches,
+                                    .device_of = {}}});
   }
   return all;
 }
 
 ScheduleChoice choose_schedule(const Graph& graph, std::span<const OpCost> costs,
                                const PlanRequest& request, std::int64_t memory_limit) {
-  std::optional<ScheduleChoice> best;
-  std::optional<ScheduleChoice> one_a_device;  // of those, the fastest
-  std::optional<Error> refusal;
-  const auto offer = [](std::optional<ScheduleChoice>& to, const ScheduleChoice& choice) {
-    if (!to || choice.plan.seconds < kWorthIt * to->plan.seconds) to = choice;
+  using Found = Sized<ScheduleChoice>;
+  PlanRequest tried = request;
+  const auto find = [&](const ScheduleCandidate& candidate) -> std::optional<Found> {
+    tried.schedule = candidate.schedule;
+    Plan plan = automatic_plan(graph, costs, tried, memory_limit);
+    const double seconds = plan.seconds;
+    return Found{.layout = {tried.schedule, std::move(plan)}, .cost = seconds};
   };
-  for (const pipeline::ScheduleRequest& schedule : schedules_for(graph, request.schedule)) {
-    PlanRequest tried = request;
-    tried.schedule = schedule;
-    try {
-      const ScheduleChoice choice{schedule, automatic_plan(graph, costs, tried, memory_limit)};
-      offer(best, choice);
-      if (schedule.stages() == schedule.devices) offer(one_a_device, choice);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::Config) throw;
-      if (!refusal) refusal = error;  // too little memory; that of the first schedule is the least
-    }
-  }
-  if (refusal && !best) throw Error(*refusal);
+  const auto list = [&](const Found& on) {
+    tried.schedule = on.layout.schedule;
+    const std::vector<OpRange> stages = stages_of(graph, on.layout.plan.splits);
+    const pipeline::Schedule compute = automatic_schedule(
+        graph, stages, step_costs(graph, stages, on.layout.plan.costs, tried), tried.schedule);
+    ScheduleChoice listed{tried.schedule, make_plan(graph, costs, stages, tried, compute)};
+    listed.schedule.name = listed.plan.schedule = kAutomatic;
+    const double seconds = listed.plan.seconds;
+    const bool fits = memory_limit == 0 || largest_device(listed.plan) <= memory_limit;
+    return Found{.layout = std::move(listed), .cost = seconds, .fits = fits};
+  };
+  std::optional<Found> best =
+      best_schedule<ScheduleChoice>(schedules_for(graph, request.schedule), find, list);
   if (!best)
     fail(ErrorKind::Config,
          "{} stages need {} cuts, but the network has only {} possible cuts; use fewer `shards`",
          request.schedule.devices, request.schedule.devices - 1, op_cuts(graph).size());
-  if (!one_a_device) return *best;
-  const std::vector<OpRange> stages = stages_of(graph, one_a_device->plan.splits);
-  PlanRequest tried = request;
-  tried.schedule = one_a_device->schedule;
-  const pipeline::Schedule compute = automatic_schedule(
-      graph, stages, step_costs(graph, stages, one_a_device->plan.costs, tried), tried.schedule);
-  ScheduleChoice listed{tried.schedule, make_plan(graph, costs, stages, tried, compute)};
-  listed.schedule.name = listed.plan.schedule = kAutomatic;
-  if (memory_limit == 0 || largest_device(listed.plan) <= memory_limit) offer(best, listed);
-  return *best;
+  return std::move(best->layout);
 }
 
-namespace {
-
-PlanRequest repeating(PlanRequest request) {
-  request.program.recompute = pipeline::Recompute::Stage;
-  return request;
-}
-
-double seconds_of(const Plan& plan) { return plan.seconds; }
-double seconds_of(const ScheduleChoice& choice) { return choice.plan.seconds; }
-
-/// What `choose` finds within some bytes; none if nothing fits.
-template <class Choose>
-auto attempt(const Choose& choose, const PlanRequest& request, std::int64_t bytes)
-    -> std::optional<decltype(choose(request, bytes))> {
-  try {
-    return choose(request, bytes);
-  } catch (const Error& error) {
-    if (bytes == 0 || error.kind() != ErrorKind::Config) throw;
-    return std::nullopt;
-  }
-}
-
-/// The fastest that `choose` finds within the room, with all passes repeated or with none; none if
-/// nothing fits. Not all passes will be repeated, so that their time is a bound.
-template <class Choose>
-auto within(const PlanRequest& request, const Room& room, const Choose& choose) {
-  auto kept = attempt(choose, request, room.bytes);
-  if (!room.repeats) return kept;
-  if (kept && kWorthIt * seconds_of(*kept) <= seconds_of(choose(request, 0))) return kept;
-  auto repeated = attempt(choose, repeating(request), room.bytes);
-  const bool faster = repeated && (!kept || seconds_of(*repeated) < kWorthIt * seconds_of(*kept));
-  return faster ? repeated : kept;
-}
-
-}  // namespace
-
-std::vector<std::string> fitting_splits(const Graph& graph, const PlanRequest& request,
-                                        const Room& room) {
-  const auto found = within(request, room, [&](const PlanRequest& tried, std::int64_t bytes) {
-    return automatic_plan(graph, costs_of(graph, tried), tried, bytes);
-  });
-  if (found) return found->splits;
-  const bool one_a_device = request.schedule.stages() == request.schedule.devices;
-  return choose_splits(
-      graph, room.repeats ? repeating(request) : request,
-      {.aim = one_a_device ? SplitRequest::For::Memory : SplitRequest::For::Speed});
-}
-
-ScheduleChoice fitting_schedule(const Graph& graph, const PlanRequest& request, const Room& room) {
-  const auto found = within(request, room, [&](const PlanRequest& tried, std::int64_t bytes) {
-    return choose_schedule(graph, costs_of(graph, tried), tried, bytes);
-  });
-  if (found) return *found;
+ScheduleChoice fitting_layout(const Graph& graph, const PlanRequest& request, const Room& room,
+                              Open open) {
+  const auto choose = [&](const PlanRequest& tried, std::int64_t bytes) {
+    const std::vector<OpCost> costs = costs_of(graph, tried);
+    if (open == Open::ScheduleAndCuts) return choose_schedule(graph, costs, tried, bytes);
+    return ScheduleChoice{tried.schedule, automatic_plan(graph, costs, tried, bytes)};
+  };
+  const auto attempt = [&](const PlanRequest& tried) -> std::optional<ScheduleChoice> {
+    try {
+      return choose(tried, room.bytes);
+    } catch (const Error& error) {  // nothing fits
+      if (room.bytes == 0 || error.kind() != ErrorKind::Config) throw;
+      return std::nullopt;
+    }
+  };
+  const std::optional<ScheduleChoice> kept = attempt(request);
+  if (kept && !room.repeats) return *kept;
+  // Not all passes will be repeated, so that their time is a bound.
+  if (kept && kWorthIt * kept->plan.seconds <= choose(request, 0).plan.seconds) return *kept;
+  PlanRequest compact = request;
+  if (room.repeats) compact.program.recompute = pipeline::Recompute::Stage;
+  const std::optional<ScheduleChoice> repeated = room.repeats ? attempt(compact) : std::nullopt;
+  if (repeated && (!kept || repeated->plan.seconds < kWorthIt * kept->plan.seconds))
+    return *repeated;
+  if (kept) return *kept;
   ScheduleChoice least{request.schedule, {}};
-  least.schedule.name = "Sequential";
-  least.plan.splits = choose_splits(graph, room.repeats ? repeating(request) : request,
-                                    {.aim = SplitRequest::For::Memory});
+  if (open == Open::ScheduleAndCuts) least.schedule.name = "Sequential";
+  const bool one_a_device = request.schedule.stages() == request.schedule.devices;
+  least.plan.splits = one_a_device
+                          ? splits_by_memory(graph, compact)
+                          : automatic_plan(graph, costs_of(graph, compact), compact, 0).splits;
   return least;
 }
 

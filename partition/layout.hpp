@@ -29,9 +29,6 @@ struct Room {
   bool repeats = false;    ///< whether forward passes may be repeated to fit
 };
 
-/// A schedule that is not the first choice must take this much less time.
-inline constexpr double kWorthIt = 0.999;
-
 /// The best plan with cuts between layers, or one with cuts inside blocks if it is clearly faster.
 /// `memory_limit`: bytes of a device; 0: none. Errors: as best_plans.
 [[nodiscard]] Plan automatic_plan(const Graph& graph, std::span<const OpCost> costs,
@@ -45,10 +42,16 @@ struct ScheduleChoice {
   pipeline::ScheduleRequest schedule;  ///< with kAutomatic the actions are automatic_schedule's
   Plan plan;
 };
+/// A schedule that a search may choose; see best_of(). `least`: seconds of a step.
+struct ScheduleCandidate {
+  double least = 0.0;
+  pipeline::ScheduleRequest schedule;
+};
 /// All schedules that `open` leaves the choice of, in the order of their table: those with a stage
-/// on each of its devices, and those with two or, looped, four, if the network has enough cuts.
-[[nodiscard]] std::vector<pipeline::ScheduleRequest> schedules_for(
-    const Graph& graph, const pipeline::ScheduleRequest& open);
+/// on each of its devices, and those with two or, looped, four, if the network has enough cuts. A
+/// single device has nothing to wait for: Sequential alone.
+[[nodiscard]] std::vector<ScheduleCandidate> schedules_for(const Graph& graph,
+                                                           const pipeline::ScheduleRequest& open);
 
 /// The fastest of schedules_for(), each with cuts of its own, and of automatic_schedule. Among
 /// schedules that are equally fast within 0.1 %, the first in the table of schedules.
@@ -57,27 +60,20 @@ struct ScheduleChoice {
 [[nodiscard]] ScheduleChoice choose_schedule(const Graph& graph, std::span<const OpCost> costs,
                                              const PlanRequest& request, std::int64_t memory_limit);
 
-/// What a run is cut for.
-struct SplitRequest {
-  enum class For {
-    Speed,  ///< a pipeline: the splits of automatic_plan
-    Memory  ///< shards with a single micro-batch, which divide memory and not time
-  } aim = For::Speed;
-  std::int64_t memory_limit = 0;  ///< for speed: bytes of a device; 0: none
-  LayerFilter filter = {};        ///< for memory: where cuts are allowed
-};
-/// The splits of a run that names none. Errors: as best_plans and shard_by_memory.
-[[nodiscard]] std::vector<std::string> choose_splits(const Graph& graph, const PlanRequest& request,
-                                                     const SplitRequest& splits);
+/// The cuts between layers, where `filter` allows them, that minimize the memory of the largest
+/// device: for shards that divide memory and not time. Errors: as shard_by_memory.
+[[nodiscard]] std::vector<std::string> splits_by_memory(const Graph& graph,
+                                                        const PlanRequest& request,
+                                                        const LayerFilter& filter = {});
 
-/// The splits for speed that fit into `room`, with repeated passes where that is faster than the
-/// cuts that fit without them. If none fit: those that need the least, as far as that can be found.
-/// Errors: Config for too few cuts.
-[[nodiscard]] std::vector<std::string> fitting_splits(const Graph& graph,
-                                                      const PlanRequest& request, const Room& room);
-/// The fastest schedule with its cuts, likewise; if none fit, Sequential, which needs the least.
-[[nodiscard]] ScheduleChoice fitting_schedule(const Graph& graph, const PlanRequest& request,
-                                              const Room& room);
+/// What a run leaves open: the cuts, and with them perhaps the schedule.
+enum class Open { Cuts, ScheduleAndCuts };
+/// The fastest layout that fits into `room`, with repeated passes where that is faster than what
+/// fits without them. If none fits: the one that needs the least, as far as that can be found; of
+/// schedules Sequential. Only its schedule and its splits are meant to be used. Errors: Config for
+/// too few cuts.
+[[nodiscard]] ScheduleChoice fitting_layout(const Graph& graph, const PlanRequest& request,
+                                            const Room& room, Open open);
 
 /// The costs of a step of these stages, estimated from the arithmetic of their ops.
 [[nodiscard]] pipeline::Costs estimated_step(const Graph& graph, std::span<const OpRange> stages,

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "core/error.hpp"
@@ -13,7 +14,6 @@
 #include "partition/cuts.hpp"
 #include "partition/layout.hpp"
 #include "pipeline/pipeline_plan.hpp"
-#include "pipeline/schedule/generators/rules.hpp"
 
 namespace millrace::partition {
 namespace {
@@ -26,12 +26,6 @@ struct Shape {
   std::int32_t micro_batches;
   double bound;  ///< seconds that no schedule can beat
 };
-
-double work(std::span<const OpCost> costs) {
-  double sum = 0.0;
-  for (const OpCost& cost : costs) sum += cost.seconds();
-  return sum;
-}
 
 /// What processes need besides their stages, learned from the layouts that were measured.
 class MeasuredRests {
@@ -80,11 +74,8 @@ class LayoutSearcher {
     if (best_.empty()) refuse();
     std::vector<FoundLayout> found;
     for (auto& [stages, layout] : best_) found.push_back(finished(std::move(layout)));
-    std::stable_sort(found.begin(), found.end(), [](const FoundLayout& a, const FoundLayout& b) {
-      return a.plan.seconds < b.plan.seconds;
-    });
-    if (found.size() > search_.results)
-      found.erase(found.begin() + static_cast<std::ptrdiff_t>(search_.results), found.end());
+    std::ranges::stable_sort(found, {}, [](const auto& each) { return each.plan.seconds; });
+    found.resize(std::min(found.size(), search_.results));
     return found;
   }
 
@@ -128,8 +119,7 @@ class LayoutSearcher {
            "the replicas, and a replica's share of micro-batches of 1 to {} images, at most {} of "
            "them",
            search_.total_batch, search_.devices, kLargestMicroBatch, kMostActions);
-    std::stable_sort(all.begin(), all.end(),
-                     [](const Shape& a, const Shape& b) { return a.bound < b.bound; });
+    std::ranges::stable_sort(all, {}, &Shape::bound);
     return all;
   }
 
@@ -138,7 +128,9 @@ class LayoutSearcher {
     double gradients = 0.0;
     for (const models::Parameter& p : graph_.parameters)
       if (p.learns()) gradients += static_cast<double>(p.elements() * size_of(DType::F32));
-    const double compute = depth * work(costs(batch)) / stages;
+    double work = 0.0;
+    for (const OpCost& cost : costs(batch)) work += cost.seconds();
+    const double compute = depth * work / stages;
     const double reduce =
         all_reduce_seconds(base_.link, replicas, gradients / stages, base_.device.bytes_per_second);
     // A network card reduces the gradients of one chunk while the processor computes another.
@@ -172,23 +164,17 @@ class LayoutSearcher {
   /// With 1F1B first: the others are passed over if it takes much longer than the best layout.
   void try_schedules(const Shape& shape) {
     constexpr double kFar = 2.0;
+    constexpr std::string_view kFirst = "1F1B";
     PlanRequest request = request_of(shape);
-    if (shape.stages > 1) {
-      request.schedule.name = "1F1B";
-      if (offer(request) > kFar * fastest()) return;
-    }
-    for (const pipeline::ScheduleRule& rule : pipeline::schedule_rules()) {
-      const bool pipelined = shape.stages > 1;
-      if (rule.name == "Interleaved" || (rule.name == "Sequential") == pipelined) continue;
-      if (pipelined && rule.name == "1F1B") continue;
-      if (!pipelined && rule.placement != pipeline::StagePlacement::Free) continue;
-      request.schedule.name = rule.name;
-      const bool loop = rule.placement == pipeline::StagePlacement::Loop;
-      const bool free = rule.placement == pipeline::StagePlacement::Free;
-      for (std::int32_t chunks = free ? 1 : 2; chunks <= (loop ? 4 : free ? 1 : 2); chunks *= 2) {
-        request.schedule.chunks = chunks;
-        if (request.schedule.stages() <= most_stages()) offer(request);
-      }
+    std::vector<ScheduleCandidate> schedules = schedules_for(graph_, request.schedule);
+    if (shape.stages > 1)  // a pipeline whose stages wait for each other
+      std::erase_if(schedules, [](const auto& each) { return each.schedule.name == "Sequential"; });
+    std::ranges::stable_partition(schedules,
+                                  [&](const auto& each) { return each.schedule.name == kFirst; });
+    for (ScheduleCandidate& candidate : schedules) {
+      request.schedule = std::move(candidate.schedule);
+      const double seconds = offer(request);
+      if (request.schedule.name == kFirst && seconds > kFar * fastest()) return;
     }
   }
 
@@ -218,7 +204,6 @@ class LayoutSearcher {
     return *seconds;
   }
 
-  /// Without their memory, fastest first.
   std::vector<Plan> plans_of(const PlanRequest& request, std::size_t candidates) {
     return quick_plans(graph_, costs(request.program.batch), request,
                        {.cuts = cuts_, .candidates = candidates});

@@ -57,6 +57,12 @@ struct ProcessMemory {
   friend bool operator==(const ProcessMemory&, const ProcessMemory&) = default;
 };
 
+/// Memory of devices, in bytes.
+struct DeviceUse {
+  std::int64_t need = 0;  ///< of the largest device: what counts against `device-memory`
+  std::int64_t rest = 0;  ///< of that, what a device needs besides its stages; the most of all
+};
+
 /// A table with one line per device, and one with a line per process.
 [[nodiscard]] std::string to_text(std::span<const ProcessMemory> processes);
 

@@ -133,10 +133,10 @@ std::string to_json(std::span<const FoundLayout> layouts, const TrainingLength& 
 }
 
 std::string training_fields(const FoundLayout& layout) {
-  std::vector<std::string> fields;
+  std::string text;
   for (const auto& [name, value] : fields_of(layout))
-    fields.push_back(fmt::format("`{}` {}", name, run::to_string(value)));
-  return join(fields, " ");
+    text += fmt::format("{}`{}` {}", text.empty() ? "" : " ", name, run::to_string(value));
+  return text;
 }
 
 run::Patch patch_of(const FoundLayout& layout) {

@@ -11,7 +11,6 @@
 #include "cli/launch.hpp"
 #include "cli/machine_file.hpp"
 #include "cli/open_run.hpp"
-#include "cli/plan_devices.hpp"
 #include "cli/planning.hpp"
 #include "core/error.hpp"
 #include "core/machine_limits.hpp"

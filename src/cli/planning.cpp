@@ -26,17 +26,13 @@ namespace millrace::cli {
 
 namespace {
 
-/// Whether a run chooses its cuts without being asked: by memory, for a stage on each device, with
-/// one micro-batch an update or without a word of a pipeline.
+/// Whether a run chooses its cuts without being asked: by memory, for a stage on each device.
 bool cuts_by_memory(const Patch& options) {
-  const std::string schedule = options.text("pipeline-schedule").value_or("1F1B");
+  const std::optional<std::string> schedule = options.text("pipeline-schedule");
   const bool chunked =
-      to_lower(schedule) != "auto" &&
-      pipeline::schedule_rule(schedule).placement != pipeline::StagePlacement::Free;
-  const bool one = options.integer("pipeline-depth").value_or(1) == 1 &&
-                   options.integer("gradients-to-accumulate").value_or(1) == 1;
-  return (one || !names_pipeline(options)) && !chunked &&
-         options.integer("chunks").value_or(1) == 1;
+      schedule && pipeline::placing_rule(*schedule).placement != pipeline::StagePlacement::Free;
+  return run::divides_memory(run::micro_batches_of(options), run::names_pipeline(options)) &&
+         !chunked && options.integer("chunks").value_or(1) == 1;
 }
 
 /// Whether a training with these options reads files, and none are here.

@@ -76,7 +76,7 @@ bool cuts_by_memory(const Run& config) {
   const bool staged =
       layout.shards.value_or(1) > 1 || layout.device_of.size() > 1 || !layout.schedule_file.empty();
   return staged && layout.splits.empty() && layout.chunks.value_or(1) == 1 && layout.plan.empty() &&
-         (config.micro_batches == 1 || !layout.pipelined);
+         divides_memory(config.micro_batches, layout.pipelined);
 }
 
 }  // namespace

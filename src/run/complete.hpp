@@ -106,6 +106,11 @@ void complete_layout(const Patch& given, const MachineFacts& machine, Run& run, 
 /// Whether an option is there that only pipelines have. Without one, shards that accumulate
 /// gradients run one after another, as in the IPU trainer.
 [[nodiscard]] bool names_pipeline(const Patch& options);
+/// Whether shards divide memory and not time: they do with one micro-batch an update, and where
+/// nothing is given that only pipelines have.
+[[nodiscard]] constexpr bool divides_memory(std::int64_t micro_batches, bool pipelined) {
+  return micro_batches == 1 || !pipelined;
+}
 /// "512MiB", "8GiB", "1e9" as bytes; 0 when the option is not given. Errors: Usage.
 [[nodiscard]] std::int64_t device_memory(const std::string& asked);
 /// Threads of a rank: the same on all machines of a job, because results depend on the number.

@@ -92,8 +92,7 @@ void run_forward(Patch& options) {
   // A file with a schedule says where the stages are, for its number of micro-batches.
   if (options.find("pipeline-schedule-file") != nullptr) return;
   const std::string name = options.text("pipeline-schedule").value_or("Sequential");
-  const bool automatic = to_lower(name) == "auto";
-  const pipeline::ScheduleRule& rule = pipeline::schedule_rule(automatic ? "1F1B" : name);
+  const pipeline::ScheduleRule& rule = pipeline::placing_rule(name);
   const bool placed = rule.placement != pipeline::StagePlacement::Free;
   const std::int64_t chunks = options.integer("chunks").value_or(placed ? 2 : 1);
   if (chunks > 1 && options.find("device-mapping") == nullptr)

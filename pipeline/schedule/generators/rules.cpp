@@ -59,4 +59,8 @@ const ScheduleRule& schedule_rule(std::string_view name) {
   fail(ErrorKind::Config, "unknown schedule '{}'; schedules: {}", name, join(names, ", "));
 }
 
+const ScheduleRule& placing_rule(std::string_view name) {
+  return schedule_rule(to_lower(name) == "auto" ? "1F1B" : name);
+}
+
 }  // namespace millrace::pipeline

@@ -46,6 +46,10 @@ struct ScheduleRule {
 /// All schedules, in the order in which messages list them.
 [[nodiscard]] std::span<const ScheduleRule> schedule_rules();
 
+/// The rule by which the stages of a schedule are placed: that of its name, and for `auto`, whose
+/// actions are ordered once its stages are known, that of 1F1B. Errors: as schedule_rule().
+[[nodiscard]] const ScheduleRule& placing_rule(std::string_view name);
+
 /// Appends actions to a list, short to read.
 struct Writer {
   ActionList& list;
