@@ -196,15 +196,6 @@ TEST(PlanSearchTest, MistakesEndWithTwoAndOneLine) {
 
 // ---- auto
 
-double step_of(const std::string& schedule) {
-  const Outcome plan = run_words(
-      words("plan --dataset cifar-10 --model-size 20 --batch-size 8 --shards 4 --pipeline-depth 8 "
-            "--format json --pipeline-schedule " +
-            schedule));
-  EXPECT_EQ(plan.code, 0) << plan.err;
-  return nlohmann::json::parse(plan.out).at("seconds");
-}
-
 // With one micro-batch a run chooses its cuts by memory, whatever orders its stages; so it does
 // where nothing speaks of a pipeline.
 TEST(PlannedCutsTest, AreThoseOfARunWithOneMicroBatch) {
@@ -217,23 +208,6 @@ TEST(PlannedCutsTest, AreThoseOfARunWithOneMicroBatch) {
               resolve(run, published_facts(run), {.cores = 2}).config.splits)
         << more;
   }
-}
-
-TEST(AutomaticScheduleTest, IsNeverWorseThanTheBestThatHasAName) {
-  const double automatic = step_of("auto");
-  for (const char* name :
-       {"Sequential", "1F1B", "Grouped", "GPipe", "ZB-H1", "ZB-V", "V-Min", "V-Half", "V-ZB",
-        "Looped", "Looped-ZB", "DualPipeV", "Looped --chunks 4", "Looped-ZB --chunks 4"})
-    EXPECT_LE(automatic, 1.0011 * step_of(name)) << name;
-}
-
-TEST(AutomaticScheduleTest, StaysWithinTheMemory) {
-  const Outcome plan = run_words(
-      words("plan --dataset cifar-10 --model-size 20 --batch-size 16 --shards 3 --pipeline-depth 4 "
-            "--format json --pipeline-schedule auto --device-memory 100MB"));
-  ASSERT_EQ(plan.code, 0) << plan.err;
-  for (const nlohmann::json& stage : nlohmann::json::parse(plan.out).at("stages"))
-    EXPECT_LT(stage.at("memory_bytes").get<double>(), 100e6);
 }
 
 // A restored run must not search again: it has the schedule and the cuts that were found.

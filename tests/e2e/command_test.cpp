@@ -39,32 +39,6 @@ TEST(TrainTest, LeavesTheFilesOfARun) {
     EXPECT_TRUE(nlohmann::json::accept(line)) << line;
 }
 
-void expect_predicted_peak(const ProcessResult& result) {
-  ASSERT_EQ(result.code, 0) << result.output;
-  std::smatch match;
-  const std::regex pattern(R"(Process peak: ([0-9.]+) MB \(([0-9.]+) MB predicted\))");
-  ASSERT_TRUE(std::regex_search(result.output, match, pattern)) << result.output;
-  const double peak = std::stod(match[1]);
-  const double predicted = std::stod(match[2]);
-  EXPECT_GE(predicted, peak * 0.999) << result.output;  // printed with three digits
-  constexpr double kMargin = 52.0;                      // train/memory.hpp
-  EXPECT_LE(predicted - kMargin, peak * 1.05) << result.output;
-}
-
-TEST(TrainTest, PredictsThePeakOfTheProcess) {
-  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory hides that of the training";
-  const TemporaryDirectory directory;
-  expect_predicted_peak(
-      train(directory / "a", "--iterations 4 --precision 32.32 --threads-per-device 2"));
-  expect_predicted_peak(
-      train(directory / "b",
-            "--iterations 4 --model-size 20 --batch-size 128 --gradients-to-accumulate 1"));
-  // Large parameters and small images: initialization needs more memory than the steps.
-  expect_predicted_peak(
-      millrace("train --dataset imagenet --synthetic-data --model-size 10 --image-size 32 "
-               "--batch-size 4 --iterations 3 --threads-per-device 1 --no-validation --no-logs"));
-}
-
 TEST(TrainTest, MemoryStaysFlatOverAThousandSteps) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory hides that of the training";
   const TemporaryDirectory directory;

@@ -3,6 +3,9 @@
 // Runs millrace on a small generated data set that all tests of a program share.
 #pragma once
 
+#include <map>
+#include <regex>
+
 #include "support/process.hpp"
 
 namespace millrace::test {
@@ -98,6 +101,26 @@ inline std::filesystem::path shared_data() {
   const char* given = std::getenv("MILLRACE_TEST_DATA");
   return given != nullptr ? std::filesystem::path(given)
                           : std::filesystem::path(MILLRACE_SOURCE_DIR) / "../shared/data";
+}
+
+/// The bytes in the lines of a run that match a pattern with one number, by rank.
+inline std::map<int, std::int64_t> bytes_in(const std::string& output, const std::string& line) {
+  std::map<int, std::int64_t> sizes;
+  const std::regex pattern("(?:Rank (\\d+): )?" + line);
+  for (std::sregex_iterator match(output.begin(), output.end(), pattern), end; match != end;
+       ++match)
+    sizes[(*match)[1].matched ? std::stoi((*match)[1]) : 0] = std::stoll((*match)[2]);
+  return sizes;
+}
+
+/// High-water marks of resident memory of the processes of a run.
+inline std::map<int, std::int64_t> peaks_in(const std::string& output) {
+  return bytes_in(output, "Process peak: [^,]*, (\\d+) of");
+}
+
+/// What these processes said that they would take at most.
+inline std::map<int, std::int64_t> predicted_in(const std::string& output) {
+  return bytes_in(output, "Process peak: [^,]*, \\d+ of (\\d+) bytes");
 }
 
 inline std::string digest_of(const std::filesystem::path& run) {

@@ -19,21 +19,6 @@ class MemoryTest : public testing::Test {
   }
 };
 
-/// The bytes in the lines of a run that match a pattern with one number, by rank.
-inline std::map<int, std::int64_t> bytes_in(const std::string& output, const std::string& line) {
-  std::map<int, std::int64_t> sizes;
-  const std::regex pattern("(?:Rank (\\d+): )?" + line);
-  for (std::sregex_iterator match(output.begin(), output.end(), pattern), end; match != end;
-       ++match)
-    sizes[(*match)[1].matched ? std::stoi((*match)[1]) : 0] = std::stoll((*match)[2]);
-  return sizes;
-}
-
-/// High-water marks of resident memory.
-inline std::map<int, std::int64_t> peaks_in(const std::string& output) {
-  return bytes_in(output, "Process peak: [^,]*, (\\d+) of");
-}
-
 inline const Words kCifar = "--dataset cifar-10 --generated-data --threads-per-device 1";
 inline const Words kImageNet =
     "--dataset imagenet --image-size 64 --generated-data --threads-per-device 1";
@@ -54,6 +39,14 @@ constexpr bool kStaged = false;
 /// differs from start to start.
 constexpr std::int64_t kMargin = 52'000'000;
 constexpr std::int64_t kBaseVaries = 1'500'000;
+
+/// Expects that each process takes no more than it said at its start, and that what was counted is
+/// not much more than what it took, which in part comes from the margin.
+inline void expect_within(std::int64_t said, std::int64_t peak, const std::string& where) {
+  EXPECT_GE(said, peak) << where << ": too little";
+  EXPECT_LE(static_cast<double>(said - kMargin - kBaseVaries), 1.05 * static_cast<double>(peak))
+      << where << ": too much";
+}
 
 inline nlohmann::json plan_of(const Words& options) {
   const ProcessResult plan = millrace(Words{"plan --format json"} + options, Capture::Output);

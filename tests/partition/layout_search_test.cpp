@@ -84,6 +84,26 @@ TEST(LayoutSearchTest, EveryLayoutFitsInMemory) {
                [&] { (void)search_layouts(graph, base_request(), search); });
 }
 
+// What is measured besides the stages counts. Nothing that fits is refused, and nothing slower is
+// preferred: a limit that a layout just fits into leads to one that is as fast.
+TEST(LayoutSearchTest, MeasuredLayoutsUseTheMemory) {
+  const Graph graph = cifar_resnet("20");
+  LayoutSearch search{.devices = 2, .total_batch = 128};
+  constexpr std::int64_t kRest = 70'000'000;
+  search.assumed_rest = 10'000'000;
+  search.varies = 1'500'000;
+  search.measure = [](const FoundLayout& layout) { return largest_device(layout.plan) + kRest; };
+  for (const std::int64_t stages : {20'000'000, 40'000'000, 120'000'000}) {
+    search.memory_limit = stages + kRest + search.varies;
+    const FoundLayout found = search_layouts(graph, base_request(), search).front();
+    EXPECT_EQ(found.with_process, largest_device(found.plan) + kRest);
+    EXPECT_LE(found.with_process + search.varies, search.memory_limit);
+    const LayoutSearch known{.devices = 2, .total_batch = 128, .memory_limit = stages};
+    EXPECT_EQ(found.plan.seconds,
+              search_layouts(graph, base_request(), known).front().plan.seconds);
+  }
+}
+
 // Where nothing but a slow wire joins the replicas, their gradients cost more than the messages of
 // a pipeline; where it is fast, replicas have no bubble.
 TEST(LayoutSearchTest, TheLinkDecidesBetweenReplicasAndStages) {
