@@ -271,6 +271,10 @@ class Chooser {
     std::vector<std::string> splits = asked_.splits;
     asked_.cut_by_memory = false;
     if (request.stages() == 1) return splits;
+    if (facts_.decided) {
+      asked_.cut_by_memory = facts_.decided->cut_by_memory;
+      return splits;
+    }
     asked_.cut_by_memory = splits.empty() &&
                            run::divides_memory(run_.micro_batches, asked_.pipelined) &&
                            request.chunks == 1;

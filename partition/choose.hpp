@@ -38,6 +38,7 @@ struct Sizer {
 struct Decided {
   pipeline::Schedule actions;                      ///< compute alone
   std::vector<pipeline::ChosenSegments> segments;  ///< what each stage repeats; empty: not chosen
+  bool cut_by_memory = false;
 };
 
 /// What is known besides the run.
@@ -71,11 +72,14 @@ struct Choice {
 [[nodiscard]] Choice choose(const Graph& graph, Run run, const LayoutFacts& facts,
                             const Sizer& sizer);
 
+/// Whether the batch of a run may change, and with it what it computes.
+enum class Result { Open, Fixed };
 /// The change of a run that fits into its `device_memory` and costs the least, in words: other
 /// cuts, fewer micro-batches in flight, repeated forwards, stages that wait for each other, or a
-/// smaller batch, which comes last because it changes the result. If nothing fits, what that says.
-/// `sizer` measures.
-[[nodiscard]] std::string nearest_fit(const Graph& graph, const Run& run, const Sizer& sizer);
+/// smaller batch, which comes last because it changes the result, and not where that is Fixed. If
+/// nothing fits, what that says. `sizer` measures.
+[[nodiscard]] std::string nearest_fit(const Graph& graph, const Run& run, const Sizer& sizer,
+                                      Result result = Result::Open);
 
 /// How a training compiles its stages. The direction of the backward pass follows from the
 /// schedule.

@@ -169,8 +169,8 @@ class LayoutSearcher {
     std::vector<ScheduleCandidate> schedules = schedules_for(graph_, request.schedule);
     if (shape.stages > 1)  // a pipeline whose stages wait for each other
       std::erase_if(schedules, [](const auto& each) { return each.schedule.name == "Sequential"; });
-    std::ranges::stable_partition(schedules,
-                                  [&](const auto& each) { return each.schedule.name == kFirst; });
+    std::stable_partition(schedules.begin(), schedules.end(),
+                          [&](const auto& each) { return each.schedule.name == kFirst; });
     for (ScheduleCandidate& candidate : schedules) {
       request.schedule = std::move(candidate.schedule);
       const double seconds = offer(request);

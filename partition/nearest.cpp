@@ -45,9 +45,12 @@ constexpr Change kChanges[] = {
     {.least = 11, .schedule = "Sequential", .cuts = true},
     {.least = 12, .schedule = "Sequential", .segments = true},
     {.least = 13, .schedule = "Sequential", .cuts = true, .segments = true},
-    {.least = 14, .batch = true},
-    {.least = 15, .schedule = "Sequential", .segments = true, .batch = true},
-    {.least = 16, .schedule = "Sequential", .segments = true, .validation = true, .batch = true},
+    {.least = 14, .segments = true, .validation = true},
+    {.least = 15, .cuts = true, .segments = true, .validation = true},
+    {.least = 16, .schedule = "Sequential", .segments = true, .validation = true},
+    {.least = 17, .batch = true},
+    {.least = 18, .schedule = "Sequential", .segments = true, .batch = true},
+    {.least = 19, .schedule = "Sequential", .segments = true, .validation = true, .batch = true},
 };
 
 /// A run near the one that was asked for, and what is different in it.
@@ -127,14 +130,15 @@ std::optional<Near> repeating(Near near) {
 
 class NearestFit {
  public:
-  NearestFit(const Graph& graph, const Run& run, const Sizer& sizer)
-      : graph_(graph), sizer_(sizer), asked_{run, {}} {
+  NearestFit(const Graph& graph, const Run& run, const Sizer& sizer, Result result)
+      : graph_(graph), sizer_(sizer), result_(result), asked_{run, {}} {
     if (!run.chosen_segments.empty()) asked_ = *repeating(asked_);  // a run would choose others
     for (const char* name : {"1F1B", "Sequential"}) scheduled_[name] = with_schedule(asked_, name);
   }
 
   [[nodiscard]] std::string advice() const {
     const auto find = [&](const Change& change) -> std::optional<Sized<Near>> {
+      if (change.batch && result_ == Result::Fixed) return std::nullopt;
       std::optional<Near> near = changed(change);
       if (near && change.batch) near = with_fitting_batch(*near);
       return near ? std::optional(sized(*std::move(near), change.least)) : std::nullopt;
@@ -244,12 +248,13 @@ class NearestFit {
   }
 
   [[nodiscard]] std::string nothing_fits(const Near& least) const {
-    const Near one = with_batch(least, 1);
+    const Near one = result_ == Result::Fixed ? least : with_batch(least, 1);
     const DeviceUse use = sizer_.measure(one.run);
+    const std::string words = words_of(one);
     return fmt::format(
         "even {} needs {}, of which {} are the program, its libraries and the images that it "
         "keeps, for each device: raise `device-memory` to {}MB{}",
-        words_of(one), human_bytes(use.need), human_bytes(use.rest),
+        words.empty() ? "this layout" : words, human_bytes(use.need), human_bytes(use.rest),
         (use.need + sizer_.varies) / 1'000'000 + 1,
         use.rest < one.run.device_memory / 2 ? ", or try more `shards`" : "");
   }
@@ -261,14 +266,15 @@ class NearestFit {
 
   const Graph& graph_;
   const Sizer& sizer_;
+  Result result_;
   Near asked_;
   std::map<std::string_view, std::optional<Near>> scheduled_;  ///< by the schedule of a change
 };
 
 }  // namespace
 
-std::string nearest_fit(const Graph& graph, const Run& run, const Sizer& sizer) {
-  return NearestFit(graph, run, sizer).advice();
+std::string nearest_fit(const Graph& graph, const Run& run, const Sizer& sizer, Result result) {
+  return NearestFit(graph, run, sizer, result).advice();
 }
 
 }  // namespace millrace::partition

@@ -74,7 +74,7 @@ std::filesystem::path run_of(const std::filesystem::path& given) {
   const std::vector<std::filesystem::path> found = io::list_checkpoints(given);
   if (found.empty() || std::filesystem::is_directory(given / "checkpoints")) return given;
   const std::filesystem::path checkpoint = std::filesystem::canonical(found.back());
-  const std::filesystem::path run = checkpoint.parent_path().parent_path();
+  std::filesystem::path run = checkpoint.parent_path().parent_path();
   const std::vector<std::filesystem::path> all = io::list_checkpoints(run);
   if (!all.empty() && std::filesystem::equivalent(all.back(), checkpoint)) return run;
   fail(ErrorKind::Usage,

@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <string_view>
+#include <filesystem>
 #include <utility>
 
 #include "core/error.hpp"
-#include "core/text.hpp"
+#include "core/json.hpp"
 #include "io/atomic_file.hpp"
 #include "pipeline/pipeline_plan.hpp"
 #include "train/memory.hpp"
@@ -16,48 +16,17 @@
 namespace millrace::cli {
 namespace {
 
-constexpr std::uint64_t kMostFileBytes = 4 << 20;  // of a schedule: some 700,000 actions
-
-/// The plan in the file that was given. Errors: Io; Config when it is for another network.
-std::optional<partition::Plan> plan_given(const run::Run& config, const models::Graph& graph) {
-  const std::string& file = config.layout.plan;
-  if (file.empty()) return std::nullopt;
-  partition::Plan plan = partition::parse_plan(io::read_text(file, kMostFileBytes), file);
-  if (plan.model != graph.name)
-    fail(ErrorKind::Config, "{}: this is a plan for {}, but the run trains {}", file, plan.model,
-         graph.name);
-  return plan;
-}
-
-/// The compute actions in the file of a schedule, if one was given.
-std::optional<pipeline::Schedule> schedule_in_file(const run::Run& config) {
-  const std::string& file = config.layout.schedule_file;
-  if (file.empty()) return std::nullopt;
-  return without_communication(pipeline::parse_schedule(io::read_text(file, kMostFileBytes), file));
-}
-
-}  // namespace
-
-partition::LayoutFacts layout_facts(const models::Graph& graph, const run::Run& run,
-                                    const MachineFacts& machine) {
-  return {.machine = machine, .plan = plan_given(run, graph), .actions = schedule_in_file(run)};
-}
-
-namespace {
-
 using Ops = std::vector<models::OpId>;
 
-/// "3,5,9"
-std::string numbers_of(const Ops& ops) {
-  std::vector<std::string> numbers;
-  for (const models::OpId op : ops) numbers.push_back(std::to_string(op.value));
-  return join(numbers, ",");
+Json json_of(const Ops& ops) {
+  Json list = Json::list();
+  for (const models::OpId op : ops) list.push_back(op.value);
+  return list;
 }
 
-Ops ops_in(std::string_view numbers) {
+Ops ops_in(const Json& list) {
   Ops ops;
-  for (const std::string& number : split_list(numbers))
-    ops.push_back({parse_number<std::int32_t>(number).value()});
+  for (const Json& op : list.items()) ops.push_back({static_cast<std::int32_t>(op.as_int64())});
   return ops;
 }
 
@@ -65,7 +34,9 @@ Resolution resolve(const Patch& given, const DatasetFacts& data, const MachineFa
                    std::optional<partition::Decided> decided) {
   run::Completed completed = run::complete(given, data, machine);
   const models::Graph graph = train::network_of(completed.run);
-  partition::LayoutFacts facts = layout_facts(graph, completed.run, machine);
+  partition::LayoutFacts facts = decided ? partition::LayoutFacts{.machine = machine}
+                                         : train::layout_facts(graph, completed.run, machine);
+  if (decided && !completed.run.layout.schedule_file.empty()) facts.actions = decided->actions;
   facts.decided = std::move(decided);
   partition::Choice choice =
       partition::choose(graph, std::move(completed.run), facts, train::sizer_of(graph));
@@ -74,6 +45,9 @@ Resolution resolve(const Patch& given, const DatasetFacts& data, const MachineFa
                     .notices = std::move(completed.notices)};
   std::move(choice.notices.begin(), choice.notices.end(), std::back_inserter(result.notices));
   run::complete_layout(given, machine, result.config, result.notices);
+  // The run may be restored from another place.
+  std::string& file = result.config.layout.schedule_file;
+  if (!file.empty()) file = std::filesystem::absolute(file).lexically_normal().string();
   return result;
 }
 
@@ -83,42 +57,29 @@ Resolution resolve(const Patch& given, const DatasetFacts& data, const MachineFa
   return resolve(given, data, machine, std::nullopt);
 }
 
-// A line for each stage that repeats what was chosen for it and an empty one, the name of the
-// schedule, its rows and an empty one, and config.toml.
 std::string handed_over(const run::Run& decided) {
-  std::string text;
+  Json stages = Json::list();
   for (const pipeline::ChosenSegments& stage : decided.chosen_segments)
-    text += fmt::format("{};{}\n", numbers_of(stage.segments), numbers_of(stage.kept));
+    stages.push_back(Json::list({json_of(stage.segments), json_of(stage.kept)}));
   const pipeline::Schedule compute = without_communication(decided.pipeline.schedule);
-  return fmt::format("{}\n{}\n{}\n{}", text, compute.name, to_csv(compute), to_toml(decided));
+  return Json::object({{"fields", to_toml(decided)},
+                       {"cut_by_memory", decided.layout.cut_by_memory ? 1 : 0},
+                       {"schedule", compute.name},
+                       {"actions", to_csv(compute)},
+                       {"segments", std::move(stages)}})
+      .dump();
 }
-
-namespace {
-
-/// The part of `text` up to an empty line, which is removed.
-std::string_view next_part(std::string_view& text) {
-  const bool is_empty = text.starts_with('\n');
-  const std::size_t end = is_empty ? 0 : text.find("\n\n") + 1;
-  const std::string_view part = text.substr(0, end);
-  text.remove_prefix(end + 1);
-  return part;
-}
-
-}  // namespace
 
 Resolution taken_over(const std::string& text, const Patch& given, const DatasetFacts& data,
                       const MachineFacts& machine) {
+  const Json json = Json::parse(text);
   partition::Decided parts;
-  std::string_view rest = text;
-  for (const std::string& line : split_list(next_part(rest), '\n')) {
-    const std::size_t middle = line.find(';');
+  parts.actions = pipeline::parse_schedule(json.at("actions").text(), json.at("schedule").text());
+  parts.cut_by_memory = json.at("cut_by_memory").as_int64() == 1;
+  for (const Json& stage : json.at("segments").items())
     parts.segments.push_back(
-        {.segments = ops_in(line.substr(0, middle)), .kept = ops_in(line.substr(middle + 1))});
-  }
-  const std::string_view schedule = next_part(rest);
-  const std::size_t name = schedule.find('\n');
-  parts.actions = pipeline::parse_schedule(schedule.substr(name + 1), schedule.substr(0, name));
-  Patch decided = parse_config(std::string(rest), "the run of rank 0");
+        {.segments = ops_in(stage.items()[0]), .kept = ops_in(stage.items()[1])});
+  Patch decided = parse_config(json.at("fields").text(), "the run of rank 0");
   decided.network = given.network;
   // The stages of a plan are recorded.
   for (const auto& [field_name, setting] : given.settings())

@@ -13,6 +13,7 @@
 #include "io/data/dataset_kinds.hpp"
 #include "partition/choose.hpp"
 #include "run/complete.hpp"
+#include "train/setup.hpp"
 
 namespace millrace::cli {
 
@@ -53,17 +54,13 @@ enum class DataNeed { Images, Name };
 [[nodiscard]] DatasetFacts published_facts(const Patch& options);
 
 using partition::Layout;
+using train::layout_facts;
 
 struct Resolution {
   run::Run config = {};  ///< run_directory is still empty
   Layout layout = {};
   std::vector<std::string> notices = {};  ///< one line each, to print before those of the layout
 };
-
-/// What choosing a layout has to know besides the run: the machine and the files that it names.
-/// Errors: Io; Config for a plan of another network.
-[[nodiscard]] partition::LayoutFacts layout_facts(const models::Graph& graph, const run::Run& run,
-                                                  const MachineFacts& machine);
 
 /// Fills in every default of the recipe and computes every derived number. Depends on its
 /// arguments and on the files of plans and schedules that they name alone. Errors: Io; Usage and

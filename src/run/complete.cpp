@@ -123,7 +123,6 @@ void complete_batch(Run& config) {
          "training images: lower {}",
          total, config.batch_size, config.micro_batches, replicas, config.data.train_size,
          factors_above_one(config));
-  check_mixing(config.data.mixing, config.batch_size);
 }
 
 void complete_length(Run& config) {
@@ -146,23 +145,6 @@ void complete_length(Run& config) {
     }
   }
   (void)checked_product(config.iterations, config.total_batch(), "iterations x total batch");
-}
-
-void complete_numerics(const Patch& given, Run& config) {
-  const LayoutRequest& layout = config.layout;
-  if (layout.recompute == RecomputeRequest::Auto && layout.device_memory.empty())
-    fail(ErrorKind::Usage, "{} auto needs `device-memory`, the memory that a device may use",
-         given.find("recompute")->where);
-}
-
-/// Checks options that depend on the layout. Errors: Config.
-void check_layout(const Patch& given, const Run& config) {
-  const std::int64_t span = config.model.batch_norm_span;
-  const std::int64_t replicas = config.pipeline.ranks.replicas;
-  if (span > replicas || replicas % span != 0)
-    fail(ErrorKind::Config,
-         "{}: {} replicas cannot be divided into spans of {}: give a divisor of the replicas",
-         given.find("BN-span")->where, replicas, span);
 }
 
 }  // namespace
@@ -215,6 +197,20 @@ void check_mixing(const MixingConfig& config, std::int64_t batch_size) {
          config.mixup_alpha > 0.0 ? "`mixup-alpha`" : "`cutmix-lambda`", batch_size);
 }
 
+void check_numbers(const Run& run) {
+  check_mixing(run.data.mixing, run.batch_size);
+  if (run.layout.recompute == RecomputeRequest::Auto && run.layout.device_memory.empty())
+    fail(ErrorKind::Usage,
+         "`recompute` auto needs `device-memory`, the memory that a device may use");
+  const std::int64_t span = run.model.batch_norm_span;
+  const std::int64_t replicas = run.pipeline.ranks.replicas;
+  if (span > replicas || replicas % span != 0)
+    fail(
+        ErrorKind::Config,
+        "`BN-span`: {} replicas cannot be divided into spans of {}: give a divisor of the replicas",
+        replicas, span);
+}
+
 Verbosity verbosity_of(const Patch& options) {
   const bool quiet = options.flag("quiet");
   if (quiet && options.flag("verbose"))
@@ -249,7 +245,7 @@ Completed complete(const Patch& given, const DatasetFacts& data, const MachineFa
   complete_length(run);
   complete_optimiser(given, run);
   complete_rate(given, run, result.notices);
-  complete_numerics(given, run);
+  check_numbers(run);
   run.stop_after = given.integer("stop-after");
   complete_validation(given, run, result.notices);
   run.verbosity = verbosity_of(given);
@@ -264,7 +260,6 @@ Completed complete(const Patch& given, const DatasetFacts& data, const MachineFa
 
 void complete_layout(const Patch& given, const MachineFacts& machine, Run& run, Notices& notices) {
   check_hosts(given, machine, run, notices);
-  check_layout(given, run);
   complete_checkpoints(given, run, notices);
   complete_logs(given, run, notices);
   check_name(given, run);

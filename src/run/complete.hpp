@@ -52,6 +52,8 @@ struct Completed {
 /// contradict each other or lead to impossible numbers.
 [[nodiscard]] Completed complete(const Patch& given, const DatasetFacts& data,
                                  const MachineFacts& machine);
+/// Whether numbers that do not depend on the layout go together. Errors: Usage and Config.
+void check_numbers(const Run& run);
 /// What follows from a layout that was chosen: intervals, and which fields had no effect. Errors:
 /// Usage and Config, as complete(), and for fields without an effect.
 void complete_layout(const Patch& given, const MachineFacts& machine, Run& run, Notices& notices);

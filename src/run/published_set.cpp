@@ -47,6 +47,7 @@ const PublishedSet* find_set(std::string_view name) {
 
 std::vector<std::string> set_names() {
   std::vector<std::string> names;
+  names.reserve(kSets.size());
   for (const PublishedSet& set : kSets) names.emplace_back(set.name);
   std::ranges::sort(names);
   return names;
@@ -72,6 +73,7 @@ const PublishedSet& set_of_network(models::Task task, std::int64_t classes) {
   const PublishedSet* best = nullptr;
   for (const PublishedSet& set : kSets)
     if (set.task == task && (best == nullptr || best->classes != classes)) best = &set;
+  MILLRACE_ASSERT(best != nullptr);
   return *best;
 }
 

@@ -202,7 +202,8 @@ void require_memory(const partition::ProcessMemory& forecast, const run::Run& co
        join(remedies, " or "));
 }
 
-void require_device_memory(const run::Run& config, const MeasureUse& measure) {
+void require_device_memory(const run::Run& config, const MeasureUse& measure,
+                           partition::Result result) {
   if (config.device_memory == 0) return;
   const std::int64_t needed = measure(config).need;
   if (needed <= config.device_memory) return;
@@ -212,18 +213,20 @@ void require_device_memory(const run::Run& config, const MeasureUse& measure) {
   fail(ErrorKind::Config,
        "the largest device needs {} ({} bytes), but `device-memory` is {} ({} bytes): {}",
        human_bytes(needed), needed, human_bytes(config.device_memory), config.device_memory,
-       partition::nearest_fit(graph, config, sizer));
+       partition::nearest_fit(graph, config, sizer, result));
 }
 
 void require_device_memory(const partition::ProcessMemory& forecast, const run::Run& config,
-                           const TrainInputs& inputs, const comm::World& world) {
+                           const TrainInputs& inputs, const comm::World& world,
+                           partition::Result result) {
   if (config.device_memory == 0) return;
+  const auto measure = [&](const run::Run& other) {
+    if (&other == &config) return most_of(device_use(forecast), world);
+    const Session session(other, Use::Training, world);
+    return most_of(device_use(forecast_memory(session, other, inputs, forecast.base)), world);
+  };
   try {
-    require_device_memory(config, [&](const run::Run& other) {
-      if (&other == &config) return most_of(device_use(forecast), world);
-      const Session session(other, Use::Training, world);
-      return most_of(device_use(forecast_memory(session, other, inputs, forecast.base)), world);
-    });
+    require_device_memory(config, measure, result);
   } catch (const Error&) {
     world.fail_together();
     throw;

@@ -177,7 +177,7 @@ std::string format_summary(const Summary& summary) {
         part_validated(summary.accuracies.rbegin()->second.images, summary.set_images);
     text += fmt::format("\nTop-1 accuracy{}: {:.2f} % after {} (last)", of.empty() ? "" : " " + of,
                         last->second, counted(last->first, "update"));
-    if (best->second > last->second)
+    if (best->first != last->first)
       text += fmt::format(", {:.2f} % after {} (best)", best->second, with_commas(best->first));
   }
   const std::string run = summary.run_directory.string();

@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <optional>
 
 #include "core/error.hpp"
 #include "device/environment.hpp"
+#include "io/atomic_file.hpp"
 #include "models/registry.hpp"
 #include "ops/backend.hpp"
 #include "pipeline/op_shapes.hpp"
@@ -21,6 +24,40 @@ models::Graph network_of(const run::Run& config) {
     return ops::image_channels_here(first, config.precision.activations);
   });
   return graph;
+}
+
+namespace {
+
+constexpr std::uint64_t kMostFileBytes = 4 << 20;  // of a schedule: some 700,000 actions
+
+/// The plan in the file that was given. Errors: Io; Config when it is for another network.
+std::optional<partition::Plan> plan_given(const run::Run& config, const models::Graph& graph) {
+  const std::string& file = config.layout.plan;
+  if (file.empty()) return std::nullopt;
+  partition::Plan plan = partition::parse_plan(io::read_text(file, kMostFileBytes), file);
+  if (plan.model != graph.name)
+    fail(ErrorKind::Config, "{}: this is a plan for {}, but the run trains {}", file, plan.model,
+         graph.name);
+  return plan;
+}
+
+/// The compute actions in the file of a schedule, if one was given.
+std::optional<pipeline::Schedule> schedule_in_file(const run::Run& config) {
+  const std::string& file = config.layout.schedule_file;
+  if (file.empty()) return std::nullopt;
+  if (!std::filesystem::exists(file))
+    fail(ErrorKind::Io,
+         "`pipeline-schedule-file` {}: there is no such file: say where it is, or name a "
+         "`pipeline-schedule`",
+         file);
+  return without_communication(pipeline::parse_schedule(io::read_text(file, kMostFileBytes), file));
+}
+
+}  // namespace
+
+partition::LayoutFacts layout_facts(const models::Graph& graph, const run::Run& run,
+                                    const run::MachineFacts& machine) {
+  return {.machine = machine, .plan = plan_given(run, graph), .actions = schedule_in_file(run)};
 }
 
 bool evaluates(const run::Run& config, Use use) {

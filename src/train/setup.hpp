@@ -18,6 +18,11 @@ namespace millrace::train {
 /// Errors: Config, as models::build_model and models::train_only.
 [[nodiscard]] models::Graph network_of(const run::Run& config);
 
+/// What choosing a layout has to know besides the run: the machine and the files that it names.
+/// Errors: Io; Config for a plan of another network.
+[[nodiscard]] partition::LayoutFacts layout_facts(const models::Graph& graph, const run::Run& run,
+                                                  const run::MachineFacts& machine);
+
 using partition::training_program;
 
 /// What a process does with its stages. Inference: batch after batch without end, with the programs

@@ -17,6 +17,8 @@
 #include "train/kernel_rules.hpp"
 #include "train/memory.hpp"
 #include "train/session.hpp"
+#include "train/setup.hpp"
+#include "train/trainer.hpp"
 
 namespace millrace::train {
 
@@ -61,7 +63,8 @@ run::Run decided(const models::Graph& network, const comm::World& world, int thr
          run.pipeline.ranks.replicas, run.micro_batches, run.batch_size);
   run::LayoutRequest& layout = run.layout;
   layout.pipelined = layout.pipelined || !layout.splits.empty();
-  if (!layout.shards && !layout.splits.empty() && !run::opens_cuts(layout))
+  if (!layout.shards && layout.device_of.empty() && !layout.splits.empty() &&
+      !run::opens_cuts(layout))
     layout.shards = static_cast<std::int32_t>(layout.splits.size()) + 1;
   const run::MachineFacts machine = {.cores = static_cast<int>(device::core_numbers().size()),
                                      .ranks = world.size(),
@@ -69,10 +72,14 @@ run::Run decided(const models::Graph& network, const comm::World& world, int thr
                                      .threads = threads,
                                      .memory = read_limits().memory.bytes,
                                      .device_memory = device::total_memory()};
-  return partition::choose(network, std::move(run), {.machine = machine}, sizer_of(network)).run;
+  run::check_numbers(run);
+  const partition::LayoutFacts facts = layout_facts(network, run, machine);
+  return partition::choose(network, std::move(run), facts, sizer_of(network)).run;
 }
 
-run::Run completed(run::Run run, const io::Dataset& images, const io::Dataset* validation) {
+run::Run completed(run::Run run, const models::Graph& network, const io::Dataset& images,
+                   const io::Dataset* validation) {
+  run.model.given.graph = std::make_shared<const models::Graph>(network);
   run.validation_batch_size = run.batch_size;
   run.data.train_size = images.size();
   run.validation = run::ValidationMode::None;
@@ -100,6 +107,10 @@ struct Training::Parts {
         images(std::move(train_on)),
         validation(std::move(check_on)),
         session(config, std::move(network), Session::Use::Training, world) {
+    const TrainInputs inputs{
+        .train = images, .validation = validation, .command_line = {}, .notices = {}};
+    require_device_memory(forecast_memory(session, config, inputs, resident_bytes()), config,
+                          inputs, world);
     session.allocate();
     session.initialise(config.seed);
     begin_feeds();
@@ -135,7 +146,7 @@ Training::Training(const Runtime& runtime, models::Graph network,
   if (validation) require_matching(network, *validation);
   const comm::World& world = runtime.parts_->world;
   run = decided(network, world, runtime.threads(),
-                completed(std::move(run), *images, validation.get()));
+                completed(std::move(run), network, *images, validation.get()));
   parts_ = std::make_unique<Parts>(world, std::move(run), std::move(network), std::move(images),
                                    std::move(validation));
 }

@@ -212,7 +212,8 @@ TEST(ResolveTest, RanksTakeOverWhatRank0Decided) {
   for (const char* line :
        {"--shards 3 --pipeline-depth 6 --pipeline-splits auto --pipeline-schedule auto --chunks 1",
         "--shards 2 --pipeline-depth 4 --pipeline-splits auto --no-logs",
-        "--shards 2 --stop-after 3",
+        "--shards 2 --stop-after 3", "--shards 2 --sharding-include-filter b2",
+        "--shards 2 --sharding-exclude-filter b1 --gradients-to-accumulate 4",
         "--replicas 2 --trace trace.json --quiet --shards 2 --chunks 2 "
         "--pipeline-schedule Looped --pipeline-depth 4 --pipeline-splits auto",
         "--shards 2 --pipeline-depth 4 --pipeline-splits auto --device-memory 90MB --recompute "
@@ -225,6 +226,7 @@ TEST(ResolveTest, RanksTakeOverWhatRank0Decided) {
     for (pipeline::ChosenSegments& stage : decided.chosen_segments)
       stage = {.segments = {{0}, {2}, {5}}, .kept = {{1}}};
     run::Run taken = taken_over(handed_over(decided), options, facts, {.cores = 8}).config;
+    EXPECT_EQ(to_toml(taken), to_toml(decided)) << line;
     EXPECT_EQ(taken.asked_layout, decided.asked_layout) << line;
     taken.layout = decided.layout;  // what was open at first
     EXPECT_EQ(taken, decided) << line;

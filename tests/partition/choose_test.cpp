@@ -180,6 +180,17 @@ TEST_P(NearestFitTest, ChangesWhatCostsTheLeast) {
   EXPECT_TRUE(advice.starts_with(words)) << advice;
 }
 
+TEST(NearestFitOfRestoreTest, KeepsTheBatchOfARunThatContinues) {
+  const Sizer sizer = sizer_with(20'000'000);
+  run::Run run =
+      choose(network(), asked({{"recompute", "segments"s}}), {.machine = {.cores = 2}}, sizer).run;
+  run.device_memory = sizer.measure(run).need / 2;
+  EXPECT_NE(nearest_fit(network(), run, sizer).find("`batch-size`"), std::string::npos);
+  const std::string kept = nearest_fit(network(), run, sizer, Result::Fixed);
+  EXPECT_EQ(kept.find("`batch-size`"), std::string::npos) << kept;
+  EXPECT_NE(kept.find("raise `device-memory`"), std::string::npos) << kept;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Layouts, NearestFitTest,
     testing::Values(

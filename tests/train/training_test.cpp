@@ -161,6 +161,12 @@ TEST(TrainingTest, WhatDoesNotGoTogetherIsRefused) {
   run::Run misspelled;
   misspelled.layout.splits = {"clases"};
   EXPECT_NE(refusal(network(), misspelled).find("classes"), std::string::npos);
+  run::Run tight = run_of(4);
+  tight.layout.device_memory = "1MB";
+  EXPECT_TRUE(refusal(network(), tight).starts_with("the largest device needs "));
+  run::Run spans = run_of(2);
+  spans.model.batch_norm_span = 2;
+  EXPECT_NE(refusal(network(), spans).find("divided into spans of 2"), std::string::npos);
   Training training(runtime, network(), images(4, 1));
   EXPECT_EQ(message_of(ErrorKind::Config, [&] { (void)training.evaluate(); }),
             "evaluate() needs validation images: give them to the Training");

@@ -123,7 +123,7 @@ OnnxImporter::Window OnnxImporter::window(const OnnxNode& node, const Shape& x,
 /// What is added by the op, and by nodes behind it.
 std::optional<WeightSource> OnnxImporter::bias_of(const OnnxNode& node, int input,
                                                   std::int64_t channels) const {
-  const auto none = behind(node).adds ? std::optional(WeightSource{}) : std::nullopt;
+  auto none = behind(node).adds ? std::optional(WeightSource{}) : std::nullopt;
   if (node.input(input).empty()) return none;
   const Constant& found = constant(node, input);
   if (found.fill && *found.fill == 0.0) return none;  // PyTorch's exporter adds such ones

@@ -86,7 +86,9 @@ std::optional<NotedExport> read_notes(const ExportNotes& notes, const std::strin
 models::ModelOptions network_of(const NotedExport& noted, const std::string& label) {
   return of_file(label, [&] {
     const DatasetFacts facts = recorded_facts(noted.options, noted.facts);
-    return run::complete(noted.options, facts, this_machine()).run.model;
+    models::ModelOptions model = run::complete(noted.options, facts, this_machine()).run.model;
+    (void)models::build_model(model);  // what it cannot be made of is refused
+    return model;
   });
 }
 

@@ -257,7 +257,7 @@ std::vector<io::ImportedParameter> values_of(const io::NetworkFile& onnx, const 
 
 /// The network that an exported file notes. Errors: Usage for options that ask for another one.
 models::ModelOptions noted_model(const Invocation& invocation, const NotedExport& noted) {
-  const models::ModelOptions model = network_of(noted, invocation.arguments.at(0));
+  models::ModelOptions model = network_of(noted, invocation.arguments.at(0));
   const io::Identified held{.style = noted.names.value_or(io::WeightStyle::Torchvision),
                             .model = model};
   if (model.given.graph)
