@@ -211,8 +211,7 @@ void require_alike(const comm::World& world, const OpenedRun& run) {
   if (world.size() == 1 || must_launch(run.config, world)) return;
   std::vector<train::Fact> facts = {
       {"options", to_toml(run.config), "start all ranks with the same options"},
-      {"schedule", rows_of(run.config.pipeline.schedule),
-       "give all ranks the same --pipeline-schedule-file"},
+      {"schedule", rows_of(run.config.pipeline.schedule), "run the same build on all ranks"},
       {"build", fmt::format("millrace {} ({})", kVersion, kCommit),
        "run the same build on all ranks"},
       {"kernels", device::describe_arithmetic(),
