@@ -73,13 +73,13 @@ struct Choice {
                             const Sizer& sizer);
 
 /// Whether the batch of a run may change, and with it what it computes.
-enum class Result { Open, Fixed };
+enum class Batch { Open, Fixed };
 /// The change of a run that fits into its `device_memory` and costs the least, in words: other
 /// cuts, fewer micro-batches in flight, repeated forwards, stages that wait for each other, or a
 /// smaller batch, which comes last because it changes the result, and not where that is Fixed. If
 /// nothing fits, what that says. `sizer` measures.
 [[nodiscard]] std::string nearest_fit(const Graph& graph, const Run& run, const Sizer& sizer,
-                                      Result result = Result::Open);
+                                      Batch batch = Batch::Open);
 
 /// How a training compiles its stages. The direction of the backward pass follows from the
 /// schedule.

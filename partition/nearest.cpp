@@ -130,15 +130,15 @@ std::optional<Near> repeating(Near near) {
 
 class NearestFit {
  public:
-  NearestFit(const Graph& graph, const Run& run, const Sizer& sizer, Result result)
-      : graph_(graph), sizer_(sizer), result_(result), asked_{run, {}} {
+  NearestFit(const Graph& graph, const Run& run, const Sizer& sizer, Batch batch)
+      : graph_(graph), sizer_(sizer), batch_(batch), asked_{run, {}} {
     if (!run.chosen_segments.empty()) asked_ = *repeating(asked_);  // a run would choose others
     for (const char* name : {"1F1B", "Sequential"}) scheduled_[name] = with_schedule(asked_, name);
   }
 
   [[nodiscard]] std::string advice() const {
     const auto find = [&](const Change& change) -> std::optional<Sized<Near>> {
-      if (change.batch && result_ == Result::Fixed) return std::nullopt;
+      if (change.batch && batch_ == Batch::Fixed) return std::nullopt;
       std::optional<Near> near = changed(change);
       if (near && change.batch) near = with_fitting_batch(*near);
       return near ? std::optional(sized(*std::move(near), change.least)) : std::nullopt;
@@ -248,7 +248,7 @@ class NearestFit {
   }
 
   [[nodiscard]] std::string nothing_fits(const Near& least) const {
-    const Near one = result_ == Result::Fixed ? least : with_batch(least, 1);
+    const Near one = batch_ == Batch::Fixed ? least : with_batch(least, 1);
     const DeviceUse use = sizer_.measure(one.run);
     const std::string words = words_of(one);
     return fmt::format(
@@ -266,15 +266,15 @@ class NearestFit {
 
   const Graph& graph_;
   const Sizer& sizer_;
-  Result result_;
+  Batch batch_;
   Near asked_;
   std::map<std::string_view, std::optional<Near>> scheduled_;  ///< by the schedule of a change
 };
 
 }  // namespace
 
-std::string nearest_fit(const Graph& graph, const Run& run, const Sizer& sizer, Result result) {
-  return NearestFit(graph, run, sizer, result).advice();
+std::string nearest_fit(const Graph& graph, const Run& run, const Sizer& sizer, Batch batch) {
+  return NearestFit(graph, run, sizer, batch).advice();
 }
 
 }  // namespace millrace::partition

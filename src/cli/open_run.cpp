@@ -14,6 +14,7 @@
 #include "cli/initial_network.hpp"
 #include "cli/launch.hpp"
 #include "cli/open_run_parts.hpp"
+#include "cli/planning.hpp"
 #include "cli/resolve.hpp"
 #include "cli/run_name.hpp"
 #include "cli/smoke.hpp"
@@ -354,7 +355,7 @@ OpenedRun open_checked_run(const Invocation& invocation, const comm::World& worl
     require_start(invocation, initial, run, train::WeightCheck::Values);
     require_run_directory(run.config, kVersion);
   });
-  if (run.config.logging.keeps) run.config.run_directory = "run";  // checkpoints need memory, too
+  run.config = saving(std::move(run.config));
   place_trace(invocation.options, run.config);
   return run;
 }

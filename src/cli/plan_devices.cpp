@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -20,9 +21,10 @@ namespace millrace::cli {
 namespace {
 
 /// The fields that the search finds.
-constexpr std::string_view kFound =
-    "shards replicas ranks batch-size pipeline-depth gradients-to-accumulate chunks plan "
-    "pipeline-schedule device-mapping pipeline-splits recompute recompute-layers xla-recompute";
+constexpr auto kFound = std::to_array<std::string_view>(
+    {"shards", "replicas", "ranks", "batch-size", "pipeline-depth", "gradients-to-accumulate",
+     "chunks", "plan", "pipeline-schedule", "device-mapping", "pipeline-splits", "recompute",
+     "recompute-layers", "xla-recompute"});
 
 }  // namespace
 
@@ -32,8 +34,7 @@ Patch without_layout(Patch options) {
          "--devices N and --total-batch N go together: they ask for the best layout of N devices "
          "for updates of N images");
   if (!options.integer("devices")) return options;
-  const std::vector<std::string> found = split_list(kFound, ' ');
-  for (const std::string& name : found)
+  for (const std::string_view name : kFound)
     if (const Setting* typed = options.typed(name))
       fail(ErrorKind::Usage, "{} has no effect with --devices, which searches for it: leave it out",
            typed->where);
@@ -41,7 +42,7 @@ Patch without_layout(Patch options) {
     fail(ErrorKind::Usage,
          "--cost-model profile measures one micro-batch, but --devices searches for it: measure "
          "the machine with millrace bench --machine-file FILE, and give --device FILE");
-  for (const std::string& name : found) options.erase(name);
+  for (const std::string_view name : kFound) options.erase(name);
   // Those belong to all layouts, and none is there before the search.
   options.erase("device-memory");
   options.erase("shard-optimizer");

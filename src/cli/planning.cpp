@@ -202,6 +202,7 @@ std::string follow_search(OpenedRun& run, const comm::World& world,
 }  // namespace
 
 void fit_layout(OpenedRun& run, const comm::World& world) {
+  if (run.config.device_memory == 0) return;
   const train::TrainInputs inputs{.train = run.data.train,
                                   .validation = run.data.validation,
                                   .command_line = {},

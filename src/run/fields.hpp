@@ -83,8 +83,9 @@ using FamilySet = unsigned;
 struct Setting;  // patch.hpp
 
 /// What a field decides. Mathematics: the numbers that a training computes; a run that continues
-/// keeps them. Layout: where and in which order they are computed, with the same bits. Output: what
-/// is read and written where, and how often. These two may change when a run continues.
+/// keeps them. Layout: where and in which order they are computed, with the same bits, or to
+/// rounding where the help says so. Output: what is read and written where, and how often. These
+/// two may change when a run continues.
 enum class Decides { Mathematics, Layout, Output };
 
 struct Range {

@@ -203,7 +203,7 @@ void require_memory(const partition::ProcessMemory& forecast, const run::Run& co
 }
 
 void require_device_memory(const run::Run& config, const MeasureUse& measure,
-                           partition::Result result) {
+                           partition::Batch batch) {
   if (config.device_memory == 0) return;
   const std::int64_t needed = measure(config).need;
   if (needed <= config.device_memory) return;
@@ -213,12 +213,12 @@ void require_device_memory(const run::Run& config, const MeasureUse& measure,
   fail(ErrorKind::Config,
        "the largest device needs {} ({} bytes), but `device-memory` is {} ({} bytes): {}",
        human_bytes(needed), needed, human_bytes(config.device_memory), config.device_memory,
-       partition::nearest_fit(graph, config, sizer, result));
+       partition::nearest_fit(graph, config, sizer, batch));
 }
 
 void require_device_memory(const partition::ProcessMemory& forecast, const run::Run& config,
                            const TrainInputs& inputs, const comm::World& world,
-                           partition::Result result) {
+                           partition::Batch batch) {
   if (config.device_memory == 0) return;
   const auto measure = [&](const run::Run& other) {
     if (&other == &config) return most_of(device_use(forecast), world);
@@ -226,7 +226,7 @@ void require_device_memory(const partition::ProcessMemory& forecast, const run::
     return most_of(device_use(forecast_memory(session, other, inputs, forecast.base)), world);
   };
   try {
-    require_device_memory(config, measure, result);
+    require_device_memory(config, measure, batch);
   } catch (const Error&) {
     world.fail_together();
     throw;

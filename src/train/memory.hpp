@@ -92,11 +92,11 @@ using MeasureUse = std::function<DeviceUse(const run::Run&)>;
 /// Requires that the largest device fits into config.device_memory. Errors: Config, with the
 /// nearest layout that fits: other cuts, schedules, recomputation, or a smaller batch.
 void require_device_memory(const run::Run& config, const MeasureUse& measure,
-                           partition::Result result = partition::Result::Open);
+                           partition::Batch batch = partition::Batch::Open);
 /// The same for this process of a run that is about to start, or to continue. Collective.
 void require_device_memory(const partition::ProcessMemory& forecast, const run::Run& config,
                            const TrainInputs& inputs, const comm::World& world,
-                           partition::Result result = partition::Result::Open);
+                           partition::Batch batch = partition::Batch::Open);
 /// Both for a run that is only checked: by all of its ranks, or by one process for them.
 /// Collective.
 void require_room(const run::Run& config, const TrainInputs& inputs, const comm::World& world,

@@ -105,7 +105,7 @@ void TrainingLoop::prepare(std::int64_t first) {
       forecast_memory(*session_, config_, inputs_, resident_bytes());
   reporter_.announce(*session_, inputs_, forecast);
   require_device_memory(forecast, config_, inputs_, world_,
-                        first > 0 ? partition::Result::Fixed : partition::Result::Open);
+                        first > 0 ? partition::Batch::Fixed : partition::Batch::Open);
   require_memory(forecast, config_, world_, world_.local_size());
   predicted_peak_ = host_peak(forecast);
   session_->allocate();

@@ -186,7 +186,7 @@ TEST(NearestFitOfRestoreTest, KeepsTheBatchOfARunThatContinues) {
       choose(network(), asked({{"recompute", "segments"s}}), {.machine = {.cores = 2}}, sizer).run;
   run.device_memory = sizer.measure(run).need / 2;
   EXPECT_NE(nearest_fit(network(), run, sizer).find("`batch-size`"), std::string::npos);
-  const std::string kept = nearest_fit(network(), run, sizer, Result::Fixed);
+  const std::string kept = nearest_fit(network(), run, sizer, Batch::Fixed);
   EXPECT_EQ(kept.find("`batch-size`"), std::string::npos) << kept;
   EXPECT_NE(kept.find("raise `device-memory`"), std::string::npos) << kept;
 }
