@@ -17,19 +17,33 @@ static_assert(sizeof(bfloat16) == 2);
 
 MILLRACE_FUNCTION float to_float(float x) { return x; }
 
+// NVIDIA's GPUs round by an instruction for two values. The compiler pairs neighbors that are
+// stored together; halves of registers are named, not shifted, so that it sees them.
+
 MILLRACE_FUNCTION float to_float(bfloat16 x) {
+#if MILLRACE_PTX
+  std::uint32_t wide;
+  asm("mov.b32 %0, {%1, %2};" : "=r"(wide) : "h"(std::uint16_t{0}), "h"(x.bits));
+#else
   const std::uint32_t wide = static_cast<std::uint32_t>(x.bits) << 16;
+#endif
   return std::bit_cast<float>(wide);
 }
 
-/// Rounds to nearest, ties to even; a NaN becomes a quiet NaN. Branch-free, so that loops over it
-/// vectorize.
+/// Rounds to nearest, ties to even; a NaN becomes a quiet NaN, whose other bits depend on the
+/// device. Branch-free, so that loops over it vectorize.
 MILLRACE_FUNCTION bfloat16 to_bfloat16(float x) {
+#if MILLRACE_PTX
+  bfloat16 y;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+  return y;
+#else
   const auto wide = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t rounded = (wide + 0x7fffu + ((wide >> 16) & 1u)) >> 16;
   const std::uint32_t quiet_nan = (wide >> 16) | 0x40u;
   const bool is_nan = (wide & 0x7fffffffu) > 0x7f800000u;
   return bfloat16{static_cast<std::uint16_t>(is_nan ? quiet_nan : rounded)};
+#endif
 }
 
 /// Stochastic rounding to one of the two neighbors. The probability of rounding away from zero is
@@ -68,8 +82,15 @@ MILLRACE_FUNCTION float store_exact<float>(float x) {
 }
 template <>
 MILLRACE_FUNCTION bfloat16 store_exact<bfloat16>(float x) {
+#if MILLRACE_PTX
+  bfloat16 upper;
+  [[maybe_unused]] std::uint16_t lower;
+  asm("mov.b32 {%0, %1}, %2;" : "=h"(lower), "=h"(upper.bits) : "f"(x));
+  return upper;
+#else
   const auto wide = std::bit_cast<std::uint32_t>(x);
   return bfloat16{static_cast<std::uint16_t>(wide >> 16)};
+#endif
 }
 
 /// Stochastic rounding to a 16-bit storage type T; see to_bfloat16_stochastic.
@@ -84,6 +105,16 @@ MILLRACE_FUNCTION bfloat16 store_stochastic<bfloat16>(float x, std::uint16_t noi
 template <class T>
 MILLRACE_FUNCTION float rounded_as(float x) {
   return to_float(store_as<T>(x));
+}
+template <>
+MILLRACE_FUNCTION float rounded_as<bfloat16>(float x) {
+#if MILLRACE_PTX
+  std::uint32_t wide;  // the pair of x and 0
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(wide) : "f"(x), "f"(0.0f));
+  return std::bit_cast<float>(wide);
+#else
+  return to_float(to_bfloat16(x));
+#endif
 }
 
 }  // namespace millrace

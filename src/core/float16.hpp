@@ -20,6 +20,13 @@ static_assert(sizeof(float16) == 2);
 /// Exact. Branch-free and in signed integers, so that loops over it vectorize. Subnormal floats,
 /// which are slow on some processors, do not occur on the way.
 MILLRACE_FUNCTION float to_float(float16 x) {
+#if MILLRACE_PTX
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+  return y;
+#elif MILLRACE_AMDGCN
+  return static_cast<float>(std::bit_cast<_Float16>(x));
+#else
   constexpr std::int32_t kExponents = 0x38000000;  // difference of the exponent biases, 127 - 15
   const std::int32_t magnitude = static_cast<std::int32_t>(x.bits & 0x7fff) << 13;
   const std::int32_t normal = magnitude + kExponents;
@@ -33,6 +40,7 @@ MILLRACE_FUNCTION float to_float(float16 x) {
   const std::uint32_t bits =
       static_cast<std::uint32_t>(wide) | static_cast<std::uint32_t>(x.bits & 0x8000) << 16;
   return std::bit_cast<float>(bits);
+#endif
 }
 
 namespace float16_detail {
@@ -58,9 +66,16 @@ MILLRACE_FUNCTION std::int32_t subnormal_of(std::int32_t magnitude) {
 
 }  // namespace float16_detail
 
-/// Rounds to nearest, ties to even. Too large values become infinity, a NaN becomes a quiet NaN.
-/// Branch-free, so that loops over it vectorize.
+/// Rounds to nearest, ties to even. Too large values become infinity, a NaN becomes a quiet NaN,
+/// whose other bits depend on the device. Branch-free, so that loops over it vectorize.
 MILLRACE_FUNCTION float16 to_float16(float x) {
+#if MILLRACE_PTX
+  float16 y;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+  return y;
+#elif MILLRACE_AMDGCN
+  return std::bit_cast<float16>(static_cast<_Float16>(x));
+#else
   const auto [magnitude, sign] = float16_detail::parts_of(x);
   // A normal number: subtract 112 from the exponent and round off 13 fraction bits.
   const std::int32_t odd = (magnitude >> 13) & 1;
@@ -70,6 +85,7 @@ MILLRACE_FUNCTION float16 to_float16(float x) {
   half = magnitude >= 0x47800000 ? 0x7c00 : half;                   // 2^16 and more
   half = magnitude > 0x7f800000 ? 0x7e00 : half;
   return float16{static_cast<std::uint16_t>(half | sign)};
+#endif
 }
 
 /// Stochastic rounding to one of the two neighbors. The probability of rounding away from zero is
@@ -102,9 +118,12 @@ template <>
 MILLRACE_FUNCTION float16 store_exact<float16>(float x) {
   return to_float16(x);
 }
-/// Rounds in float32 without converting to 16 bits and back, which is half the work.
+/// On cores it rounds in float32 without converting to 16 bits and back, which is half the work.
 template <>
 MILLRACE_FUNCTION float rounded_as<float16>(float x) {
+#if MILLRACE_PTX || MILLRACE_AMDGCN
+  return to_float(to_float16(x));
+#else
   const auto [magnitude, sign] = float16_detail::parts_of(x);
   const auto odd = static_cast<std::uint32_t>(magnitude >> 13) & 1u;
   // Unsigned, because NaNs may overflow; they are replaced below.
@@ -119,6 +138,7 @@ MILLRACE_FUNCTION float rounded_as<float16>(float x) {
   const std::uint32_t wide = static_cast<std::uint32_t>(bits) | static_cast<std::uint32_t>(sign)
                                                                     << 16;
   return std::bit_cast<float>(wide);
+#endif
 }
 template <>
 MILLRACE_FUNCTION float16 store_stochastic<float16>(float x, std::uint16_t noise) {
