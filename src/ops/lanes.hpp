@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
+#include "core/portable.hpp"
 #include "device/parallel.hpp"
 
 namespace millrace::ops {
@@ -20,6 +22,26 @@ template <class T, int W>
 struct alignas(W * sizeof(T) < kAccessBytes ? W * sizeof(T) : kAccessBytes) Pack {
   T values[W];
 };
+
+/// NVIDIA's compiler takes the store of a struct apart and joins the parts again only where it sees
+/// that they are neighbors, which unrolled loops hide. Of 16-bit values, whose parts are many, it
+/// is told in assembly that it is one store.
+template <class T, int W>
+KOKKOS_INLINE_FUNCTION void store(T* to, const Pack<T, W>& pack) {
+#if MILLRACE_PTX
+  if constexpr (sizeof(T) == 2 && sizeof(pack) == kAccessBytes) {
+    std::uint32_t words[4];
+    std::memcpy(words, pack.values, sizeof(words));
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(__cvta_generic_to_global(to)), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+                   "r"(words[3])
+                 : "memory");
+    return;
+  }
+#endif
+  *reinterpret_cast<Pack<T, W>*>(to) = pack;
+}
 
 /// Whether W values are accessed together.
 template <int W>
@@ -55,7 +77,7 @@ class LanesIn<W, T, true> {
   lanes::Pack<T, W> pack_;
 };
 
-/// Writes W values to `to`, at the latest at its end.
+/// Writes W values to `to`, at the latest at its end: 16-bit values to the device's memory only.
 template <int W, class T, bool kTogether = lanes::kTogether<W>>
 class LanesOut {
  public:
@@ -70,7 +92,7 @@ template <int W, class T>
 class LanesOut<W, T, true> {
  public:
   KOKKOS_INLINE_FUNCTION explicit LanesOut(T* to) : to_(to) {}
-  KOKKOS_INLINE_FUNCTION ~LanesOut() { *reinterpret_cast<lanes::Pack<T, W>*>(to_) = pack_; }
+  KOKKOS_INLINE_FUNCTION ~LanesOut() { lanes::store(to_, pack_); }
   LanesOut(const LanesOut&) = delete;
   LanesOut& operator=(const LanesOut&) = delete;
   KOKKOS_INLINE_FUNCTION void set(int j, T value) { pack_.values[j] = value; }
