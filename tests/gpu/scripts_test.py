@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of compare.py and stages.py, with programs that print what the test wants, and of the options of
-run.sh."""
+"""Tests of compare.py, stages.py and instructions.py, with programs that print what the test wants, and of the
+options of run.sh."""
 import argparse
 import contextlib
 import io
@@ -16,6 +16,7 @@ from pathlib import Path
 from unittest import mock
 
 import compare
+import instructions
 import measure
 import stages
 
@@ -327,6 +328,56 @@ class RunTest(Case):
             done = subprocess.run(["bash", self.script, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             self.assertEqual(done.returncode, 2)
             self.assertTrue(done.stderr.startswith(said), done.stderr)
+
+
+# What cuobjdump prints of a norm with a loop over rows, whose slow path is left out, and of a swish without one.
+LISTING = """
+\t\tFunction : _5ApplyI8bfloat16ActivationE1ELb0EE
+\t.headerflags\t@"EF_CUDA_SM90"
+        /*0000*/                   S2R R0, SR_TID.X ;              /* 0x0000000000007919 */
+        /*0010*/                   LDG.E.128 R4, desc[UR4][R2.64] ;
+        /*0020*/               @P0 BRA 0x40 ;
+        /*0030*/                   CALL.REL.NOINC 0x90 ;
+        /*0040*/                   FMUL R4, R4, R8 ;
+        /*0050*/                   STG.E.128 desc[UR4][R2.64], R4 ;
+        /*0060*/                   LDG.E.128 R4, desc[UR4][R2.64+0x10] ;
+        /*0070*/              @!P1 BRA 0x10 ;
+        /*0080*/                   EXIT ;
+        /*0090*/                   RET.REL.NODEC R2 0x0 ;
+\t\tFunction : _17ActivationForwardI8bfloat16ActivationE2E
+        /*0000*/                   S2R R0, SR_TID.X ;
+        /*0010*/               @P0 BRA 0x50 ;
+        /*0020*/                   LDG.E.128 R4, desc[UR4][R2.64] ;
+        /*0030*/                   STG.E.128 desc[UR4][R2.64], R4 ;
+        /*0040*/                   EXIT ;
+        /*0050*/                   STG.E.U16 desc[UR4][R2.64], R4 ;
+        /*0060*/                   EXIT ;
+        /*0070*/                   BRA 0x70;
+"""
+USAGE = """
+ Function _5ApplyI8bfloat16ActivationE1ELb0EE:
+  REG:48 STACK:0 SHARED:0 LOCAL:0 CONSTANT[0]:696 TEXTURE:0 SURFACE:0 SAMPLER:0
+ Function _17ActivationForwardI8bfloat16ActivationE2E:
+  REG:25 STACK:0 SHARED:0 LOCAL:0 CONSTANT[0]:696 TEXTURE:0 SURFACE:0 SAMPLER:0
+"""
+
+
+class InstructionsTest(Case):
+    def test_counts_the_shortest_way_past_all_wide_accesses(self):
+        listing = f"#!/bin/sh\ncase $1 in -sass) cat <<'END'\n{LISTING}END\n;; *) cat <<'END'\n{USAGE}END\n;; esac\n"
+        self.assertEqual(
+            self.printed(instructions.main, "a.o", "--cuobjdump", self.program(listing)),
+            [
+                "| kernel | instructions | registers | threads |",
+                "|---|---|---|---|",
+                "| norm + ReLU | 0.4 | 48 | 1280 |",
+                "| swish | 0.6 | 25 | 2048 |",
+            ],
+        )
+
+    def test_threads_are_bounded_by_registers_and_by_the_multiprocessor(self):
+        for registers, threads in ((16, 2048), (32, 2048), (33, 1536), (64, 1024), (255, 256)):
+            self.assertEqual(instructions.threads_of(registers), threads)
 
 
 if __name__ == "__main__":
