@@ -6,6 +6,7 @@
 // and its case in update_weights(), which does not compile without it.
 #pragma once
 
+#include "core/portable.hpp"
 #include "device/compat.hpp"
 #include "ops/optimiser.hpp"
 
@@ -62,7 +63,7 @@ struct RmsProp : Rule {
   static constexpr int kSlots = 2;
   KOKKOS_FORCEINLINE_FUNCTION static float step(const Update& u, SlotValues& s, float g, float) {
     s.mean_square = u.mean_square_decay * s.mean_square + (1.0f - u.mean_square_decay) * (g * g);
-    s.velocity = u.momentum * s.velocity + u.rate * g / sqrtf(s.mean_square + u.epsilon);
+    s.velocity = u.momentum * s.velocity + over_fast_root(u.rate * g, s.mean_square + u.epsilon);
     return s.velocity;
   }
 };
@@ -77,7 +78,8 @@ struct AdamRule : Rule {
     s.velocity = u.momentum * s.velocity + (1.0f - u.momentum) * g;
     s.mean_square = u.mean_square_decay * s.mean_square + (1.0f - u.mean_square_decay) * (g * g);
     const float mean = s.velocity * u.momentum_correction;
-    return u.rate * mean / (sqrtf(s.mean_square * u.mean_square_correction) + u.epsilon);
+    return fast_quotient(u.rate * mean,
+                         fast_root(s.mean_square * u.mean_square_correction) + u.epsilon);
   }
 };
 

@@ -123,6 +123,37 @@ TYPED_TEST(Elementwise, LargeArgumentsStayFinite) {
   }
 }
 
+/// What activation_function.hpp promises for GPUs, for results that go on in float32.
+struct Bounds {
+  double value;
+  double slope;
+};
+Bounds bounds_of(Activation fn, double z) {
+  const double units = (std::abs(z) + 4.0) * 0x1p-23;
+  return {units * std::abs(reference::apply_fn(fn, z)) + 0x1p-118,
+          fn == Activation::Swish ? 2.0 * units : units};
+}
+
+TEST(ActivationTest, SwishAndSigmoidKeepTheirBounds) {
+  const device::ExecutionSpace space;
+  constexpr std::int64_t kN = 20001;
+  Values z;
+  for (std::int64_t i = 0; i < kN; ++i) z.push_back(static_cast<double>(i - kN / 2) / 100.0);
+  DeviceValues<float> x(z), ones(Values(z.size(), 1.0)), y(kN), dx(kN);
+  z = x.values();
+  for (const Activation fn : {Activation::Swish, Activation::Sigmoid}) {
+    activation_forward(space, y.data(), x.data(), kN, fn);
+    activation_backward(space, dx.data(), ones.data(), x.data(), kN, fn);
+    const Values values = y.values();
+    const Values slopes = dx.values();
+    for (std::size_t i = 0; i < z.size(); ++i) {
+      const Bounds most = bounds_of(fn, z[i]);
+      ASSERT_NEAR(values[i], reference::apply_fn(fn, z[i]), most.value) << z[i];
+      ASSERT_NEAR(slopes[i], reference::fn_derivative(fn, z[i]), most.slope) << z[i];
+    }
+  }
+}
+
 TYPED_TEST(Elementwise, AddRoundsTheSumOnce) {
   using T = TypeParam;
   for (const std::int64_t n : kSizes) {
@@ -173,6 +204,46 @@ TEST(Accumulate, OverwritesFirstThenAdds) {
     Values twice = part;
     for (double& value : twice) value *= 2.0;
     EXPECT_EQ(total.values(), twice);
+  }
+}
+
+// ---- approximate instructions -------------------------------------------------------------------
+
+/// Shares, from -1 to 1, of the errors that PTX allows: 2^-22 of a power of two, 2^-23 of a
+/// reciprocal. Results depend on both monotonously, so that the extremes enclose those of every
+/// GPU.
+struct Errors {
+  double power;
+  double reciprocal;
+};
+
+/// `exact` by an instruction that is off and flushes subnormal numbers.
+float by_instruction(double exact, double error) {
+  const auto y = static_cast<float>(exact * (1.0 + error));
+  return std::abs(y) < 0x1p-126f ? 0.0f : y;
+}
+
+/// The factor by which fast_quotient() multiplies in sigmoid() and swish on a GPU.
+float sigmoid_on_gpu(float z, Errors e) {
+  constexpr float kLog2e = 1.44269504088896341f;
+  const float power =
+      by_instruction(std::exp2(static_cast<double>(-z * kLog2e)), e.power * 0x1p-22);
+  return by_instruction(1.0 / static_cast<double>(1.0f + power), e.reciprocal * 0x1p-23);
+}
+
+TEST(ActivationTest, GpusKeepTheBoundsWhateverTheirInstructionsAreOffBy) {
+  const auto expect_near = [](Activation fn, float z, float value, float slope) {
+    const double x = static_cast<double>(z);
+    const Bounds most = bounds_of(fn, x);
+    ASSERT_NEAR(static_cast<double>(value), reference::apply_fn(fn, x), most.value) << z;
+    ASSERT_NEAR(static_cast<double>(slope), reference::fn_derivative(fn, x), most.slope) << z;
+  };
+  for (const Errors e : {Errors{1.0, 1.0}, {1.0, -1.0}, {-1.0, 1.0}, {-1.0, -1.0}}) {
+    for (float z = -100.0f; z <= 100.0f; z += 0x1p-9f) {
+      const float s = sigmoid_on_gpu(z, e);
+      expect_near(Activation::Sigmoid, z, s, s * (1.0f - s));
+      expect_near(Activation::Swish, z, z * s, swish_slope(z, s));
+    }
   }
 }
 
