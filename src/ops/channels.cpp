@@ -2,6 +2,8 @@
 #include "ops/channels.hpp"
 
 #include "core/error.hpp"
+#include "ops/lanes.hpp"
+#include "ops/pixel_sums.hpp"
 #include "ops/tiling.hpp"
 
 namespace millrace::ops {
@@ -10,36 +12,51 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
-// A work item is a few pixels with all their channels on CPUs, one element on GPUs.
+// A work item is a few pixels with all their channels on CPUs, a few channels of a pixel on GPUs.
 constexpr bool kRows = device::kOnCores;
 constexpr std::int64_t kItemElements = 4096;
-// Number of channels of a sample that are summed together in registers.
-constexpr std::int64_t kStrip = kRows ? 64 : 1;
+constexpr int kWidth = 8;
+// Number of channels of a sample that cores sum together in registers.
+constexpr std::int64_t kStrip = 64;
 
-/// Calls body(pixel, first, last) for every pixel and channels [first, last) of work item i.
+/// Calls body.run<W>(pixel, c, lanes) for the channels [c, c + lanes) of work item i. On GPUs there
+/// are W of them, and W > 1 only if `whole`: they can be accessed together.
 template <class Body>
 struct Pixels {
   Body body;
   std::int64_t pixels;
   std::int64_t channels;
-  std::int64_t run;  ///< pixels of a work item
+  bool whole;
 
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t item() const {
+    if constexpr (!kRows) return whole ? channels / kWidth : channels;
+    return kItemElements / channels > 1 ? kItemElements / channels : 1;
+  }
+  [[nodiscard]] std::int64_t items() const {
+    return kRows ? (pixels + item() - 1) / item() : pixels * item();
+  }
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
     if constexpr (kRows) {
+      const std::int64_t run = item();
       const std::int64_t last = (i + 1) * run < pixels ? (i + 1) * run : pixels;
-      for (std::int64_t p = i * run; p < last; ++p) body(p, std::int64_t{0}, channels);
+      for (std::int64_t p = i * run; p < last; ++p)
+        body.template run<1>(p, 0, static_cast<int>(channels));
     } else {
-      body(i / channels, i % channels, i % channels + 1);
+      const Quotient place = divide(i, item());
+      if (whole)
+        body.template run<kWidth>(place.quotient, place.remainder * kWidth, kWidth);
+      else
+        body.template run<1>(place.quotient, place.remainder, 1);
     }
   }
 };
 
+/// `whole`: all channels of the kernel's pixels are multiples of kWidth, and addresses are aligned.
 template <std::size_t kLabelSize, class Body>
 void for_pixels(const char (&label)[kLabelSize], const ExecutionSpace& space, std::int64_t pixels,
-                std::int64_t channels, const Body& body) {
-  const std::int64_t run = kItemElements / channels > 1 ? kItemElements / channels : 1;
-  const std::int64_t items = kRows ? (pixels + run - 1) / run : pixels * channels;
-  parallel(label, space, items, Pixels<Body>{body, pixels, channels, run});
+                std::int64_t channels, bool whole, const Body& body) {
+  const Pixels<Body> all{body, pixels, channels, whole};
+  parallel(label, space, all.items(), all);
 }
 
 template <class T, Activation kFn>
@@ -47,12 +64,12 @@ struct ConcatForward {
   ChannelSlice s;
   T* y;
   const T* x;
-  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t pixel, std::int64_t first,
-                                         std::int64_t last) const {
-    T* target = y + pixel * s.all_channels + s.first;
-    const T* source = x + pixel * s.channels;
+  template <int W>
+  KOKKOS_INLINE_FUNCTION void run(std::int64_t pixel, std::int64_t c, int lanes) const {
+    LanesOut<W, T> target(y + pixel * s.all_channels + s.first + c);
+    const LanesIn<W, T> source(x + pixel * s.channels + c);
     MILLRACE_SIMD
-    for (std::int64_t c = first; c < last; ++c) target[c] = store_fn<T, kFn>(to_float(source[c]));
+    for (int j = 0; j < lanes; ++j) target.set(j, store_fn<T, kFn>(to_float(source[j])));
   }
 };
 
@@ -62,15 +79,17 @@ struct ConcatBackward {
   T* dx;
   const T* dy;
   const T* y;
-  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t pixel, std::int64_t first,
-                                         std::int64_t last) const {
-    T* target = dx + pixel * s.channels;
-    const std::int64_t at = pixel * s.all_channels + s.first;
+  template <int W>
+  KOKKOS_INLINE_FUNCTION void run(std::int64_t pixel, std::int64_t c, int lanes) const {
+    const std::int64_t at = pixel * s.all_channels + s.first + c;
+    LanesOut<W, T> target(dx + pixel * s.channels + c);
+    const LanesIn<W, T> gradient(dy + at);
+    const LanesIn<W, T> output((kFn == Activation::Relu ? y : dy) + at);
     MILLRACE_SIMD
-    for (std::int64_t c = first; c < last; ++c) {
-      float g = to_float(dy[at + c]);
-      if constexpr (kFn == Activation::Relu) g = Formula<kFn>::gradient(g, to_float(y[at + c]));
-      target[c] = store_exact<T>(g);
+    for (int j = 0; j < lanes; ++j) {
+      float g = to_float(gradient[j]);
+      if constexpr (kFn == Activation::Relu) g = Formula<kFn>::gradient(g, to_float(output[j]));
+      target.set(j, store_exact<T>(g));
     }
   }
 };
@@ -82,33 +101,38 @@ struct ScaleForward {
   const T* x;
   const T* scale;
   const T* skip;
-  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t pixel, std::int64_t first,
-                                         std::int64_t last) const {
-    const std::int64_t at = pixel * s.channels;
-    const T* factor = scale + pixel / s.pixels * s.channels;
+  template <int W>
+  KOKKOS_INLINE_FUNCTION void run(std::int64_t pixel, std::int64_t c, int lanes) const {
+    const std::int64_t at = pixel * s.channels + c;
+    const LanesIn<W, T> in(x + at);
+    const LanesIn<W, T> factor(scale + divide(pixel, s.pixels).quotient * s.channels + c);
+    const LanesIn<W, T> other((kSkip ? skip : x) + at);
+    LanesOut<W, T> out(y + at);
     MILLRACE_SIMD
-    for (std::int64_t c = first; c < last; ++c) {
-      float z = rounded_as<T>(to_float(x[at + c]) * to_float(factor[c]));
-      if constexpr (kSkip) z = rounded_as<T>(z + to_float(skip[at + c]));
-      y[at + c] = store_fn<T, kFn>(z);
+    for (int j = 0; j < lanes; ++j) {
+      float z = rounded_as<T>(to_float(in[j]) * to_float(factor[j]));
+      if constexpr (kSkip) z = rounded_as<T>(z + to_float(other[j]));
+      out.set(j, store_fn<T, kFn>(z));
     }
   }
 };
 
-/// One work item per sample and strip of channels.
 template <class T>
 struct ScaleBackward {
   ScaleShape s;
-  std::int64_t strips;
   T* dx;
   T* dscale;
   const T* dy;
   const T* x;
   const T* scale;
 
+  // On cores: a work item is a sample and a strip of channels that are summed in registers.
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t strips() const {
+    return (s.channels + kStrip - 1) / kStrip;
+  }
   KOKKOS_FUNCTION void operator()(std::int64_t item) const {
-    const std::int64_t sample = item / strips;
-    const std::int64_t first = item % strips * kStrip;
+    const std::int64_t sample = item / strips();
+    const std::int64_t first = item % strips() * kStrip;
     const std::int64_t lanes = s.channels - first < kStrip ? s.channels - first : kStrip;
     const std::int64_t row = sample * s.channels + first;
     float factor[kStrip] = {};
@@ -125,7 +149,44 @@ struct ScaleBackward {
     }
     for (std::int64_t j = 0; j < lanes; ++j) dscale[row + j] = store_as<T>(sum[j]);
   }
+
+  // On accelerators, for PixelSums.
+  static constexpr int kPixels = 4;
+  template <int W>
+  class Strip {
+   public:
+    KOKKOS_INLINE_FUNCTION Strip(const ScaleBackward& kernel, std::int64_t at)
+        : k_(kernel), at_(at), factor_(kernel.scale + at) {}
+    KOKKOS_INLINE_FUNCTION void add(float (&sum)[W], std::int64_t offset, std::int64_t step,
+                                    int count) const {
+      const PixelsIn<W, kPixels, T> gradient(k_.dy + offset, step, count);
+      const PixelsIn<W, kPixels, T> in(k_.x + offset, step, count);
+      for (int n = 0; n < kPixels; ++n) {
+        if (n >= count) continue;
+        LanesOut<W, T> out(k_.dx + offset + n * step);
+        for (int j = 0; j < W; ++j) {
+          sum[j] += gradient.at(n, j) * in.at(n, j);
+          out.set(j, store_as<T>(gradient.at(n, j) * to_float(factor_[j])));
+        }
+      }
+    }
+    KOKKOS_INLINE_FUNCTION void finish(const float (&sum)[W]) const {
+      LanesOut<W, T> out(k_.dscale + at_);
+      for (int j = 0; j < W; ++j) out.set(j, store_as<T>(sum[j]));
+    }
+
+   private:
+    const ScaleBackward& k_;
+    std::int64_t at_;
+    LanesIn<W, T> factor_;
+  };
 };
+
+/// Whether strips of channels are aligned on both sides.
+template <class T>
+bool has_whole_strips(const ChannelSlice& s, const T* joined, const T* part) {
+  return (s.all_channels | s.first | s.channels) % kWidth == 0 && are_aligned(joined, part);
+}
 
 }  // namespace
 
@@ -133,7 +194,8 @@ template <class T>
 void concat_forward(const ExecutionSpace& space, const ChannelSlice& slice, T* y, const T* x,
                     Activation fn) {
   dispatch_fn(fn, [&]<Activation kFn>() {
-    for_pixels("concat", space, slice.pixels, slice.channels, ConcatForward<T, kFn>{slice, y, x});
+    for_pixels("concat", space, slice.pixels, slice.channels, has_whole_strips(slice, y, x),
+               ConcatForward<T, kFn>{slice, y, x});
   });
 }
 
@@ -141,11 +203,12 @@ template <class T>
 void concat_backward(const ExecutionSpace& space, const ChannelSlice& slice, T* dx, const T* dy,
                      const T* y, Activation fn) {
   MILLRACE_ASSERT(fn == Activation::None || fn == Activation::Relu);
+  const bool whole = has_whole_strips(slice, dx, dy) && are_aligned(y);
   if (fn == Activation::Relu) {
-    for_pixels("concat dx", space, slice.pixels, slice.channels,
+    for_pixels("concat dx", space, slice.pixels, slice.channels, whole,
                ConcatBackward<T, Activation::Relu>{slice, dx, dy, y});
   } else {
-    for_pixels("concat dx", space, slice.pixels, slice.channels,
+    for_pixels("concat dx", space, slice.pixels, slice.channels, whole,
                ConcatBackward<T, Activation::None>{slice, dx, dy, y});
   }
 }
@@ -154,12 +217,13 @@ template <class T>
 void scale_forward(const ExecutionSpace& space, const ScaleShape& shape, T* y, const T* x,
                    const T* scale, const T* skip, Activation fn) {
   const std::int64_t pixels = shape.samples * shape.pixels;
+  const bool whole = shape.channels % kWidth == 0 && are_aligned(y, x, scale, skip);
   dispatch_fn(fn, [&]<Activation kFn>() {
     if (skip == nullptr) {
-      for_pixels("scale", space, pixels, shape.channels,
+      for_pixels("scale", space, pixels, shape.channels, whole,
                  ScaleForward<T, kFn, false>{shape, y, x, scale, skip});
     } else {
-      for_pixels("scale add", space, pixels, shape.channels,
+      for_pixels("scale add", space, pixels, shape.channels, whole,
                  ScaleForward<T, kFn, true>{shape, y, x, scale, skip});
     }
   });
@@ -168,9 +232,11 @@ void scale_forward(const ExecutionSpace& space, const ScaleShape& shape, T* y, c
 template <class T>
 void scale_backward(const ExecutionSpace& space, const ScaleShape& shape, T* dx, T* dscale,
                     const T* dy, const T* x, const T* scale) {
-  const std::int64_t strips = (shape.channels + kStrip - 1) / kStrip;
-  parallel("scale dx", space, shape.samples * strips,
-           ScaleBackward<T>{shape, strips, dx, dscale, dy, x, scale});
+  const ScaleBackward<T> kernel{shape, dx, dscale, dy, x, scale};
+  if constexpr (device::kOnCores)
+    parallel("scale dx", space, shape.samples * kernel.strips(), kernel);
+  else
+    sum_pixels("scale dx", space, shape, are_aligned(dx, dscale, dy, x, scale), kernel);
 }
 
 MILLRACE_INSTANTIATE(concat_forward)

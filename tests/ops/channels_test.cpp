@@ -43,8 +43,10 @@ TYPED_TEST(Channels, ConcatPutsOperandsSideBySide) {
   }
 }
 
-// One pixel, one channel, more channels than a strip has lanes, several work items.
-constexpr ScaleShape kShapes[] = {{1, 1, 1}, {3, 1, 24}, {2, 49, 3}, {3, 64, 70}, {2, 400, 130}};
+// One pixel, one channel, more channels than a strip has lanes, several work items; fewer strips
+// of eight channels than a team of an accelerator takes, and more.
+constexpr ScaleShape kShapes[] = {{1, 1, 1},   {3, 1, 24},    {2, 49, 3},
+                                  {3, 64, 70}, {2, 400, 130}, {2, 600, 72}};
 
 TYPED_TEST(Channels, ScaleIsTheReference) {
   using T = TypeParam;
