@@ -98,10 +98,16 @@ class PixelSums {
                                   int lane) const {
     const std::int64_t step = lanes_ * s_.channels;
     std::int64_t at = first + lane * s_.channels;
-    for (std::int64_t pixel = lane; pixel < s_.pixels; pixel += kPixels * lanes_) {
-      const std::int64_t left = (s_.pixels - pixel + lanes_ - 1) / lanes_;
-      own.add(sum, at, step, static_cast<int>(left < kPixels ? left : kPixels));
+    std::int64_t pixel = lane;
+    // Their number is known here, so that reads need no conditions and are all on their way at
+    // once.
+    for (; pixel + (kPixels - 1) * lanes_ < s_.pixels; pixel += kPixels * lanes_) {
+      own.add(sum, at, step, kPixels);
       at += kPixels * step;
+    }
+    for (; pixel < s_.pixels; pixel += lanes_) {
+      own.add(sum, at, step, 1);
+      at += step;
     }
   }
 
