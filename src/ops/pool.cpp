@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Bytes below are those that a kernel must move to and from memory if elements have 16 bits and a
+// position one byte. Pixels and windows that work items share come from the cache.
 #include "ops/pool.hpp"
 
+#include <bit>
 #include <limits>
+#include <utility>
 
 #include "core/error.hpp"
 #include "ops/pool_windows.hpp"
@@ -13,86 +18,90 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
-constexpr float kLowest = -std::numeric_limits<float>::infinity();
+/// How many pixels the windows of an average count.
+struct Average {
+  bool equal;    ///< all windows as many
+  float number;  ///< pixels of a window in the image's middle
+  float its_reciprocal;
 
-/// Pixels of one window that are compared in one pass over the channels, so that the maxima stay in
-/// registers.
-template <int N>
-struct Batch {
-  std::int32_t code[N];    ///< index in the window
-  std::int64_t offset[N];  ///< of the first channel of the strip
-  int count = 0;
+  Average(const WindowShape& s, const Windows& windows, bool padding)
+      : equal(padding || (windows.h.all_inside() && windows.w.all_inside())),
+        number(static_cast<float>(s.kernel_h * s.kernel_w)),
+        its_reciprocal(1.0f / number) {}
 
-  KOKKOS_INLINE_FUNCTION void add(std::int64_t place, std::int64_t at) {
-    code[count] = static_cast<std::int32_t>(place);
-    offset[count] = at;
-    ++count;
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION float pixels(const Windows& s, std::int32_t h,
+                                                    std::int32_t w) const {
+    if (equal) return number;
+    const Range rows = s.h.inside(h);
+    const Range columns = s.w.inside(w);
+    return static_cast<float>((rows.last - rows.first) * (columns.last - columns.first));
   }
-  /// Fills the rest of the batch with the last pixel.
-  KOKKOS_INLINE_FUNCTION void fill() {
-    for (int k = count; k < N; ++k) {
-      code[k] = code[count - 1];
-      offset[k] = offset[count - 1];
-    }
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION float reciprocal(const Windows& s, std::int32_t h,
+                                                        std::int32_t w) const {
+    return equal ? its_reciprocal : 1.0f / pixels(s, h, w);
   }
 };
 
-// Batch sizes: all pixels of a 2 x 2 window and of a 3 x 3 one. GPUs use one thread per element.
-constexpr int kSmallWindow = kRows ? 4 : 1;
-constexpr int kLargeWindow = kRows ? 9 : 1;
+/// Calls f.template operator()<kColumns>() for windows of 2x2 and 3x3, otherwise with 0.
+template <class F>
+void dispatch_window(const WindowShape& s, const F& f) {
+  if (s.kernel_h == s.kernel_w && s.kernel_w == 2) return f.template operator()<2>();
+  if (s.kernel_h == s.kernel_w && s.kernel_w == 3) return f.template operator()<3>();
+  f.template operator()<0>();
+}
 
-template <class T, class W, int N>
+/// Places of a window that are read before the first one is used, so that all are on their way and
+/// results stay in registers: the whole window, or a piece of a larger one.
+template <int kColumns>
+inline constexpr int kPlaces = kColumns > 0 ? kColumns* kColumns : 9;
+
+/// Bytes: 2 for each element of x, 3 for each of y.
+template <class T, class Position, int kColumns>
 struct MaxForward {
-  WindowShape s;
+  static constexpr int N = kPlaces<kColumns>;
+  PixelItems items;
+  Windows s;
   T* y;
-  W* winner;
+  Position* winner;
   const T* x;
 
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    for_strips(s.out, i, [&](const Place& p) {
-      float best[kStrip];
-      std::int32_t code[kStrip];
-      const std::int64_t first =
-          window_rows(s, p.h).first * s.kernel_w + window_columns(s, p.w).first;
-      for (std::int64_t j = 0; j < kStrip; ++j) {
-        best[j] = kLowest;
-        code[j] = static_cast<std::int32_t>(first);
-      }
-      Batch<N> batch;
-      for_window(s, p, [&](std::int64_t place, std::int64_t in) {
-        batch.add(place, in);
-        if (batch.count < N) return;
-        take_best(batch, p.lanes, best, code);
-        batch.count = 0;
-      });
-      if (batch.count > 0) {
-        batch.fill();  // comparing the last pixel again does not change the result
-        take_best(batch, p.lanes, best, code);
-      }
-      const std::int64_t out = offset(s.out, p.n, p.h, p.w) + p.first;
+    items.for_strips(i, [&]<int W>(const Place& p) {
+      float best[W];
+      std::int32_t code[W];
+      take_best<W, true>(p, 0, best, code);
+      if constexpr (kColumns == 0)
+        for (int first = N; first < s.places(); first += N)
+          take_best<W, false>(p, first, best, code);
+      const std::int64_t at = s.out_image(p) + s.out_pixel(p.h, p.w);
+      LanesOut<W, T> out(y + at);
       MILLRACE_SIMD
-      for (std::int64_t j = 0; j < p.lanes; ++j) y[out + j] = store_exact<T>(best[j]);
+      for (int j = 0; j < p.lanes; ++j) out.set(j, store_exact<T>(best[j]));
       if (winner == nullptr) return;
+      LanesOut<W, Position> won(winner + at);
       MILLRACE_SIMD
-      for (std::int64_t j = 0; j < p.lanes; ++j) {
-        winner[out + j] = static_cast<W>(code[j]);
-      }
+      for (int j = 0; j < p.lanes; ++j) won.set(j, static_cast<Position>(code[j]));
     });
   }
 
-  KOKKOS_INLINE_FUNCTION void take_best(const Batch<N>& batch, std::int64_t lanes, float* best,
+  /// Compares N places from `from` on; `kFirst`: they are the first ones. Comparing a place again
+  /// does not change the result.
+  template <int W, bool kFirst>
+  KOKKOS_INLINE_FUNCTION void take_best(const Place& p, std::int32_t from, float* best,
                                         std::int32_t* code) const {
+    const auto places = WindowPlaces<N>::template from<kColumns>(s, p, from);
+    const StripsAt<W, T, N> pixels(x + s.in_image(p), places.offset);
     MILLRACE_SIMD
-    for (std::int64_t j = 0; j < lanes; ++j) {
-      float best_here = best[j];
-      std::int32_t code_here = code[j];
-      for (int k = 0; k < N; ++k) {
-        const float value = to_float(x[batch.offset[k] + j]);
+    for (int j = 0; j < p.lanes; ++j) {
+      float best_here = kFirst ? to_float(pixels.at(0, j)) : best[j];
+      std::int32_t code_here = kFirst ? places.code[0] : code[j];
+      for (int k = kFirst ? 1 : 0; k < N; ++k) {
+        const float value = to_float(pixels.at(k, j));
         // A NaN always wins, so that divergence is not hidden. `|` instead of `||` allows vector
         // code.
         const bool better = (value > best_here) | (value != value);
         best_here = better ? value : best_here;
-        code_here = better ? batch.code[k] : code_here;
+        code_here = better ? places.code[k] : code_here;
       }
       best[j] = best_here;
       code[j] = code_here;
@@ -100,180 +109,267 @@ struct MaxForward {
   }
 };
 
-/// Whether W has a number for every position in the window.
-template <class W>
+/// Whether Position has a number for every position in the window.
+template <class Position>
 bool can_name_positions(const WindowShape& s) {
-  return s.kernel_h * s.kernel_w - 1 <= static_cast<std::int64_t>(std::numeric_limits<W>::max());
+  return s.kernel_h * s.kernel_w - 1 <=
+         static_cast<std::int64_t>(std::numeric_limits<Position>::max());
 }
 
-/// Number of pixels in an average.
-KOKKOS_INLINE_FUNCTION float divisor(const WindowShape& s, std::int64_t oh, std::int64_t ow,
-                                     bool count_padding) {
-  if (count_padding) return static_cast<float>(s.kernel_h * s.kernel_w);
-  const Range rows = window_rows(s, oh);
-  const Range columns = window_columns(s, ow);
-  return static_cast<float>((rows.last - rows.first) * (columns.last - columns.first));
-}
+/// Bytes: 2 for each element of x and of y.
+template <class T, int kColumns>
+struct AverageForward {
+  static constexpr int N = kPlaces<kColumns>;
+  PixelItems items;
+  Windows s;
+  Average average;
+  T* y;
+  const T* x;
 
-KOKKOS_INLINE_FUNCTION std::int64_t clamped(std::int64_t c, std::int64_t low, std::int64_t high) {
-  return c < low ? low : c > high ? high : c;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    items.for_strips(i, [&]<int W>(const Place& p) {
+      float sum[W] = {};
+      add<W>(p, 0, sum);
+      if constexpr (kColumns == 0)
+        for (int first = N; first < s.places(); first += N) add<W>(p, first, sum);
+      const float inverse = average.reciprocal(s, p.h, p.w);
+      LanesOut<W, T> out(y + s.out_image(p) + s.out_pixel(p.h, p.w));
+      MILLRACE_SIMD
+      for (int j = 0; j < p.lanes; ++j) out.set(j, store_as<T>(sum[j] * inverse));
+    });
+  }
+
+  /// Adds N places from `from` on.
+  template <int W>
+  KOKKOS_INLINE_FUNCTION void add(const Place& p, std::int32_t from, float* sum) const {
+    const auto places = WindowPlaces<N>::template from<kColumns>(s, p, from);
+    const StripsAt<W, T, N> pixels(x + s.in_image(p), places.offset);
+    MILLRACE_SIMD
+    for (int j = 0; j < p.lanes; ++j) {
+      float total = sum[j];
+      for (int k = 0; k < N; ++k) total += places.inside[k] ? to_float(pixels.at(k, j)) : 0.0f;
+      sum[j] = total;
+    }
+  }
+};
+
+/// What a window gives its pixels: the gradient of the one that won.
+template <class T, class Position>
+struct MaxGradient {
+  /// Windows of so many columns, and smaller ones, have kernels in blocks.
+  static constexpr int kMostInBlocks = sizeof(Position) == 1 ? 3 : 0;
+  const T* dy;
+  const Position* winner;
+
+  template <int W>
+  class Window {
+   public:
+    KOKKOS_INLINE_FUNCTION Window(const MaxGradient& from, const Windows&, std::int32_t,
+                                  std::int32_t, std::int64_t at)
+        : dy_(from.dy + at), won_(from.winner + at) {}
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION float at(int j, std::int32_t code) const {
+      const std::int32_t won_by = won_[j];
+      const float gradient = to_float(dy_[j]);  // read unconditionally, for vector code
+      return won_by == code ? gradient : 0.0f;
+    }
+
+   private:
+    LanesIn<W, T> dy_;
+    LanesIn<W, Position> won_;
+  };
+};
+
+/// The same part of the gradient for all pixels. kExact: the number of pixels is the same power of
+/// two in all windows, so that its reciprocal is exact.
+template <class T, bool kExact>
+struct AverageGradient {
+  static constexpr int kMostInBlocks = kExact ? 2 : 0;
+  const T* dy;
+  Average average;
+
+  template <int W>
+  class Window {
+   public:
+    KOKKOS_INLINE_FUNCTION Window(const AverageGradient& from, const Windows& s, std::int32_t h,
+                                  std::int32_t w, std::int64_t at)
+        : dy_(from.dy + at),
+          number_(kExact ? from.average.its_reciprocal : from.average.pixels(s, h, w)) {}
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION float at(int j, std::int32_t) const {
+      return kExact ? to_float(dy_[j]) * number_ : to_float(dy_[j]) / number_;
+    }
+
+   private:
+    LanesIn<W, T> dy_;
+    float number_;
+  };
+};
+
+/// dx pixel by pixel, each from all windows that contain it. Bytes: 2 for each element of dx, 2 or
+/// 3 for each of dy.
+template <class T, class Gradient>
+struct PixelGradients {
+  PixelItems items;
+  Windows s;
+  T* dx;
+  Gradient gradient;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    items.for_strips(i, [&]<int W>(const Place& p) {
+      float sum[W] = {};
+      const Range rows = s.h.windows_of(p.h);
+      const Range columns = s.w.windows_of(p.w);
+      for (std::int32_t h = rows.first; h < rows.last; ++h) {
+        for (std::int32_t w = columns.first; w < columns.last; ++w) {
+          const std::int32_t code = (p.h - s.h.start(h)) * s.w.kernel + p.w - s.w.start(w);
+          const typename Gradient::template Window<W> window(gradient, s, h, w,
+                                                             s.out_image(p) + s.out_pixel(h, w));
+          MILLRACE_SIMD
+          for (int j = 0; j < p.lanes; ++j) sum[j] += window.at(j, code);
+        }
+      }
+      LanesOut<W, T> out(dx + s.in_image(p) + s.in_pixel(p.h, p.w));
+      MILLRACE_SIMD
+      for (int j = 0; j < p.lanes; ++j) out.set(j, store_as<T>(sum[j]));
+    });
+  }
+};
+
+/// dx in blocks of S x S pixels, each of which begins where a window of K x K does. A block sees
+/// few windows, which are read before the first one is used:
+///
+///   window a - 1  [ 0 ][ 1 ][ 2 ]                K = 3, S = 2
+///   window a                [ 0 ][ 1 ][ 2 ]
+///   block a                 [ 0 ][ 1 ]           place 2 of window a - 1 and 0, 1 of window a
+///
+/// Bytes: as above.
+template <class T, class Gradient, int K, int S>
+struct BlockGradients {
+  static constexpr int kSeen = (K + S - 1) / S;  ///< windows along an axis
+  PixelItems items;
+  Windows s;
+  T* dx;
+  Gradient gradient;
+
+  [[nodiscard]] static std::int64_t blocks(const WindowAxis& axis) {
+    return (axis.in - 1 + axis.pad) / S - axis.pad / S + 1;
+  }
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    items.for_strips(i, [&]<int W>(const Place& p) {
+      const std::int32_t h = p.h + s.h.pad / S;
+      const std::int32_t w = p.w + s.w.pad / S;
+      float sum[S * S][W] = {};
+      add<W>(p, h, w, sum, std::make_index_sequence<kSeen * kSeen>{});
+      MILLRACE_UNROLL
+      for (int d = 0; d < S * S; ++d) {
+        const std::int32_t row = s.h.start(h) + d / S;
+        const std::int32_t column = s.w.start(w) + d % S;
+        if (row < 0 || row >= s.h.in || column < 0 || column >= s.w.in) continue;
+        LanesOut<W, T> out(dx + s.in_image(p) + s.in_pixel(row, column));
+        MILLRACE_UNROLL
+        for (int j = 0; j < W; ++j) out.set(j, store_as<T>(sum[d][j]));
+      }
+    });
+  }
+
+  /// Adds what the windows give block (h, w), in ascending order.
+  template <int W, std::size_t... kWindows>
+  KOKKOS_INLINE_FUNCTION void add(const Place& p, std::int32_t h, std::int32_t w,
+                                  float (&sum)[S * S][W], std::index_sequence<kWindows...>) const {
+    using Window = typename Gradient::template Window<W>;
+    const auto row = [&](int k) { return h - (kSeen - 1) + k / kSeen; };
+    const auto column = [&](int k) { return w - (kSeen - 1) + k % kSeen; };
+    const auto read = [&](std::int32_t at_h, std::int32_t at_w) {
+      const std::int32_t in_h = clamped(at_h, {0, s.h.out});
+      const std::int32_t in_w = clamped(at_w, {0, s.w.out});
+      return Window(gradient, s, in_h, in_w, s.out_image(p) + s.out_pixel(in_h, in_w));
+    };
+    const Window windows[] = {read(row(kWindows), column(kWindows))...};
+    MILLRACE_UNROLL
+    for (int k = 0; k < kSeen * kSeen; ++k) {
+      if (row(k) < 0 || row(k) >= s.h.out || column(k) < 0 || column(k) >= s.w.out) continue;
+      MILLRACE_UNROLL
+      for (int d = 0; d < S * S; ++d) {
+        const int r = d / S + S * (kSeen - 1 - k / kSeen);
+        const int q = d % S + S * (kSeen - 1 - k % kSeen);
+        if (r >= K || q >= K) continue;
+        MILLRACE_UNROLL
+        for (int j = 0; j < W; ++j) sum[d][j] += windows[k].at(j, r * K + q);
+      }
+    }
+  }
+};
+
+/// Launches one of the two. Cores keep the sums of a pixel's strip in registers.
+template <std::size_t kLabelSize, class T, class Gradient>
+void window_gradients(const char (&label)[kLabelSize], const ExecutionSpace& space,
+                      const WindowShape& s, bool whole, T* dx, const Gradient& gradient) {
+  const Windows windows(s);
+  const auto in_blocks = [&]<int K, int S>() {
+    using Kernel = BlockGradients<T, Gradient, K, S>;
+    const Shape blocks{Kernel::blocks(windows.h), Kernel::blocks(windows.w), s.in.c};
+    const PixelItems items(s.batch, blocks, whole);
+    parallel(label, space, items.count(), Kernel{items, windows, dx, gradient});
+  };
+  const auto are = [&](std::int64_t kernel, std::int64_t stride) {
+    return s.kernel_h == kernel && s.kernel_w == kernel && s.stride_h == stride &&
+           s.stride_w == stride;
+  };
+  if constexpr (!device::kOnCores && Gradient::kMostInBlocks >= 2)
+    if (are(2, 2)) return in_blocks.template operator()<2, 2>();
+  if constexpr (!device::kOnCores && Gradient::kMostInBlocks >= 3)
+    if (are(3, 2)) return in_blocks.template operator()<3, 2>();
+  const PixelItems items(s.batch, s.in, whole);
+  parallel(label, space, items.count(), PixelGradients<T, Gradient>{items, windows, dx, gradient});
 }
 
 }  // namespace
 
-template <class T, class W>
-void max_pool_forward(const ExecutionSpace& space, const WindowShape& shape, T* y, W* winner,
+template <class T, class Position>
+void max_pool_forward(const ExecutionSpace& space, const WindowShape& s, T* y, Position* winner,
                       const T* x) {
-  MILLRACE_ASSERT(winner == nullptr || can_name_positions<W>(shape));
-  const auto run = [&](const auto& forward) {
-    parallel("max pool", space, work_items(shape.batch, shape.out), forward);
+  MILLRACE_ASSERT(winner == nullptr || can_name_positions<Position>(s));
+  const PixelItems items(s.batch, s.out, whole_strips(s.out.c, y, winner, x));
+  const auto run = [&]<int kColumns>() {
+    parallel("max pool", space, items.count(),
+             MaxForward<T, Position, kColumns>{items, Windows(s), y, winner, x});
   };
-  if (shape.kernel_h * shape.kernel_w <= kSmallWindow)
-    run(MaxForward<T, W, kSmallWindow>{shape, y, winner, x});
+  if constexpr (sizeof(Position) == 1)
+    dispatch_window(s, run);
   else
-    run(MaxForward<T, W, kLargeWindow>{shape, y, winner, x});
+    run.template operator()<0>();  // only large windows need such positions
 }
 
-template <class T, class W>
+template <class T, class Position>
 void max_pool_backward(const ExecutionSpace& space, const WindowShape& s, T* dx, const T* dy,
-                       const W* winner) {
-  MILLRACE_ASSERT(can_name_positions<W>(s));
-  const auto pixels = KOKKOS_LAMBDA(std::int64_t i) {
-    for_strips(s.in, i, [&](const Place& p) {
-      float sum[kStrip] = {};
-      for_windows_of(s, p, [&](std::int64_t oh, std::int64_t ow, std::int64_t out) {
-        const std::int64_t place =
-            (p.h + s.pad_top - oh * s.stride_h) * s.kernel_w + (p.w + s.pad_left - ow * s.stride_w);
-        const auto code = static_cast<std::int32_t>(place);
-        const T* source = dy + out;
-        const W* won = winner + out;
-        MILLRACE_SIMD
-        for (std::int64_t j = 0; j < p.lanes; ++j) {
-          const std::int32_t won_by = won[j];
-          const float gradient = to_float(source[j]);  // read unconditionally, for vector code
-          sum[j] += won_by == code ? gradient : 0.0f;
-        }
-      });
-      T* target = dx + offset(s.in, p.n, p.h, p.w) + p.first;
-      MILLRACE_SIMD
-      for (std::int64_t j = 0; j < p.lanes; ++j) target[j] = store_as<T>(sum[j]);
-    });
-  };
-  parallel("max pool dx", space, work_items(s.batch, s.in), pixels);
+                       const Position* winner) {
+  MILLRACE_ASSERT(can_name_positions<Position>(s));
+  window_gradients("max pool dx", space, s, whole_strips(s.in.c, dx, dy, winner), dx,
+                   MaxGradient<T, Position>{dy, winner});
 }
 
 template <class T>
 void average_pool_forward(const ExecutionSpace& space, const WindowShape& s, T* y, const T* x,
                           bool count_padding) {
-  const auto pixel = KOKKOS_LAMBDA(std::int64_t i) {
-    for_strips(s.out, i, [&](const Place& p) {
-      float sum[kStrip] = {};
-      for_window(s, p, [&](std::int64_t, std::int64_t in) {
-        const T* source = x + in;
-        MILLRACE_SIMD
-        for (std::int64_t j = 0; j < p.lanes; ++j) sum[j] += to_float(source[j]);
-      });
-      const float inverse = 1.0f / divisor(s, p.h, p.w, count_padding);
-      T* target = y + offset(s.out, p.n, p.h, p.w) + p.first;
-      MILLRACE_SIMD
-      for (std::int64_t j = 0; j < p.lanes; ++j) target[j] = store_as<T>(sum[j] * inverse);
-    });
-  };
-  parallel("average pool", space, work_items(s.batch, s.out), pixel);
+  const Windows windows(s);
+  const Average average(s, windows, count_padding);
+  const PixelItems items(s.batch, s.out, whole_strips(s.out.c, y, x));
+  dispatch_window(s, [&]<int kColumns>() {
+    parallel("average pool", space, items.count(),
+             AverageForward<T, kColumns>{items, windows, average, y, x});
+  });
 }
 
 template <class T>
 void average_pool_backward(const ExecutionSpace& space, const WindowShape& s, T* dx, const T* dy,
                            bool count_padding) {
-  const auto pixel = KOKKOS_LAMBDA(std::int64_t i) {
-    for_strips(s.in, i, [&](const Place& p) {
-      float sum[kStrip] = {};
-      for_windows_of(s, p, [&](std::int64_t oh, std::int64_t ow, std::int64_t out) {
-        const float pixels = divisor(s, oh, ow, count_padding);
-        const T* source = dy + out;
-        MILLRACE_SIMD
-        for (std::int64_t j = 0; j < p.lanes; ++j) sum[j] += to_float(source[j]) / pixels;
-      });
-      T* target = dx + offset(s.in, p.n, p.h, p.w) + p.first;
-      MILLRACE_SIMD
-      for (std::int64_t j = 0; j < p.lanes; ++j) target[j] = store_as<T>(sum[j]);
-    });
-  };
-  parallel("average pool dx", space, work_items(s.batch, s.in), pixel);
-}
-
-template <class T>
-void global_average_forward(const ExecutionSpace& space, std::int64_t batch, const Shape& in, T* y,
-                            const T* x) {
-  const auto sample = KOKKOS_LAMBDA(std::int64_t i) {
-    const float inverse = 1.0f / static_cast<float>(in.pixels());
-    for_strips(Shape{1, 1, in.c}, i, [&](const Place& p) {
-      float sum[kStrip] = {};
-      const T* source = x + p.n * in.elements() + p.first;
-      for (std::int64_t k = 0; k < in.pixels(); ++k, source += in.c) {
-        MILLRACE_SIMD
-        for (std::int64_t j = 0; j < p.lanes; ++j) sum[j] += to_float(source[j]);
-      }
-      T* target = y + p.n * in.c + p.first;
-      MILLRACE_SIMD
-      for (std::int64_t j = 0; j < p.lanes; ++j) target[j] = store_as<T>(sum[j] * inverse);
-    });
-  };
-  parallel("global pool", space, work_items(batch, Shape{1, 1, in.c}), sample);
-}
-
-template <class T>
-void global_average_backward(const ExecutionSpace& space, std::int64_t batch, const Shape& in,
-                             T* dx, const T* dy) {
-  const auto pixel = KOKKOS_LAMBDA(std::int64_t i) {
-    const float inverse = 1.0f / static_cast<float>(in.pixels());
-    for_pixels(in, i, [&](const Place& p) {
-      T* target = dx + offset(in, p.n, p.h, p.w) + p.first;
-      const T* source = dy + p.n * in.c + p.first;
-      MILLRACE_SIMD
-      for (std::int64_t j = 0; j < p.lanes; ++j)
-        target[j] = store_as<T>(to_float(source[j]) * inverse);
-    });
-  };
-  parallel("global pool dx", space, work_items(batch, in), pixel);
-}
-
-template <class T>
-void shortcut_pad_forward(const ExecutionSpace& space, const WindowShape& s, std::int64_t before,
-                          T* y, const T* x) {
-  const auto pixels = KOKKOS_LAMBDA(std::int64_t i) {
-    for_pixels(s.out, i, [&](const Place& p) {
-      const T* source = x + offset(s.in, p.n, p.h * s.stride_h, p.w * s.stride_w);
-      T* target = y + offset(s.out, p.n, p.h, p.w);
-      // Channels [first, kept) and [padded, last) are zeros.
-      const std::int64_t last = p.first + p.lanes;
-      const std::int64_t kept = clamped(before, p.first, last);
-      const std::int64_t padded = clamped(before + s.in.c, p.first, last);
-      for (std::int64_t c = p.first; c < kept; ++c) target[c] = store_as<T>(0.0f);
-      for (std::int64_t c = kept; c < padded; ++c) target[c] = source[c - before];
-      for (std::int64_t c = padded; c < last; ++c) target[c] = store_as<T>(0.0f);
-    });
-  };
-  parallel("shortcut", space, work_items(s.batch, s.out), pixels);
-}
-
-template <class T>
-void shortcut_pad_backward(const ExecutionSpace& space, const WindowShape& s, std::int64_t before,
-                           T* dx, const T* dy) {
-  const auto pixels = KOKKOS_LAMBDA(std::int64_t i) {
-    for_pixels(s.in, i, [&](const Place& p) {
-      T* target = dx + offset(s.in, p.n, p.h, p.w) + p.first;
-      if (p.h % s.stride_h != 0 || p.w % s.stride_w != 0) {
-        for (std::int64_t j = 0; j < p.lanes; ++j) target[j] = store_as<T>(0.0f);
-        return;
-      }
-      const T* source =
-          dy + offset(s.out, p.n, p.h / s.stride_h, p.w / s.stride_w) + before + p.first;
-      MILLRACE_SIMD
-      for (std::int64_t j = 0; j < p.lanes; ++j) target[j] = source[j];
-    });
-  };
-  parallel("shortcut dx", space, work_items(s.batch, s.in), pixels);
+  const Average average(s, Windows(s), count_padding);
+  const bool whole = whole_strips(s.in.c, dx, dy);
+  if (average.equal && std::has_single_bit(static_cast<std::uint64_t>(s.kernel_h * s.kernel_w)))
+    window_gradients("average pool dx", space, s, whole, dx, AverageGradient<T, true>{dy, average});
+  else
+    window_gradients("average pool dx", space, s, whole, dx,
+                     AverageGradient<T, false>{dy, average});
 }
 
 MILLRACE_INSTANTIATE_WITH(max_pool_forward, std::uint8_t)
@@ -282,9 +378,5 @@ MILLRACE_INSTANTIATE_WITH(max_pool_backward, std::uint8_t)
 MILLRACE_INSTANTIATE_WITH(max_pool_backward, std::int32_t)
 MILLRACE_INSTANTIATE(average_pool_forward)
 MILLRACE_INSTANTIATE(average_pool_backward)
-MILLRACE_INSTANTIATE(global_average_forward)
-MILLRACE_INSTANTIATE(global_average_backward)
-MILLRACE_INSTANTIATE(shortcut_pad_forward)
-MILLRACE_INSTANTIATE(shortcut_pad_backward)
 
 }  // namespace millrace::ops

@@ -45,7 +45,8 @@ template <class T>
 void average_pool_backward(const device::ExecutionSpace& space, const WindowShape& shape, T* dx,
                            const T* dy, bool count_padding);
 
-/// y[n][c] = mean over all pixels, summed in float32 and in ascending order.
+/// y[n][c] = mean over all pixels, summed in float32: on cores in ascending order, on accelerators
+/// as ops/pixel_sums.hpp says.
 template <class T>
 void global_average_forward(const device::ExecutionSpace& space, std::int64_t batch,
                             const Shape& in, T* y, const T* x);

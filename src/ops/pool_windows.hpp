@@ -4,63 +4,115 @@
 // a pool: which input pixels an output pixel sees, and the reverse.
 #pragma once
 
+#include <cstdint>
+#include <utility>
+
+#include "core/error.hpp"
+#include "ops/fast_divide.hpp"
+#include "ops/lanes.hpp"
 #include "ops/pool.hpp"
 #include "ops/tiling.hpp"
 
+// A short loop whose index must be known to the compiler, so that arrays stay in registers.
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
+#define MILLRACE_UNROLL _Pragma("GCC unroll 16")
+#else
+#define MILLRACE_UNROLL _Pragma("unroll")
+#endif
+
 namespace millrace::ops {
 
-// A work item is one row of pixels with all channels on CPUs, one element on GPUs.
+// A work item is one row of pixels with all channels on CPUs, one strip or one element on GPUs.
 inline constexpr bool kRows = device::kOnCores;
-// Number of neighboring channels that are computed together in registers.
-inline constexpr std::int64_t kStrip = kRows ? 64 : 1;
+// Number of neighboring channels that are computed together in registers. A GPU loads a strip of a
+// 16-bit type at once (lanes.hpp), and neighboring threads have neighboring strips.
+inline constexpr int kStrip = kRows ? 64 : 8;
 
 /// Channels [first, first + lanes) of one pixel of a batch of images.
 struct Place {
   std::int64_t n;
-  std::int64_t h;
-  std::int64_t w;
+  std::int32_t h;
+  std::int32_t w;
   std::int64_t first;
-  std::int64_t lanes;
+  int lanes;
 };
 
-inline std::int64_t work_items(std::int64_t batch, const Shape& shape) {
-  return batch * (kRows ? shape.h : shape.elements());
+/// Whether work items of GPUs may be strips: all arrays begin where strips can be accessed at once.
+/// Each number of channels must consist of whole strips as well.
+template <class... Pointers>
+[[nodiscard]] bool whole_strips(std::int64_t channels, const Pointers*... pointers) {
+  return channels % kStrip == 0 && are_aligned(pointers...);
 }
 
-/// Calls f(place) for every pixel of work item i, with all channels on CPUs and one channel on
-/// GPUs.
-template <class F>
-KOKKOS_INLINE_FUNCTION void for_pixels(const Shape& shape, std::int64_t i, const F& f) {
-  Place p;
-  if constexpr (kRows) {
-    p.first = 0;
-    p.lanes = shape.c;
-    p.h = i % shape.h;
-    p.n = i / shape.h;
-    for (p.w = 0; p.w < shape.w; ++p.w) f(p);
-  } else {
-    p.first = i % shape.c;
-    p.lanes = 1;
-    const std::int64_t pixel = i / shape.c;
-    p.w = pixel % shape.w;
-    p.h = pixel / shape.w % shape.h;
-    p.n = pixel / shape.w / shape.h;
-    f(p);
+/// The pixels of a batch of images, cut into work items.
+class PixelItems {
+ public:
+  /// `whole`: items of GPUs are strips, otherwise single elements.
+  PixelItems(std::int64_t batch, const Shape& shape, bool whole)
+      : batch_(batch),
+        channels_(static_cast<int>(shape.c)),
+        whole_(whole),
+        strips_(kRows ? 1 : shape.c / (whole ? kStrip : 1)),
+        columns_(shape.w),
+        rows_(shape.h) {}
+
+  [[nodiscard]] std::int64_t count() const {
+    return batch_ * rows_.by() * (kRows ? 1 : columns_.by() * strips_.by());
   }
-}
 
-/// Like for_pixels, in strips of at most kStrip channels.
-template <class F>
-KOKKOS_INLINE_FUNCTION void for_strips(const Shape& shape, std::int64_t i, const F& f) {
-  for_pixels(shape, i, [&](const Place& pixel) {
-    Place p = pixel;
-    const std::int64_t last = pixel.first + pixel.lanes;
-    for (; p.first < last; p.first += kStrip) {
-      p.lanes = last - p.first < kStrip ? last - p.first : kStrip;
-      f(p);
+  /// Calls f.template operator()<W>(place) for every pixel of item i: on CPUs with all channels, on
+  /// GPUs with W channels.
+  template <class F>
+  KOKKOS_INLINE_FUNCTION void for_pixels(std::int64_t i, const F& f) const {
+    if constexpr (kRows) {
+      const auto sample = rows_(i);
+      const auto last = static_cast<std::int32_t>(columns_.by());
+      Place p{sample.quotient, static_cast<std::int32_t>(sample.remainder), 0, 0, channels_};
+      for (; p.w < last; ++p.w) f.template operator()<kStrip>(p);
+    } else if (whole_) {
+      f.template operator()<kStrip>(place_of<kStrip>(i));
+    } else {
+      f.template operator()<1>(place_of<1>(i));
     }
-  });
-}
+  }
+
+  /// Like for_pixels, on CPUs in strips of at most W channels.
+  template <class F>
+  KOKKOS_INLINE_FUNCTION void for_strips(std::int64_t i, const F& f) const {
+    for_pixels(i, [&]<int W>(const Place& pixel) {
+      if constexpr (kRows) {
+        Place p = pixel;
+        for (; p.first < channels_; p.first += W) {
+          p.lanes = channels_ - p.first < W ? static_cast<int>(channels_ - p.first) : W;
+          f.template operator()<W>(p);
+        }
+      } else {
+        f.template operator()<W>(pixel);
+      }
+    });
+  }
+
+ private:
+  template <int W>
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION Place place_of(std::int64_t i) const {
+    return with_fast_type(i, [&](auto item) {
+      const auto pixel = strips_(item);
+      const auto row = columns_(pixel.quotient);
+      const auto sample = rows_(row.quotient);
+      return Place{static_cast<std::int64_t>(sample.quotient),
+                   static_cast<std::int32_t>(sample.remainder),
+                   static_cast<std::int32_t>(row.remainder),
+                   static_cast<std::int64_t>(pixel.remainder) * W, W};
+    });
+  }
+
+  std::int64_t batch_;
+  int channels_;
+  bool whole_;
+  FastDivide strips_;
+  FastDivide columns_;
+  FastDivide rows_;
+};
 
 KOKKOS_INLINE_FUNCTION std::int64_t offset(const Shape& s, std::int64_t n, std::int64_t h,
                                            std::int64_t w) {
@@ -68,65 +120,136 @@ KOKKOS_INLINE_FUNCTION std::int64_t offset(const Shape& s, std::int64_t n, std::
 }
 
 struct Range {
-  std::int64_t first;
-  std::int64_t last;
+  std::int32_t first;
+  std::int32_t last;
 };
 
-/// Outputs [first, last) along one axis whose window contains input pixel `at`.
-KOKKOS_INLINE_FUNCTION Range windows_of(std::int64_t at, std::int64_t kernel, std::int64_t stride,
-                                        std::int64_t pad, std::int64_t outputs) {
-  const std::int64_t reach = at + pad - kernel + 1;
-  Range r;
-  r.first = reach <= 0 ? 0 : (reach + stride - 1) / stride;
-  r.last = (at + pad) / stride + 1;
-  if (r.last > outputs) r.last = outputs;
-  return r;
+/// The nearest number in the range, which is not empty.
+KOKKOS_INLINE_FUNCTION std::int32_t clamped(std::int32_t at, const Range& range) {
+  return at < range.first ? range.first : at < range.last ? at : range.last - 1;
 }
 
-/// Positions [first, last) in the window of output `at` along one axis that are inside the image.
-KOKKOS_INLINE_FUNCTION Range window_places(std::int64_t at, std::int64_t kernel,
-                                           std::int64_t stride, std::int64_t pad,
-                                           std::int64_t inputs) {
-  const std::int64_t start = at * stride - pad;
-  Range r;
-  r.first = start < 0 ? -start : 0;
-  r.last = inputs - start < kernel ? inputs - start : kernel;
-  return r;
-}
+/// The windows of a pool along one axis.
+struct WindowAxis {
+  std::int32_t in;
+  std::int32_t out;
+  std::int32_t kernel;
+  std::int32_t stride;
+  std::int32_t pad;
+  FastDivide by_stride;
 
-KOKKOS_INLINE_FUNCTION Range window_rows(const WindowShape& s, std::int64_t out_h) {
-  return window_places(out_h, s.kernel_h, s.stride_h, s.pad_top, s.in.h);
-}
-KOKKOS_INLINE_FUNCTION Range window_columns(const WindowShape& s, std::int64_t out_w) {
-  return window_places(out_w, s.kernel_w, s.stride_w, s.pad_left, s.in.w);
-}
-
-/// Calls f(code, offset) for every pixel inside the image in the window of output pixel p. `code`
-/// is its row-major index in the window, `offset` is the input offset of the strip's first channel.
-template <class F>
-KOKKOS_INLINE_FUNCTION void for_window(const WindowShape& s, const Place& p, const F& f) {
-  const Range rows = window_rows(s, p.h);
-  const Range columns = window_columns(s, p.w);
-  const std::int64_t top = p.h * s.stride_h - s.pad_top;
-  const std::int64_t left = p.w * s.stride_w - s.pad_left;
-  for (std::int64_t r = rows.first; r < rows.last; ++r) {
-    for (std::int64_t q = columns.first; q < columns.last; ++q) {
-      f(r * s.kernel_w + q, offset(s.in, p.n, top + r, left + q) + p.first);
-    }
+  WindowAxis(std::int64_t inputs, std::int64_t outputs, std::int64_t size, std::int64_t step,
+             std::int64_t before)
+      : in(static_cast<std::int32_t>(inputs)),
+        out(static_cast<std::int32_t>(outputs)),
+        kernel(static_cast<std::int32_t>(size)),
+        stride(static_cast<std::int32_t>(step)),
+        pad(static_cast<std::int32_t>(before)),
+        by_stride(step) {
+    MILLRACE_ASSERT(before < size && (outputs - 1) * step - before < inputs);  // no empty window
   }
-}
 
-/// Calls f(h, w, offset) for every output pixel whose window contains input pixel p, in ascending
-/// order.
-template <class F>
-KOKKOS_INLINE_FUNCTION void for_windows_of(const WindowShape& s, const Place& p, const F& f) {
-  const Range rows = windows_of(p.h, s.kernel_h, s.stride_h, s.pad_top, s.out.h);
-  const Range columns = windows_of(p.w, s.kernel_w, s.stride_w, s.pad_left, s.out.w);
-  for (std::int64_t h = rows.first; h < rows.last; ++h) {
-    for (std::int64_t w = columns.first; w < columns.last; ++w) {
-      f(h, w, offset(s.out, p.n, h, w) + p.first);
-    }
+  /// The position of the first place in the window of output `at`; negative in the padding.
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int32_t start(std::int32_t at) const {
+    return at * stride - pad;
   }
-}
+  /// Places [first, last) in the window of output `at` that are inside the image.
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION Range inside(std::int32_t at) const {
+    const std::int32_t from = start(at);
+    return {from < 0 ? -from : 0, in - from < kernel ? in - from : kernel};
+  }
+  /// Outputs [first, last) whose window contains input `at`.
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION Range windows_of(std::int32_t at) const {
+    const std::int32_t before = at + pad - kernel + stride;  // rounds up
+    const std::int32_t last = by_stride.quotient(at + pad) + 1;
+    return {before < stride ? 0 : by_stride.quotient(before), last < out ? last : out};
+  }
+  /// Whether no window reaches into the padding.
+  [[nodiscard]] bool all_inside() const { return pad == 0 && start(out - 1) + kernel <= in; }
+};
+
+/// The windows of a pool.
+struct Windows {
+  WindowAxis h;
+  WindowAxis w;
+  std::int32_t channels;
+  FastDivide by_columns;  ///< of a window
+
+  explicit Windows(const WindowShape& s)
+      : h(s.in.h, s.out.h, s.kernel_h, s.stride_h, s.pad_top),
+        w(s.in.w, s.out.w, s.kernel_w, s.stride_w, s.pad_left),
+        channels(static_cast<std::int32_t>(s.in.c)),
+        by_columns(s.kernel_w) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 30;  // of what is counted in 32 bits
+    MILLRACE_ASSERT(s.in.c == s.out.c && s.in.elements() < kMost && s.out.elements() < kMost);
+  }
+
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int32_t places() const { return h.kernel * w.kernel; }
+  /// Where the strip begins in pixel (0, 0) of its image, and from there on in pixel (row, column),
+  /// on both sides.
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t in_image(const Place& p) const {
+    return p.n * (h.in * w.in * channels) + p.first;
+  }
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int32_t in_pixel(std::int32_t row,
+                                                             std::int32_t column) const {
+    return (row * w.in + column) * channels;
+  }
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t out_image(const Place& p) const {
+    return p.n * (h.out * w.out * channels) + p.first;
+  }
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int32_t out_pixel(std::int32_t row,
+                                                              std::int32_t column) const {
+    return (row * w.out + column) * channels;
+  }
+};
+
+/// N places of a window, in row-major order. A place outside of the image or behind the window's
+/// end has the code and the offset of the nearest pixel inside.
+template <int N>
+struct WindowPlaces {
+  std::int32_t code[N];    ///< index in the window
+  std::int32_t offset[N];  ///< in the image
+  bool inside[N];
+
+  /// From place `first` on, in the window of output pixel p. Windows of N places have kColumns
+  /// columns; 0 stands for windows of any size.
+  template <int kColumns>
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION static WindowPlaces from(const Windows& s, const Place& p,
+                                                                std::int32_t first) {
+    const Range rows = s.h.inside(p.h);
+    const Range columns = s.w.inside(p.w);
+    const std::int32_t width = kColumns > 0 ? kColumns : s.w.kernel;
+    const std::int32_t end = kColumns > 0 ? N : s.places();
+    WindowPlaces places;
+    for (int k = 0; k < N; ++k) {
+      const std::int32_t place = first + k < end ? first + k : end - 1;
+      const std::int32_t r = kColumns > 0 ? place / width : s.by_columns.quotient(place);
+      const std::int32_t q = place - r * width;
+      const std::int32_t row = clamped(r, rows);
+      const std::int32_t column = clamped(q, columns);
+      places.code[k] = row * width + column;
+      places.offset[k] = s.in_pixel(s.h.start(p.h) + row, s.w.start(p.w) + column);
+      places.inside[k] = row == r && column == q && first + k < end;
+    }
+    return places;
+  }
+};
+
+/// The strips at N offsets, all of which are read before the first one is used.
+template <int W, class T, int N>
+class StripsAt {
+ public:
+  KOKKOS_INLINE_FUNCTION StripsAt(const T* from, const std::int32_t (&offsets)[N])
+      : StripsAt(from, offsets, std::make_index_sequence<N>{}) {}
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION T at(int k, int j) const { return strips_[k][j]; }
+
+ private:
+  template <std::size_t... k>
+  KOKKOS_INLINE_FUNCTION StripsAt(const T* from, const std::int32_t (&offsets)[N],
+                                  std::index_sequence<k...>)
+      : strips_{LanesIn<W, T>(from + offsets[k])...} {}
+
+  LanesIn<W, T> strips_[N];
+};
 
 }  // namespace millrace::ops

@@ -20,6 +20,7 @@ std::vector<PoolCase> pool_cases() {
       {"Pixel", {1, {1, 1, 1}, {1, 1, 1}, 1, 1, 1, 1, 0, 0}},
       {"Halves", {2, {8, 6, 16}, {4, 3, 16}, 2, 2, 2, 2, 0, 0}},
       {"StemPad1", {2, {16, 16, 64}, {8, 8, 64}, 3, 3, 2, 2, 1, 1}},
+      {"HalvesPad1", {2, {7, 9, 8}, {4, 5, 8}, 2, 2, 2, 2, 1, 1}},
       {"StemPadAfter", {2, {16, 16, 24}, {8, 8, 24}, 3, 3, 2, 2, 0, 0}},
       {"OddSize", {1, {15, 13, 5}, {8, 7, 5}, 3, 3, 2, 2, 1, 1}},
       {"Overlap", {3, {5, 7, 3}, {5, 7, 3}, 3, 3, 1, 1, 1, 1}},
@@ -96,6 +97,53 @@ TEST_P(Pool, AverageIsTheReference) {
     DeviceValues<T> dmean_device(dmean);
     global_average_backward(space, s.batch, s.in, dx.data(), dmean_device.data());
     EXPECT_TRUE(averaged<T>(dx.values(), reference::average_pool_backward(whole, dmean, true)));
+  });
+}
+
+/// All results of pools over the same numbers, with winners of type W, in arrays that begin `shift`
+/// elements further.
+template <class T, class W>
+std::vector<Values> pooled_at(const WindowShape& s, int shift) {
+  const device::ExecutionSpace space;
+  const auto shifted = [&](Values values) {
+    values.insert(values.begin(), static_cast<std::size_t>(shift), 0.0);
+    return values;
+  };
+  DeviceValues<T> x(shifted(random_as<T>(s.in_elements(), 1)));
+  DeviceValues<T> dy(shifted(random_as<T>(s.out_elements(), 2)));
+  DeviceValues<W> winner(s.out_elements() + shift);
+  const std::int64_t means = s.batch * s.in.c;
+  std::vector<Values> results;
+  const auto keep = [&](std::int64_t elements, const auto& pool) {
+    DeviceValues<T> y(shifted(Values(static_cast<std::size_t>(elements))));
+    pool(y.data() + shift);
+    Values values = y.values();
+    values.erase(values.begin(), values.begin() + shift);
+    results.push_back(std::move(values));
+  };
+  const T* const in = x.data() + shift;
+  const T* const gradient = dy.data() + shift;
+  W* const won = winner.data() + shift;
+  keep(s.out_elements(), [&](T* y) { max_pool_forward(space, s, y, won, in); });
+  keep(s.in_elements(), [&](T* dx) { max_pool_backward(space, s, dx, gradient, won); });
+  keep(s.out_elements(), [&](T* y) { average_pool_forward(space, s, y, in, false); });
+  keep(s.in_elements(), [&](T* dx) { average_pool_backward(space, s, dx, gradient, false); });
+  keep(means, [&](T* y) { global_average_forward(space, s.batch, s.in, y, in); });
+  keep(s.in_elements(),
+       [&](T* dx) { global_average_backward(space, s.batch, s.in, dx, gradient); });
+  return results;
+}
+
+/// On accelerators, arrays that begin elsewhere are accessed one value at a time, and some pools
+/// with small winners have kernels of their own.
+TEST_P(Pool, BitsDoNotDependOnTheKernel) {
+  run([]<class T>(const PoolCase& c) {
+    const WindowShape& s = c.shape;
+    const std::vector<Values> expected = pooled_at<T, std::int32_t>(s, 1);
+    EXPECT_EQ((pooled_at<T, std::int32_t>(s, 0)), expected);
+    if (s.kernel_h * s.kernel_w > 256) return;
+    EXPECT_EQ((pooled_at<T, std::uint8_t>(s, 0)), expected);
+    EXPECT_EQ((pooled_at<T, std::uint8_t>(s, 1)), expected);
   });
 }
 
