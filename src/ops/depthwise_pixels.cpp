@@ -2,27 +2,23 @@
 //
 // Forward and backward input of a depthwise convolution. A team has a block of channels, whose
 // kernel it copies to its shared memory, and a number of runs of neighboring pixels in a row. A
-// thread computes one run at a time for a few neighboring channels. It loads each pixel of the
-// other side once per row of the kernel and adds its products to all outputs of the run that need
-// it:
+// thread computes one run at a time for a few neighboring channels. For each row of the kernel it
+// takes the weights and the pixels of the other side into registers, and adds each pixel's products
+// to all outputs of the run that need it:
 //
 //   x     [ 0 ][ 1 ][ 2 ][ 3 ][ 4 ][ 5 ]        3x3, stride 1
 //   y          [ 0 ][ 1 ][ 2 ][ 3 ]             a run
 //
-// Sums have the order of the plain loops, so their bits are the same.
+// Pixels outside the image are zeros. Sums have the order of the plain loops, so their bits are the
+// same for finite weights.
 #include <algorithm>
 
+#include "core/portable.hpp"
 #include "device/teams.hpp"
 #include "ops/lanes.hpp"
 #include "ops/linear.hpp"
+#include "ops/row_pixels.hpp"
 #include "ops/tiling.hpp"
-
-// A short loop whose index must be known to the compiler, so that arrays stay in registers.
-#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
-#define MILLRACE_UNROLL _Pragma("GCC unroll 16")
-#else
-#define MILLRACE_UNROLL _Pragma("unroll")
-#endif
 
 namespace millrace::ops {
 namespace {
@@ -33,6 +29,7 @@ constexpr int kRun = 4;  ///< pixels
 constexpr int kChannelBlock = 64;
 constexpr int kRunsOfTeam = 64;
 constexpr int kWidth = 8;  ///< neighboring channels of a thread, if their number allows it
+constexpr int kHalf = kWidth / 2;
 
 /// The pixels that a pass writes, as runs.
 struct Runs {
@@ -56,12 +53,13 @@ struct Runs {
 
 /// The first pixel of a run.
 struct RunStart {
-  std::int64_t n, h, w;
+  std::int64_t n;
+  int h, w;
 };
 KOKKOS_INLINE_FUNCTION RunStart run_at(const Runs& runs, std::int64_t i) {
   const Quotient in_row = divide(i, runs.of_row);
   const Quotient row = divide(in_row.quotient, runs.shape.h);
-  return {row.quotient, row.remainder, in_row.remainder * kRun};
+  return {row.quotient, static_cast<int>(row.remainder), static_cast<int>(in_row.remainder) * kRun};
 }
 
 /// y from x, for windows of K x K and a horizontal stride of kStride. Pixel p of the other side,
@@ -76,34 +74,43 @@ struct ForwardTaps {
   [[nodiscard]] const Shape& from() const { return w.in; }
   [[nodiscard]] const Shape& to() const { return w.out; }
   /// The row of the other side for a row of taps, or -1.
-  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t row(std::int64_t h, int r) const {
-    const std::int64_t at = h * w.stride_h - w.pad_top + r;
-    return at < w.in.h ? at : -1;
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION int row(int h, int r) const {
+    const int at = h * as_int(w.stride_h) - as_int(w.pad_top) + r;
+    return at < as_int(w.in.h) ? at : -1;
   }
-  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t column(std::int64_t first, int p) const {
-    const std::int64_t at = first * kStride - w.pad_left + p;
-    return at < w.in.w ? at : -1;
+  /// Pixel p is in column(first) + step(p), for a run that begins with `first`.
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION int column(int first) const {
+    return first * kStride - as_int(w.pad_left);
   }
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION static constexpr int step(int p) { return p; }
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION static constexpr bool is_there(int) { return true; }
 };
 
-/// dx from dy. Pixels are counted from the last one that the run needs, so that taps ascend.
-template <int K, int kStride>
+/// dx from dy. Pixels are counted from the last one that the run needs, so that taps ascend. With
+/// stride 2 every other one does not exist; kOdd, whether the padding is odd, says which.
+template <int K, int kStride, int kOdd>
 struct BackwardTaps {
   WindowShape w;
   static constexpr int kPixels = kRun - 1 + K;
+  static_assert(kRun % kStride == 0);
   [[nodiscard]] KOKKOS_INLINE_FUNCTION static constexpr int tap(int p, int o) {
     return p + o - (kRun - 1);
   }
   [[nodiscard]] const Shape& from() const { return w.out; }
   [[nodiscard]] const Shape& to() const { return w.in; }
-  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t row(std::int64_t h, int r) const {
-    const auto at = static_cast<std::int32_t>(h + w.pad_top) - r;
-    const auto stride = static_cast<std::int32_t>(w.stride_h);
-    return at >= 0 && at % stride == 0 && at / stride < w.out.h ? at / stride : -1;
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION int row(int h, int r) const {
+    const int at = h + as_int(w.pad_top) - r;
+    const int stride = as_int(w.stride_h);
+    return at >= 0 && at % stride == 0 && at / stride < as_int(w.out.h) ? at / stride : -1;
   }
-  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t column(std::int64_t first, int p) const {
-    const auto at = static_cast<std::int32_t>(first + w.pad_left) + kRun - 1 - p;
-    return at >= 0 && at % kStride == 0 && at / kStride < w.out.w ? at / kStride : -1;
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION int column(int first) const {
+    return (first + as_int(w.pad_left) - kOdd) / kStride;
+  }
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION static constexpr int step(int p) {
+    return (kOdd + kRun - 1 - p) / kStride;
+  }
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION static constexpr bool is_there(int p) {
+    return (kOdd + kRun - 1 - p) % kStride == 0;
   }
 };
 
@@ -119,29 +126,51 @@ struct DepthwisePixels {
   const T* kernel;  ///< [channel][tap]
   Shape source;     ///< shape of `from`
 
-  /// Copies the kernel of channels [first, first + channels) to shared memory: [tap][channel].
+  /// Where the weights of channel c of the block begin; those of its taps follow, kChannelBlock
+  /// apart. Halves of strips lie apart, so that the threads of a tap read neighboring words.
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION static constexpr int weights_of(int c) {
+    return c % kWidth / kHalf * (kChannelBlock / 2) + c / kWidth * kHalf + c % kHalf;
+  }
+
+  /// Copies the kernel of channels [first, first + channels) to shared memory.
   KOKKOS_INLINE_FUNCTION void copy_kernel(const device::Team& team, float* weights,
                                           std::int64_t first, int channels) const {
     const T* const own = kernel + first * K * K;
     for (int i = team.rank(); i < channels * K * K; i += team.size())
-      weights[i % (K * K) * kChannelBlock + i / (K * K)] = to_float(own[i]);
+      weights[i % (K * K) * kChannelBlock + weights_of(i / (K * K))] = to_float(own[i]);
     team.wait();
   }
 
+  /// Adds the products of a row of taps, whose weights are those of channels [c, c + W).
   template <int W>
-  KOKKOS_INLINE_FUNCTION void add_row(float (&sums)[kRun][W], const T* row, std::int64_t first,
+  KOKKOS_INLINE_FUNCTION void add_row(float (&sums)[kRun][W], const T* row, int column,
                                       const float* weights) const {
+    RowPixels<W, Taps::kPixels, T> pixels;
     MILLRACE_UNROLL
     for (int p = 0; p < Taps::kPixels; ++p) {
-      const std::int64_t column = taps.column(first, p);
-      if (column < 0) continue;
-      const LanesIn<W, T> in(row + column * source.c);
+      if (Taps::is_there(p))
+        pixels.load(p, row, column + Taps::step(p), as_int(source.w), as_int(source.c));
+    }
+    constexpr int kPart = W < kHalf ? W : kHalf;
+    float taken[K][W];
+    MILLRACE_UNROLL
+    for (int q = 0; q < K; ++q) {
+      for (int first = 0; first < W; first += kPart) {
+        const LanesIn<kPart, float> part(weights + q * kChannelBlock + weights_of(first));
+        for (int j = 0; j < kPart; ++j) taken[q][first + j] = part[j];
+      }
+    }
+    MILLRACE_UNROLL
+    for (int p = 0; p < Taps::kPixels; ++p) {
+      if (!Taps::is_there(p)) continue;
+      const lanes::Pack<T, W> pixel = pixels[p];
       MILLRACE_UNROLL
       for (int o = 0; o < kRun; ++o) {
         const int q = Taps::tap(p, o);
         if (q < 0 || q >= K) continue;
         MILLRACE_SIMD
-        for (int j = 0; j < W; ++j) sums[o][j] += to_float(in[j]) * weights[q * kChannelBlock + j];
+        for (int j = 0; j < W; ++j)
+          sums[o][j] = multiply_add(to_float(pixel.values[j]), taken[q][j], sums[o][j]);
       }
     }
   }
@@ -151,10 +180,11 @@ struct DepthwisePixels {
   KOKKOS_INLINE_FUNCTION void compute(const RunStart& start, std::int64_t c,
                                       const float* weights) const {
     float sums[kRun][W] = {};
+    const T* const image = from + start.n * source.elements() + c;
     for (int r = 0; r < K; ++r) {
-      const std::int64_t row = taps.row(start.h, r);
+      const int row = taps.row(start.h, r);
       if (row < 0) continue;
-      add_row<W>(sums, from + (start.n * source.h + row) * source.w * source.c + c, start.w,
+      add_row<W>(sums, image + row * as_int(source.w * source.c), taps.column(start.w),
                  weights + r * K * kChannelBlock);
     }
     const Shape& shape = runs.shape;
@@ -162,7 +192,7 @@ struct DepthwisePixels {
     MILLRACE_UNROLL
     for (int o = 0; o < kRun; ++o) {
       if (start.w + o >= shape.w) continue;
-      LanesOut<W, T> pixel(out + o * shape.c);
+      LanesOut<W, T> pixel(out + o * as_int(shape.c));
       MILLRACE_SIMD
       for (int j = 0; j < W; ++j) pixel.set(j, store_as<T>(sums[o][j]));
     }
@@ -177,7 +207,7 @@ struct DepthwisePixels {
       const std::int64_t run = first_run + i / strips;
       if (run >= runs.count()) return;
       const int c = i % strips * W;
-      compute<W>(run_at(runs, run), first + c, weights + c);
+      compute<W>(run_at(runs, run), first + c, weights + weights_of(c));
     }
   }
 
@@ -206,7 +236,10 @@ class Depthwise final : public LinearOp {
     run("depthwise", space, ForwardTaps<K, kStride>{window_}, y, x);
   }
   void backward_input(const ExecutionSpace& space, std::byte* dx, const std::byte* dy) override {
-    run("depthwise dx", space, BackwardTaps<K, kStride>{window_}, dx, dy);
+    if (kStride == 1 || window_.pad_left % kStride == 0)
+      run("depthwise dx", space, BackwardTaps<K, kStride, 0>{window_}, dx, dy);
+    else
+      run("depthwise dx", space, BackwardTaps<K, kStride, kStride - 1>{window_}, dx, dy);
   }
 
  private:

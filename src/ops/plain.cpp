@@ -3,6 +3,7 @@
 // Convolution and dense as plain loops: one work item per output element, sums in ascending order.
 // This code is slow and simple. It runs on every Kokkos backend and is the reference for the fast
 // kernels. Only convolutions with a few channels per group use it (backend.cpp).
+#include "core/portable.hpp"
 #include "ops/linear.hpp"
 
 namespace millrace::ops {
@@ -44,7 +45,8 @@ struct ConvForward {
         if (h < 0 || h >= w.in.h || v < 0 || v >= w.in.w) continue;
         const T* k = kernel + ((p.c * w.kernel_h + r) * w.kernel_w + q) * per_group;
         const T* source = x + at(w.in, p.n, h, v, first);
-        for (std::int64_t c = 0; c < per_group; ++c) sum += to_float(source[c]) * to_float(k[c]);
+        for (std::int64_t c = 0; c < per_group; ++c)
+          sum = multiply_add(to_float(source[c]), to_float(k[c]), sum);
       }
     }
     y[i] = store_as<T>(sum);
@@ -76,7 +78,7 @@ struct ConvBackwardInput {
           const std::int64_t k =
               (((group * outs + o) * w.kernel_h + r) * w.kernel_w + q) * per_group +
               p.c % per_group;
-          sum += to_float(dy[out + o]) * to_float(kernel[k]);
+          sum = multiply_add(to_float(dy[out + o]), to_float(kernel[k]), sum);
         }
       }
     }
