@@ -6,12 +6,15 @@
 //
 // Partial sums over chunks of rows are added in ascending order: on cores few chunks in one level;
 // on accelerators, where a thread has a strip of 8 channels and neighboring threads have
-// neighboring strips, many chunks in two levels.
+// neighboring strips, many chunks in two levels. The threads of all rows of taps read the same rows
+// at about the same time, all but the first one from the cache.
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "core/portable.hpp"
 #include "ops/lanes.hpp"
 #include "ops/linear.hpp"
+#include "ops/row_pixels.hpp"
 #include "ops/tiling.hpp"
 
 namespace millrace::ops {
@@ -23,21 +26,19 @@ using device::parallel;
 /// Maximum number of chunks of rows for the weight gradient on cores; scratch holds the partial
 /// sums of each.
 constexpr std::int64_t kMostChunks = 16;
-/// Number of threads that keep an accelerator busy.
-constexpr std::int64_t kManyThreads = 131072;
+/// Number of threads that keep an accelerator busy, with eight and more pixels on their way each.
+constexpr std::int64_t kManyThreads = 65536;
 /// Channels of a thread on accelerators.
 constexpr int kWidth = 8;
 /// Minimum number of rows in a chunk, so that there are few partial sums compared with elements.
 constexpr std::int64_t kFewestRows = 4;
 
-/// Calls f.template operator()<W>(c) so that strips [c, c + W) cover all channels.
+/// On cores: calls f.template operator()<W>(c) so that strips [c, c + W) cover all channels.
 template <class F>
 KOKKOS_INLINE_FUNCTION void for_strips(std::int64_t channels, const F& f) {
   std::int64_t c = 0;
-  if constexpr (device::kOnCores) {
-    for (; c + 32 <= channels; c += 32) f.template operator()<32>(c);
-    for (; c + 8 <= channels; c += 8) f.template operator()<8>(c);
-  }
+  for (; c + 32 <= channels; c += 32) f.template operator()<32>(c);
+  for (; c + 8 <= channels; c += 8) f.template operator()<8>(c);
   for (; c < channels; ++c) f.template operator()<1>(c);
 }
 
@@ -58,16 +59,30 @@ struct Depthwise {
     return fan;
   }
   [[nodiscard]] std::int64_t groups() const { return (chunks() + fan() - 1) / fan(); }
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t end_of(std::int64_t chunk) const {
+    return (chunk + 1) * chunk_rows < rows() ? (chunk + 1) * chunk_rows : rows();
+  }
   [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t in_row(std::int64_t n, std::int64_t h) const {
     return (n * w.in.h + h) * w.in.w * w.in.c;
   }
 };
 
-/// Partial sums of one chunk for one row of taps.
+/// The sums of one chunk for one row of taps, in [chunk][tap][channel].
+template <int K, int W>
+KOKKOS_INLINE_FUNCTION void store_sums(const Depthwise& s, float* partial, std::int64_t chunk,
+                                       std::int64_t r, std::int64_t c, const float (&sums)[K][W]) {
+  float* out = partial + (chunk * K + r) * K * s.w.in.c + c;
+  for (int q = 0; q < K; ++q) {
+    LanesOut<W, float> row(out + q * s.w.in.c);
+    for (int j = 0; j < W; ++j) row.set(j, sums[q][j]);
+  }
+}
+
+/// Partial sums of one chunk for one row of taps, on cores.
 template <class T, int K>
 struct PartialWeights {
   Depthwise s;
-  float* partial;  // [chunk][tap][channel]
+  float* partial;
   const T* dy;
   const T* x;
 
@@ -77,10 +92,9 @@ struct PartialWeights {
                                    std::int64_t left) const {
     for (std::int64_t q = 0; q < K; ++q) {
       if (left + q < 0 || left + q >= s.w.in.w) continue;
-      const LanesIn<W, T> gradient(g);
-      const LanesIn<W, T> pixel(source + q * s.w.in.c);
+      const T* pixel = source + q * s.w.in.c;
       MILLRACE_SIMD
-      for (int j = 0; j < W; ++j) acc[q][j] += to_float(gradient[j]) * to_float(pixel[j]);
+      for (int j = 0; j < W; ++j) acc[q][j] += to_float(g[j]) * to_float(pixel[j]);
     }
   }
 
@@ -88,28 +102,18 @@ struct PartialWeights {
   template <int W>
   KOKKOS_INLINE_FUNCTION void inside(float (&acc)[K][W], const T* g, const T* source) const {
     const std::int64_t step = s.w.in.c;
-    if constexpr (device::kOnCores) {
-      MILLRACE_SIMD
-      for (int j = 0; j < W; ++j) {
-        const float gradient = to_float(g[j]);
-        for (int q = 0; q < K; ++q) acc[q][j] += gradient * to_float(source[q * step + j]);
-      }
-    } else {
-      const LanesIn<W, T> gradient(g);
-      for (int q = 0; q < K; ++q) {
-        const LanesIn<W, T> pixel(source + q * step);
-        for (int j = 0; j < W; ++j) acc[q][j] += to_float(gradient[j]) * to_float(pixel[j]);
-      }
+    MILLRACE_SIMD
+    for (int j = 0; j < W; ++j) {
+      const float gradient = to_float(g[j]);
+      for (int q = 0; q < K; ++q) acc[q][j] += gradient * to_float(source[q * step + j]);
     }
   }
 
   template <int W>
   KOKKOS_INLINE_FUNCTION void run(std::int64_t chunk, std::int64_t r, std::int64_t c) const {
     const WindowShape& w = s.w;
-    const std::int64_t last =
-        (chunk + 1) * s.chunk_rows < s.rows() ? (chunk + 1) * s.chunk_rows : s.rows();
     float acc[K][W] = {};
-    for (std::int64_t row = chunk * s.chunk_rows; row < last; ++row) {
+    for (std::int64_t row = chunk * s.chunk_rows; row < s.end_of(chunk); ++row) {
       const Quotient image = divide(row, w.out.h);
       const std::int64_t n = image.quotient;
       const std::int64_t h = image.remainder * w.stride_h - w.pad_top + r;
@@ -125,27 +129,75 @@ struct PartialWeights {
         inside<W>(acc, g, source);
       }
     }
-    float* out = partial + (chunk * K + r) * K * w.in.c + c;
-    for (int q = 0; q < K; ++q) {
-      LanesOut<W, float> row(out + q * w.in.c);
-      for (int j = 0; j < W; ++j) row.set(j, acc[q][j]);
+    store_sums(s, partial, chunk, r, c, acc);
+  }
+
+  [[nodiscard]] std::int64_t work_items() const { return s.chunks() * K; }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    for_strips(s.channels(), [&]<int W>(std::int64_t c) { run<W>(i / K, i % K, c); });
+  }
+};
+
+/// The same on accelerators, for a strip of channels and a horizontal stride of kStride: by runs of
+/// neighboring pixels of dy, which are loaded together with the pixels of x that they meet.
+template <class T, int K, int kStride>
+struct PartialRuns {
+  static constexpr int kRun = 4;
+  static constexpr int kPixels = (kRun - 1) * kStride + K;
+  Depthwise s;
+  float* partial;
+  const T* dy;
+  const T* x;
+
+  template <int W>
+  KOKKOS_INLINE_FUNCTION void add_run(float (&acc)[K][W], const T* dy_row, const T* x_row,
+                                      int first) const {
+    RowPixels<W, kRun, T> gradients;
+    RowPixels<W, kPixels, T> pixels;
+    const int channels = as_int(s.channels());
+    MILLRACE_UNROLL
+    for (int o = 0; o < kRun; ++o)
+      gradients.load(o, dy_row, first + o, as_int(s.w.out.w), channels);
+    const int left = first * kStride - as_int(s.w.pad_left);
+    MILLRACE_UNROLL
+    for (int p = 0; p < kPixels; ++p) pixels.load(p, x_row, left + p, as_int(s.w.in.w), channels);
+    MILLRACE_UNROLL
+    for (int o = 0; o < kRun; ++o) {
+      const lanes::Pack<T, W> gradient = gradients[o];
+      MILLRACE_UNROLL
+      for (int q = 0; q < K; ++q) {
+        const lanes::Pack<T, W> pixel = pixels[o * kStride + q];
+        for (int j = 0; j < W; ++j)
+          acc[q][j] =
+              multiply_add(to_float(gradient.values[j]), to_float(pixel.values[j]), acc[q][j]);
+      }
     }
   }
 
-  [[nodiscard]] std::int64_t work_items() const {
-    return s.chunks() * K * (device::kOnCores ? 1 : s.strips());
-  }
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    if constexpr (device::kOnCores) {
-      for_strips(s.channels(), [&]<int W>(std::int64_t c) { run<W>(i / K, i % K, c); });
-    } else {
-      const Quotient strip = divide(i, s.strips());
-      const Quotient row = divide(strip.quotient, K);
-      const std::int64_t first = strip.remainder * kWidth;
-      if (s.channels() % kWidth == 0) return run<kWidth>(row.quotient, row.remainder, first);
-      const std::int64_t last = first + kWidth < s.channels() ? first + kWidth : s.channels();
-      for (std::int64_t c = first; c < last; ++c) run<1>(row.quotient, row.remainder, c);
+  template <int W>
+  KOKKOS_INLINE_FUNCTION void run(std::int64_t chunk, std::int64_t r, std::int64_t c) const {
+    const WindowShape& w = s.w;
+    float acc[K][W] = {};
+    for (std::int64_t row = chunk * s.chunk_rows; row < s.end_of(chunk); ++row) {
+      const Quotient image = divide(row, w.out.h);
+      const std::int64_t h = image.remainder * w.stride_h - w.pad_top + r;
+      if (h < 0 || h >= w.in.h) continue;
+      const T* const dy_row = dy + row * w.out.w * w.out.c + c;
+      const T* const x_row = x + s.in_row(image.quotient, h) + c;
+      for (int first = 0; first < as_int(w.out.w); first += kRun)
+        add_run<W>(acc, dy_row, x_row, first);
     }
+    store_sums(s, partial, chunk, r, c, acc);
+  }
+
+  [[nodiscard]] std::int64_t work_items() const { return s.chunks() * K * s.strips(); }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const Quotient strip = divide(i, s.strips());
+    const Quotient row = divide(strip.quotient, K);
+    const std::int64_t first = strip.remainder * kWidth;
+    if (s.channels() % kWidth == 0) return run<kWidth>(row.quotient, row.remainder, first);
+    const std::int64_t last = first + kWidth < s.channels() ? first + kWidth : s.channels();
+    for (std::int64_t c = first; c < last; ++c) run<1>(row.quotient, row.remainder, c);
   }
 };
 
@@ -221,8 +273,15 @@ class DepthwiseGradient final : public LinearOp {
   void backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
                        bool first) override {
     auto* partial = as<float>(memory_.scratch);
-    const PartialWeights<T, K> weights{s_, partial, as<T>(dy), as<T>(x)};
-    parallel("depthwise dw", space, weights.work_items(), weights);
+    const auto sum_chunks = [&](const auto& weights) {
+      parallel("depthwise dw", space, weights.work_items(), weights);
+    };
+    if constexpr (device::kOnCores)
+      sum_chunks(PartialWeights<T, K>{s_, partial, as<T>(dy), as<T>(x)});
+    else if (s_.w.stride_w == 1)
+      sum_chunks(PartialRuns<T, K, 1>{s_, partial, as<T>(dy), as<T>(x)});
+    else
+      sum_chunks(PartialRuns<T, K, 2>{s_, partial, as<T>(dy), as<T>(x)});
     std::int64_t chunks = s_.chunks();
     if (s_.fan() > 1) {
       float* const joined = partial + chunks * values();
@@ -254,6 +313,7 @@ bool is_depthwise(const ConvShape& s) {
 
 std::unique_ptr<LinearOp> make_depthwise_gradient(const ConvShape& shape, DType type) {
   MILLRACE_ASSERT(is_depthwise(shape));
+  if (!device::kOnCores && !has_depthwise_pixels(shape)) return make_plain(shape, type);
   return device::dispatch(type, [&]<class T>() -> std::unique_ptr<LinearOp> {
     if (shape.window.kernel_h == 3) return std::make_unique<DepthwiseGradient<T, 3>>(shape);
     return std::make_unique<DepthwiseGradient<T, 5>>(shape);
