@@ -21,6 +21,9 @@ void check(cudaError_t code, const char* call) {
        cudaGetErrorString(code));
 }
 
+/// What a call answered is no error of the calls that follow.
+void forget_last_error() { (void)cudaGetLastError(); }
+
 int highest_priority() {
   int lowest = 0;
   int highest = 0;
@@ -73,7 +76,10 @@ void Event::mark(const ExecutionSpace& space) { state_->mark(space.cuda_stream()
 bool Event::reached() const {
   if (!state_->marked) return true;
   const cudaError_t code = cudaEventQuery(state_->event);
-  if (code == cudaErrorNotReady) return false;
+  if (code == cudaErrorNotReady) {
+    forget_last_error();
+    return false;
+  }
   check(code, "cudaEventQuery");
   return true;
 }
@@ -155,7 +161,10 @@ class LaunchGraph::State {
 bool LaunchGraph::capture(const ExecutionSpace& space, const std::function<void()>& queue_work) {
   cudaStream_t stream = space.cuda_stream();
   // Other threads may allocate and copy meanwhile.
-  if (cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess) return false;
+  if (cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess) {
+    forget_last_error();
+    return false;
+  }
   bool queued = true;
   try {
     queue_work();
@@ -170,7 +179,7 @@ bool LaunchGraph::capture(const ExecutionSpace& space, const std::function<void(
   if (made)
     state_ = std::make_shared<State>(executable);
   else
-    (void)cudaGetLastError();  // the failed capture is no error of what follows
+    forget_last_error();
   return made;
 }
 

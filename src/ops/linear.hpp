@@ -43,6 +43,7 @@ struct ConvShape {
   [[nodiscard]] std::int64_t kernel_elements() const {
     return window.out.c * window.kernel_h * window.kernel_w * (window.in.c / groups);
   }
+  friend bool operator==(const ConvShape&, const ConvShape&) = default;
 };
 
 struct DenseShape {

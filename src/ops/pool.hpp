@@ -22,6 +22,7 @@ struct WindowShape {
 
   [[nodiscard]] std::int64_t in_elements() const { return batch * in.elements(); }
   [[nodiscard]] std::int64_t out_elements() const { return batch * out.elements(); }
+  friend bool operator==(const WindowShape&, const WindowShape&) = default;
 };
 
 /// y = maximum over the window. `winner` stores the row-major index of the maximum in the window,

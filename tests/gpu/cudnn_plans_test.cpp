@@ -322,6 +322,18 @@ TEST(CudnnPlansTest, AreTheSameEveryTime) {
   }
 }
 
+TEST(CudnnPlansTest, AreFoundOnceInAProcess) {
+  const auto plan = [](const PassShape& pass, const PlanRules& rules) {
+    return kept_plan(properties_from_text(millrace::testing::kH200), pass, rules);
+  };
+  const PassShape pass{strided(), DType::F32, Pass::Forward};
+  const std::shared_ptr<const Plan> first = plan(pass, {});
+  ASSERT_TRUE(first);
+  EXPECT_EQ(plan(pass, {}), first);
+  EXPECT_NE(plan(pass, {.cap = 0}), first);
+  EXPECT_NE(plan({strided(), DType::F32, Pass::BackwardInput}, {}), first);
+}
+
 TEST(CudnnPlansTest, KeepToACapOfScratch) {
   const Descriptor device = properties_from_text(millrace::testing::kH200);
   const std::optional<Plan> fast = find_plan(device, {strided(), DType::F32, Pass::Forward}, {});

@@ -23,7 +23,9 @@ void* address(const void* p) {
   return const_cast<void*>(p);
 }  // the library takes no const pointers
 
-std::int64_t scratch_of(const std::optional<Plan>& plan) { return plan ? plan->scratch : 0; }
+std::int64_t scratch_of(const std::shared_ptr<const Plan>& plan) {
+  return plan ? plan->scratch : 0;
+}
 
 }  // namespace
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include "ops/cudnn/plan.hpp"
 #include "ops/linear.hpp"
@@ -35,9 +34,9 @@ class Context {
   Descriptor device_;
 };
 
-/// Plans of the passes; empty: the pass is not run.
+/// Plans of the passes; null: the pass is not run.
 struct PassPlans {
-  std::optional<Plan> forward, backward_input, backward_weight;
+  std::shared_ptr<const Plan> forward, backward_input, backward_weight;
 };
 
 /// A convolution of cuDNN. It reads the kernel in canonical order, so nothing is packed. The

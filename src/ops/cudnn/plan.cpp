@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -273,6 +274,24 @@ std::optional<Plan> find_plan(const Descriptor& device, const PassShape& pass,
     }
   }
   return least;
+}
+
+std::shared_ptr<const Plan> kept_plan(const Descriptor& device, const PassShape& pass,
+                                      const PlanRules& rules) {
+  struct Kept {
+    std::string device;
+    PassShape pass;
+    PlanRules rules;
+    std::shared_ptr<const Plan> plan;
+  };
+  // Never freed: when a process ends, the library may be gone before its plans.
+  static auto& all = *new std::vector<Kept>;
+  const std::string name = device_name(device);
+  for (const Kept& kept : all)
+    if (kept.device == name && kept.pass == pass && kept.rules == rules) return kept.plan;
+  std::optional<Plan> found = find_plan(device, pass, rules);
+  all.push_back({name, pass, rules, found ? std::make_shared<Plan>(std::move(*found)) : nullptr});
+  return all.back().plan;
 }
 
 }  // namespace millrace::ops::cudnn

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -30,6 +31,7 @@ struct PassShape {
   Pass pass = Pass::Forward;
   /// A forward pass without bias also gives the sums of its output and of the squares, in float32.
   bool sums = false;
+  friend bool operator==(const PassShape&, const PassShape&) = default;
 };
 
 /// The forward pass with sums that the first two of these calls are as one: a convolution without
@@ -47,6 +49,7 @@ struct PlanRules {
   std::int64_t cap = std::numeric_limits<std::int64_t>::max();
   /// Kernels whose sums may have another order from run to run: faster, and against law 1.
   bool allow_nondeterministic = false;
+  friend bool operator==(const PlanRules&, const PlanRules&) = default;
 };
 
 /// Channels of a pixel of the images that a first convolution reads. The kernels for tensor cores
@@ -70,5 +73,10 @@ struct Plan {
 /// none.
 [[nodiscard]] std::optional<Plan> find_plan(const Descriptor& device, const PassShape& pass,
                                             const PlanRules& rules);
+/// The same, found once in a process: a plan takes the library up to a second, and stages, tests
+/// and validations ask for the same ones again. Devices of one name share plans. Null, if there is
+/// none.
+[[nodiscard]] std::shared_ptr<const Plan> kept_plan(const Descriptor& device, const PassShape& pass,
+                                                    const PlanRules& rules);
 
 }  // namespace millrace::ops::cudnn

@@ -37,14 +37,15 @@ std::string libraries_in_use() { return library_name() + " in use"; }
 /// where a cut separates the two, so this is for runs whose bits may vary.
 class FusedRun final : public ClaimedRun {
  public:
-  FusedRun(std::shared_ptr<const Context> context, const OfferedCall& norm, Plan plan)
+  FusedRun(std::shared_ptr<const Context> context, const OfferedCall& norm,
+           std::shared_ptr<const Plan> plan)
       : context_(std::move(context)),
         shape_(std::get<NormShape>(norm.shape)),
         epsilon_(norm.epsilon),
         plan_(std::move(plan)) {}
 
   /// Scratch: sums and sums of squares, then the library's own.
-  [[nodiscard]] Bytes bytes() const override { return {.scratch = 2 * row() + plan_.scratch}; }
+  [[nodiscard]] Bytes bytes() const override { return {.scratch = 2 * row() + plan_->scratch}; }
   void bind(std::span<const CallParameters> calls, std::byte*, std::byte* scratch) override {
     kernel_ = calls[0].kernel;
     running_ = calls[1].running;
@@ -60,7 +61,7 @@ class FusedRun final : public ClaimedRun {
     // The library takes no const pointers.
     const std::array<void*, 5> tensors = {at(0, Role::X), const_cast<std::byte*>(kernel_),
                                           at(0, Role::Y), scratch_, squares};
-    context_->run(space, plan_, kNumbers, tensors, squares + row());
+    context_->run(space, *plan_, kNumbers, tensors, squares + row());
     running_.first = first;
     norm_statistics_of_sums(space, shape_, reinterpret_cast<float*>(at(1, Role::Statistics)),
                             running_, reinterpret_cast<const float*>(scratch_),
@@ -76,7 +77,7 @@ class FusedRun final : public ClaimedRun {
   std::shared_ptr<const Context> context_;
   NormShape shape_;
   float epsilon_;
-  Plan plan_;
+  std::shared_ptr<const Plan> plan_;
   const std::byte* kernel_ = nullptr;
   RunningSums running_;
   std::byte* scratch_ = nullptr;
@@ -123,9 +124,9 @@ class CudnnVendor final : public Vendor {
     if (!pass) return {};
     start();
     const PlanRules rules = plan_rules(cap);
-    std::optional<Plan> plan = find_plan(context_->device(), *pass, rules);
+    std::shared_ptr<const Plan> plan = kept_plan(context_->device(), *pass, rules);
     if (!plan || plan->scratch > rules.cap) return {};
-    return {2, std::make_unique<FusedRun>(context_, calls[1], std::move(*plan))};
+    return {2, std::make_unique<FusedRun>(context_, calls[1], std::move(plan))};
   }
 
  private:
@@ -143,14 +144,14 @@ class CudnnVendor final : public Vendor {
     start();
     const PlanRules rules = plan_rules(cap);
     const auto find = [&](bool wanted, Pass pass) {
-      return wanted ? find_plan(context_->device(), {s, type, pass}, rules) : std::nullopt;
+      return wanted ? kept_plan(context_->device(), {s, type, pass}, rules) : nullptr;
     };
     PassPlans plans{find(passes.forward, Pass::Forward),
                     find(passes.backward_input, Pass::BackwardInput),
                     find(passes.backward_weight, Pass::BackwardWeight)};
-    const Passes found{.backward_input = plans.backward_input.has_value(),
-                       .backward_weight = plans.backward_weight.has_value(),
-                       .forward = plans.forward.has_value()};
+    const Passes found{.backward_input = plans.backward_input != nullptr,
+                       .backward_weight = plans.backward_weight != nullptr,
+                       .forward = plans.forward != nullptr};
     return {found, std::make_unique<CudnnOp>(context_, s, type, std::move(plans))};
   }
 
