@@ -18,32 +18,6 @@ using models::ParameterRole;
 
 }  // namespace
 
-void KeptLaunches::run(const device::ExecutionSpace& space, Phase phase, std::size_t part,
-                       const RunContext& context, const std::function<void()>& queue_work) {
-  const Key key{
-      phase,          part,          context.stash_slot, context.weight_slot, context.outbox_slot,
-      context.member, context.first, context.seed};
-  const auto found =
-      std::ranges::find_if(phases_, [&](const Kept& kept) { return kept.key == key; });
-  if (found == phases_.end()) {
-    phases_.push_back({.key = key, .graph = {}});
-    return queue_work();
-  }
-  if (found->state == State::Ran)
-    found->state = found->graph.capture(space, queue_work) ? State::Kept : State::CannotBeKept;
-  if (found->state == State::Kept) return found->graph.launch(space);
-  queue_work();
-}
-
-KeptLaunches::Count KeptLaunches::count() const {
-  Count count;
-  for (const Kept& kept : phases_) {
-    count.kept += kept.state == State::Kept ? 1 : 0;
-    count.refused += kept.state == State::CannotBeKept ? 1 : 0;
-  }
-  return count;
-}
-
 BoundProgram::BoundProgram(const Graph& graph, StageProgram program, Slots slots,
                            ops::Backend& backend, const Parameters& parameters,
                            LabelSmoothing label_smoothing)
@@ -236,8 +210,7 @@ void BoundProgram::make_kernels() {
   }
 }
 
-void BoundProgram::begin_step(const ExecutionSpace& space, float loss_scaling) {
-  loss_scaling_ = loss_scaling;
+void BoundProgram::begin_step(const ExecutionSpace& space) {
   const bool backward = program_.options.mode == Mode::Training;
   for (const Linear& linear : linear_) linear.kernel->pack(space, backward);
   claimed_.pack(space);
@@ -249,21 +222,29 @@ void BoundProgram::set_values(const ExecutionSpace& space, Phase phase, const Pa
   const std::span calls =
       std::span(program_.phase(phase)).subspan(part.first, part.last - part.first);
   if (std::ranges::any_of(calls, [](const Call& call) { return reads_values(call.kind); }))
-    ops::set_values(space, values(), {context.iteration, context.first_sample, loss_scaling_});
+    ops::set_values(space, values(), parameters_->step(), context.first_sample);
+}
+
+void BoundProgram::queue_calls(const ExecutionSpace& space, Phase phase, std::size_t part,
+                               const RunContext& context) const {
+  const std::vector<Kernel>& kernels = kernels_[static_cast<std::size_t>(phase)];
+  const Part& calls = parts_of(phase)[part];
+  for (std::size_t i = calls.first; i < calls.last; ++i) kernels[i](space, context);
+}
+
+void BoundProgram::queue_part(const ExecutionSpace& space, Phase phase, std::size_t part,
+                              const RunContext& context) const {
+  set_values(space, phase, parts_of(phase)[part], context);
+  queue_calls(space, phase, part, context);
 }
 
 void BoundProgram::run_part(const ExecutionSpace& space, Phase phase, std::size_t part,
                             const RunContext& context) {
-  const std::vector<Kernel>& kernels = kernels_[static_cast<std::size_t>(phase)];
-  const Part& calls = parts_of(phase)[part];
-  set_values(space, phase, calls, context);
-  const auto queue_work = [&] {
-    for (std::size_t i = calls.first; i < calls.last; ++i) kernels[i](space, context);
-  };
-  if constexpr (device::kHasGraphs)
-    kept_.run(space, phase, part, context, std::cref(queue_work));
-  else
-    queue_work();
+  const PartKey key{
+      phase,          part,          context.stash_slot, context.weight_slot, context.outbox_slot,
+      context.member, context.first, context.seed};
+  set_values(space, phase, parts_of(phase)[part], context);
+  kept_.run(space, key, [&] { queue_calls(space, phase, part, context); });
   device::settle(space);
 }
 

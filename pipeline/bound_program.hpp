@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "device/queues.hpp"
@@ -18,43 +20,37 @@
 
 namespace millrace::pipeline {
 
-/// The launches of a program's phases, kept where the device can do that. What a kernel gets from
-/// its context by value is part of the key; what else changes, it reads from CallValues.
+/// How many launches are kept.
+struct KeptCount {
+  int kept = 0;
+  int refused = 0;  ///< by the device
+};
+
+/// Kept launches by what their kernels get by value. What else changes, they read from device
+/// memory.
+template <class Key>
 class KeptLaunches {
  public:
-  /// Queues the kernels of a part of a phase. The first time with a key `queue_work` does that,
-  /// while libraries load what they need; the second time its launches are kept, and they are all
-  /// that is launched from then on.
-  void run(const device::ExecutionSpace& space, Phase phase, std::size_t part,
-           const RunContext& context, const std::function<void()>& queue_work);
-  void clear() { phases_.clear(); }
+  template <class QueueWork>
+  void run(const device::ExecutionSpace& space, const Key& key, const QueueWork& queue_work) {
+    if constexpr (!device::kHasGraphs) return queue_work();
+    auto found = std::ranges::find(launches_, key, &std::pair<Key, device::KeptLaunch>::first);
+    if (found == launches_.end()) found = launches_.insert(found, {key, device::KeptLaunch()});
+    found->second.run(space, queue_work);
+  }
+  void clear() { launches_.clear(); }
 
-  struct Count {
-    int kept = 0;
-    int refused = 0;  ///< by the device
-  };
-  [[nodiscard]] Count count() const;
+  [[nodiscard]] KeptCount count() const {
+    using enum device::KeptLaunch::State;
+    const auto in = [this](device::KeptLaunch::State state) {
+      return static_cast<int>(std::ranges::count(
+          launches_, state, [](const auto& entry) { return entry.second.state(); }));
+    };
+    return {.kept = in(Kept), .refused = in(CannotBeKept)};
+  }
 
  private:
-  struct Key {
-    Phase phase;
-    std::size_t part;
-    int stash_slot;
-    int weight_slot;
-    int outbox_slot;
-    int member;
-    bool first;
-    std::uint64_t seed;
-    friend bool operator==(const Key&, const Key&) = default;
-  };
-  enum class State { Ran, Kept, CannotBeKept };
-  struct Kept {
-    Key key;
-    State state = State::Ran;
-    device::LaunchGraph graph;
-  };
-
-  std::vector<Kept> phases_;
+  std::vector<std::pair<Key, device::KeptLaunch>> launches_;
 };
 
 /// The runs of calls of a program that the backend's vendor computes as one kernel.
@@ -108,8 +104,8 @@ class BoundProgram {
   void bind(std::byte* workspace);
 
   /// Packs the kernels and prepares the workspace, which another program may have used meanwhile;
-  /// call after every change of the weights.
-  void begin_step(const device::ExecutionSpace& space, float loss_scaling);
+  /// call after every change of the weights. The numbers of a step are those of its parameters.
+  void begin_step(const device::ExecutionSpace& space);
   /// Most phases have one part. Before every later part the replicas of a group exchange the
   /// content of the `exchanged` buffer. Where a device keeps launches, a part that runs again in
   /// the same slots is one launch.
@@ -117,6 +113,9 @@ class BoundProgram {
   [[nodiscard]] BufferId exchanged(Phase phase, std::size_t part) const;
   void run_part(const device::ExecutionSpace& space, Phase phase, std::size_t part,
                 const RunContext& context);
+  /// The same as part of a larger launch.
+  void queue_part(const device::ExecutionSpace& space, Phase phase, std::size_t part,
+                  const RunContext& context) const;
 
   /// The same; waits after every call, and calls `after`.
   void run_part(const device::ExecutionSpace& space, Phase phase, std::size_t part,
@@ -135,7 +134,7 @@ class BoundProgram {
   [[nodiscard]] const Graph& graph() const { return *graph_; }
   [[nodiscard]] const Parameters& parameters() const { return *parameters_; }
   [[nodiscard]] const MemoryPlan& plan() const { return plan_; }
-  [[nodiscard]] KeptLaunches::Count kept() const { return kept_.count(); }
+  [[nodiscard]] KeptCount kept() const { return kept_.count(); }
 
  private:
   struct Linear {
@@ -180,6 +179,8 @@ class BoundProgram {
   [[nodiscard]] ops::CallValues* values() const {
     return reinterpret_cast<ops::CallValues*>(workspace_ + values_offset_);
   }
+  void queue_calls(const device::ExecutionSpace& space, Phase phase, std::size_t part,
+                   const RunContext& context) const;
   /// Sets the values that kernels of the part read.
   void set_values(const device::ExecutionSpace& space, Phase phase, const Part& part,
                   const RunContext& context) const;
@@ -203,9 +204,20 @@ class BoundProgram {
   std::int64_t bytes_ = 0;
   std::byte* workspace_ = nullptr;
   std::int64_t values_offset_ = 0;
-  float loss_scaling_ = 1.0f;
   std::array<std::vector<Kernel>, kPhases> kernels_;
-  KeptLaunches kept_;
+  /// Of a part of a phase: that, and what its kernels get from the context by value.
+  struct PartKey {
+    Phase phase;
+    std::size_t part;
+    int stash_slot;
+    int weight_slot;
+    int outbox_slot;
+    int member;
+    bool first;
+    std::uint64_t seed;
+    friend bool operator==(const PartKey&, const PartKey&) = default;
+  };
+  KeptLaunches<PartKey> kept_;
 };
 
 }  // namespace millrace::pipeline

@@ -91,8 +91,8 @@ std::int64_t Executor::message_bytes() const {
 }
 
 void Executor::bind(std::byte* memory, comm::Transport& transport, const comm::World& world) {
-  places_.reserve(runs_.size());
-  for (const StageRun& run : runs_) places_.emplace_back(run, micro_batches_);
+  for (auto& places : std::span(places_).first(goes_ahead() ? 2 : 1))
+    for (const StageRun& run : runs_) places.emplace_back(run, micro_batches_);
   transport_ = &transport;
   transport_run_ = transport.add_run(message_order(*plan_, all_messages_));
   for (StageMessages& messages : messages_) messages.bind(transport);
@@ -130,28 +130,43 @@ bool Executor::reads_labels(std::size_t unit) const {
   return runs_[unit].program->program().labels.valid();
 }
 
-void Executor::run(const device::ExecutionSpace& space, const StepSettings& settings,
-                   std::span<io::BatchSource* const> feeds) {
+bool Executor::goes_ahead() const {
+  return device::kHasGraphs && !device::kHostReadable && training_ && plan_->ranks.ranks == 1 &&
+         runs_.size() == 1;
+}
+
+void Executor::begin_step(const device::ExecutionSpace& space, const StepSettings& settings) {
   space_ = &space;
-  skipped_ = false;
-  std::fill(metrics_.begin(), metrics_.end(), MicroBatchMetrics{});
-  std::fill(held_.begin(), held_.end(), 0);
-  std::fill(measured_stash_.begin(), measured_stash_.end(), 0);
   recording_.begin_step();
-  spans_.begin_step();
-  update_.begin_step(space);
+  spans_.begin_step(!whole_);
+  update_.begin_step(space, settings, turn_, queued_ > 0);
   transport_->begin_run(transport_run_);
+}
+
+void Executor::pack(const StepSettings& settings) {
   for (std::size_t u = 0; u < runs_.size(); ++u) {
     recording_.enter(packing_entry_[u]);
     {
       const Recording::While packing(recording_, Doing::Pack);
-      spans_.begin(space, packing_entry_[u], Doing::Pack);
-      runs_[u].begin_step(space, settings);
-      spans_.end(space);
+      spans_.begin(*space_, packing_entry_[u], Doing::Pack);
+      runs_[u].begin_step(*space_, settings);
+      spans_.end(*space_);
     }
     for (std::int32_t m = 0; m < std::min(runs_[u].slots.stash, micro_batches_); ++m)
       messages_[u].post(ActionKind::ReceiveActivation, m);
   }
+}
+
+void Executor::run(const device::ExecutionSpace& space, const StepSettings& settings,
+                   std::span<io::BatchSource* const> feeds) {
+  MILLRACE_ASSERT(queued_ == 0);
+  whole_ = false;
+  turn_ = 0;
+  skipped_ = false;
+  std::fill(held_.begin(), held_.end(), 0);
+  std::fill(measured_stash_.begin(), measured_stash_.end(), 0);
+  begin_step(space, settings);
+  pack(settings);
   const std::size_t entries = recording_.entries().size();
   for (std::size_t first = 0; first < entries;) {
     const std::size_t count = teams_.size_at(recording_.entries(), first);
@@ -162,14 +177,52 @@ void Executor::run(const device::ExecutionSpace& space, const StepSettings& sett
   for (StageMessages& messages : messages_) messages.await_all_sent();
   recording_.take_times_of_device(spans_.times(space, recording_.clock()));
   device::fence(space);
-  collect_metrics(settings);
+  collect_metrics(settings, turn_);
   recording_.finish();
 }
 
-KeptLaunches::Count Executor::kept() const {
-  KeptLaunches::Count all;
+void Executor::queue(const device::ExecutionSpace& space, const StepSettings& settings,
+                     std::span<io::BatchSource* const> feeds) {
+  MILLRACE_ASSERT(goes_ahead() && queued_ < 2 && settings.clip_norm <= 0.0);
+  whole_ = true;
+  turn_ = (finished_ + queued_) % 2;
+  begin_step(space, settings);
+  const std::size_t entries = recording_.entries().size();
+  for (std::size_t first = 0, last = 0; first < entries; first = last) {
+    for (last = first + 1; last < entries && !reads_images_at(last);) ++last;
+    recording_.begin(first, last - first);
+    const std::int32_t m = recording_.entries()[first].action.micro_batch;
+    const io::Batch& batch = next_batch(*feeds.front());
+    const BoundProgram& program = *runs_.front().program;
+    std::byte* const small = places_[turn_].front().small(m);
+    Stage::keep_small(program, batch, small);
+    kept_.run(space, {turn_, first, batch.images.data(), settings.seed}, [&] {
+      if (first == 0) pack(settings);
+      Stage::queue_load(space, program, runs_.front().context(m), batch, small);
+      constexpr std::array<io::BatchSource*, 1> kLoaded = {nullptr};
+      for (std::size_t entry = first; entry < last; ++entry) execute(entry, 1, settings, kLoaded);
+      if (last == entries) update_.queue_if_finite();
+    });
+    recording_.end(first, last - first);
+  }
+  done_[turn_].mark(space);
+  ++queued_;
+  recording_.finish();
+}
+
+void Executor::finish() {
+  MILLRACE_ASSERT(queued_ > 0);
+  const std::size_t turn = finished_++ % 2;
+  --queued_;
+  done_[turn].wait();
+  skipped_ = !update_.found_finite(turn);
+  collect_metrics({}, turn);
+}
+
+KeptCount Executor::kept() const {
+  KeptCount all = kept_.count();
   for (const StageRun& run : runs_) {
-    const KeptLaunches::Count own = run.program->kept();
+    const KeptCount own = run.program->kept();
     all.kept += own.kept;
     all.refused += own.refused;
   }
@@ -261,8 +314,10 @@ void Executor::compute(std::size_t first, std::size_t count, const StepSettings&
 
 void Executor::run_part(std::size_t entry, Phase phase, std::size_t part, std::int32_t m,
                         const StepSettings& settings) {
+  const StageRun& run = runs_[recording_.entries()[entry].unit];
+  if (whole_) return run.program->queue_part(*space_, phase, part, run.context(m));
   spans_.begin(*space_, entry, Doing::Work);
-  runs_[recording_.entries()[entry].unit].run_part(*space_, phase, part, m, settings, recording_);
+  run.run_part(*space_, phase, part, m, settings, recording_);
   spans_.end(*space_);
 }
 
@@ -271,14 +326,15 @@ void Executor::begin_forward(std::size_t unit, std::int32_t m, io::BatchSource* 
   messages_[unit].receive(ActionKind::ReceiveActivation, m, update_);
   messages_[unit].copy(*space_, ActionKind::ReceiveActivation, m);
   if (feed == nullptr) return;
-  const io::Batch* batch = nullptr;
-  {
-    const Recording::While waiting(recording_, Doing::AwaitImages);
-    batch = feed->next();
-  }
+  Stage::load(*space_, *runs_[unit].program, runs_[unit].context(m), next_batch(*feed),
+              places_[turn_][unit].small(m));
+}
+
+const io::Batch& Executor::next_batch(io::BatchSource& feed) {
+  const Recording::While waiting(recording_, Doing::AwaitImages);
+  const io::Batch* const batch = feed.next();
   MILLRACE_ASSERT(batch != nullptr);
-  Stage::load(*space_, *runs_[unit].program, runs_[unit].context(m), *batch,
-              places_[unit].small(m));
+  return *batch;
 }
 
 void Executor::end_forward(std::size_t unit, std::int32_t m, const StepSettings& settings,
@@ -287,7 +343,7 @@ void Executor::end_forward(std::size_t unit, std::int32_t m, const StepSettings&
   record.done = {.kind = ActionKind::Forward, .stage = run.unit.stage, .micro_batch = m};
   if (run.program->program().loss.valid()) {
     const std::int64_t at = run.unit.replica + std::int64_t{run.replicas} * m;
-    Stage::queue_losses(*space_, *run.program, run.context(m), places_[unit].losses(m));
+    Stage::queue_losses(*space_, *run.program, run.context(m), places_[turn_][unit].losses(m));
     if (settings.logits) settings.logits(at, run.unit.state->logits(*run.program, run.context(m)));
   }
   measured_stash_[unit] = std::max(measured_stash_[unit], ++held_[unit]);
@@ -322,14 +378,15 @@ void Executor::end_backward(std::size_t entry, const StepSettings& settings, Act
 }
 
 /// The losses of all micro-batches, once the device is done.
-void Executor::collect_metrics(const StepSettings& settings) {
+void Executor::collect_metrics(const StepSettings& settings, std::size_t turn) {
+  std::fill(metrics_.begin(), metrics_.end(), MicroBatchMetrics{});
   for (const LocalEntry& entry : recording_.entries()) {
     const StageRun& run = runs_[entry.unit];
     if (entry.action.kind != ActionKind::Forward || !run.program->program().loss.valid()) continue;
     const std::int32_t m = entry.action.micro_batch;
     const std::int64_t at = entry.replica + std::int64_t{run.replicas} * m;
-    metrics_[static_cast<std::size_t>(at)] =
-        run.unit.state->metrics(*run.program, places_[entry.unit].losses(m), settings.by_class);
+    metrics_[static_cast<std::size_t>(at)] = run.unit.state->metrics(
+        *run.program, places_[turn][entry.unit].losses(m), settings.by_class);
   }
 }
 

@@ -18,9 +18,11 @@
 // Nothing here allocates, looks up a name or logs during a step. Where kernels wait in a queue, a
 // step waits for the device once, after its last kernel; messages and inputs take their places in
 // the queue (comm/transport.hpp, device/queues.hpp). Only the agreement whether all sums are finite
-// needs an answer before.
+// needs an answer before. Where one process has the whole network, it needs none: the kernels of
+// the update read on the device what was found, and the host may queue a step ahead of the device.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -78,6 +80,19 @@ class Executor {
   void run(const device::ExecutionSpace& space, const StepSettings& settings,
            std::span<io::BatchSource* const> feeds);
 
+  /// Whether queue() and finish() may take the place of run(): on a device that keeps launches, for
+  /// the training of a process that has the whole network as one stage.
+  [[nodiscard]] bool goes_ahead() const;
+  /// Queues a training step and returns, with as few launches as possible: one from each arrival of
+  /// images to the next, so one a step of a single micro-batch. When it runs is not recorded. A
+  /// second step may be queued before the first is finished, with `settings.after_skip`; the first
+  /// must not be one whose result anybody needs to see before the weights change again. Without
+  /// clipping by norm and without settings that look at kernels.
+  void queue(const device::ExecutionSpace& space, const StepSettings& settings,
+             std::span<io::BatchSource* const> feeds);
+  /// Waits for the step that was queued first. From then on skipped() and metrics() are its.
+  void finish();
+
   /// After run(), what all ranks do together before the next: its time is a wait for all ranks of
   /// the same step.
   void exchange(const std::function<void()>& with_all_ranks);
@@ -96,12 +111,19 @@ class Executor {
   [[nodiscard]] const PipelinePlan& plan() const { return *plan_; }
   /// Between its stages.
   [[nodiscard]] std::vector<Link> links() const { return pipeline::links(all_messages_); }
-  /// Phases of the stages that are one launch each, and those that the device could not keep.
-  [[nodiscard]] KeptLaunches::Count kept() const;
+  /// Phases of the stages, and parts of steps, that are one launch each, and those that the device
+  /// could not keep.
+  [[nodiscard]] KeptCount kept() const;
   /// Maximum number of micro-batches that each unit held at once in the last run.
   [[nodiscard]] std::span<const std::int32_t> measured_stash() const { return measured_stash_; }
 
  private:
+  void begin_step(const device::ExecutionSpace& space, const StepSettings& settings);
+  void pack(const StepSettings& settings);
+  [[nodiscard]] bool reads_images_at(std::size_t entry) const {
+    return recording_.entries()[entry].action.kind == ActionKind::Forward;
+  }
+  [[nodiscard]] const io::Batch& next_batch(io::BatchSource& feed);
   void execute(std::size_t first, std::size_t count, const StepSettings& settings,
                std::span<io::BatchSource* const> feeds);
   void compute(std::size_t first, std::size_t count, const StepSettings& settings,
@@ -114,14 +136,19 @@ class Executor {
   void begin_backward(std::size_t unit, std::int32_t m);
   void end_backward(std::size_t entry, const StepSettings& settings, ActionRecord& record);
   void free_slot(std::size_t unit, std::int32_t m);
-  void collect_metrics(const StepSettings& settings);
+  void collect_metrics(const StepSettings& settings, std::size_t turn);
 
   const PipelinePlan* plan_;
   bool training_;
   std::int32_t micro_batches_;
   std::vector<Message> all_messages_;
-  std::vector<StageRun> runs_;      ///< by unit
-  std::vector<HostPlaces> places_;  ///< by unit, from bind() on
+  std::vector<StageRun> runs_;  ///< by unit
+  /// What is read and returned, by unit, from bind() on. Steps that are queued take turns.
+  std::array<std::vector<HostPlaces>, 2> places_;
+  std::array<device::Event, 2> done_;  ///< steps of each turn
+  std::size_t turn_ = 0;               ///< of the step that was begun last
+  std::size_t queued_ = 0;             ///< steps that are not finished
+  std::size_t finished_ = 0;           ///< of those that were queued
   Recording recording_;
   DeviceSpans spans_;
   std::vector<std::size_t> packing_entry_;  ///< by unit
@@ -135,6 +162,16 @@ class Executor {
   int transport_run_ = 0;
   const device::ExecutionSpace* space_ = nullptr;
   bool skipped_ = false;
+  /// From one arrival of images to the next. Kernels get addresses of the turn and of the images.
+  struct PieceKey {
+    std::size_t turn;
+    std::size_t entry;
+    const std::byte* images;
+    std::uint64_t seed;
+    friend bool operator==(const PieceKey&, const PieceKey&) = default;
+  };
+  KeptLaunches<PieceKey> kept_;
+  bool whole_ = false;  ///< queue() is at work: phases have no launches of their own
 };
 
 }  // namespace millrace::pipeline

@@ -23,9 +23,8 @@ struct RunContext {
   int outbox_slot = 0;
   int member = 0;     ///< place among the replicas that share batch statistics
   bool first = true;  ///< first micro-batch of the step: overwrites gradients and running sums
-  // Random masks depend on these and on the op's name.
+  // Random masks depend on these, on the step (Parameters::step()) and on the op's name.
   std::uint64_t seed = 0;
-  std::int64_t iteration = 0;
   std::int64_t first_sample =
       0;  ///< position of the micro-batch's first sample in the global batch
 };

@@ -38,6 +38,19 @@ ops::UpdateArrays<M> Parameters::arrays(Which which) const {
           .ratios = ratios_};
 }
 
+namespace {
+
+/// Sets *flag if not all values are finite.
+void flag_non_finite(const device::ExecutionSpace& space, const StoredValues& values,
+                     std::int64_t elements, std::uint32_t* flag) {
+  device::dispatch(values.type, [&]<class T>() {
+    ops::flag_non_finite(space, elements, reinterpret_cast<const T*>(values.data), flag);
+  });
+  device::settle(space);
+}
+
+}  // namespace
+
 void Parameters::refresh_copies(const device::ExecutionSpace& space) const {
   copy_masters(space);
   round_averages(space);
@@ -48,20 +61,18 @@ void Parameters::copy_masters(const device::ExecutionSpace& space) const {
                    [&]<class M>() { ops::refresh_copies(space, arrays<M>(Which::All)); });
 }
 
-void Parameters::flag_non_finite(const device::ExecutionSpace& space, const StoredValues& values,
-                                 std::int64_t elements) const {
-  device::queue_clear(space, reinterpret_cast<std::byte*>(flag_), kFlagBytes);
-  device::dispatch(values.type, [&]<class T>() {
-    ops::flag_non_finite(space, elements, reinterpret_cast<const T*>(values.data), flag_);
-  });
+void Parameters::begin_step(const device::ExecutionSpace& space,
+                            const ops::StepValues& after_update,
+                            const ops::StepValues& after_skip) const {
+  ops::begin_step(space, step_, after_update, after_skip);
   device::settle(space);
 }
 
 void Parameters::queue_finding(const device::ExecutionSpace& space, const StoredValues& values,
                                std::int64_t elements, std::byte* finding) const {
-  flag_non_finite(space, values, elements);
+  flag_non_finite(space, values, elements, &step_->skips);
   device::queue_copy(space, device::Direction::ToHost, finding,
-                     reinterpret_cast<const std::byte*>(flag_), kFlagBytes);
+                     reinterpret_cast<const std::byte*>(&step_->skips), kFlagBytes);
 }
 
 bool Parameters::found_none(const std::byte* finding) {
@@ -72,7 +83,8 @@ bool Parameters::found_none(const std::byte* finding) {
 
 bool Parameters::finite(const device::ExecutionSpace& space, const StoredValues& values,
                         std::int64_t elements) const {
-  flag_non_finite(space, values, elements);
+  device::queue_clear(space, reinterpret_cast<std::byte*>(flag_), kFlagBytes);
+  flag_non_finite(space, values, elements, flag_);
   std::array<std::byte, kFlagBytes> finding = {};
   device::copy_to_host(finding.data(), reinterpret_cast<const std::byte*>(flag_), kFlagBytes);
   return found_none(finding.data());
@@ -93,13 +105,12 @@ void Parameters::square_gradients(const device::ExecutionSpace& space, std::span
   }
 }
 
-void Parameters::update(const device::ExecutionSpace& space, const ops::Update& update,
-                        std::int64_t micro_batches) {
+void Parameters::update(const device::ExecutionSpace& space, std::int64_t micro_batches) const {
   device::dispatch(options_.precision.master, [&]<class M>() {
-    ops::update_weights(space, options_.rule, update, arrays<M>(Which::Own));
+    ops::update_weights(space, options_.rule, step_, arrays<M>(Which::Own));
   });
   ops::update_running(space, device_running_spans_, std::ssize(running_spans_), state_, sums_,
-                      micro_batches);
+                      micro_batches, &step_->skips);
 }
 
 StoredValues Parameters::stored_average(ParameterId id) const {
@@ -111,17 +122,17 @@ StoredValues Parameters::stored_average(ParameterId id) const {
 }
 
 void Parameters::begin_averages(const device::ExecutionSpace& space) const {
-  move_averages(space, 0.0);
+  begin_step(space, {});  // with a decay of 0
+  move_averages(space);
 }
 
-void Parameters::move_averages(const device::ExecutionSpace& space, double decay) const {
+void Parameters::move_averages(const device::ExecutionSpace& space) const {
   MILLRACE_ASSERT(options_.averages);
-  const auto kept = static_cast<float>(decay);
   device::dispatch(options_.precision.master, [&]<class M>() {
     ops::move_average(space, learning_elements_, average_weights_,
-                      reinterpret_cast<const M*>(weights_), kept);
+                      reinterpret_cast<const M*>(weights_), step_);
   });
-  ops::move_average<float>(space, state_elements_, average_state_, state_, kept);
+  ops::move_average<float>(space, state_elements_, average_state_, state_, step_);
   round_averages(space);
 }
 

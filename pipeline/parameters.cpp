@@ -218,6 +218,7 @@ std::int64_t Parameters::lay_out(std::byte* memory) {
   if (narrow()) vectors_ = allocate.array<float>(vector_elements_);
   if (narrow() && options_.averages)
     rounded_averages_ = allocate.bytes_of(learning_elements_ * master);
+  step_ = allocate.array<ops::StepState>(1);
   flag_ = allocate.array<std::uint32_t>(2);
   device_spans_ = allocate.copy_of(spans_);
   device_running_spans_ = allocate.copy_of(running_spans_);
@@ -305,6 +306,7 @@ void Parameters::initialise(std::uint64_t seed) {
     fill({slots_.at(i), options_.precision.master}, borders_[share + 1] - borders_[share],
          slots()[i].initial);
   const device::ExecutionSpace space;
+  begin_step(space, {});
   refresh_copies(space);
   if (options_.averages) begin_averages(space);
   device::fence(space);

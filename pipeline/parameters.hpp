@@ -126,8 +126,16 @@ class Parameters {
   /// Whether all `elements` of `values` (any device memory) are finite. Waits.
   [[nodiscard]] bool finite(const device::ExecutionSpace& space, const StoredValues& values,
                             std::int64_t elements) const;
-  /// The same without a wait: queues the search, and a copy of what it finds to kFlagBytes bytes of
-  /// a host_buffer().
+  /// Begins a step with these numbers: the second, if the step before was skipped.
+  void begin_step(const device::ExecutionSpace& space, const ops::StepValues& after_update,
+                  const ops::StepValues& after_skip) const;
+  void begin_step(const device::ExecutionSpace& space, const ops::StepValues& values) const {
+    begin_step(space, values, values);
+  }
+  /// In device memory.
+  [[nodiscard]] const ops::StepState* step() const { return step_; }
+  /// Queues a search in `elements` of `values`: if not all are finite, the step is skipped. Copies
+  /// what it finds to kFlagBytes bytes of a host_buffer().
   void queue_finding(const device::ExecutionSpace& space, const StoredValues& values,
                      std::int64_t elements, std::byte* finding) const;
   static constexpr std::int64_t kFlagBytes = 2 * sizeof(std::uint32_t);
@@ -137,15 +145,15 @@ class Parameters {
   /// the others stay as they are. The bits do not depend on the layout. Waits.
   void square_gradients(const device::ExecutionSpace& space, std::span<double> squares);
   /// Updates the weights that this share owns, and the running statistics from the mean over
-  /// `micro_batches`.
-  void update(const device::ExecutionSpace& space, const ops::Update& update,
-              std::int64_t micro_batches);
+  /// `micro_batches`, unless the step is skipped.
+  void update(const device::ExecutionSpace& space, std::int64_t micro_batches) const;
 
   // The rest only where averages are kept:
   /// Takes the current values as averages.
   void begin_averages(const device::ExecutionSpace& space) const;
-  /// Moves the averages towards the current values, after an update of all shares.
-  void move_averages(const device::ExecutionSpace& space, double decay) const;
+  /// Moves the averages towards the current values, after an update of all shares, unless the step
+  /// is skipped.
+  void move_averages(const device::ExecutionSpace& space) const;
   /// Puts the averages in place of the values, rounded to those of 16 bits, and back, bit for bit.
   void exchange_averages(const device::ExecutionSpace& space) const;
 
@@ -167,8 +175,6 @@ class Parameters {
     return !narrow() && options_.precision.activations != DType::F32;
   }
   [[nodiscard]] std::int64_t padded(std::int64_t elements) const;
-  void flag_non_finite(const device::ExecutionSpace& space, const StoredValues& values,
-                       std::int64_t elements) const;
   template <class M>
   [[nodiscard]] ops::UpdateArrays<M> arrays(Which which) const;
 
@@ -207,7 +213,8 @@ class Parameters {
   float* unread_gradients_ = nullptr;
   std::byte* copy_ = nullptr;
   float* vectors_ = nullptr;
-  std::uint32_t* flag_ = nullptr;
+  ops::StepState* step_ = nullptr;
+  std::uint32_t* flag_ = nullptr;  ///< of finite()
   const ops::ParameterSpan* device_spans_ = nullptr;
   const ops::TensorSpans* device_tensors_ = nullptr;
   const ops::RunningSpan* device_running_spans_ = nullptr;

@@ -180,7 +180,7 @@ DeviceSpans::DeviceSpans(std::size_t most) {
 }
 
 void DeviceSpans::begin(const device::ExecutionSpace& space, std::size_t entry, Doing doing) {
-  if constexpr (!device::kHasQueues) return;
+  if (!device::kHasQueues || !asked_) return;
   MILLRACE_ASSERT(count_ < spans_.size());
   Span& span = spans_[count_];
   span.entry = static_cast<std::uint32_t>(entry);
@@ -189,7 +189,7 @@ void DeviceSpans::begin(const device::ExecutionSpace& space, std::size_t entry, 
 }
 
 void DeviceSpans::end(const device::ExecutionSpace& space) {
-  if constexpr (!device::kHasQueues) return;
+  if (!device::kHasQueues || !asked_) return;
   spans_[count_++].end.mark(space);
 }
 

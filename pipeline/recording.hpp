@@ -187,7 +187,11 @@ class DeviceSpans {
   /// Memory is taken for `most` spans of a step.
   explicit DeviceSpans(std::size_t most);
 
-  void begin_step() { count_ = 0; }
+  /// A step whose spans nobody asks for has none.
+  void begin_step(bool asked) {
+    asked_ = asked;
+    count_ = 0;
+  }
   /// The kernels that are queued between these two work for `entry`.
   void begin(const device::ExecutionSpace& space, std::size_t entry, Doing doing);
   void end(const device::ExecutionSpace& space);
@@ -205,6 +209,7 @@ class DeviceSpans {
   };
 
   std::vector<Span> spans_;
+  bool asked_ = true;
   std::size_t count_ = 0;  ///< of them, those of this step
   std::vector<Piece> times_;
   device::Event last_;

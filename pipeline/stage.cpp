@@ -21,6 +21,11 @@ std::array<BufferId, 3> small_inputs(const StageProgram& program) {
   return {program.scaling, program.mixing, program.labels};
 }
 
+/// The same in a batch.
+std::array<std::span<const std::byte>, 3> small_of(const io::Batch& batch) {
+  return {std::as_bytes(batch.scaling), std::as_bytes(batch.mixing), std::as_bytes(batch.labels)};
+}
+
 /// Bytes of a buffer, in whole words; 0 if there is none.
 std::int64_t bytes_of(const StageProgram& program, BufferId buffer) {
   return buffer.valid() ? device::aligned(program.buffer(buffer).bytes) : 0;
@@ -116,8 +121,25 @@ std::int64_t Stage::small_bytes(const BoundProgram& program) {
   return bytes;
 }
 
-void Stage::load(const ExecutionSpace& space, BoundProgram& program, const RunContext& context,
-                 const io::Batch& batch, std::byte* small) {
+void Stage::load(const ExecutionSpace& space, const BoundProgram& program,
+                 const RunContext& context, const io::Batch& batch, std::byte* small) {
+  keep_small(program, batch, small);
+  queue_load(space, program, context, batch, small);
+}
+
+void Stage::keep_small(const BoundProgram& program, const io::Batch& batch, std::byte* small) {
+  if constexpr (!device::kHasQueues) return;
+  const std::array from = small_of(batch);
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const BufferId buffer = small_inputs(program.program())[i];
+    if (!buffer.valid()) continue;
+    std::memcpy(small, from[i].data(), from[i].size());
+    small += bytes_of(program.program(), buffer);
+  }
+}
+
+void Stage::queue_load(const ExecutionSpace& space, const BoundProgram& program,
+                       const RunContext& context, const io::Batch& batch, const std::byte* small) {
   const StageProgram& p = program.program();
   for (const Crossing& input : p.inputs) {
     if (input.value != Graph::input()) continue;
@@ -129,17 +151,13 @@ void Stage::load(const ExecutionSpace& space, BoundProgram& program, const RunCo
     else
       device::copy_to_device(to, batch.images.data(), std::ssize(batch.images));
   }
-  const std::array from = {std::as_bytes(batch.scaling), std::as_bytes(batch.mixing),
-                           std::as_bytes(batch.labels)};
+  const std::array from = small_of(batch);
   for (std::size_t i = 0; i < from.size(); ++i) {
     const BufferId buffer = small_inputs(p)[i];
     if (!buffer.valid()) continue;
     MILLRACE_ASSERT(std::ssize(from[i]) == p.buffer(buffer).bytes);
     const std::byte* host = from[i].data();
-    if constexpr (device::kHasQueues) {
-      std::memcpy(small, host, from[i].size());
-      host = std::exchange(small, small + bytes_of(p, buffer));
-    }
+    if constexpr (device::kHasQueues) host = std::exchange(small, small + bytes_of(p, buffer));
     device::queue_copy(space, Direction::ToDevice, program.address(buffer, context), host,
                        std::ssize(from[i]));
   }

@@ -67,11 +67,15 @@ class Stage {
 
   /// Bytes of a host_buffer() for what load() copies beside images.
   [[nodiscard]] static std::int64_t small_bytes(const BoundProgram& program);
-  /// Copies the images and labels that the program reads to its buffers. What comes from the host
-  /// beside images goes through `small`, which must not change until the copies are done; it may be
-  /// null where nothing waits in a queue.
-  static void load(const device::ExecutionSpace& space, BoundProgram& program,
+  /// Copies the images and labels that the program reads to its buffers: keep_small(), then
+  /// queue_load().
+  static void load(const device::ExecutionSpace& space, const BoundProgram& program,
                    const RunContext& context, const io::Batch& batch, std::byte* small);
+  /// Copies what the program reads beside images to `small`, which must not change until the copies
+  /// of queue_load() are done. It may be null where nothing waits in a queue.
+  static void keep_small(const BoundProgram& program, const io::Batch& batch, std::byte* small);
+  static void queue_load(const device::ExecutionSpace& space, const BoundProgram& program,
+                         const RunContext& context, const io::Batch& batch, const std::byte* small);
 
   /// Bytes of a host_buffer() for the losses of one micro-batch.
   [[nodiscard]] static std::int64_t loss_bytes(const BoundProgram& program);

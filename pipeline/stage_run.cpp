@@ -150,7 +150,6 @@ RunContext StageRun::context(std::int32_t micro_batch) const {
           .member = unit.replica % span,
           .first = micro_batch == 0,
           .seed = seed,
-          .iteration = iteration,
           .first_sample = (unit.replica + std::int64_t{replicas} * micro_batch) *
                           program->program().options.batch};
 }
@@ -158,7 +157,7 @@ RunContext StageRun::context(std::int32_t micro_batch) const {
 void StageRun::begin_step(const device::ExecutionSpace& space, const StepSettings& settings) {
   seed = settings.seed;
   iteration = settings.iteration;
-  if (!settings.weights_packed) program->begin_step(space, settings.loss_scaling);
+  if (!settings.weights_packed) program->begin_step(space);
 }
 
 void StageRun::run_part(const device::ExecutionSpace& space, Phase phase, std::size_t part,

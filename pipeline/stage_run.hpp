@@ -26,14 +26,21 @@ struct LocalStage {
 /// `at` is its index in Executor::metrics().
 using TakeLogits = std::function<void(std::int64_t at, std::span<const float> logits)>;
 
+/// Numbers of a training step that depend on how many steps before it were skipped.
+struct StepNumbers {
+  float loss_scaling = 1.0f;
+  double average_decay = 0.0;  ///< where moving averages are kept
+  /// All but the number of the step and the scale of gradients, which the executor sets.
+  ops::Update update = {};
+};
+
 /// Settings of a run of a schedule: a training step or a part of an evaluation.
-struct StepSettings {
+struct StepSettings : StepNumbers {
   std::uint64_t seed = 0;      ///< of the run; random masks depend on it
   std::int64_t iteration = 0;  ///< number of the step; random masks depend on it
-  float loss_scaling = 1.0f;
-  double clip_norm = 0.0;         ///< largest norm of all gradients together; 0: any
-  double average_decay = 0.0;     ///< of this step, where moving averages are kept
-  ops::Update update;             ///< all but the scale of gradients, which the executor sets
+  double clip_norm = 0.0;      ///< largest norm of all gradients together; 0: any
+  /// The numbers if the step before, of which the host does not know yet, was skipped.
+  StepNumbers after_skip = {};
   bool check_exceptions = false;  ///< check results of every kernel for non-finite numbers
   bool time_kernels = false;      ///< record when every kernel runs
   TakeLogits logits = {};         ///< called after every forward pass that ends with the loss

@@ -85,11 +85,12 @@ void WeightUpdate::bind(std::byte* memory, comm::Transport& transport, const com
                         int first_tag) {
   transport_ = &transport;
   world_ = &world;
-  findings_ = device::host_buffer(sums_.size() * device::kAlignment);
-  std::byte* finding = findings_.get();
+  constexpr std::int64_t kFindings = 2 * device::kAlignment;
+  findings_ = device::host_buffer(sums_.size() * kFindings);
+  std::byte* findings = findings_.get();
   const RankMap& ranks = plan_->ranks;
   for (Sums& sums : sums_) {
-    sums.finding = std::exchange(finding, finding + device::kAlignment);
+    sums.findings = std::exchange(findings, findings + kFindings);
     const std::int32_t stage = sums.run->unit.stage;
     const std::vector<int> rank_of = ranks_of(sums);
     const Peers peers{&transport, rank_of, first_tag + stage * tags_of_stage(ranks.replicas)};
@@ -102,7 +103,30 @@ void WeightUpdate::bind(std::byte* memory, comm::Transport& transport, const com
   }
 }
 
-void WeightUpdate::begin_step(const device::ExecutionSpace& space) { space_ = &space; }
+void WeightUpdate::begin_step(const device::ExecutionSpace& space, const StepSettings& settings,
+                              std::size_t turn, bool ahead) {
+  space_ = &space;
+  turn_ = turn;
+  const ops::StepValues after_update = values_of(settings, settings);
+  const ops::StepValues after_skip =
+      ahead ? values_of(settings, settings.after_skip) : after_update;
+  for (const Sums& sums : sums_) sums.parameters().begin_step(space, after_update, after_skip);
+}
+
+double WeightUpdate::gradient_scale(const StepNumbers& numbers) const {
+  const std::int32_t total = plan_->schedule.micro_batches * plan_->ranks.replicas;
+  return 1.0 / (static_cast<double>(numbers.loss_scaling) * static_cast<double>(total));
+}
+
+ops::StepValues WeightUpdate::values_of(const StepSettings& settings,
+                                        const StepNumbers& numbers) const {
+  ops::StepValues values{.update = numbers.update,
+                         .loss_scaling = numbers.loss_scaling,
+                         .average_decay = static_cast<float>(numbers.average_decay)};
+  values.update.step = static_cast<std::uint64_t>(settings.iteration);
+  values.update.gradient_scale = static_cast<float>(gradient_scale(numbers));
+  return values;
+}
 
 void WeightUpdate::start(std::size_t unit) {
   sums_[unit].gradients.start();
@@ -128,10 +152,11 @@ void WeightUpdate::await(std::size_t unit, const StepSettings& settings) {
   const Sums& sums = sums_[unit];
   auto* const part =
       reinterpret_cast<std::byte*>(sums.parameters().accumulated().data() + gradients.first());
-  sums.parameters().queue_finding(*space_, {part, DType::F32}, gradients.elements(), sums.finding);
+  sums.parameters().queue_finding(*space_, {part, DType::F32}, gradients.elements(),
+                                  finding(sums, turn_));
   if (!settings.check_exceptions) return;
   device::fence(*space_);
-  if (!Parameters::found_none(sums.finding)) {
+  if (!Parameters::found_none(finding(sums, turn_))) {
     // The sum overflowed: all numbers that were added are finite.
     fail(ErrorKind::Numeric,
          "the sum over replicas of the gradient or statistic of {} is not finite, stage {}, "
@@ -174,8 +199,12 @@ std::string WeightUpdate::first_not_finite() const {
 bool WeightUpdate::all_finite() const {
   transport_->flush();  // nobody asks for messages while all ranks agree
   device::fence(*space_);
-  return std::all_of(sums_.begin(), sums_.end(),
-                     [](const Sums& sums) { return Parameters::found_none(sums.finding); });
+  return found_finite(turn_);
+}
+
+bool WeightUpdate::found_finite(std::size_t turn) const {
+  return std::ranges::all_of(
+      sums_, [&](const Sums& sums) { return Parameters::found_none(finding(sums, turn)); });
 }
 
 bool WeightUpdate::finish(const StepSettings& settings) {
@@ -185,13 +214,14 @@ bool WeightUpdate::finish(const StepSettings& settings) {
     norm_is_finite_ = true;
     if (world_->maximum(all_finite() ? 0 : 1) != 0) return false;
   }
-  const std::int32_t total = plan_->schedule.micro_batches * plan_->ranks.replicas;
-  ops::Update update = settings.update;
-  update.step = static_cast<std::uint64_t>(settings.iteration);
-  // The product may not fit in float.
-  const double scale =
-      1.0 / (static_cast<double>(settings.loss_scaling) * static_cast<double>(total));
-  const double norm = scale * norm_of_gradients(settings.clip_norm);
+  if (settings.clip_norm > 0.0 && !clip(settings)) return false;
+  queue_if_finite();
+  return true;
+}
+
+bool WeightUpdate::clip(const StepSettings& settings) {
+  const double scale = gradient_scale(settings);
+  const double norm = scale * norm_of_gradients();
   norm_is_finite_ = std::isfinite(norm);
   if (!norm_is_finite_ && settings.check_exceptions) {
     world_->fail_together();
@@ -201,8 +231,14 @@ bool WeightUpdate::finish(const StepSettings& settings) {
          settings.iteration + 1);
   }
   if (!norm_is_finite_) return false;
+  ops::StepValues values = values_of(settings, settings);
   const double clipping = norm > settings.clip_norm ? settings.clip_norm / norm : 1.0;
-  update.gradient_scale = static_cast<float>(scale * clipping);
+  values.update.gradient_scale = static_cast<float>(scale * clipping);
+  for (const Sums& sums : sums_) sums.parameters().begin_step(*space_, values);
+  return true;
+}
+
+void WeightUpdate::queue_if_finite() {
   const auto on_each_stage = [&](const auto& work) {
     for (const Sums& sums : sums_) {
       recording_->enter(sums.entry);
@@ -212,21 +248,18 @@ bool WeightUpdate::finish(const StepSettings& settings) {
     }
     device::settle(*space_);
   };
-  on_each_stage([&](Parameters& parameters) { parameters.update(*space_, update, total); });
+  const std::int32_t total = plan_->schedule.micro_batches * plan_->ranks.replicas;
+  on_each_stage([&](const Parameters& parameters) { parameters.update(*space_, total); });
   share_weights();
   if (sums_.front().parameters().averages())
-    on_each_stage([&](const Parameters& parameters) {
-      parameters.move_averages(*space_, settings.average_decay);
-    });
-  return true;
+    on_each_stage([&](const Parameters& parameters) { parameters.move_averages(*space_); });
 }
 
 /// Every gradient is squared by one replica, and all ranks add the squares in the order of the
 /// parameters, so that the norm has the same bits everywhere and in every layout. The squares have
 /// the range of a double or, on devices without 64-bit floats, of a float: there the norm is not
 /// finite beyond 1.8e19, though all gradients are.
-double WeightUpdate::norm_of_gradients(double clip_norm) {
-  if (clip_norm <= 0.0) return 0.0;
+double WeightUpdate::norm_of_gradients() {
   std::fill(squares_.begin(), squares_.end(), 0.0);
   for (const Sums& sums : sums_) {
     recording_->enter(sums.entry);

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "comm/world.hpp"
+#include "device/arena.hpp"
 #include "pipeline/all_reduce.hpp"
 #include "pipeline/recording.hpp"
 #include "pipeline/stage_run.hpp"
@@ -50,7 +51,11 @@ class WeightUpdate {
   /// Sets the scratch memory. The stages must be bound first.
   void bind(std::byte* memory, comm::Transport& transport, const comm::World& world, int first_tag);
 
-  void begin_step(const device::ExecutionSpace& space);
+  /// Begins a step. `turn` is 0 or 1: what its search finds is kept until the next step of the same
+  /// turn. A step that begins before the host knows whether the one before was skipped
+  /// is `ahead` of it.
+  void begin_step(const device::ExecutionSpace& space, const StepSettings& settings,
+                  std::size_t turn, bool ahead);
   /// Action Reduce: begins to add up the gradients of a unit over the replicas.
   void start(std::size_t unit);
   /// Whether sums are being added up. If so, call advance() while waiting for other things.
@@ -66,6 +71,11 @@ class WeightUpdate {
   /// any rank, or the norm for clipping: nothing was updated. Collective. Errors: Numeric for the
   /// norm, if settings.check_exceptions is set.
   [[nodiscard]] bool finish(const StepSettings& settings);
+  /// Where one process decides alone, and without the norm, in place of finish(): queues the
+  /// update, which its kernels leave out if a sum is not finite.
+  void queue_if_finite();
+  /// Whether the last step of a turn found this process' sums finite, once its work is done.
+  [[nodiscard]] bool found_finite(std::size_t turn) const;
   /// After finish() returned false: the name of the first parameter of the network whose sum is not
   /// finite on any rank, or words for the norm; "" if all are finite. Collective.
   [[nodiscard]] std::string first_not_finite() const;
@@ -76,7 +86,7 @@ class WeightUpdate {
     AllReduce gradients;               ///< and running sums
     std::optional<AllGather> weights;  ///< if replicas divide the update of a stage
     std::size_t entry = 0;             ///< its Update action
-    std::byte* finding = nullptr;      ///< of the check, on the host
+    std::byte* findings = nullptr;     ///< of the checks of both turns, on the host
     [[nodiscard]] Parameters& parameters() const { return run->unit.state->parameters(); }
   };
 
@@ -86,9 +96,18 @@ class WeightUpdate {
   [[nodiscard]] std::vector<int> ranks_of(const Sums& sums) const;
   /// Whether the sums of this process are finite. Waits for the checks.
   [[nodiscard]] bool all_finite() const;
-  /// 0 without clipping.
-  [[nodiscard]] double norm_of_gradients(double clip_norm);
+  /// The numbers of a step, with the scale of gradients that are not clipped.
+  [[nodiscard]] ops::StepValues values_of(const StepSettings& settings,
+                                          const StepNumbers& numbers) const;
+  /// One over the loss scaling and the number of micro-batches: may not fit in float.
+  [[nodiscard]] double gradient_scale(const StepNumbers& numbers) const;
+  /// Scales the gradients of the step down to the norm. Returns false if that is not finite.
+  [[nodiscard]] bool clip(const StepSettings& settings);
+  [[nodiscard]] double norm_of_gradients();
   void share_weights();
+  [[nodiscard]] std::byte* finding(const Sums& sums, std::size_t turn) const {
+    return sums.findings + turn * device::kAlignment;
+  }
 
   const Graph* graph_;
   const PipelinePlan* plan_;
@@ -99,6 +118,7 @@ class WeightUpdate {
   comm::Transport* transport_ = nullptr;
   const comm::World* world_ = nullptr;
   const device::ExecutionSpace* space_ = nullptr;
+  std::size_t turn_ = 0;         ///< of the step
   int adding_ = 0;               ///< sums in progress
   bool norm_is_finite_ = true;   ///< of the last step
   std::vector<double> squares_;  ///< of the norms of gradients, by parameter

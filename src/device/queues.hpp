@@ -119,4 +119,25 @@ class LaunchGraph {
 /// Whether this device keeps launches: not if marks wait for it.
 inline constexpr bool kHasGraphs = kHasSideQueues;
 
+/// The launches of work that is queued again and again. Only for devices with kHasGraphs.
+class KeptLaunch {
+ public:
+  enum class State { New, Ran, Kept, CannotBeKept };
+  /// Queues the work. The first time queue_work() does that, while libraries load what they need;
+  /// the second time its launches are kept, and they are all that is launched from then on.
+  template <class QueueWork>
+  void run(const ExecutionSpace& space, const QueueWork& queue_work) {
+    if (state_ == State::Ran)
+      state_ = graph_.capture(space, std::cref(queue_work)) ? State::Kept : State::CannotBeKept;
+    if (state_ == State::Kept) return graph_.launch(space);
+    queue_work();
+    if (state_ == State::New) state_ = State::Ran;
+  }
+  [[nodiscard]] State state() const { return state_; }
+
+ private:
+  State state_ = State::New;
+  LaunchGraph graph_;
+};
+
 }  // namespace millrace::device

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/dropout.hpp"
 
+#include "ops/optimiser.hpp"
 #include "ops/tiling.hpp"
 
 namespace millrace::ops {
@@ -55,8 +56,12 @@ struct DropSamples {
 
 }  // namespace
 
-void set_values(const ExecutionSpace& space, CallValues* on_device, const CallValues& values) {
-  const auto set = KOKKOS_LAMBDA(std::int64_t) { *on_device = values; };
+void set_values(const ExecutionSpace& space, CallValues* values, const StepState* step,
+                std::int64_t first_sample) {
+  const auto set = KOKKOS_LAMBDA(std::int64_t) {
+    *values = {static_cast<std::int64_t>(step->values.update.step), first_sample,
+               step->values.loss_scaling};
+  };
   parallel("set values", space, 1, set);
 }
 

@@ -26,9 +26,10 @@ struct CallValues {
   float loss_scaling = 1.0f;
 };
 
-/// Writes the values to the device, in the queue of kernels.
-void set_values(const device::ExecutionSpace& space, CallValues* on_device,
-                const CallValues& values);
+struct StepState;
+/// Writes the values of a call in a step, in the queue of kernels.
+void set_values(const device::ExecutionSpace& space, CallValues* values, const StepState* step,
+                std::int64_t first_sample);
 
 /// Where the random numbers of one call come from.
 struct Draws {

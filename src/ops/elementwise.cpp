@@ -2,6 +2,7 @@
 #include "ops/elementwise.hpp"
 
 #include "ops/lanes.hpp"
+#include "ops/optimiser.hpp"
 #include "ops/tiling.hpp"
 
 namespace millrace::ops {
@@ -167,9 +168,10 @@ void widen(const ExecutionSpace& space, float* y, const T* x, std::int64_t n) {
 
 template <class T>
 void move_average(const ExecutionSpace& space, std::int64_t elements, float* average,
-                  const T* value, float decay) {
-  const float part = 1.0f - decay;
+                  const T* value, const StepState* step) {
   const auto move = KOKKOS_LAMBDA(std::int64_t i) {
+    if (step->skips != 0) return;
+    const float part = 1.0f - step->values.average_decay;
     average[i] -= (average[i] - to_float(value[i])) * part;
   };
   device::parallel("moving average", space, elements, move);

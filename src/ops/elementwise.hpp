@@ -8,6 +8,8 @@
 
 namespace millrace::ops {
 
+struct StepState;
+
 /// y = fn(x); y may be x. Here and in the gradient, the bounds of a Clip are rounded to T.
 template <class T>
 void activation_forward(const device::ExecutionSpace& space, T* y, const T* x, std::int64_t n,
@@ -41,11 +43,12 @@ void convert(const device::ExecutionSpace& space, T* y, const float* x, std::int
 template <class T>
 void widen(const device::ExecutionSpace& space, float* y, const T* x, std::int64_t n);
 
-/// average = average - (average - value) x (1 - decay), element by element: the moving average of
-/// TensorFlow. `T` is a storage type.
+/// average = average - (average - value) x (1 - decay) with the decay of the step, element by
+/// element: the moving average of TensorFlow. Nothing in a step that is skipped. `T` is a storage
+/// type.
 template <class T>
 void move_average(const device::ExecutionSpace& space, std::int64_t elements, float* average,
-                  const T* value, float decay);
+                  const T* value, const StepState* step);
 
 /// Rounds averages to the nearest value of a storage type.
 template <class T>

@@ -253,9 +253,9 @@ struct RunningSpan {
 inline constexpr std::int64_t kRunningElements = 256;
 
 /// moving = decay * moving + (1 - decay) * sums / micro_batches in all spans of the flat arrays, in
-/// one launch. For means and variances.
+/// one launch, unless *skips is set. For means and variances.
 void update_running(const device::ExecutionSpace& space, const RunningSpan* spans,
                     std::int64_t num_spans, float* moving, const float* sums,
-                    std::int64_t micro_batches);
+                    std::int64_t micro_batches, const std::uint32_t* skips);
 
 }  // namespace millrace::ops

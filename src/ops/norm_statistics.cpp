@@ -287,6 +287,7 @@ struct UpdateRunning {
   float* moving;
   const float* sums;
   float micro_batches;
+  const std::uint32_t* skips;
 
   KOKKOS_INLINE_FUNCTION void element(const RunningSpan& span, std::int64_t k) const {
     const float weight = (1.0f - span.decay) / micro_batches;
@@ -294,6 +295,7 @@ struct UpdateRunning {
     moving[i] = span.decay * moving[i] + weight * sums[i];
   }
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    if (*skips != 0) return;
     if constexpr (device::kOnCores) {
       const RunningSpan span = spans[i];
       for (std::int64_t k = 0; k < span.elements; ++k) element(span, k);
@@ -386,8 +388,9 @@ void norm_statistics_from_running(const ExecutionSpace& space, std::int64_t chan
 }
 
 void update_running(const ExecutionSpace& space, const RunningSpan* spans, std::int64_t num_spans,
-                    float* moving, const float* sums, std::int64_t micro_batches) {
-  const UpdateRunning update{spans, moving, sums, static_cast<float>(micro_batches)};
+                    float* moving, const float* sums, std::int64_t micro_batches,
+                    const std::uint32_t* skips) {
+  const UpdateRunning update{spans, moving, sums, static_cast<float>(micro_batches), skips};
   parallel("norm update", space, num_spans * (device::kOnCores ? 1 : kRunningElements), update);
 }
 

@@ -44,6 +44,26 @@ struct Update {
   std::uint64_t step = 0;               ///< number of the update; a key of stochastic rounding
 };
 
+/// The numbers of a step that its kernels read from device memory, so that launches that are kept
+/// and repeated (device/queues.hpp) read new ones.
+struct StepValues {
+  Update update = {};
+  float loss_scaling = 1.0f;
+  float average_decay = 0.0f;  ///< of moving averages
+};
+
+/// A step in device memory.
+struct StepState {
+  StepValues values = {};
+  std::uint32_t skips = 0;   ///< 1: a sum is not finite, and the step changes no trained value
+  std::uint32_t unused = 0;  ///< copies to the host are of 8 bytes
+};
+
+/// Begins a step: its values are `after_update`, or `after_skip` if the step before was skipped.
+/// So the host can queue a step before it knows what became of the one before.
+void begin_step(const device::ExecutionSpace& space, StepState* step,
+                const StepValues& after_update, const StepValues& after_skip);
+
 /// A range of the flat parameter array whose elements are all updated in the same way.
 struct ParameterSpan {
   std::int64_t offset = 0;  ///< in elements
@@ -89,16 +109,16 @@ struct UpdateArrays {
   float* ratios = nullptr;         ///< scratch: one per tensor
 };
 
-/// Updates all parameters and their copies in one launch and one pass. LARS makes another pass over
-/// weights and gradients for its norms. The norms depend only on a tensor's values and on how it is
-/// cut into spans.
+/// Updates all parameters and their copies in one launch and one pass, unless the step is skipped.
+/// LARS makes another pass over weights and gradients for its norms. The norms depend only on a
+/// tensor's values and on how it is cut into spans.
 ///
 /// With 16-bit weights the scaled gradient, without weight decay, is first rounded to nearest; all
 /// arithmetic up to the stores is in float32. The random numbers of stochastic rounding are a pure
 /// function of the tensor's key, the step, the element's index in the tensor and the kind of value
 /// (weight, velocity or mean square). They do not depend on layout, sharding or restarts.
 template <class M>
-void update_weights(const device::ExecutionSpace& space, UpdateRule rule, const Update& update,
+void update_weights(const device::ExecutionSpace& space, UpdateRule rule, const StepState* step,
                     const UpdateArrays<M>& arrays);
 
 /// Sum of squares of the gradients of each span. It depends on the span only.

@@ -85,7 +85,7 @@ KOKKOS_INLINE_FUNCTION void widen_piece(const UpdateArrays<M>& a, const Paramete
 /// Copy is the type of the weights' copy; float means no copy.
 template <class Rule, class M, bool kStochastic, class Copy>
 struct UpdatePiece {
-  Update update;
+  const StepState* step;
   UpdateArrays<M> arrays;
 
   /// Stores values; leaves in `x` what is stored.
@@ -94,7 +94,7 @@ struct UpdatePiece {
                                               std::int64_t at, M* to, float (&x)[W]) const {
     M rounded[W];
     if constexpr (kStochastic) {
-      const PieceNoise noise(stored, span, at, update.step);
+      const PieceNoise noise(stored, span, at, step->values.update.step);
       for (int j = 0; j < W; ++j) rounded[j] = store_stochastic<M>(x[j], noise.of(at + j));
     } else {
       for (int j = 0; j < W; ++j) rounded[j] = store_as<M>(x[j]);
@@ -108,6 +108,8 @@ struct UpdatePiece {
 
   template <int W>
   KOKKOS_INLINE_FUNCTION void run(const ParameterSpan& span, std::int64_t at) const {
+    if (step->skips != 0) return;
+    const Update update = step->values.update;
     const UpdateArrays<M>& a = arrays;
     const std::int64_t i = span.offset + at;
     const std::int64_t slot = i - a.first_slot;

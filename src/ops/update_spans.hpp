@@ -101,27 +101,28 @@ KOKKOS_FORCEINLINE_FUNCTION void widen_vector(const UpdateArrays<M>& a, const Pa
 template <class Rule, class Storage, class Copy = float>
 struct UpdateSpan {
   using M = typename Storage::Master;
-  Update update;
+  const StepState* step;
   UpdateArrays<M> arrays;
 
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    if (step->skips != 0) return;
+    const Update u = step->values.update;  // a copy, so that stores to the arrays cannot alias it
     const ParameterSpan span = arrays.spans[i];
     const float ratio = Rule::kAdapts && span.adapts ? arrays.ratios[span.tensor] : 1.0f;
     Storage storage;
-    for (int stored = 0; stored <= Rule::kSlots; ++stored) storage.start(stored, span, update.step);
+    for (int stored = 0; stored <= Rule::kSlots; ++stored) storage.start(stored, span, u.step);
     for (std::int64_t begin = 0; begin < span.elements; begin += Storage::kStretch) {
       const std::int64_t left = span.elements - begin;
       const std::int64_t elements = left < Storage::kStretch ? left : Storage::kStretch;
       for (int stored = 0; stored <= Rule::kSlots; ++stored) storage.draw(stored, elements);
-      stretch(storage, span, begin, elements, ratio);
+      stretch(storage, u, span, begin, elements, ratio);
     }
     widen_vector(arrays, span);
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void stretch(const Storage& storage, const ParameterSpan& span,
-                                           std::int64_t begin, std::int64_t elements,
-                                           float ratio) const {
-    const Update u = update;  // a local copy, so that stores to the arrays cannot alias it
+  KOKKOS_FORCEINLINE_FUNCTION void stretch(const Storage& storage, const Update u,
+                                           const ParameterSpan& span, std::int64_t begin,
+                                           std::int64_t elements, float ratio) const {
     const float decay = span.decays ? u.weight_decay : 0.0f;
     const std::int64_t first = span.offset + begin;
     M* const weights = arrays.weights + first;

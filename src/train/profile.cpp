@@ -72,7 +72,7 @@ std::vector<partition::OpCost> profiled_costs(const run::Run& config) {
   stage.bind(arena.at(0));
   stage.parameters().initialise(0);
   const device::ExecutionSpace space;
-  stage.training().begin_step(space, 1.0f);
+  stage.training().begin_step(space);
   constexpr std::array kPhases = {Phase::Forward, Phase::BackwardInput, Phase::BackwardWeight};
   const EmptyBatch images(stage.training().program(), config.batch_size);
   const auto small =

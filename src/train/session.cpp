@@ -105,6 +105,10 @@ Session::Session(const run::Run& config, models::Graph graph, Use use, const com
                   infers ? nullptr : evaluating);
 }
 
+Session::~Session() {
+  if (!queued_stand_ins_.empty()) device::fence(space_);
+}
+
 void Session::plan_validation() {
   const std::int64_t batches = validation_batches(config_, config_.data.validation_size);
   const std::int64_t whole = std::min(kGroup, batches);
@@ -170,6 +174,8 @@ void Session::make_executors(Use use) {
     training_ = std::make_unique<pipeline::Executor>(graph_, config_.pipeline, units_, rank_);
   if (training_ && !config_.trace.empty() && config_.trace_detail == run::TraceDetail::Kernels)
     training_->prepare_timing();
+  goes_ahead_ = training_ && training_->goes_ahead() && config_.trace.empty() &&
+                !config_.check_exceptions && config_.optimiser.clip_norm <= 0.0;
   for (Group& group : groups_)
     group.executor = std::make_unique<pipeline::Executor>(graph_, group.plan, units_, rank_);
   const auto replicas = static_cast<std::size_t>(config_.pipeline.ranks.replicas);
@@ -248,7 +254,7 @@ pipeline::Executor& Session::run(pipeline::Executor& executor,
 }
 
 pipeline::MicroBatchMetrics Session::collect(const pipeline::Executor& executor,
-                                             const Feeds& feeds) {
+                                             std::int64_t stand_ins) {
   const std::span<const pipeline::MicroBatchMetrics> own = executor.metrics();
   const std::span<double> sums(sums_.data(), own.size() * kSums + 1);
   for (std::size_t m = 0; m < own.size(); ++m) {
@@ -258,7 +264,7 @@ pipeline::MicroBatchMetrics Session::collect(const pipeline::Executor& executor,
     to[2] = static_cast<double>(own[m].top5);
     to[3] = static_cast<double>(own[m].samples);
   }
-  sums.back() = static_cast<double>(feeds.stand_ins());
+  sums.back() = static_cast<double>(stand_ins);
   world_->add(sums);
   stand_ins_ = static_cast<std::int64_t>(sums.back());
   pipeline::MicroBatchMetrics total;
@@ -270,24 +276,71 @@ pipeline::MicroBatchMetrics Session::collect(const pipeline::Executor& executor,
   return total;
 }
 
-StepResult Session::step(const Feeds& feeds, std::int64_t iteration, double learning_rate,
-                         bool time_kernels) {
+pipeline::StepSettings Session::settings_of(std::int64_t iteration, double learning_rate,
+                                            bool time_kernels) const {
+  const auto numbers = [&](const ScalingState& scaling) {
+    const std::int64_t updates = iteration + 1 - scaling.skipped;
+    return pipeline::StepNumbers{.loss_scaling = static_cast<float>(scaling.scale),
+                                 .average_decay = average_decay(config_.averaging, updates),
+                                 .update = update_of(config_.optimiser, learning_rate, updates)};
+  };
   pipeline::StepSettings settings;
+  const auto set = [&](const pipeline::StepNumbers& to) {
+    static_cast<pipeline::StepNumbers&>(settings) = to;
+  };
+  if (queued_stand_ins_.empty()) {
+    set(numbers(scaling_));
+  } else {
+    set(numbers(after_step(config_.loss_scaling, scaling_, false)));
+    settings.after_skip = numbers(after_step(config_.loss_scaling, scaling_, true));
+  }
   settings.seed = config_.seed;
   settings.iteration = iteration;
-  settings.loss_scaling = static_cast<float>(scaling_.scale);
-  settings.update = update_of(config_.optimiser, learning_rate, iteration + 1 - scaling_.skipped);
   settings.clip_norm = config_.optimiser.clip_norm;
-  settings.average_decay = average_decay(config_.averaging, iteration + 1 - scaling_.skipped);
   settings.check_exceptions = config_.check_exceptions;
   settings.time_kernels = time_kernels;
+  return settings;
+}
+
+/// Of the executor's last step.
+StepResult Session::result(std::int64_t stand_ins) {
   StepResult result;
-  run(*training_, settings, feeds);
-  training_->exchange([&] { result.metrics = collect(*training_, feeds); });
+  training_->exchange([&] { result.metrics = collect(*training_, stand_ins); });
   result.skipped = training_->skipped();
   scaling_ = after_step(config_.loss_scaling, scaling_, result.skipped);
   result.loader_seconds = seconds_awaiting_images(*training_);
   return result;
+}
+
+StepResult Session::step(const Feeds& feeds, std::int64_t iteration, double learning_rate,
+                         bool time_kernels) {
+  run(*training_, settings_of(iteration, learning_rate, time_kernels), feeds);
+  return result(feeds.stand_ins());
+}
+
+void Session::queue_step(const Feeds& feeds, std::int64_t iteration, double learning_rate,
+                         bool time_kernels) {
+  const pipeline::StepSettings settings = settings_of(iteration, learning_rate, time_kernels);
+  active_ = training_.get();
+  if (goes_ahead_)
+    training_->queue(space_, settings, feeds.pointers);
+  else
+    training_->run(space_, settings, feeds.pointers);
+  queued_stand_ins_.push_back(feeds.stand_ins());
+}
+
+StepResult Session::finish_step() {
+  if (goes_ahead_) training_->finish();
+  const std::int64_t stand_ins = queued_stand_ins_.front();
+  queued_stand_ins_.pop_front();
+  return result(stand_ins);
+}
+
+/// A skipped step leaves gradients that may have to be looked at, and bad images may end the run
+/// with the weights that it has then.
+bool Session::may_queue_ahead() const {
+  return goes_ahead_ && queued_stand_ins_.size() == 1 && scaling_.skipped_in_row == 0 &&
+         queued_stand_ins_.front() == stand_ins_;
 }
 
 StepResult Session::infer(const Feeds& feeds) {
@@ -296,7 +349,7 @@ StepResult Session::infer(const Feeds& feeds) {
   settings.weights_packed = std::exchange(inferred_, true);
   run(executor, settings, feeds);
   StepResult result;
-  executor.exchange([&] { result.metrics = collect(executor, feeds); });
+  executor.exchange([&] { result.metrics = collect(executor, feeds.stand_ins()); });
   result.loader_seconds = seconds_awaiting_images(executor);
   return result;
 }
@@ -324,7 +377,7 @@ pipeline::MicroBatchMetrics Session::evaluate(const Feeds& feeds, std::int64_t i
     const std::int64_t whole = groups_.front().plan.schedule.micro_batches;
     pipeline::Executor& executor =
         left >= whole ? *groups_.front().executor : *groups_.back().executor;
-    total += collect(run(executor, settings, feeds), feeds);
+    total += collect(run(executor, settings, feeds), feeds.stand_ins());
     left -= executor.plan().schedule.micro_batches;
   }
   add_over_ranks(*world_, by_class);

@@ -22,6 +22,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -69,6 +70,8 @@ class Session {
   Session(const run::Run& config, Use use, const comm::World& world, int rank);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
+  /// Waits for steps that are not finished.
+  ~Session();
 
   [[nodiscard]] const models::Graph& graph() const { return graph_; }
   [[nodiscard]] int rank() const { return rank_; }
@@ -100,9 +103,19 @@ class Session {
   /// runs if asked, for which the configuration must ask for a trace of kernels. Collective.
   StepResult step(const Feeds& feeds, std::int64_t iteration, double learning_rate,
                   bool time_kernels = false);
+  /// The same in two halves. Where the host goes ahead of the device, queue_step() returns before
+  /// the device is done, and finish_step() waits for the step that was queued first and returns its
+  /// result. Collective.
+  void queue_step(const Feeds& feeds, std::int64_t iteration, double learning_rate,
+                  bool time_kernels = false);
+  StepResult finish_step();
+  [[nodiscard]] bool goes_ahead() const { return goes_ahead_; }
+  /// Whether a second step may be queued before the first is finished: not if somebody may ask for
+  /// the gradients or the images of the first.
+  [[nodiscard]] bool may_queue_ahead() const;
   /// After a skipped step, as pipeline::WeightUpdate::first_not_finite().
   [[nodiscard]] std::string first_not_finite() const { return training_->first_not_finite(); }
-  /// The loss scaling of the next step.
+  /// The loss scaling of the step behind the last one that is finished.
   [[nodiscard]] const ScalingState& scaling() const { return scaling_; }
   /// Sums over the `images` of a validation set, also added to `by_class`, which has all classes of
   /// the network or none. Stops early if `cancelled`, called with the number of images seen so far,
@@ -147,7 +160,10 @@ class Session {
   [[nodiscard]] ops::Backend& backend_of(std::int32_t stage);
   void make_executors(Use use);
   /// Sums of an executor's metrics and stand-ins over all ranks, in the order of the micro-batches.
-  pipeline::MicroBatchMetrics collect(const pipeline::Executor& executor, const Feeds& feeds);
+  pipeline::MicroBatchMetrics collect(const pipeline::Executor& executor, std::int64_t stand_ins);
+  [[nodiscard]] pipeline::StepSettings settings_of(std::int64_t iteration, double learning_rate,
+                                                   bool time_kernels) const;
+  StepResult result(std::int64_t stand_ins);
   pipeline::Executor& run(pipeline::Executor& executor, const pipeline::StepSettings& settings,
                           const Feeds& feeds);
 
@@ -165,8 +181,10 @@ class Session {
   std::unique_ptr<device::Arena> arena_;
   std::unique_ptr<comm::Transport> transport_;  ///< its messages end before their memory
   ScalingState scaling_;
-  bool inferred_ = false;     ///< the weights are packed for inference
-  std::vector<double> sums_;  ///< metrics and stand-ins, to be summed over ranks
+  bool goes_ahead_ = false;                    ///< queue_step() returns before the device is done
+  std::deque<std::int64_t> queued_stand_ins_;  ///< after each step that is not finished
+  bool inferred_ = false;                      ///< the weights are packed for inference
+  std::vector<double> sums_;                   ///< metrics and stand-ins, to be summed over ranks
   std::int64_t stand_ins_ = 0;
   std::atomic<const pipeline::Executor*> active_{nullptr};
   device::ExecutionSpace space_;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <csignal>
+#include <exception>
 #include <span>
 #include <system_error>
 #include <vector>
@@ -61,8 +62,11 @@ class TrainingLoop {
   [[nodiscard]] Outcome iterate(std::int64_t first);
   /// Returns false if a signal asks the run to stop.
   [[nodiscard]] bool train_from(std::int64_t first);
-  void one_iteration(const Feeds& feeds, std::int64_t iteration);
-  StepResult step(const Feeds& feeds, std::int64_t iteration, double rate);
+  void queue_iteration(const Feeds& feeds);
+  void queue_ahead(const Feeds& feeds, std::int64_t stop);
+  void finish_iteration();
+  /// Whether the device has done no more than the updates whose results are known.
+  [[nodiscard]] bool is_settled() const { return queued_ == done_; }
   /// Returns false if a signal interrupted a validation.
   [[nodiscard]] bool after_iteration(std::int64_t done, bool stopping);
   /// Whether the validations so far end the run, and says so.
@@ -87,7 +91,10 @@ class TrainingLoop {
   std::optional<StopSignals> signals_;
   std::vector<PlannedAverage> averages_;
   std::int64_t predicted_peak_ = 0;
-  std::int64_t done_ = 0;             ///< updates of the run so far
+  std::int64_t done_ = 0;       ///< updates of the run so far
+  std::int64_t queued_ = 0;     ///< these, and one more where the host is ahead of the device
+  std::exception_ptr failure_;  ///< of an update that was queued ahead
+  Timer iteration_;
   bool ended_early_ = false;          ///< before the last update, because of its validations
   int received_ = 0;                  ///< a signal that some rank received
   bool save_is_due_ = false;          ///< according to the clock of rank 0
@@ -210,7 +217,7 @@ Outcome TrainingLoop::run_from(std::int64_t first) {
 }
 
 Outcome TrainingLoop::iterate(std::int64_t first) {
-  done_ = first;
+  done_ = queued_ = first;
   signals_.emplace();
   if (!validator_.make_up_for(first)) return stopped();
   if (first >= config_.iterations) {
@@ -233,49 +240,33 @@ Outcome TrainingLoop::iterate(std::int64_t first) {
 bool TrainingLoop::train_from(std::int64_t first) {
   const Feeds feeds = session_->feeder().training(inputs_.train, first * config_.total_batch());
   const std::int64_t stop = config_.stop_after ? first + *config_.stop_after : config_.iterations;
-  for (std::int64_t i = first; i < config_.iterations; ++i) {
-    one_iteration(feeds, i);
-    const std::int64_t done = i + 1;
-    done_ = done;
+  while (done_ < config_.iterations) {
+    if (is_settled()) {
+      iteration_ = Timer();
+      queue_iteration(feeds);
+    }
+    queue_ahead(feeds, stop);
+    finish_iteration();
     // A run that ends because of too many bad images can be restored where it ended.
     checkpoints_.save_if_failing(
-        done, [&] { bad_images_.check(session_->stand_ins(), epoch_of(config_, done - 1)); });
+        done_, [&] { bad_images_.check(session_->stand_ins(), epoch_of(config_, done_ - 1)); });
     meet();
-    const bool asked = received_ != 0 || done >= stop;
-    const bool stopping = done < config_.iterations && asked;
-    if (!after_iteration(done, stopping)) return false;
+    const bool asked = received_ != 0 || done_ >= stop;
+    const bool stopping = done_ < config_.iterations && asked && is_settled();
+    if (!after_iteration(done_, stopping)) return false;
     if (ended_early_) return true;
     if (stopping) return false;
+    if (failure_) std::rethrow_exception(failure_);
   }
   return true;
 }
 
-void TrainingLoop::one_iteration(const Feeds& feeds, std::int64_t iteration) {
-  const Timer timer;
-  const std::int64_t done = iteration + 1;
-  IterationResult result;
-  result.learning_rate =
-      run::learning_rate_at(config_.learning_rate, iteration, config_.iterations);
-  result.loss_scale = session_->scaling().scale;
-  const pipeline::MicroBatchMetrics metrics = step(feeds, iteration, result.learning_rate).metrics;
-  result.skipped = session_->scaling().skipped;
-  reporter_.add_step(done, timer.seconds());
-  if (config_.weight_check_every > 0 && done % config_.weight_check_every == 0)
-    checkpoints_.compare_replicas(done);
-  result.loss = metrics.loss / static_cast<double>(metrics.samples);
-  result.correct = metrics.top1;
-  result.correct_top5 = metrics.top5;
-  result.seconds = timer.seconds();
-  require_convergence(
-      config_, world_, session_->scaling(), result.loss, done,
-      [&] { return session_->first_not_finite(); }, reporter_);
-  reporter_.add_iteration(done, result);
-}
-
 /// Adds the place to an error of a single rank.
-StepResult TrainingLoop::step(const Feeds& feeds, std::int64_t iteration, double rate) {
+void TrainingLoop::queue_iteration(const Feeds& feeds) {
   try {
-    return session_->step(feeds, iteration, rate, reporter_.times_kernels(iteration + 1));
+    const double rate = run::learning_rate_at(config_.learning_rate, queued_, config_.iterations);
+    session_->queue_step(feeds, queued_, rate, reporter_.times_kernels(queued_ + 1));
+    ++queued_;
   } catch (const Error& error) {
     if (world_.size() == 1) throw;
     const pipeline::CurrentAction at = session_->executor().recording().current();
@@ -284,6 +275,42 @@ StepResult TrainingLoop::step(const Feeds& feeds, std::int64_t iteration, double
     throw Error(error.kind(),
                 fmt::format("replica {}, stage {}: {}", at.replica, at.action.stage, error.what()));
   }
+}
+
+/// Queues one more update, so that the device has work while the host looks at the results of the
+/// one before: unless the weights in between are to be validated or saved, now or because somebody
+/// asks for it. If that fails, the results of the one before come first.
+void TrainingLoop::queue_ahead(const Feeds& feeds, std::int64_t stop) {
+  const Due due = due_after(config_, queued_);
+  if (!session_->may_queue_ahead() || due.validate || due.checkpoint || save_is_due_ ||
+      received_ != 0 || queued_ >= stop || queued_ >= config_.iterations)
+    return;
+  try {
+    queue_iteration(feeds);
+  } catch (const Error&) {
+    failure_ = std::current_exception();
+  }
+}
+
+void TrainingLoop::finish_iteration() {
+  IterationResult result;
+  result.learning_rate = run::learning_rate_at(config_.learning_rate, done_, config_.iterations);
+  result.loss_scale = session_->scaling().scale;
+  const pipeline::MicroBatchMetrics metrics = session_->finish_step().metrics;
+  ++done_;
+  result.skipped = session_->scaling().skipped;
+  reporter_.add_step(done_, iteration_.seconds());
+  if (config_.weight_check_every > 0 && done_ % config_.weight_check_every == 0)
+    checkpoints_.compare_replicas(done_);
+  result.loss = metrics.loss / static_cast<double>(metrics.samples);
+  result.correct = metrics.top1;
+  result.correct_top5 = metrics.top5;
+  result.seconds = iteration_.seconds();
+  iteration_ = Timer();
+  require_convergence(
+      config_, world_, session_->scaling(), result.loss, done_,
+      [&] { return session_->first_not_finite(); }, reporter_);
+  reporter_.add_iteration(done_, result);
 }
 
 bool TrainingLoop::after_iteration(std::int64_t done, bool stopping) {
@@ -297,7 +324,8 @@ bool TrainingLoop::after_iteration(std::int64_t done, bool stopping) {
     checkpoints_.save_if_failing(done, [&] { validated = validator_.validate(done); });
   const bool ends = due.validate && validated && done < config_.iterations && ends_early(done);
   if (ends && !due.log) reporter_.end_row(done);
-  if (due.checkpoint || save_is_due_ || stopping || !validated || ends) checkpoints_.save(done);
+  if (due.checkpoint || (save_is_due_ && is_settled()) || stopping || !validated || ends)
+    checkpoints_.save(done);
   return validated;
 }
 
@@ -393,9 +421,10 @@ void TrainingLoop::report_process() {
                                      human_bytes(peak), human_bytes(predicted_peak_), peak,
                                      predicted_peak_, more));
   if constexpr (device::kHasGraphs) {
-    const pipeline::KeptLaunches::Count kept = session_->executor().kept();
-    reporter_.line_by_rank(fmt::format(
-        "Launches: {} phases are one launch each, {} could not be kept", kept.kept, kept.refused));
+    const pipeline::KeptCount kept = session_->executor().kept();
+    reporter_.line_by_rank(
+        fmt::format("Launches: {} parts of steps are one launch each, {} could not be kept",
+                    kept.kept, kept.refused));
   }
 }
 

@@ -388,12 +388,13 @@ void add_update(const List& list, const std::string& name, UpdateRule rule) {
     else
       arrays.stochastic = true;
     arrays.spans = add_spans(m, &arrays.num_spans);
-    const ops::Update numbers{.rate = 1e-3f,
-                              .momentum = 0.9f,
-                              .weight_decay = 1e-4f,
-                              .gradient_scale = 0.5f,
-                              .epsilon = 1e-3f};
-    return [=](const auto& space) { ops::update_weights<M>(space, rule, numbers, arrays); };
+    const ops::StepState* const step =
+        m.records(std::vector<ops::StepState>{{.values = {.update = {.rate = 1e-3f,
+                                                                     .momentum = 0.9f,
+                                                                     .weight_decay = 1e-4f,
+                                                                     .gradient_scale = 0.5f,
+                                                                     .epsilon = 1e-3f}}}});
+    return [=](const auto& space) { ops::update_weights<M>(space, rule, step, arrays); };
   });
 }
 

@@ -200,7 +200,8 @@ TEST(RunningStatistics, MoveBySpan) {
   DeviceValues<float> moving(before), sums_device(sums);
   const DeviceRecords<RunningSpan> records(spans);
   const device::ExecutionSpace space;
-  update_running(space, records.data(), std::ssize(spans), moving.data(), sums_device.data(), 3);
+  update_running(space, records.data(), std::ssize(spans), moving.data(), sums_device.data(), 3,
+                 DeviceRecords<std::uint32_t>({0}).data());
   Values expected = before;
   for (const RunningSpan& span : spans)
     for (std::int64_t i = span.offset; i < span.offset + span.elements; ++i) {

@@ -47,7 +47,8 @@ struct Updater {
             bool stochastic = false) {
     constexpr bool kWide = std::is_same_v<T, float>;
     DeviceValues<float> on_device(gradients);
-    update_weights<T>(space, rule, update,
+    const DeviceRecords<StepState> step({{.values = {.update = update}}});
+    update_weights<T>(space, rule, step.data(),
                       {.weights = weights.data(),
                        .velocity = velocity.data(),
                        .mean_square = mean_square.data(),

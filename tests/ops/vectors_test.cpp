@@ -153,7 +153,8 @@ void update(const ExecutionSpace& space, UpdateRule rule, Operands& o, std::int6
   for (std::int64_t at = 0; at < n; at += kSpanElements)
     spans.push_back({.offset = at, .elements = std::min(kSpanElements, n - at), .decays = true});
   const DeviceRecords<ParameterSpan> on_device(spans);
-  update_weights<float>(space, rule, {},
+  const DeviceRecords<StepState> step({StepState{}});
+  update_weights<float>(space, rule, step.data(),
                         {.weights = o.a.data(),
                          .velocity = o.b.data(),
                          .mean_square = o.c.data(),

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels that one training step of ResNet-50 launches, by label. Each costs an accelerator a
-// few microseconds of its step, whatever it computes. Part of the preset fake-device only.
+// The kernels that one training step launches, by label. Each costs an accelerator a few
+// microseconds of its step, whatever it computes; ResNet-20 on images of 32 x 32 does little else.
+// And how many launches a host has to make where it goes ahead of the device. Part of the preset
+// fake-device only.
 //
 // Linear ops are those of a vendor that stands in for cuDNN: its library calls fill their results
 // with a constant, and beside them it launches what src/ops/cudnn/linear_op.cpp launches. That is
@@ -119,21 +121,27 @@ int sum_of(const Launches& launches) {
 // ---- a step -------------------------------------------------------------------------------------
 
 struct StepCase {
+  std::string size = "50";
   models::NormKind norm = models::NormKind::Batch;
   std::int64_t image = 224;
   std::int64_t batch = 2;
   std::int32_t micro_batches = 1;
 };
 
-/// The launches of one step of ResNet-50 on one device, after one that fills caches.
-Launches launches_of_step(const StepCase& step) {
-  models::ModelOptions model = models::default_options("resnet", models::Task::ImageNet);
-  model.size = "50";
+models::Graph graph_of(const StepCase& step) {
+  const bool small = step.size == "20";
+  models::ModelOptions model =
+      models::default_options("resnet", small ? models::Task::Cifar : models::Task::ImageNet);
+  model.size = step.size;
   model.norm = step.norm;
   model.image = {step.image, step.image, 3};
   models::Graph graph = models::build_model(model);
-  pad_images(graph, step.batch, [](const ops::ConvShape&) { return 8; });  // as cuDNN asks for
-  ops::Backend backend(std::make_unique<Library>());
+  if (!small)
+    pad_images(graph, step.batch, [](const ops::ConvShape&) { return 8; });  // as cuDNN asks for
+  return graph;
+}
+
+PipelinePlan plan_of(const StepCase& step, const models::Graph& graph) {
   PipelinePlan plan;
   plan.ranges = {whole(graph)};
   ScheduleRequest request;
@@ -141,37 +149,87 @@ Launches launches_of_step(const StepCase& step) {
   request.micro_batches = step.micro_batches;
   plan.schedule = with_communication(generate(request), links(graph, plan.ranges));
   plan.ranks = {.devices = 1, .replicas = 1, .ranks = 1};
+  return plan;
+}
 
+StageOptions options_of(const StepCase& step) {
   StageOptions options;
   options.batch = step.batch;
   options.type = DType::BF16;
   options.images = DType::U8;
   options.parameters.rule = UpdateRule::Momentum;
   options.parameters.precision.master = DType::F32;
-  Stage stage(graph, plan.ranges[0], options, backend);
-  const std::vector<LocalStage> units = {{0, 0, &stage}};
-  Executor executor(graph, plan, units, 0);
-  const std::int64_t bytes = device::aligned(stage.bytes());
-  const device::Arena arena(bytes + executor.bytes());
-  stage.bind(arena.at(0));
-  stage.parameters().initialise(1);
-  const comm::World world;
-  const auto transport = comm::make_transport(world, device_memory());
-  executor.bind(arena.at(bytes), *transport, world);
+  return options;
+}
 
-  // Bytes that the device scales.
-  const std::shared_ptr<const io::Dataset> data =
-      io::make_synthetic({.image_shape = graph.input_shape, .classes = 1000, .size = 64});
-  io::LoaderOptions loading;
-  loading.batch_size = step.batch;
-  loading.type = DType::U8;
-  loading.threads = 0;
-  io::Loader loader(data, io::SampleOrder::shuffled(1, data->size()), loading);
-  const std::vector<io::BatchSource*> feeds = {&loader};
-  const ExecutionSpace space;
-  executor.run(space, {}, feeds);
+/// Brings images to the device before anybody asks for them, to one of two places in turns.
+class OnDevice final : public io::BatchSource {
+ public:
+  explicit OnDevice(io::Loader& loader, std::int64_t bytes)
+      : loader_(loader), bytes_(device::aligned(bytes)), arena_(2 * bytes_) {}
+  [[nodiscard]] const io::Batch* next() override {
+    batch_ = *loader_.next();
+    std::byte* const to = arena_.at(at_ = bytes_ - at_);
+    device::copy_to_device(to, batch_.images.data(), std::ssize(batch_.images));
+    batch_.images = {to, batch_.images.size()};
+    batch_.on_device = true;
+    return &batch_;
+  }
+  [[nodiscard]] std::int64_t stand_ins() const override { return 0; }
+
+ private:
+  io::Loader& loader_;
+  std::int64_t bytes_;
+  std::int64_t at_ = 0;
+  device::Arena arena_;
+  io::Batch batch_;
+};
+
+/// A ResNet on one device.
+class Trained {
+ public:
+  explicit Trained(const StepCase& step)
+      : graph_(graph_of(step)),
+        plan_(plan_of(step, graph_)),
+        stage_(graph_, plan_.ranges[0], options_of(step), backend_),
+        executor_(graph_, plan_, units_, 0),
+        arena_(device::aligned(stage_.bytes()) + executor_.bytes()),
+        transport_(comm::make_transport(world_, device_memory())),
+        data_(io::make_synthetic({.image_shape = graph_.input_shape, .classes = 10, .size = 64})),
+        loader_(data_, io::SampleOrder::shuffled(1, data_->size()),
+                {.batch_size = step.batch, .type = DType::U8, .threads = 0}),
+        images_(loader_, step.batch * graph_.input_shape.elements()) {
+    stage_.bind(arena_.at(0));
+    stage_.parameters().initialise(1);
+    executor_.bind(arena_.at(device::aligned(stage_.bytes())), *transport_, world_);
+  }
+  void run() { executor_.run(space_, {}, feeds_); }
+  void queue() { executor_.queue(space_, {}, feeds_); }
+  [[nodiscard]] Executor& executor() { return executor_; }
+
+ private:
+  models::Graph graph_;
+  PipelinePlan plan_;
+  ops::Backend backend_{std::make_unique<Library>()};
+  Stage stage_;
+  std::vector<LocalStage> units_ = {{0, 0, &stage_}};
+  Executor executor_;
+  device::Arena arena_;
+  comm::World world_;
+  std::unique_ptr<comm::Transport> transport_;
+  std::shared_ptr<const io::Dataset> data_;
+  io::Loader loader_;
+  OnDevice images_;
+  std::vector<io::BatchSource*> feeds_ = {&images_};
+  ExecutionSpace space_;
+};
+
+/// The launches of one step, after one that fills caches.
+Launches launches_of_step(const StepCase& step) {
+  Trained trained(step);
+  trained.run();
   const LaunchCounter counter;
-  executor.run(space, {}, feeds);
+  trained.run();
   return LaunchCounter::launches();
 }
 
@@ -186,6 +244,26 @@ TEST_P(LaunchesTest, OfAStepOfResNet50AreAtMost300) {
 TEST_P(LaunchesTest, DoNotDependOnTheSizeOfImagesAndBatch) {
   EXPECT_EQ(launches_of_step({.norm = GetParam(), .image = 64, .batch = 1}),
             launches_of_step({.norm = GetParam(), .image = 96, .batch = 3}));
+}
+
+TEST(SmallLaunchesTest, OfAStepOfResNet20DoNotGrow) {
+  EXPECT_LE(sum_of(launches_of_step({.size = "20", .image = 32})), 113);
+}
+
+// The host makes one launch a step, or one for each micro-batch, whose images it waits for.
+TEST(SmallLaunchesTest, OfAHostThatGoesAheadAreOneForEachMicroBatch) {
+  for (const std::int32_t micro_batches : {1, 3}) {
+    Trained trained({.size = "20", .image = 32, .micro_batches = micro_batches});
+    ASSERT_TRUE(trained.executor().goes_ahead());
+    trained.queue();
+    for (int step = 0; step < 5; ++step) {
+      trained.queue();
+      trained.executor().finish();
+    }
+    trained.executor().finish();
+    EXPECT_EQ(trained.executor().kept().kept, 2 * micro_batches);  // of the two turns
+    EXPECT_EQ(trained.executor().kept().refused, 0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Norms, LaunchesTest,

@@ -68,7 +68,8 @@ TEST(Parameters, LarsNeitherDecaysNorAdaptsWhatIsSkipped) {
   write_values({reinterpret_cast<std::byte*>(sums.data()), DType::F32},
                std::vector<float>(sums.size(), 1.0f));
   const device::ExecutionSpace space;
-  parameters.update(space, {.rate = 0.125f, .weight_decay = 0.5f, .trust = 0.001f}, 1);
+  parameters.begin_step(space, {.update = {.rate = 0.125f, .weight_decay = 0.5f, .trust = 0.001f}});
+  parameters.update(space, 1);
   device::fence(space);
   for (std::size_t i = 0; i < before.size(); ++i) {
     const models::Parameter& parameter = graph.parameter(parameters.ids()[i]);
@@ -182,7 +183,8 @@ TEST(Parameters, KernelsReadTheValuesOfTheMasters) {
     const std::vector<float> ones(sums.size(), 1.0f);
     write_values({reinterpret_cast<std::byte*>(sums.data()), DType::F32}, ones);
     const std::vector<float> before = all_values(graph, p);
-    p.update(space, {.rate = 0.1f, .momentum = 0.9f}, 1);
+    p.begin_step(space, {.update = {.rate = 0.1f, .momentum = 0.9f}});
+    p.update(space, 1);
     device::fence(space);
     EXPECT_FALSE(all_values(graph, p) == before);
     expect_current("updated");
@@ -208,7 +210,8 @@ std::vector<float> after_a_toss(const Graph& graph, const ParameterOptions& opti
   write_values({reinterpret_cast<std::byte*>(sums.data()), DType::F32},
                std::vector<float>(sums.size(), 1.0f));
   const device::ExecutionSpace space;
-  parameters.update(space, {.rate = 0x1p-8f, .step = 3}, 1);
+  parameters.begin_step(space, {.update = {.rate = 0x1p-8f, .step = 3}});
+  parameters.update(space, 1);
   device::fence(space);
   read_values(parameters.stored(wanted), values);
   return values;

@@ -53,7 +53,8 @@ class Replicas {
   /// Loss over all samples.
   double forward() {
     for (std::int32_t r = 0; r < replicas_; ++r) {
-      stage(r).training().begin_step(space_, 1.0f);
+      stage(r).parameters().begin_step(space_, {.update = {.step = 3}});
+      stage(r).training().begin_step(space_);
       load(r);
     }
     run(Phase::Forward);
@@ -84,7 +85,7 @@ class Replicas {
  private:
   [[nodiscard]] Stage& stage(std::int32_t r) { return *stages_[static_cast<std::size_t>(r)]; }
   [[nodiscard]] RunContext context(std::int32_t r) const {
-    return {.member = r, .seed = 11, .iteration = 3, .first_sample = r * batch_};
+    return {.member = r, .seed = 11, .first_sample = r * batch_};
   }
 
   void load(std::int32_t r) {

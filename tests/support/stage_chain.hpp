@@ -70,7 +70,6 @@ class StageChain {
             .weight_slot = slot,
             .first = micro_batch == 0,
             .seed = 11,
-            .iteration = 3,
             .first_sample = micro_batch * options_.batch};
   }
 
@@ -78,7 +77,10 @@ class StageChain {
   void use(const io::Batch& batch) { batch_ = batch; }
 
   void begin_step() {
-    for (const auto& stage : stages_) stage->training().begin_step(space_, 1.0f);
+    for (const auto& stage : stages_) {
+      stage->parameters().begin_step(space_, {.update = {.step = 3}});
+      stage->training().begin_step(space_);
+    }
   }
 
   double forward(std::int64_t micro_batch, const RunContext& context) {
@@ -86,7 +88,7 @@ class StageChain {
   }
   /// Loss of a micro-batch in evaluation. Requires options.evaluation_batch == options.batch.
   double evaluate(std::int64_t micro_batch) {
-    for (const auto& stage : stages_) stage->evaluation().begin_step(space_, 1.0f);
+    for (const auto& stage : stages_) stage->evaluation().begin_step(space_);
     return forward(&Stage::evaluation, micro_batch, {});
   }
 
@@ -109,7 +111,10 @@ class StageChain {
     update.momentum = 0.9f;
     update.weight_decay = 1e-4f;
     update.gradient_scale = 1.0f / static_cast<float>(micro_batches);
-    for (const auto& stage : stages_) stage->parameters().update(space_, update, micro_batches);
+    for (const auto& stage : stages_) {
+      stage->parameters().begin_step(space_, {.update = update});
+      stage->parameters().update(space_, micro_batches);
+    }
     device::fence(space_);
   }
 

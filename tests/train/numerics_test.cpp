@@ -79,6 +79,38 @@ TEST(SkippedSteps, AnInfinityOfOneReplicaStopsAll) {
   }
 }
 
+// ---- a host ahead of the device ----------------------------------------------------------------
+
+// Random masks, moving averages, corrections by the number of updates, and a skipped step, of which
+// the host does not know yet when it queues the next.
+TEST(GoingAhead, ChangesNothing) {
+  for (const bool narrow : {false, true}) {
+    run::Run config = planned({.type = DType::BF16,
+                               .rule = UpdateRule::Adam,
+                               .narrow = narrow,
+                               .family = Family::EfficientNet,
+                               .batch = narrow ? 16 : 2,  // one micro-batch, or eight
+                               .ema_decay = 0.9});
+    config.loss_scaling = {
+        .kind = run::ScalingKind::Dynamic, .initial = 128.0, .growth_interval = 2};
+    const comm::World world;
+    const auto data = noise(config, image_at(config, 3 * config.total_batch()));
+    Training ahead(config, world, data);
+    const std::vector<StepResult> results = ahead.steps_ahead(6);
+    Training steps(config, world, data);
+    for (const StepResult& result : results) {
+      const StepResult expected = steps.step();
+      EXPECT_EQ(std::bit_cast<std::uint64_t>(result.metrics.loss),  // one is no number
+                std::bit_cast<std::uint64_t>(expected.metrics.loss));
+      EXPECT_EQ(result.metrics.top1, expected.metrics.top1);
+      EXPECT_EQ(result.skipped, expected.skipped);
+    }
+    EXPECT_EQ(ahead.session().scaling(), steps.session().scaling());
+    EXPECT_EQ(ahead.session().scaling().skipped, 1);
+    EXPECT_EQ(ahead.digest(), steps.digest());
+  }
+}
+
 // ---- dynamic scaling ----------------------------------------------------------------------------
 
 TEST(DynamicScaling, FindsItsLevelFromFarAbove) {

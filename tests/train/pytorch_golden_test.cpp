@@ -139,7 +139,8 @@ class Net {
     chain_.backward_weight(chain_.context(0));
   }
   void update(const ops::Update& update) {
-    parameters().update(space_, update, 1);
+    parameters().begin_step(space_, {.update = update});
+    parameters().update(space_, 1);
     device::fence(space_);
   }
 

@@ -274,6 +274,18 @@ class Training {
   void steps(std::int64_t n) {
     for (std::int64_t i = 0; i < n; ++i) (void)step();
   }
+  /// The results of n steps by a host that goes ahead of the device where it can.
+  std::vector<StepResult> steps_ahead(std::int64_t n) {
+    std::vector<StepResult> results;
+    const std::int64_t end = next_ + n;
+    const auto queue = [this] { session_.queue_step(feeds_, next_++, kRate); };
+    while (std::ssize(results) < n) {
+      if (std::ssize(results) == n - (end - next_)) queue();
+      if (next_ < end && session_.may_queue_ahead()) queue();
+      results.push_back(session_.finish_step());
+    }
+    return results;
+  }
   /// New loaders, as a restored run has them.
   void begin_feeds() { feeds_ = session_.feeder().training(data_, next_ * config_.total_batch()); }
   Session& session() { return session_; }

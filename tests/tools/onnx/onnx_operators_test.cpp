@@ -109,7 +109,7 @@ std::vector<float> logits_of(const io::NetworkFile& file, const OnnxTensor& x) {
   const std::vector<std::int32_t> labels(static_cast<std::size_t>(batch), 0);
   pipeline::BoundProgram& program = stage.evaluation();
   const device::ExecutionSpace space;
-  program.begin_step(space, 1.0f);
+  program.begin_step(space);
   pipeline::load(program, {}, std::as_bytes(std::span(images)), labels);
   pipeline::run_phase(program, space, pipeline::Phase::Forward, {});
   const pipeline::BufferId out =

@@ -79,8 +79,10 @@ class OwnNetworkTest : public testing::TestWithParam<Network> {
       outcome.losses.push_back(chain.forward(0, chain.context(0)) / static_cast<double>(batch));
       chain.backward_input(chain.context(0));
       chain.backward_weight(chain.context(0));
-      for (std::size_t s = 0; s <= cuts.size(); ++s)
-        chain.stage(s).parameters().update(space, update, 1);
+      for (std::size_t s = 0; s <= cuts.size(); ++s) {
+        chain.stage(s).parameters().begin_step(space, {.update = update});
+        chain.stage(s).parameters().update(space, 1);
+      }
       device::fence(space);
     }
     outcome.values = chain.values();

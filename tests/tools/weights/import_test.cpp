@@ -75,7 +75,7 @@ std::vector<float> ImportTest::logits(std::int64_t count) {
   io::Loader loader(images, io::SampleOrder::sequential(images->size()), loader_options);
   pipeline::BoundProgram& program = stage.evaluation();
   const device::ExecutionSpace space;
-  program.begin_step(space, 1.0f);
+  program.begin_step(space);
   const pipeline::BufferId out =
       program.program().phase(pipeline::Phase::Forward).back().at(pipeline::Role::X);
   std::vector<float> result;
