@@ -6,6 +6,7 @@
 #include "device/arena.hpp"
 #include "ops/cudnn/linear_op.hpp"
 #include "ops/rewrites.hpp"
+#include "ops/variants.hpp"
 #ifdef MILLRACE_CUBLASLT
 #include "ops/cublas/weight_op.hpp"
 #endif
@@ -97,14 +98,17 @@ class CudnnVendor final : public Vendor {
   [[nodiscard]] bool has_nondeterministic() const override { return true; }
 
   [[nodiscard]] std::int64_t image_channels(const ConvShape& first, DType type) const override {
-    return cudnn::image_channels(first, type);
+    static const bool padded = variant("PADDED_IMAGES", 1) != 0;
+    return padded ? cudnn::image_channels(first, type) : first.window.in.c;
   }
 
   /// Depthwise convolutions stay with our own kernels: the library's 16-bit ones are a fallback.
   [[nodiscard]] LinearClaim claim(const ConvShape& s, DType type, Passes passes,
                                   std::int64_t cap) const override {
-    if (is_depthwise(s)) return {};
-    if (!passes.backward_weight || !WeightGradients::has(s, type))
+    static const bool own_depthwise = variant("OWN_DEPTHWISE", 1) != 0;
+    static const bool products = variant("CUBLASLT", 1) != 0;
+    if (own_depthwise && is_depthwise(s)) return {};
+    if (!products || !passes.backward_weight || !WeightGradients::has(s, type))
       return by_plans(s, type, passes, cap);
     LinearClaim claim = by_plans(s, type, passes - kOnlyWeight, cap);
     claim.passes.backward_weight = true;
