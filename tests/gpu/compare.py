@@ -16,6 +16,10 @@ reads a loss or looks for gradients that are not finite. Turns alternate, and wh
 has its turn, the others hold no more than weights and momentum in the GPU's memory. Both sides say
 what they train: parameters, numbers of convolutions and norms, type, images of a step. The
 comparison stops where they differ.
+
+With --variants, millrace is also measured once with all variants of that file which are marked `before`: without the
+latest changes. With --profile, the kernels of both sides are timed at the end, if there is time. --json keeps what is
+known so far, also if this program is stopped.
 """
 import argparse
 import contextlib
@@ -26,8 +30,9 @@ import statistics
 import sys
 import time
 
-from measure import bench, rounds, skip, spread  # and finds alike.py
+from measure import bench, in_short, precision, rounds, save, skip, spread, time_left, variants_in  # and finds alike.py
 from alike import differences, in_words, torch_network
+import profile_kernels
 
 # The size of the images and the number of classes.
 NETWORKS = {
@@ -63,6 +68,9 @@ def arguments():
     parser.add_argument("--steps", type=int, default=30, help="in a round; those of PyTorch in tens")
     parser.add_argument("--options", default="", help="more options of millrace bench")
     parser.add_argument("--ceilings", help="what gpu_ceilings printed, for the share of the roofline")
+    parser.add_argument("--variants", metavar="FILE", help="variants.toml")
+    parser.add_argument("--profile", metavar="LIBRARY", help="what kernel_times.cpp makes")
+    parser.add_argument("--json", metavar="FILE", help="for the results")
     return parser.parse_args()
 
 
@@ -219,11 +227,27 @@ class Training:
         self.torch.cuda.empty_cache()
 
 
-def millrace_step(options):
-    words = ["--batch-size", str(options.batch), "--steps", str(options.steps)]
-    words += ["--precision", "16.32"] + (["--half", "fp16"] if options.type == "float16" else [])
-    words += options.options.split()
-    return bench(options.millrace, options.network, words)
+def millrace_words(options):
+    return ["--batch-size", str(options.batch), *precision(options.type), *options.options.split()]
+
+
+def millrace_step(options, settings=None):
+    words = ["--steps", str(options.steps), *millrace_words(options)]
+    return bench(options.millrace, options.network, words, settings=settings)
+
+
+def without_new(options):
+    """Milliseconds of steps without the latest changes, as far as variants undo them. None where there are none."""
+    rows = [row for row in variants_in(options.variants) if row.get("before")]
+    settings = {name: value for row in rows for name, value in row["set"].items()
+                if options.network in [case.split()[0] for case in row["networks"]]}
+    if not settings:
+        return None
+    try:
+        return millrace_step(options, settings)["step_ms"]
+    except LookupError as error:
+        print(f"without the latest changes: {error}")
+        return None
 
 
 @contextlib.contextmanager
@@ -271,14 +295,8 @@ def require_alike(trainings, ours):
             sys.exit(unlike)
 
 
-def main():
-    options = arguments()
-    try:
-        import torch
-    except ImportError:
-        skip("PyTorch is not installed")
-    if not torch.cuda.is_available():
-        skip("PyTorch sees no GPU")
+def set_up(torch, options):
+    """The modes of PyTorch that work here, ready to be measured."""
     torch.backends.cudnn.benchmark = True
     trainings = {}
     for mode in options.modes:
@@ -295,16 +313,79 @@ def main():
         torch.cuda.empty_cache()  # what a failed set-up left
     if not trainings:
         skip("no mode of PyTorch works")
-    ours, theirs, rate = [], {mode: [] for mode in trainings}, 0.0
-    for _ in rounds(options.rounds, options.seconds):
-        result = millrace_step(options)
-        require_alike(trainings, result["side"])
-        ours += result["step_ms"]
-        rate = max(rate, result["gflop_per_second"])
+    return trainings
+
+
+def profiled(torch, options, trainings):
+    """Both sides' kernels by kind, as far as there is time."""
+    needed = 5  # seconds, about, for a side
+    sides = {}
+    for name, measure in (
+        ("millrace", lambda: profile_kernels.of_millrace(options.profile, options.millrace, options.network,
+                                                         millrace_words(options))),
+        ("pytorch", lambda: "eager" in trainings and profile_kernels.of_torch(torch, trainings["eager"].step)),
+    ):
+        try:
+            sides[name] = measure() if time_left(options.seconds) > needed else None
+        except (Exception, SystemExit) as error:  # a comparison is worth something without it
+            print(f"no times of the kernels of {name}: {error}")
+    return sides
+
+
+class Record:
+    """What is known of a comparison, in its file from the beginning."""
+
+    def __init__(self, options):
+        self.file = options.json
+        self.known = {"network": options.network, "batch": options.batch, "type": options.type,
+                      "options": options.options}
+
+    def add(self, **more):
+        self.known.update({name: value for name, value in more.items() if value})
+        save(self.file, self.known)
+
+
+def import_torch():
+    try:
+        import torch
+    except ImportError:
+        skip("PyTorch is not installed")
+    if not torch.cuda.is_available():
+        skip("PyTorch sees no GPU")
+    return torch
+
+
+def main():
+    options = arguments()
+    record = Record(options)
+    begin = time.monotonic()
+    result = millrace_step(options)
+    took = time.monotonic() - begin
+    ours, rate = result["step_ms"], result["gflop_per_second"]
+    record.add(millrace=in_short(ours), arena_bytes=result.get("arena_bytes"))
+    before = without_new(options) if options.variants else None
+    if before:
+        record.add(without_new=in_short(before))
+        print(f"without the latest changes: {statistics.median(before):.2f} ms ({spread(before)})")
+    torch = import_torch()
+    trainings = set_up(torch, options)
+    require_alike(trainings, result["side"])
+    theirs = {mode: [] for mode in trainings}
+    for number in rounds(options.rounds, options.seconds, took):
+        if number > 0:
+            result = millrace_step(options)
+            ours += result["step_ms"]
+            rate = max(rate, result["gflop_per_second"])
         for mode, training in trainings.items():
             theirs[mode] += training.milliseconds(options.steps)
+            record.add(millrace=in_short(ours), torch=torch.__version__,
+                       pytorch={mode: in_short(times) for mode, times in theirs.items() if times})
     mine = statistics.median(ours)
     medians = {mode: statistics.median(times) for mode, times in theirs.items()}
+    if options.profile:
+        profile = profiled(torch, options, trainings)
+        record.add(profile=profile)
+        print("\n".join(profile_kernels.table(profile.get("millrace"), profile.get("pytorch"))))
     print(f"both: {in_words(result['side'])}")
     print(f"millrace {options.options}".rstrip() + f": {mine:.2f} ms ({spread(ours)}), each of {len(ours)} steps")
     for mode, times in theirs.items():

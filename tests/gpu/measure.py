@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What compare.py and stages.py share: runs of `millrace bench`, and rounds within a time."""
+"""What compare.py, stages.py and variants.py share: runs of `millrace bench`, variants of kernels that a run may have,
+and rounds within a time."""
 import json
+import os
+import statistics
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
@@ -27,16 +31,22 @@ def skip(why):
     sys.exit(77)
 
 
-def bench(program, network, words, environment=None):
-    """Trains on synthetic images and returns the JSON object that bench prints, with its side of a comparison."""
+def bench(program, network, words, environment=None, settings=None):
+    """Trains on synthetic images and returns the JSON object that bench prints, with its side of a comparison. `settings`
+    are numbers by the names of src/ops/variants.hpp; LookupError if the run came across no such choice."""
     line = [program, "bench", "--training", "--synthetic-data", "--format", "json"]
     line += NETWORKS[network].split() + ["--optimiser", "momentum"] + words
+    wanted = {f"MILLRACE_VARIANT_{name}": str(value) for name, value in (settings or {}).items()}
     try:
-        done = subprocess.run(line, stdout=subprocess.PIPE, text=True, env=environment)
+        done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE if wanted else None, text=True,
+                              env={**(environment or os.environ), **wanted})
     except OSError as error:
         sys.exit(f"{program} does not start: {error.strerror}")
     if done.returncode != 0:
         sys.exit(f"failed with exit code {done.returncode}: {' '.join(line)}")
+    missing = [name for name, value in wanted.items() if f"{name} is {value}" not in done.stderr.splitlines()]
+    if missing:
+        raise LookupError(f"this build, or {network}, has no {' and '.join(missing)}")
     try:
         result = json.loads(done.stdout.strip().splitlines()[-1])
         return {**result, "side": millrace_side(result)}
@@ -46,11 +56,27 @@ def bench(program, network, words, environment=None):
         sys.exit(f"does not say what it measured ({error!r}): {' '.join(line)}")
 
 
-def rounds(most, seconds):
+def variants_in(path):
+    """The rows of variants.toml."""
+    with open(path, "rb") as file:
+        return tomllib.load(file)["variant"]
+
+
+def precision(kind):
+    """The options of a type of activations."""
+    return ["--precision", "16.32"] + (["--half", "fp16"] if kind == "float16" else [])
+
+
+def time_left(seconds):
+    """Of `seconds` since the start of this program."""
+    return BEGIN + seconds - time.monotonic() if seconds else float("inf")
+
+
+def rounds(most, seconds, before=0.0):
     """Yields 0, 1, .. up to `most` rounds, and begins none but the first that would probably end
-    later than `seconds` after the start of this program."""
+    later than `seconds` after the start of this program. A part of the first round took `before`."""
     for number in range(most):
-        begin = time.monotonic()
+        begin = time.monotonic() - (before if number == 0 else 0.0)
         yield number
         now = time.monotonic()
         if seconds and number + 1 < most and now + (now - begin) > BEGIN + seconds:
@@ -62,3 +88,18 @@ def spread(times):
     """The tenth and the ninetieth percent."""
     ordered = sorted(times)
     return f"{ordered[len(ordered) // 10]:.2f} to {ordered[-1 - len(ordered) // 10]:.2f}"
+
+
+def in_short(times):
+    """What a file of results says of the milliseconds of steps."""
+    ordered = sorted(times)
+    return {"ms": round(statistics.median(ordered), 4), "p10": round(ordered[len(ordered) // 10], 4),
+            "p90": round(ordered[-1 - len(ordered) // 10], 4), "times": len(ordered)}
+
+
+def save(path, value):
+    """Writes a JSON file whole, so that a program that is stopped leaves what it knew."""
+    if path:
+        new = Path(f"{path}.new")
+        new.write_text(json.dumps(value, indent=1) + "\n")
+        new.replace(path)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# pack_test.sh BUILD: that ranks start from a packed folder on a machine without Open MPI. Where the
-# system allows it, the installed Open MPI is hidden by empty files and folders in a mount namespace.
+# pack_test.sh BUILD: that ranks start from a packed folder on a machine without Open MPI, and what is in an
+# archive. Where the system allows it, the installed Open MPI is hidden by empty files and folders in a
+# mount namespace.
 set -euo pipefail
 build=$(realpath "$1")
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -64,11 +65,38 @@ starts_ranks() {
   grep -q '^rank 1 ' <<<"$said" || failed "mpirun started no second rank: $said"
 }
 
+# archives: of small programs in place of a build for CUDA, whose NCCL stays out.
+archives() {
+  local fake="$work/build" file="$work/gpu.tar.xz" listed name said
+  mkdir "$fake"
+  "$compiler" -shared -fPIC -x c++ -o "$fake/libnccl.so.2" -Wl,-soname,libnccl.so.2 - <<<'int nccl() { return 0; }'
+  "$compiler" -x c++ -o "$fake/millrace" - -x none "$fake/libnccl.so.2" -Wl,-rpath,"$fake" <<<'int nccl(); int main() { return nccl(); }'
+  for name in ops_test device_test stage_test numerics_test gpu_streaming gpu_ceilings; do cp "$fake/millrace" "$fake/$name"; done
+  echo library >"$fake/libgpu_kernel_times.so"
+  "$here/run.sh" --build "$fake" --cpu "$fake" --pack "$file" || failed 'nothing was packed'
+  listed=$(tar -tJf "$file")
+  for name in build/cuda/{millrace,mpirun,bin/ops_test,bin/gpu_ceilings,libgpu_kernel_times.so} build/default/millrace \
+    tests/gpu/{run.sh,compare.py,results.py,variants.toml} tests/support/alike.py LICENSE; do
+    grep -qx "millrace-gpu/$name" <<<"$listed" || failed "the archive has no $name"
+  done
+  ! grep -E 'lib(nccl|cudnn|cublas|cudart)' <<<"$listed" || failed 'the archive has libraries that PyTorch brings'
+  tar -xJf "$file" -C "$work"
+  said=$("$work/millrace-gpu/tests/gpu/run.sh" --dry-run quick) || failed "run.sh of the archive: $said"
+  grep -q ' build/cuda/ops_test ' <<<"$said" || failed "run.sh of the archive looks elsewhere: $said"
+  (cd "$work/millrace-gpu/tests/gpu" && python3 -B -c 'import compare, results, stages, variants') || failed 'a script is missing'
+  rm "$file"
+  ! said=$(MILLRACE_PACK_MB=1 "$here/run.sh" --build "$fake" --pack "$file" 2>&1) || failed 'a large archive was made'
+  grep -q 'MB, more than 1;' <<<"$said" || failed "why there is no archive: $said"
+  [[ ! -e $file && ! -e $file.new ]] || failed 'a large archive was left'
+}
+
 if [[ ${2-} != hidden ]]; then
   command -v ompi_info >/dev/null || { echo 'skipped: Open MPI is not installed'; exit 77; }
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   (cd "$work" && "$here/run.sh" --build "$(realpath --relative-to=. "$build")" --pack "pack age")
+  compiler=${CXX:-c++}
+  if command -v "$compiler" python3 >/dev/null; then archives; else echo 'archives are not tested: no compiler or Python'; fi
   installed_paths >"$work/installed"
   if unshare -m true 2>/dev/null; then
     unshare -m "${BASH_SOURCE[0]}" "$build" hidden "$work"

@@ -13,7 +13,7 @@ import os
 import statistics
 import time
 
-from measure import BEGIN, NETWORKS, bench, rounds, spread  # and finds alike.py
+from measure import BEGIN, NETWORKS, bench, in_short, rounds, save, spread  # and finds alike.py
 from alike import differences
 
 BAR = 1.10
@@ -32,6 +32,7 @@ def arguments():
     parser.add_argument("--steps", type=int, default=8, help="in a round")
     parser.add_argument("--seconds", type=float, help="the time for all rounds")
     parser.add_argument("--options", default="", help="more options of millrace bench")
+    parser.add_argument("--json", metavar="FILE", help="for the results")
     return parser.parse_args()
 
 
@@ -80,6 +81,8 @@ def main():
     medians = {name: statistics.median(measured) for name, measured in times.items()}
     for name, measured in times.items():
         print(f"{name}: {medians[name]:.2f} ms ({spread(measured)}), median of {len(measured)} steps")
+    save(options.json, {"network": options.network, "batch": options.batch, "depth": options.depth,
+                        "layouts": {name: in_short(measured) for name, measured in times.items()}})
     ratio = {name: f"{median / medians['one stage']:.3f}" for name, median in medians.items()}
     print(
         f"two stages take {ratio['two stages']} times one stage (bar: {BAR:.2f}), two processes "

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the time of a training step goes: the kernels that the GPU ran, by kind.
+
+Both sides are timed by the GPU's own clock, through CUPTI: PyTorch by its profiler, millrace by kernel_times.cpp, which
+the driver loads into the program. Kept launches stay as they are. The host needs longer for each launch while it is
+timed, so the sums here tell what kernels take, and not how long a step lasts.
+"""
+import os
+import re
+import tempfile
+from pathlib import Path
+
+from measure import bench
+
+# The first that is found in the name of a kernel says its kind.
+KINDS = {
+    "images": r"Prepare(Pieces)?\b",
+    "pools": r"[Pp]ool|MaxForward|Nearest",
+    "norms": r"[Nn]orm|Moments|Statistics|BackwardApply|\(anonymous namespace\)::Apply<|UpdateRunning|EachSet",
+    "convolutions": r"cudnn|cutlass|xmma|nvjet|cublas|[Gg]emm|[sd]grad|wgrad|fprop|conv|[Dd]epthwise|TileProduct|"
+                    r"PartialWeights|JoinWeights",
+    "optimiser": r"optimi[sz]er|UpdatePiece|RefreshPiece|LarsRatio|multi_tensor|FlagNonFinite|SquaresOf|"
+                 r"GradientsOfSpan",
+    "loss": r"[Ss]oft_?[Mm]ax|nll_loss|LossByTeam|GradientByTeam",
+    "elementwise": r"elementwise|Blocks<|Activation|Pixels<|Scale|Concat|Drop|Accumulate|dropout",
+}
+STEPS, WARM_UP = 8, 2
+
+
+def kind_of(name):
+    for kind, pattern in KINDS.items():
+        if re.search(pattern, name):
+            return kind
+    return "other"
+
+
+def by_kind(kernels, steps):
+    """Milliseconds and launches of a step by kind, and the kernels that take the most, of (name, nanoseconds, launches)."""
+    kinds = {}
+    for name, nanoseconds, launches in kernels:
+        row = kinds.setdefault(kind_of(name), {"ms": 0.0, "launches": 0.0})
+        row["ms"] += 1e-6 * nanoseconds / steps
+        row["launches"] += launches / steps
+    top = [{"ms": 1e-6 * ns / steps, "launches": n / steps, "kernel": name[:200]}
+           for name, ns, n in sorted(kernels, key=lambda row: -row[1])[:12]]
+    return {"kinds": dict(sorted(kinds.items(), key=lambda row: -row[1]["ms"])), "top": top,
+            "ms": sum(row["ms"] for row in kinds.values()), "launches": sum(row["launches"] for row in kinds.values())}
+
+
+def of_millrace(library, program, network, words):
+    """Of steps of the program, with the library that kernel_times.cpp makes. None if it wrote nothing."""
+    words = [*words, "--steps", str(STEPS), "--warmup-steps", str(WARM_UP)]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "times"
+        environment = {**os.environ, "CUDA_INJECTION64_PATH": library, "LD_PRELOAD": "libcupti.so.13",
+                       "MILLRACE_KERNEL_TIMES": str(file)}
+        bench(program, network, words, environment)
+        if not file.is_file():
+            return None
+        rows = [line.split(" ", 2) for line in file.read_text().splitlines()]
+    return by_kind([(name, int(ns), int(n)) for ns, n, name in rows], STEPS + WARM_UP)
+
+
+def of_torch(torch, step):
+    """Of steps of PyTorch, of which some have run."""
+    count = 3
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(count):
+            step()
+        torch.cuda.synchronize()
+    kernels = {}
+    for event in profile.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA and "#" not in event.name:  # which names a range
+            row = kernels.setdefault(event.name, [0, 0])
+            row[0] += 1000 * event.device_time
+            row[1] += 1
+    return by_kind([(name, *row) for name, row in kernels.items()], count)
+
+
+def table(ours, theirs):
+    """Lines of milliseconds and launches by kind."""
+    sides = [side for side in (ours, theirs) if side]
+    cell = lambda row: f"{row['ms']:9.2f} ms {row['launches']:6.0f} x" if row else " " * 21
+    lines = [f"{'kernels of a step':20}" + "".join(f"{name:>21}" for name, side in
+                                                  (("millrace", ours), ("PyTorch, eager", theirs)) if side)]
+    for kind in dict.fromkeys(kind for side in sides for kind in side["kinds"]):
+        lines.append(f"{kind:20}" + "".join(cell(side["kinds"].get(kind)) for side in sides))
+    return lines + [f"{'all':20}" + "".join(cell(side) for side in sides)]

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes one JSON file of all that the steps of run.sh left in a folder, and prints a short table of it.
+
+  results.py FOLDER [RESULTS.json..]
+
+RESULTS.json are files of earlier runs on the same GPU, such as one for PyTorch's compiled mode: what FOLDER has again
+counts, the rest stays.
+"""
+import json
+import re
+import sys
+from pathlib import Path
+
+# What is wanted: times the speed of PyTorch's best mode.
+BARS = {
+    ("resnet50", 256): 1.6,
+    ("resnet50", 32): 1.5,
+    ("resnext101", 128): 1.4,
+    ("efficientnet-b0", 128): 1.3,
+    ("resnet20", 128): 1.5,
+}
+
+
+def text_of(path):
+    return path.read_text(errors="replace") if path.is_file() else ""
+
+
+def json_of(path):
+    """None if the step that should have written it did not."""
+    try:
+        return json.loads(text_of(path))
+    except ValueError:
+        return None
+
+
+def streaming_in(text):
+    """Shares of a copy by kernel, in percent, of what gpu_streaming printed."""
+    rows = re.findall(r"^(\S.*?) +[0-9.]+ +[0-9.]+ +([0-9.]+) %$", text, re.MULTILINE)
+    return {name: float(share) for name, share in rows}
+
+
+def collected(folder):
+    """All that a run left."""
+    steps = [dict(zip(("name", "result", "seconds", "said"), line.split("\t")))
+             for line in text_of(folder / "steps.tsv").splitlines()]
+    for step in steps:
+        step["seconds"] = int(step["seconds"])
+    found = {"machine": text_of(folder / "machine").strip(), "doctor": text_of(folder / "doctor").splitlines(),
+             "steps": steps, "ceilings": json_of(folder / "ceilings"),
+             "streaming": streaming_in(text_of(folder / "streaming")),
+             "measured": {path.stem: json_of(path) for path in sorted(folder.glob("*.json"))
+                          if path.name != "results.json" and json_of(path) is not None}}
+    return {name: value for name, value in found.items() if value}
+
+
+def merged(new, old):
+    """Of two runs on one GPU."""
+    machines = [run["machine"] for run in (old, new) if run.get("machine")]
+    if len(set(machines)) > 1:
+        sys.exit(f"these runs are of different machines: {' and '.join(machines)}")
+    names = {step["name"] for step in new.get("steps", [])}
+    steps = [step for step in old.get("steps", []) if step["name"] not in names] + new.get("steps", [])
+    return {**old, **new, "steps": steps, "measured": {**old.get("measured", {}), **new.get("measured", {})}}
+
+
+def comparisons(measured):
+    """Those of one network, batch and type are one: whatever was measured of PyTorch's modes counts."""
+    rows = {}
+    for result in measured.values():
+        if "millrace" not in result:
+            continue
+        key = (result["network"], result["batch"], result["type"], result["options"])
+        row = rows.setdefault(key, {"pytorch": {}})
+        row.update({name: value for name, value in result.items() if name != "pytorch"})
+        row["pytorch"].update(result.get("pytorch", {}))
+    return rows
+
+
+def table(measured):
+    """Lines for people."""
+    lines = [f"{'a step':40}{'millrace':>12}{'img/s':>9}{'before':>12}{'PyTorch':>12} {'best mode':10}{'times':>6}{'bar':>6}"]
+    for (network, batch, kind, options), row in comparisons(measured).items():
+        ms = row["millrace"]["ms"]
+        name = f"{network} {batch} {kind} {options}".rstrip()
+        before = f"{row['without_new']['ms']:.2f} ms" if "without_new" in row else ""
+        line = f"{name:40}{ms:>9.2f} ms{1e3 * batch / ms:>9.0f}{before:>12}"
+        if row["pytorch"]:
+            mode = min(row["pytorch"], key=lambda each: row["pytorch"][each]["ms"])
+            best = row["pytorch"][mode]["ms"]
+            bar = BARS.get((network, batch), "") if (kind, options) == ("bfloat16", "") else ""
+            line += f"{best:>9.2f} ms {mode:10}{best / ms:>6.2f}{bar:>6}"
+        lines.append(line.rstrip())
+    variants = [row for result in measured.values() for row in result.get("variants", [])]
+    return lines + [f"variant {row['name']}: {row['verdict']}" for row in variants]
+
+
+def main():
+    folder = Path(sys.argv[1])
+    results = collected(folder)
+    for other in sys.argv[2:]:
+        results = merged(results, json.loads(Path(other).read_text()))
+    (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    if results.get("measured"):
+        print("\n".join(table(results["measured"])))
+    print(f"all results: {folder / 'results.json'}")
+
+
+if __name__ == "__main__":
+    main()
