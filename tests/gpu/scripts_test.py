@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of compare.py, stages.py and instructions.py, with programs that print what the test wants, and of the
-options of run.sh."""
+"""Tests of compare.py, stages.py, variants.py, results.py and instructions.py, with programs that print what the test
+wants, and of the groups and options of run.sh."""
 import argparse
 import contextlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,10 +19,15 @@ from unittest import mock
 import compare
 import instructions
 import measure
+import profile_kernels
+import results
 import stages
+import variants
+
+ROOT = Path(__file__).resolve().parents[2]
 
 # Milliseconds of three steps of one stage, two stages and two processes, and what was measured.
-PROGRAM = """#!/bin/sh
+PROGRAM = r"""#!/bin/sh
 echo "$*" >>"$0.calls"
 stages=2
 case "$*" in
@@ -31,11 +37,13 @@ case "$*" in
 esac
 norm=GroupNorm
 case "$*" in *"--batch-norm"*) norm=BatchNorm ;; esac
+env | sed -n "s/^\(MILLRACE_VARIANT_[A-Z_]*\)=/\1 is /p" | grep -v OTHER >&2
+case "$MILLRACE_VARIANT_FAST$MILLRACE_VARIANT_SLOW" in 1) steps="5, 5, 5" ;; 2) steps="20, 20, 20" ;; esac
 schedule=Sequential
 case "$*" in *"--pipeline-schedule 1F1B"*) schedule=1F1B ;; esac
-printf 'a line for people\\n{"images_per_step": 512, "step_ms": [%s], "gflop_per_second": 250000,' "$steps"
+printf 'a line for people\n{"images_per_step": 512, "step_ms": [%s], "gflop_per_second": 250000,' "$steps"
 printf '"ops": {"Conv": 53, "%s": 53, "Dense": 1}, "parameters": 25557032, "type": "bfloat16",' $norm
-printf '"stages": %s, "replicas": 1, "micro_batches": 1, "schedule": "%s"}\\n' $stages $schedule
+printf '"stages": %s, "replicas": 1, "micro_batches": 1, "schedule": "%s"}\n' $stages $schedule
 """
 
 
@@ -210,6 +218,174 @@ class CompareTest(Case):
             self.assertIn(f"{words[1]} does not say it", lines[-2])
 
 
+    def test_results_are_kept_from_the_beginning(self):
+        file = self.folder / "results.json"
+        with mock.patch.object(compare, "set_up", side_effect=RuntimeError("stopped")):
+            with self.assertRaisesRegex(RuntimeError, "stopped"):
+                self.compared("--json", str(file))
+        known = json.loads(file.read_text())
+        self.assertEqual(known["millrace"], {"ms": 10.0, "p10": 9.0, "p90": 12.0, "times": 3})
+        self.assertNotIn("pytorch", known)
+        self.compared("--json", str(file), "--rounds", "1")
+        known = json.loads(file.read_text())
+        self.assertEqual({mode: of["ms"] for mode, of in known["pytorch"].items()}, Steps.MILLISECONDS)
+        self.assertEqual((known["network"], known["batch"], known["type"]), ("resnet50", 512, "bfloat16"))
+
+    def test_the_latest_changes_are_also_left_out(self):
+        rows = VARIANT.format(name="a", setting="SLOW = 2", before="true", network="resnet50")
+        rows += VARIANT.format(name="b", setting="FAST = 1", before="false", network="resnet50")
+        rows += VARIANT.format(name="c", setting="FAST = 1", before="true", network="resnet20")
+        file = self.folder / "variants.toml"
+        words = ["--variants", str(file), "--rounds", "1", "--json", str(self.folder / "results.json")]
+        file.write_text(rows)
+        self.assertIn("without the latest changes: 20.00 ms (20.00 to 20.00)", self.compared(*words))
+        self.assertEqual(json.loads((self.folder / "results.json").read_text())["without_new"]["ms"], 20.0)
+        file.write_text(rows.replace("SLOW", "OTHER"))
+        self.assertIn("without the latest changes: this build, or resnet50, has no MILLRACE_VARIANT_OTHER",
+                      self.compared(*words))
+        file.write_text(rows.replace("true", "false"))
+        self.assertFalse(any("latest" in line for line in self.compared(*words)))
+
+    def test_a_comparison_stands_without_times_of_kernels(self):
+        with mock.patch.object(profile_kernels, "bench", side_effect=SystemExit("failed")):
+            lines = self.compared("--rounds", "1", "--profile", "library.so")
+        self.assertIn("no times of the kernels of millrace: failed", lines)
+        self.assertTrue(lines[-1].startswith("51200 img/s; PyTorch 64000"), lines)
+
+
+class ProfileTest(Case):
+    def test_kernels_have_kinds(self):
+        for name, kind in (
+            ("sm90_xmma_dgrad_implicit_gemm_bf16bf16_bf16f32", "convolutions"),
+            ("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT", "convolutions"),
+            ("void cutlass__5x_cudnn::Kernel<cutlass_tensorop_bf16_s16816fprop>", "convolutions"),
+            ("void at::native::batch_norm_collect_statistics_channels_last_kernel<at::native::Var>", "norms"),
+            ("void at::native::(anonymous namespace)::max_pool_backward_nhwc<c10::BFloat16, float>", "pools"),
+            ("void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add>", "elementwise"),
+            ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<>", "optimiser"),
+            ("ParallelFor<millrace::ops::(anonymous namespace)::BackwardApply<millrace::bfloat16>>", "norms"),
+            ("ParallelFor<millrace::ops::(anonymous namespace)::PreparePieces<millrace::bfloat16>>", "images"),
+            ("ParallelFor<millrace::ops::(anonymous namespace)::DepthwisePixels<float>>", "convolutions"),
+            ("ParallelFor<millrace::ops::(anonymous namespace)::Blocks<>>", "elementwise"),
+            ("memset", "other"),
+        ):
+            self.assertEqual(profile_kernels.kind_of(name), kind, name)
+
+    def test_times_of_both_sides_are_of_one_step(self):
+        program = self.program("#!/bin/sh\n[ \"$CUDA_INJECTION64_PATH\" = lib.so ] || exit 1\n"
+                               "printf '20000000 40 batch_norm\\n5000000 10 a b\\n' >$MILLRACE_KERNEL_TIMES\n"
+                               + PROGRAM.split("\n", 1)[1])
+        ours = profile_kernels.of_millrace("lib.so", program, "resnet50", [])
+        self.assertEqual(ours["kinds"], {"norms": {"ms": 2.0, "launches": 4.0}, "other": {"ms": 0.5, "launches": 1.0}})
+        self.assertEqual((ours["ms"], ours["launches"], ours["top"][1]["kernel"]), (2.5, 5.0, "a b"))
+        lines = profile_kernels.table(ours, {"kinds": {"pools": {"ms": 1, "launches": 1}}, "ms": 1, "launches": 1})
+        self.assertEqual(lines[1].split(), ["norms", "2.00", "ms", "4", "x"])
+        self.assertEqual(lines[-1].split(), ["all", "2.50", "ms", "5", "x", "1.00", "ms", "1", "x"])
+
+
+VARIANT = """[[variant]]
+name = "{name}"
+set = {{ {setting} }}
+networks = ["{network} 128"]
+expect = "something"
+before = {before}
+"""
+
+
+class VariantsTest(Case):
+    def measured(self, text, *words):
+        file = self.folder / "variants.toml"
+        file.write_text(text)
+        json_file = self.folder / "variants.json"
+        lines = self.printed(variants.main, str(file), "--millrace", self.program(), "--json", str(json_file), *words)
+        return lines, {row["name"]: row for row in json.loads(json_file.read_text())["variants"]}
+
+    def row(self, name, setting, network="resnet50"):
+        return VARIANT.format(name=name, setting=setting, network=network, before="false")
+
+    def test_what_is_faster_is_to_be_kept(self):
+        lines, rows = self.measured(self.row("a", "FAST = 1") + self.row("b", "SLOW = 2") + self.row("c", "NOTHING = 7"))
+        self.assertEqual({name: row["verdict"] for name, row in rows.items()},
+                         {"a": "keep", "b": "slower", "c": "no difference"})
+        self.assertEqual(rows["a"]["ms"], {"resnet50 128": 5.0})
+        self.assertEqual(rows["a"]["as_it_is"], {"resnet50 128": 10.0})
+        self.assertEqual(lines[-1], "keep: a; mixed: none; not measured: none")
+        self.assertEqual(len(self.calls()), 5)  # as it is at the beginning and at the end
+
+    def test_a_choice_that_the_build_has_not_is_named(self):
+        lines, rows = self.measured(self.row("a", "FAST = 1") + self.row("b", "OTHER = 1"))
+        self.assertEqual(rows["b"]["verdict"], "not measured")
+        self.assertIn("b: this build, or resnet50, has no MILLRACE_VARIANT_OTHER", lines)
+        with self.assertRaises(SystemExit) as end:
+            self.measured(self.row("b", "OTHER = 1"))
+        self.assertEqual(end.exception.code, 77)
+
+    def test_time_ends_the_measurement(self):
+        clock = iter([0, 30, 30, 60, 60, 90, 90, 120, 120, 150, 150])
+        with mock.patch.object(variants, "time_left", side_effect=lambda seconds: seconds - next(clock)):
+            lines, rows = self.measured(self.row("a", "FAST = 1") + self.row("b", "FAST = 1"), "--seconds", "80")
+        self.assertEqual([row["verdict"] for row in rows.values()], ["keep", "not measured"])
+        self.assertIn("b: no time is left", lines)
+
+    def test_verdicts(self):
+        noise = {"x": 0.01, "y": 0.03}
+        for gains, said in (({"x": 0.02, "y": 0.0}, "keep"), ({"x": 0.005, "y": 0.02}, "no difference"),
+                            ({"x": 0.02, "y": -0.04}, "mixed"), ({"x": 0.0, "y": -0.04}, "slower")):
+            self.assertEqual(variants.verdict(gains, noise), said)
+
+    def test_every_choice_of_the_code_is_listed_and_no_other(self):
+        calls = re.compile(r'\bvariant\(\s*"(\w+)"')
+        sources = [path for folder in ("src", "pipeline") for path in (ROOT / folder).rglob("*.?pp")]
+        in_code = {name for path in sources if path.name != "variants.hpp" for name in calls.findall(path.read_text())}
+        rows = measure.variants_in(Path(__file__).with_name("variants.toml"))
+        self.assertEqual({name for row in rows for name in row["set"]}, in_code)
+        for row in rows:
+            self.assertLessEqual(set(row), {"name", "set", "networks", "expect", "before"})
+            self.assertTrue(row["expect"] and row["networks"])
+            for case in row["networks"]:
+                self.assertIn(case.split()[0], measure.NETWORKS)
+
+
+class ResultsTest(Case):
+    def run_of(self, name, machine="an H100", **files):
+        folder = self.folder / name
+        folder.mkdir()
+        (folder / "machine").write_text(machine + "\n")
+        for step, text in files.items():
+            (folder / (f"{step}.json" if text.startswith("{") and step != "ceilings" else step)).write_text(text)
+        return folder
+
+    def compared(self, ms, **modes):
+        return json.dumps({"network": "resnet50", "batch": 256, "type": "bfloat16", "options": "",
+                           "millrace": {"ms": ms}, "pytorch": {mode: {"ms": of} for mode, of in modes.items()}})
+
+    def test_one_file_has_everything(self):
+        streaming = "bfloat16 relu forward   822.084   2989.0   98.9 %\nsmallest share 4.2 %: bfloat16 average pool backward"
+        folder = self.run_of("out", first=self.compared(40, eager=60, graph=50), broken="{", streaming=streaming,
+                             ceilings='{"copy_gb_per_second": 3031}')
+        (folder / "steps.tsv").write_text("doctor\tpassed\t2\tfine\nops\tfailed (1)\t9\tbad\n")
+        lines = self.printed(results.main, str(folder))
+        written = json.loads((folder / "results.json").read_text())
+        self.assertEqual(written["steps"][1], {"name": "ops", "result": "failed (1)", "seconds": 9, "said": "bad"})
+        self.assertEqual(written["streaming"], {"bfloat16 relu forward": 98.9})
+        self.assertEqual(written["ceilings"]["copy_gb_per_second"], 3031)
+        self.assertEqual(list(written["measured"]), ["first"])
+        self.assertEqual(lines[1].split(), "resnet50 256 bfloat16 40.00 ms 6400 50.00 ms graph 1.25 1.6".split())
+
+    def test_modes_of_several_runs_are_compared(self):
+        earlier = self.run_of("earlier", compiled=self.compared(41, compiled=44), first=self.compared(45, eager=70))
+        self.printed(results.main, str(earlier))
+        now = self.run_of("now", first=self.compared(40, eager=60, graph=50))
+        lines = self.printed(results.main, str(now), str(earlier / "results.json"))
+        written = json.loads((now / "results.json").read_text())
+        self.assertEqual(sorted(written["measured"]), ["compiled", "first"])
+        self.assertEqual(written["measured"]["first"]["millrace"]["ms"], 40)
+        self.assertIn(" compiled ", lines[1])
+        other = self.run_of("other", machine="an H200", first=self.compared(40))
+        with self.assertRaisesRegex(SystemExit, "different machines: an H100 and an H200"):
+            self.printed(results.main, str(other), str(earlier / "results.json"))
+
+
 class TrainingTest(unittest.TestCase):
     """What compare.py asks of PyTorch, by a stand-in that notes the calls."""
 
@@ -307,18 +483,70 @@ class RunTest(Case):
     def test_unknown_steps_are_refused_before_anything_runs(self):
         done = self.run_step("memcheck", "nothing")
         self.assertEqual(done.returncode, 2)
-        self.assertTrue(done.stderr.startswith("there is no step nothing, only driver doctor "), done.stderr)
+        self.assertTrue(done.stderr.startswith("there is no step nothing, only quick, full and driver doctor "), done.stderr)
         self.assertFalse((self.folder / "out").exists())
         self.assertFalse((self.folder / "millrace.calls").exists())
+
+    def dry(self, *words):
+        """Limits by step, those of steps side by side, and the last line."""
+        done = self.run_step("--dry-run", *words)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        rows = [re.match(r"(\S+) +(\d+) s( \|)?", line) for line in done.stdout.splitlines()]
+        alone = {row[1]: int(row[2]) for row in rows if row and not row[3]}
+        return alone, {row[1]: int(row[2]) for row in rows if row and row[3]}, done.stdout
+
+    def test_groups_keep_to_their_time(self):
+        for words, most in ((["quick"], 240), (["full"], 470)):
+            alone, together, text = self.dry(*words)
+            total = sum(alone.values()) + max(together.values())
+            self.assertEqual(text.splitlines()[-1], f"{total} s at most")
+            self.assertLessEqual(total, most)
+            self.assertLessEqual({"doctor", "ops", "stages", "layouts-b16", "moved"}, set(together))
+            self.assertLessEqual({"ceilings", "streaming", "resnet50-256", "resnet50-32", "resnext101-128",
+                                  "efficientnet-128", "resnet20-128"}, set(alone))
+        self.assertEqual(set(together) - set(self.dry("quick")[1]), {"cifar", "memcheck", "racecheck"})
+
+    def test_groups_and_steps_add_up(self):
+        quick, together, _ = self.dry("quick")
+        both = self.dry("quick", "variants")
+        self.assertEqual(both[0], {**quick, "variants": 240})
+        self.assertEqual(both[1], together)
+        self.assertEqual(self.dry("doctor", "ceilings")[2].splitlines()[-1], "25 s at most")
 
     def test_some_steps_run_only_when_they_are_named(self):
         text = self.run_step("--dry-run").stdout
         by_themselves, named = text.split(" s at most\nonly if named:\n")
-        for name in ("resnet50-float16", "resnext101-compiled", "efficientnet-compiled"):
+        for name in ("variants", "resnet50-float16", "resnext101-compiled", "efficientnet-compiled"):
             self.assertNotIn(f"\n{name} ", by_themselves)
             self.assertIn(f"{name} ", named)
             self.assertTrue(self.run_step("--dry-run", name).stdout.startswith(f"{name} "))
-        self.assertLessEqual(int(by_themselves.splitlines()[-1]), 470)
+
+    def build(self, **programs):
+        folder = self.folder / "build"
+        folder.mkdir(exist_ok=True)
+        for name, text in programs.items():
+            (folder / name).write_text(f"#!/bin/sh\ncd {self.folder}\n{text}\n")
+            (folder / name).chmod(0o755)
+        return ["--build", "build"]
+
+    def test_steps_that_measure_nothing_run_at_the_same_time(self):
+        meet = "touch {}; for i in 1 2 3 4 5 6 7 8 9; do [ ! -e {} ] || exit 0; sleep 1; done; exit 1"
+        words = self.build(millrace=meet.format("a", "b"), device_test=meet.format("b", "a"))
+        done = self.run_step(*words, "doctor", "device")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        steps = json.loads((self.folder / "out" / "results.json").read_text())["steps"]
+        self.assertEqual({step["name"]: step["result"] for step in steps}, {"doctor": "passed", "device": "passed"})
+
+    def test_tests_run_in_several_processes(self):
+        words = self.build(ops_test='echo "[       OK ] A.$GTEST_SHARD_INDEX of $GTEST_TOTAL_SHARDS"')
+        done = self.run_step(*words, "ops")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("8 tests passed\n", done.stdout)
+        self.build(ops_test='[ "$GTEST_SHARD_INDEX" != 5 ] || { echo "[  FAILED  ] A.B"; exit 1; }')
+        done = self.run_step(*words, "ops")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("process 5 of 8: exit code 1\n", done.stdout)
+        self.assertIn("[  FAILED  ] A.B", (self.folder / "out" / "ops").read_text())
 
     def test_wrong_options_are_named(self):
         for words, said in (
