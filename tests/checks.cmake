@@ -93,7 +93,7 @@ endif()
 if(NOT MILLRACE_SANITIZE)
   add_test(NAME gpu_pack COMMAND ${BASH} tests/gpu/pack_test.sh ${PROJECT_BINARY_DIR}
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(gpu_pack PROPERTIES LABELS "e2e;mpi" PROCESSORS 2 TIMEOUT 120
+  set_tests_properties(gpu_pack PROPERTIES LABELS "e2e;mpi" PROCESSORS 2 TIMEOUT 240
     SKIP_RETURN_CODE 77 ENVIRONMENT OMP_WAIT_POLICY=passive)
 endif()
 # That a Kokkos for another device is refused.

@@ -68,7 +68,7 @@ pack_build() {
   done
   components=("$(path_of pkglibdir)"/*.so)
   mapfile -t libraries < <(libraries_of "${packed[@]}" "${components[@]}")
-  cp -L "${libraries[@]}" "$to/lib/"
+  ((${#libraries[@]} == 0)) || cp -L "${libraries[@]}" "$to/lib/"
   settings=$(path_of sysconfdir)/openmpi-mca-params.conf
   [[ ! -r $settings ]] || cp -L "$settings" "$to/bin/"
 }

@@ -65,17 +65,26 @@ starts_ranks() {
   grep -q '^rank 1 ' <<<"$said" || failed "mpirun started no second rank: $said"
 }
 
-# archives: of small programs in place of a build for CUDA, whose NCCL stays out.
+# archives: of small programs in place of a build for CUDA, whose NCCL stays out, and of Open MPI.
 archives() {
-  local fake="$work/build" file="$work/gpu.tar.xz" listed name said
-  mkdir "$fake"
+  local fake="$work/build" file="$work/gpu.tar.xz" listed name said PATH=$work/mpi/bin:$PATH
+  mkdir -p "$fake" "$work/mpi"/{bin,lib/openmpi,share/openmpi,etc}
   "$compiler" -shared -fPIC -x c++ -o "$fake/libnccl.so.2" -Wl,-soname,libnccl.so.2 - <<<'int nccl() { return 0; }'
   "$compiler" -x c++ -o "$fake/millrace" - -x none "$fake/libnccl.so.2" -Wl,-rpath,"$fake" <<<'int nccl(); int main() { return nccl(); }'
   for name in ops_test device_test stage_test numerics_test gpu_streaming gpu_ceilings; do cp "$fake/millrace" "$fake/$name"; done
+  cp "$fake/millrace" "$work/mpi/bin/mpirun"
+  cp "$fake/libnccl.so.2" "$work/mpi/lib/openmpi/mca_stand_in.so"
+  # shellcheck disable=SC2016 # whoever runs the script expands that
+  cat >"$work/mpi/bin/ompi_info" <<<'#!/bin/sh
+root=$(dirname "$(dirname "$0")")
+case $2 in prefix) ;; sysconfdir) root=$root/etc ;; pkglibdir) root=$root/lib/openmpi ;; *) root=$root/share/openmpi ;; esac
+echo "path:$2:$root"'
+  chmod +x "$work/mpi/bin/ompi_info"
+  head -c 2000000 /dev/urandom >"$work/mpi/share/openmpi/help.txt"
   echo library >"$fake/libgpu_kernel_times.so"
   "$here/run.sh" --build "$fake" --cpu "$fake" --pack "$file" || failed 'nothing was packed'
   listed=$(tar -tJf "$file")
-  for name in build/cuda/{millrace,mpirun,bin/ops_test,bin/gpu_ceilings,libgpu_kernel_times.so} build/default/millrace \
+  for name in build/cuda/{millrace,mpirun,bin/ops_test,bin/gpu_ceilings,lib/openmpi/mca_stand_in.so,libgpu_kernel_times.so} build/default/millrace \
     tests/gpu/{run.sh,compare.py,results.py,variants.toml} tests/support/alike.py LICENSE; do
     grep -qx "millrace-gpu/$name" <<<"$listed" || failed "the archive has no $name"
   done

@@ -106,7 +106,7 @@ class CudnnVendor final : public Vendor {
   [[nodiscard]] LinearClaim claim(const ConvShape& s, DType type, Passes passes,
                                   std::int64_t cap) const override {
     static const bool own_depthwise = variant("OWN_DEPTHWISE", 1) != 0;
-    static const bool products = variant("CUBLASLT", 1) != 0;
+    static const bool products = variant("WEIGHT_PRODUCTS", 1) != 0;
     if (own_depthwise && is_depthwise(s)) return {};
     if (!products || !passes.backward_weight || !WeightGradients::has(s, type))
       return by_plans(s, type, passes, cap);
