@@ -238,9 +238,9 @@ def millrace_step(options, settings=None):
 
 def without_new(options):
     """Milliseconds of steps without the latest changes, as far as variants undo them. None where there are none."""
-    rows = [row for row in variants_in(options.variants) if row.get("before")]
-    settings = {name: value for row in rows for name, value in row["set"].items()
-                if options.network in [case.split()[0] for case in row["networks"]]}
+    rows = [row for row in variants_in(options.variants)
+            if row.get("before") and options.network in [case.split()[0] for case in row["networks"]]]
+    settings = {name: value for row in rows for name, value in row["set"].items()}
     if not settings:
         return None
     try:

@@ -312,6 +312,14 @@ class VariantsTest(Case):
         self.assertEqual(lines[-1], "keep: a; mixed: none; not measured: none")
         self.assertEqual(len(self.calls()), 5)  # as it is at the beginning and at the end
 
+    def test_options_and_variables_make_variants_too(self):
+        other = self.row("a", "X = 1").replace("set = { X = 1 }", 'options = "--faster"\nenvironment = { FASTER = "yes" }')
+        program = self.program(PROGRAM.replace('echo "$*"', 'echo "$* $FASTER"'))
+        with mock.patch.object(self, "program", return_value=program):
+            _, rows = self.measured(other)
+        self.assertEqual(rows["a"]["verdict"], "no difference")
+        self.assertEqual([call.endswith("--faster yes") for call in self.calls()], [False, True, False])
+
     def test_a_choice_that_the_build_has_not_is_named(self):
         lines, rows = self.measured(self.row("a", "FAST = 1") + self.row("b", "OTHER = 1"))
         self.assertEqual(rows["b"]["verdict"], "not measured")
@@ -338,9 +346,10 @@ class VariantsTest(Case):
         sources = [path for folder in ("src", "pipeline") for path in (ROOT / folder).rglob("*.?pp")]
         in_code = {name for path in sources if path.name != "variants.hpp" for name in calls.findall(path.read_text())}
         rows = measure.variants_in(Path(__file__).with_name("variants.toml"))
-        self.assertEqual({name for row in rows for name in row["set"]}, in_code)
+        self.assertEqual({name for row in rows for name in row.get("set", {})}, in_code)
         for row in rows:
-            self.assertLessEqual(set(row), {"name", "set", "networks", "expect", "before"})
+            self.assertLessEqual(set(row), {"name", "set", "environment", "options", "networks", "expect", "before"})
+            self.assertTrue("set" in row or not row.get("before"), row["name"])
             self.assertTrue(row["expect"] and row["networks"])
             for case in row["networks"]:
                 self.assertIn(case.split()[0], measure.NETWORKS)

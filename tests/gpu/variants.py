@@ -7,6 +7,7 @@ slower where it differs by more than these two do, and by more than one percent.
 one of its networks and slower with none.
 """
 import argparse
+import os
 from pathlib import Path
 
 from measure import NETWORKS, bench, in_short, precision, save, skip, time_left, variants_in
@@ -31,13 +32,15 @@ class Measurement:
         self.options = options
         self.longest = 0.0  # seconds of a run
 
-    def milliseconds(self, case, settings=None):
+    def milliseconds(self, case, row=None):
         network, batch = case.split()
+        row = row or {}
         before = time_left(self.options.seconds)
         if before < self.longest:
             raise TimeoutError("no time is left")
         words = ["--batch-size", batch, "--steps", str(self.options.steps), *precision("bfloat16")]
-        result = bench(self.options.millrace, network, words, settings=settings)
+        result = bench(self.options.millrace, network, words + row.get("options", "").split(),
+                       {**os.environ, **row.get("environment", {})}, row.get("set"))
         if self.options.seconds:
             self.longest = max(self.longest, before - time_left(self.options.seconds))
         return in_short(result["step_ms"])["ms"]
@@ -62,7 +65,7 @@ def measured(options, rows):
         times = {}
         try:
             for case in row["networks"]:
-                times[case] = measurement.milliseconds(case, row["set"])
+                times[case] = measurement.milliseconds(case, row)
         except (LookupError, TimeoutError, SystemExit) as error:
             print(f"{row['name']}: {error}")
         found[row["name"]] = times
