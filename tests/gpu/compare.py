@@ -326,7 +326,8 @@ def profiled(torch, options, trainings):
         ("pytorch", lambda: "eager" in trainings and profile_kernels.of_torch(torch, trainings["eager"].step)),
     ):
         try:
-            sides[name] = measure() if time_left(options.seconds) > needed else None
+            if time_left(options.seconds) > needed and (kernels := measure()):
+                sides[name] = kernels
         except (Exception, SystemExit) as error:  # a comparison is worth something without it
             print(f"no times of the kernels of {name}: {error}")
     return sides
@@ -385,7 +386,7 @@ def main():
     if options.profile:
         profile = profiled(torch, options, trainings)
         record.add(profile=profile)
-        print("\n".join(profile_kernels.table(profile.get("millrace"), profile.get("pytorch"))))
+        print("\n".join(profile_kernels.table(profile)))
     print(f"both: {in_words(result['side'])}")
     print(f"millrace {options.options}".rstrip() + f": {mine:.2f} ms ({spread(ours)}), each of {len(ours)} steps")
     for mode, times in theirs.items():

@@ -77,12 +77,16 @@ def of_torch(torch, step):
     return by_kind([(name, *row) for name, row in kernels.items()], count)
 
 
-def table(ours, theirs):
-    """Lines of milliseconds and launches by kind."""
-    sides = [side for side in (ours, theirs) if side]
-    cell = lambda row: f"{row['ms']:9.2f} ms {row['launches']:6.0f} x" if row else " " * 21
-    lines = [f"{'kernels of a step':20}" + "".join(f"{name:>21}" for name, side in
-                                                  (("millrace", ours), ("PyTorch, eager", theirs)) if side)]
-    for kind in dict.fromkeys(kind for side in sides for kind in side["kinds"]):
-        lines.append(f"{kind:20}" + "".join(cell(side["kinds"].get(kind)) for side in sides))
-    return lines + [f"{'all':20}" + "".join(cell(side) for side in sides)]
+def table(sides):
+    """Lines of milliseconds and launches by kind; none if no side was timed."""
+    if not sides:
+        return []
+
+    def line(title, rows):
+        cells = [f"{row['ms']:9.2f} ms {row['launches']:6.0f} x" if row else " " * 21 for row in rows]
+        return f"{title:20}" + "".join(cells)
+
+    kinds = dict.fromkeys(kind for side in sides.values() for kind in side["kinds"])
+    lines = [f"{'kernels of a step':20}" + "".join(f"{name:>21}" for name in sides)]
+    lines += [line(kind, [side["kinds"].get(kind) for side in sides.values()]) for kind in kinds]
+    return [*lines, line("all", sides.values())]

@@ -278,7 +278,10 @@ class ProfileTest(Case):
         ours = profile_kernels.of_millrace("lib.so", program, "resnet50", [])
         self.assertEqual(ours["kinds"], {"norms": {"ms": 2.0, "launches": 4.0}, "other": {"ms": 0.5, "launches": 1.0}})
         self.assertEqual((ours["ms"], ours["launches"], ours["top"][1]["kernel"]), (2.5, 5.0, "a b"))
-        lines = profile_kernels.table(ours, {"kinds": {"pools": {"ms": 1, "launches": 1}}, "ms": 1, "launches": 1})
+        theirs = {"kinds": {"pools": {"ms": 1, "launches": 1}}, "ms": 1, "launches": 1}
+        lines = profile_kernels.table({"millrace": ours, "pytorch": theirs})
+        self.assertEqual(lines[0].split(), ["kernels", "of", "a", "step", "millrace", "pytorch"])
+        self.assertEqual(profile_kernels.table({}), [])
         self.assertEqual(lines[1].split(), ["norms", "2.00", "ms", "4", "x"])
         self.assertEqual(lines[-1].split(), ["all", "2.50", "ms", "5", "x", "1.00", "ms", "1", "x"])
 
