@@ -93,7 +93,7 @@ partition::ProcessMemory forecast_memory(const Session& session, const run::Run&
   partition::ProcessMemory process{.rank = session.rank(),
                                    .devices = session.device_memory(),
                                    .base = std::max(base, kLeastBase),
-                                   .margin = kMargin,
+                                   .margin = device::computes_on_cores() ? kMargin : kGpuMargin,
                                    .messages = session.staging_bytes(),
                                    .loader = reading_bytes(session, config, inputs)};
   if (!config.run_directory.empty())
