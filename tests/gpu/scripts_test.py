@@ -273,17 +273,19 @@ class ProfileTest(Case):
 
     def test_times_of_both_sides_are_of_one_step(self):
         program = self.program("#!/bin/sh\n[ \"$CUDA_INJECTION64_PATH\" = lib.so ] || exit 1\n"
-                               "printf '20000000 40 batch_norm\\n5000000 10 a b\\n' >$MILLRACE_KERNEL_TIMES\n"
+                               "printf '20000000 40 batch_norm\\n4000000 10 a b\\n1000000 10 f<LossByTeam>\\n' "
+                               ">$MILLRACE_KERNEL_TIMES\n"
                                + PROGRAM.split("\n", 1)[1])
         ours = profile_kernels.of_millrace("lib.so", program, "resnet50", [])
-        self.assertEqual(ours["kinds"], {"norms": {"ms": 2.0, "launches": 4.0}, "other": {"ms": 0.5, "launches": 1.0}})
-        self.assertEqual((ours["ms"], ours["launches"], ours["top"][1]["kernel"]), (2.5, 5.0, "a b"))
+        self.assertEqual(ours["kinds"], {"norms": {"ms": 2.0, "launches": 4.0}, "other": {"ms": 0.4, "launches": 1.0},
+                                         "loss": {"ms": 0.1, "launches": 1.0}})
+        self.assertEqual((ours["ms"], ours["launches"], ours["top"][1]["kernel"]), (2.5, 6.0, "a b"))
         theirs = {"kinds": {"pools": {"ms": 1, "launches": 1}}, "ms": 1, "launches": 1}
         lines = profile_kernels.table({"millrace": ours, "pytorch": theirs})
         self.assertEqual(lines[0].split(), ["kernels", "of", "a", "step", "millrace", "pytorch"])
         self.assertEqual(profile_kernels.table({}), [])
         self.assertEqual(lines[1].split(), ["norms", "2.00", "ms", "4", "x"])
-        self.assertEqual(lines[-1].split(), ["all", "2.50", "ms", "5", "x", "1.00", "ms", "1", "x"])
+        self.assertEqual(lines[-1].split(), ["all", "2.50", "ms", "6", "x", "1.00", "ms", "1", "x"])
 
 
 VARIANT = """[[variant]]
