@@ -10,11 +10,11 @@ PyTorch, its GPU or the network is not there.
 What is in a step: both train on one batch that lies in the GPU's memory and update float32 weights by
 SGD with momentum. PyTorch finds the images in the 16-bit type, so that autocast casts none; millrace
 makes them from bytes in every step, as in a training. Each step of millrace is timed alone, until the
-host has its losses, and looks for gradients that are not finite. Steps of PyTorch are timed in groups, without a wait between them, and nobody
-reads a loss or looks for gradients that are not finite. Turns alternate, and while one side or mode
-has its turn, the others hold no more than weights and momentum in the GPU's memory. Both sides say
-what they train: parameters, numbers of convolutions and norms, type, images of a step. The
-comparison stops where they differ.
+host has its losses, and looks for gradients that are not finite. Steps of PyTorch are timed in groups,
+without a wait between them, and nobody reads a loss or looks for gradients that are not finite. Turns
+alternate, and while one side or mode has its turn, the others hold no more than weights and momentum in
+the GPU's memory. Both sides say what they train: parameters, numbers of convolutions and norms, type,
+images of a step. The comparison stops where they differ.
 
 With --variants, millrace is also measured once with all variants of that file which are marked `before`: without the
 latest changes. With --profile, the kernels of both sides are timed at the end, if there is time. --json keeps what is

@@ -98,8 +98,7 @@ class CudnnVendor final : public Vendor {
   [[nodiscard]] bool has_nondeterministic() const override { return true; }
 
   [[nodiscard]] std::int64_t image_channels(const ConvShape& first, DType type) const override {
-    static const bool padded = variant("PADDED_IMAGES", 1) != 0;
-    return padded ? cudnn::image_channels(first, type) : first.window.in.c;
+    return cudnn::image_channels(first, type);
   }
 
   /// Depthwise convolutions stay with our own kernels: the library's 16-bit ones are a fallback.
