@@ -90,6 +90,22 @@ template <class Functor, class Policy>
   return Kokkos::Experimental::require(policy,
                                        Kokkos::Experimental::WorkItemProperty::HintLightWeight);
 }
+
+/// Bounds of a launch in blocks of kThreads. On NVIDIA's GPUs a kernel that waits for memory says
+/// with kThreadsAtOnce for how many threads of a multiprocessor its registers must leave room.
+template <class Functor, int kThreads, class Otherwise = Kokkos::LaunchBounds<>>
+[[nodiscard]] constexpr auto launch_bounds() {
+#if defined(KOKKOS_ENABLE_CUDA)
+  constexpr bool kGiven = requires { Functor::kThreadsAtOnce; };
+#else
+  constexpr bool kGiven = false;
+#endif
+  if constexpr (kGiven) {
+    return Kokkos::LaunchBounds<kThreads, Functor::kThreadsAtOnce / kThreads>{};
+  } else {
+    return Otherwise{};
+  }
+}
 #endif
 
 /// Runs functor(i) once for each i in [0, n), in any order. The label is at most 15 characters, so
@@ -113,7 +129,8 @@ void parallel(const char (&label)[kLabelSize], const ExecutionSpace& space, std:
   launch(label, space, n, run, {&functor, sizeof functor});
 #else
   using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<std::int64_t>,
-                                     Kokkos::Schedule<Kokkos::Static>>;
+                                     Kokkos::Schedule<Kokkos::Static>,
+                                     decltype(launch_bounds<Functor, 128>())>;
   Kokkos::parallel_for(label, light_weight<Functor>(Policy(space, 0, n)), functor);
 #endif
 }

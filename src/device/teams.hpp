@@ -103,7 +103,9 @@ void parallel_teams(const char (&label)[kLabelSize], const ExecutionSpace& space
   static_assert(std::is_trivially_copyable_v<Functor>, "devices get a copy of the functor's bytes");
   if (n <= 0) return;
   constexpr int kAlignment = 16;
-  using Policy = Kokkos::TeamPolicy<ExecutionSpace, TeamBounds<Functor::kThreads>>;
+  using Bounds =
+      decltype(launch_bounds<Functor, Functor::kThreads, TeamBounds<Functor::kThreads>>());
+  using Policy = Kokkos::TeamPolicy<ExecutionSpace, Bounds>;
   Policy policy(space, static_cast<int>(n), Functor::kThreads);
   policy.set_scratch_size(0, Kokkos::PerTeam(Functor::kSharedBytes + kAlignment));
   Kokkos::parallel_for(label, light_weight<Functor>(policy), OnTeam<Functor>{functor});

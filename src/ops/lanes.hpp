@@ -59,6 +59,7 @@ template <class... Pointers>
 template <int W, class T, bool kTogether = lanes::kTogether<W>>
 class LanesIn {
  public:
+  LanesIn() = default;
   KOKKOS_INLINE_FUNCTION explicit LanesIn(const T* from) : from_(from) {}
   KOKKOS_INLINE_FUNCTION T operator[](int j) const { return from_[j]; }
 
@@ -69,6 +70,7 @@ class LanesIn {
 template <int W, class T>
 class LanesIn<W, T, true> {
  public:
+  LanesIn() = default;
   KOKKOS_INLINE_FUNCTION explicit LanesIn(const T* from)
       : pack_(*reinterpret_cast<const lanes::Pack<T, W>*>(from)) {}
   KOKKOS_INLINE_FUNCTION T operator[](int j) const { return pack_.values[j]; }

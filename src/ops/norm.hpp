@@ -38,8 +38,8 @@ namespace millrace::ops {
 
 /// How teams sum over the rows of an activation (norm_teams.hpp). Depends on the shape only.
 struct NormTeamShape {
-  static constexpr int kChunks = 8;  ///< of a block
-  static constexpr int kStrips = 32;
+  static constexpr int kChunks = tiling::kTeamChunks;  ///< of a block
+  static constexpr int kStrips = tiling::kTeamStrips;
 
   Tiling tiling;
   std::int64_t sets;     ///< in an instance
@@ -55,15 +55,15 @@ struct NormTeamShape {
       : tiling(t),
         sets(sets_of_instance),
         apart(t.instances == 1 && t.tile == 1 && sets == t.channels),
-        columns((t.strips + kStrips - 1) / kStrips),
-        blocks((t.chunks + kChunks - 1) / kChunks) {
+        columns(tiling::quotient_up(t.strips, kStrips)),
+        blocks(tiling::quotient_up(t.chunks, kChunks)) {
     // Both steps are equally long.
     while (instance_fan * instance_fan < tiling.instances) ++instance_fan;
-    instance_groups = (tiling.instances + instance_fan - 1) / instance_fan;
-    constexpr std::int64_t kFewBlocks = 32;
+    instance_groups = tiling::quotient_up(tiling.instances, instance_fan);
+    constexpr std::int64_t kFewBlocks = 64;  // eight waits for memory (LaneParts)
     if (blocks <= kFewBlocks) return;
     while (fan * fan < blocks) ++fan;
-    groups = (blocks + fan - 1) / fan;
+    groups = tiling::quotient_up(blocks, fan);
   }
 
   [[nodiscard]] std::int64_t teams() const { return tiling.instances * blocks * columns; }
@@ -88,12 +88,7 @@ struct NormTeamShape {
   }
   [[nodiscard]] std::int64_t scratch_floats() const { return groups_at() + floats_of(groups); }
   /// The tiling of the totals.
-  [[nodiscard]] Tiling whole() const {
-    Tiling t = tiling;
-    t.chunks = 1;
-    t.chunk_tile_rows = t.tile_rows;
-    return t;
-  }
+  [[nodiscard]] Tiling whole() const { return tiling::with_chunks(tiling, tiling.tile_rows); }
 
  private:
   [[nodiscard]] MILLRACE_FUNCTION std::int64_t floats_of(std::int64_t parts) const {
@@ -113,7 +108,7 @@ struct NormShape {
   /// Floats in `statistics`: mean and inverse standard deviation of every (instance, channel).
   [[nodiscard]] std::int64_t statistics_floats() const { return 2 * instances() * channels; }
   /// Floats in `coefficients` of the backward pass.
-  [[nodiscard]] std::int64_t coefficient_floats() const { return 3 * instances() * channels; }
+  [[nodiscard]] std::int64_t coefficient_floats() const { return 2 * instances() * channels; }
   /// Values in the moments or the sums of one part of a batch.
   [[nodiscard]] std::int64_t part_values() const { return 2 * channels; }
   [[nodiscard]] NormTeamShape teams() const { return {tiling, groups}; }

@@ -10,8 +10,10 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
+/// Of 16-bit types it must read 2 bytes an element and write 2; with an addition read 4, write 2.
 template <class T, Activation kFn, bool kSkip>
 struct Apply {
+  [[maybe_unused]] static constexpr int kThreadsAtOnce = 1024;
   Tiling t;
   T* y;
   const T* x;
@@ -23,24 +25,27 @@ struct Apply {
   template <int W>
   KOKKOS_INLINE_FUNCTION void run(const Strip& s, std::int64_t lane) const {
     const Affine<W> f(t, s, lane, statistics, gamma, beta);
-    for (std::int64_t r = 0; r < s.rows; ++r) {
-      const std::int64_t row = s.offset + lane + r * t.width;
-      const LanesIn<W, T> in(x + row);
-      const LanesIn<W, T> other(kSkip ? skip + row : x + row);
-      LanesOut<W, T> out(y + row);
-      MILLRACE_SIMD
-      for (int j = 0; j < W; ++j) {
-        float z = rounded_as<T>(f.a[j] * to_float(in[j]) + f.b[j]);
-        if constexpr (kSkip) z = rounded_as<T>(z + to_float(other[j]));
-        out.set(j, store_fn<T, kFn>(z));
+    for_rows<kRowsAtOnce<T, W, kSkip ? 2 : 1>>(t, s, lane, [&]<int kRows>(std::int64_t at) {
+      const RowsIn<kRows, W, T> in(x + at, t.width);
+      const RowsIn<kRows, W, T> others((kSkip ? skip : x) + at, t.width);
+      for (int r = 0; r < kRows; ++r) {
+        LanesOut<W, T> out(y + at + r * t.width);
+        MILLRACE_SIMD
+        for (int j = 0; j < W; ++j) {
+          float z = rounded_as<T>(f.a[j] * to_float(in[r][j]) + f.b[j]);
+          if constexpr (kSkip) z = rounded_as<T>(z + to_float(others[r][j]));
+          out.set(j, store_fn<T, kFn>(z));
+        }
       }
-    }
+    });
   }
   KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, t, strip_at(t, i)); }
 };
 
+/// Of 16-bit types it must read 4 bytes an element and write 2.
 template <class T, Activation kFn>
 struct BackwardApply {
+  [[maybe_unused]] static constexpr int kThreadsAtOnce = 1024;
   Tiling t;
   T* dx;
   const T* dz;
@@ -52,33 +57,32 @@ struct BackwardApply {
 
   template <int W>
   KOKKOS_INLINE_FUNCTION void run(const Strip& s, std::int64_t lane) const {
-    const std::int64_t all = t.instances * t.channels;
-    const float* own = coefficients + s.instance * t.channels;
+    const float* const slopes = coefficients + s.instance * t.channels;
+    const float* const constants = slopes + t.instances * t.channels;
     const Affine<W> f(t, s, lane, statistics, gamma, beta);
-    float slope_dz[W];
     float slope_x[W];
     float constant[W];
     for_channels<W>(t, s, lane, [&](int j, std::int64_t c) {
-      slope_dz[j] = own[c];
-      slope_x[j] = own[all + c];
-      constant[j] = own[2 * all + c];
+      slope_x[j] = slopes[c];
+      constant[j] = constants[c];
     });
-    for (std::int64_t r = 0; r < s.rows; ++r) {
-      const std::int64_t row = s.offset + lane + r * t.width;
-      const LanesIn<W, T> x_row(x + row);
-      const LanesIn<W, T> dz_row(dz + row);
-      LanesOut<W, T> dx_row(dx + row);
-      MILLRACE_SIMD
-      for (int j = 0; j < W; ++j) {
-        const float value = to_float(x_row[j]);
-        float g = to_float(dz_row[j]);
-        if constexpr (kFn != Activation::None) {
-          const float z = rounded_as<T>(f.a[j] * value + f.b[j]);
-          g = rounded_fn_gradient<T, kFn>(g, z);
+    for_rows<kRowsAtOnce<T, W, 2>>(t, s, lane, [&]<int kRows>(std::int64_t at) {
+      const RowsIn<kRows, W, T> x_rows(x + at, t.width);
+      const RowsIn<kRows, W, T> dz_rows(dz + at, t.width);
+      for (int r = 0; r < kRows; ++r) {
+        LanesOut<W, T> dx_row(dx + at + r * t.width);
+        MILLRACE_SIMD
+        for (int j = 0; j < W; ++j) {
+          const float value = to_float(x_rows[r][j]);
+          float g = to_float(dz_rows[r][j]);
+          if constexpr (kFn != Activation::None) {
+            const float z = rounded_as<T>(f.a[j] * value + f.b[j]);
+            g = rounded_fn_gradient<T, kFn>(g, z);
+          }
+          dx_row.set(j, store_as<T>(f.a[j] * g + (slope_x[j] * value + constant[j])));
         }
-        dx_row.set(j, store_as<T>(slope_dz[j] * g + (slope_x[j] * value + constant[j])));
       }
-    }
+    });
   }
   KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, t, strip_at(t, i)); }
 };
@@ -90,7 +94,7 @@ void norm_apply(const ExecutionSpace& space, const NormShape& shape, T* y, const
                 const T* skip, const float* statistics, const float* gamma, const float* beta,
                 Activation fn) {
   dispatch_fn(fn, [&]<Activation kFn>() {
-    const Tiling& t = shape.tiling;
+    const Tiling t = for_writing(shape.tiling);
     if (skip != nullptr) {
       parallel("norm add", space, t.work_items(),
                Apply<T, kFn, true>{t, y, x, skip, statistics, gamma, beta});
@@ -107,9 +111,9 @@ void norm_backward_apply(const ExecutionSpace& space, const NormShape& shape, T*
                          const float* statistics, const float* gamma, const float* beta,
                          Activation fn) {
   dispatch_fn(fn, [&]<Activation kFn>() {
-    parallel("norm dx", space, shape.tiling.work_items(),
-             BackwardApply<T, kFn>{shape.tiling, dx, dz_or_dy, x, coefficients, statistics, gamma,
-                                   beta});
+    const Tiling t = for_writing(shape.tiling);
+    parallel("norm dx", space, t.work_items(),
+             BackwardApply<T, kFn>{t, dx, dz_or_dy, x, coefficients, statistics, gamma, beta});
   });
 }
 

@@ -17,8 +17,15 @@ struct NoLanes {
 template <int W, class T, bool kUsed>
 using LanesIfUsed = std::conditional_t<kUsed, LanesOut<W, T>, NoLanes>;
 
+/// Of 16-bit types it must read 4 bytes an element, 2 more for a second gradient and 2 more for the
+/// output of a ReLU behind an addition; and write 2 behind an addition or for a second gradient.
 template <class T, Activation kFn, bool kSkip, bool kTwo>
 struct Reduce {
+  static constexpr bool kReadsOutput = kSkip && kFn != Activation::None;  // Relu only
+  static constexpr bool kWrites = kSkip || kTwo;
+  static constexpr int kInputs = 2 + kReadsOutput + kTwo;
+  /// Whether products are scaled by the inverse deviation one by one, or their sum is.
+  static constexpr bool kScalesEach = device::kOnCores;
   Tiling t;
   NormBackwardReduce<T> in;
 
@@ -29,39 +36,41 @@ struct Reduce {
     const float* means = in.statistics + s.instance * t.channels;
     const float* inverses = means + t.instances * t.channels;
     float mean[W];
-    float inverse[W];
+    [[maybe_unused]] float inverse[W];
     for_channels<W>(t, s, lane, [&](int j, std::int64_t c) {
       mean[j] = means[c];
-      inverse[j] = inverses[c];
+      if constexpr (kScalesEach) inverse[j] = inverses[c];
     });
     float sum[W] = {};
     float product[W] = {};
-    for (std::int64_t r = 0; r < s.rows; ++r) {
-      const std::int64_t row = s.offset + lane + r * t.width;
-      const LanesIn<W, T> x_row(in.x + row);
-      const LanesIn<W, T> dy_row(in.dy + row);
-      const LanesIn<W, T> dy2_row(kTwo ? in.dy2 + row : in.dy + row);
-      const LanesIn<W, T> y_row(kSkip && kFn != Activation::None ? in.y + row : in.x + row);
-      LanesIfUsed<W, T, kSkip || kTwo> dz_row(kSkip || kTwo ? in.dz + row : nullptr);
-      MILLRACE_SIMD
-      for (int j = 0; j < W; ++j) {
-        const float value = to_float(x_row[j]);
-        float g = to_float(dy_row[j]);
-        if constexpr (kTwo) g = rounded_as<T>(g + to_float(dy2_row[j]));
-        if constexpr (kFn != Activation::None) {
-          float z;
-          if constexpr (kSkip) {
-            z = to_float(y_row[j]);  // Relu only: y > 0 exactly if z > 0
-          } else {
-            z = rounded_as<T>(f.a[j] * value + f.b[j]);
+    for_rows<kRowsAtOnce<T, W, kInputs>>(t, s, lane, [&]<int kRows>(std::int64_t at) {
+      const RowsIn<kRows, W, T> x_rows(in.x + at, t.width);
+      const RowsIn<kRows, W, T> dy_rows(in.dy + at, t.width);
+      const RowsIn<kRows, W, T> dy2_rows((kTwo ? in.dy2 : in.dy) + at, t.width);
+      const RowsIn<kRows, W, T> y_rows((kReadsOutput ? in.y : in.x) + at, t.width);
+      for (int r = 0; r < kRows; ++r) {
+        LanesIfUsed<W, T, kWrites> dz_row(kWrites ? in.dz + at + r * t.width : nullptr);
+        MILLRACE_SIMD
+        for (int j = 0; j < W; ++j) {
+          const float value = to_float(x_rows[r][j]);
+          float g = to_float(dy_rows[r][j]);
+          if constexpr (kTwo) g = rounded_as<T>(g + to_float(dy2_rows[r][j]));
+          if constexpr (kReadsOutput) {
+            g = rounded_fn_gradient<T, kFn>(g, to_float(y_rows[r][j]));  // y > 0 exactly if z > 0
+          } else if constexpr (kFn != Activation::None) {
+            g = rounded_fn_gradient<T, kFn>(g, rounded_as<T>(f.a[j] * value + f.b[j]));
           }
-          g = rounded_fn_gradient<T, kFn>(g, z);
+          if constexpr (kWrites) dz_row.set(j, store_exact<T>(g));
+          sum[j] += g;
+          if constexpr (kScalesEach)
+            product[j] += g * ((value - mean[j]) * inverse[j]);
+          else
+            product[j] += g * (value - mean[j]);
         }
-        if constexpr (kSkip || kTwo) dz_row.set(j, store_exact<T>(g));
-        sum[j] += g;
-        product[j] += g * ((value - mean[j]) * inverse[j]);
       }
-    }
+    });
+    if constexpr (!kScalesEach)
+      for_channels<W>(t, s, lane, [&](int j, std::int64_t c) { product[j] *= inverses[c]; });
     store_lanes(out, sum);
     store_lanes(out + second, product);
   }
@@ -73,21 +82,17 @@ struct GradientSums {
   Accumulator product;
 };
 
-/// Adds the sums of neighboring parts, lane by lane.
+/// Adds the sums of neighboring parts.
 struct JoinSums {
-  template <int W>
   KOKKOS_INLINE_FUNCTION static void join(const LaneParts& parts, float* out, std::int64_t second) {
-    Accumulator sum[W] = {};
-    Accumulator product[W] = {};
-    for (std::int64_t p = 0; p < parts.count; ++p) {
-      MILLRACE_SIMD
-      for (int j = 0; j < W; ++j) {
-        sum[j] += static_cast<Accumulator>(parts.at(p, j));
-        product[j] += static_cast<Accumulator>(parts.second_at(p, j));
-      }
-    }
-    round_lanes(out, sum);
-    round_lanes(out + second, product);
+    Accumulator sum{};
+    Accumulator product{};
+    parts.for_each([&](Accumulator, Accumulator own_sum, Accumulator own_product) {
+      sum += own_sum;
+      product += own_product;
+    });
+    out[0] = static_cast<float>(sum);
+    out[second] = static_cast<float>(product);
   }
 };
 
@@ -112,14 +117,15 @@ struct ChunkSums {
   }
 };
 
-/// Converts the sums of one group to A, B and C of dx = A dz + B x + C for each of its channels.
+/// Converts the sums of one group to B and C of dx = gamma inverse dz + B x + C for each of its
+/// channels.
 struct Coefficients {
   NormShape shape;
   std::int64_t parts;  // number of parts of the batch, each of this shape
   const float* statistics;
   const float* gamma;
   const float* sums;    // of dz, of dz xhat
-  float* coefficients;  // A, B, C; may be `sums`
+  float* coefficients;  // B, C; may be `sums`
 
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
     const std::int64_t instance = i / shape.groups;
@@ -141,10 +147,9 @@ struct Coefficients {
     for (std::int64_t c = first; c < first + members * step; c += step) {
       const float mean = statistics[base + c];
       const float inverse = statistics[all + base + c];
-      coefficients[base + c] = gamma[c] * inverse;
       const float slope = -inverse * inverse * product;
-      coefficients[all + base + c] = slope;
-      coefficients[2 * all + base + c] = -inverse * sum - slope * mean;
+      coefficients[base + c] = slope;
+      coefficients[all + base + c] = -inverse * sum - slope * mean;
     }
   }
 };

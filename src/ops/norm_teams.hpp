@@ -14,6 +14,7 @@
 // The order of the sums depends on the shape only.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -29,7 +30,7 @@ namespace millrace::ops {
 template <int W, class F>
 KOKKOS_INLINE_FUNCTION void for_channels(const Tiling& t, const Strip& s, std::int64_t lane,
                                          F&& f) {
-  std::int64_t c = (s.first_lane + lane) % t.channels;
+  std::int64_t c = divide(s.first_lane + lane, t.channels).remainder;
   if (c + W <= t.channels) {
     for (int j = 0; j < W; ++j) f(j, c + j);
   } else {
@@ -56,25 +57,68 @@ struct Affine {
   }
 };
 
-/// Neighboring chunks, blocks or groups with their values of a lane, in the order of rows. Each
-/// lane has two values.
+/// How many rows of W values of each of `kInputs` arrays a thread of an accelerator reads before it
+/// uses the first: 64 bytes, 64 KiB of a multiprocessor with 1,024 threads. Memory of 5 TB/s that
+/// answers after 0.8 us needs 30 KiB.
+template <class T, int W, int kInputs>
+inline constexpr int kRowsAtOnce = device::kOnCores || W == 1
+                                       ? 1
+                                       : std::max(1, 64 / (W * int{sizeof(T)} * kInputs));
+
+/// W values each of kRows rows that are `step` apart. On accelerators all of them are read first.
+template <int kRows, int W, class T>
+class RowsIn {
+ public:
+  KOKKOS_INLINE_FUNCTION RowsIn(const T* from, std::int64_t step) {
+    for (int r = 0; r < kRows; ++r) rows_[r] = LanesIn<W, T>(from + r * step);
+  }
+  KOKKOS_INLINE_FUNCTION const LanesIn<W, T>& operator[](int r) const { return rows_[r]; }
+
+ private:
+  LanesIn<W, T> rows_[kRows];
+};
+
+/// Calls rows.template operator()<n>(offset) for the rows of a strip from `lane` on, in order, with
+/// n = kRows and then for the rest with n = 1.
+template <int kRows, class Rows>
+KOKKOS_INLINE_FUNCTION void for_rows(const Tiling& t, const Strip& s, std::int64_t lane,
+                                     const Rows& rows) {
+  std::int64_t offset = s.offset + lane;
+  std::int64_t left = s.rows;
+  if constexpr (kRows > 1) {
+    for (; left >= kRows; left -= kRows, offset += kRows * t.width)
+      rows.template operator()<kRows>(offset);
+  }
+  for (; left > 0; --left, offset += t.width) rows.template operator()<1>(offset);
+}
+
+/// Neighboring chunks, blocks or groups with their two values of a lane, in the order of rows.
 struct LaneParts {
-  const float* values;    ///< the first value in the first part; other lanes follow
+  const float* values;    ///< the first value in the first part
   std::int64_t step;      ///< from a part to the next
-  std::int64_t second;    ///< from the first value of a lane to its second
+  std::int64_t second;    ///< from the first value to the second
   std::int64_t count;     ///< of parts
   std::int64_t rows;      ///< tile rows in a part
   std::int64_t all_rows;  ///< tile rows in all parts; the last part may have fewer than the others
 
-  [[nodiscard]] KOKKOS_INLINE_FUNCTION float at(std::int64_t part, int lane) const {
-    return values[part * step + lane];
-  }
-  [[nodiscard]] KOKKOS_INLINE_FUNCTION float second_at(std::int64_t part, int lane) const {
-    return values[part * step + second + lane];
-  }
-  [[nodiscard]] KOKKOS_INLINE_FUNCTION Accumulator rows_of(std::int64_t part) const {
-    const std::int64_t left = all_rows - part * rows;
-    return static_cast<Accumulator>(left < rows ? left : rows);
+  /// Calls use(rows, first value, second value) for each part in order. Eight parts are read at
+  /// once, as each read waits for the memory of the device.
+  template <class Use>
+  KOKKOS_INLINE_FUNCTION void for_each(const Use& use) const {
+    constexpr int kAtOnce = 8;
+    for (std::int64_t part = 0; part < count; part += kAtOnce) {
+      float ones[kAtOnce], twos[kAtOnce];
+      for (int k = 0; k < kAtOnce; ++k) {
+        const float* const at = values + (part + k < count ? part + k : count - 1) * step;
+        ones[k] = at[0];
+        twos[k] = at[second];
+      }
+      for (int k = 0; k < kAtOnce && part + k < count; ++k) {
+        const std::int64_t left = all_rows - (part + k) * rows;
+        use(static_cast<Accumulator>(left < rows ? left : rows), static_cast<Accumulator>(ones[k]),
+            static_cast<Accumulator>(twos[k]));
+      }
+    }
   }
 };
 
@@ -83,11 +127,6 @@ KOKKOS_INLINE_FUNCTION void store_lanes(float* out, const float (&values)[W]) {
   LanesOut<W, float> lanes(out);
   MILLRACE_SIMD
   for (int j = 0; j < W; ++j) lanes.set(j, values[j]);
-}
-template <int W>
-KOKKOS_INLINE_FUNCTION void round_lanes(float* out, const Accumulator (&values)[W]) {
-  MILLRACE_SIMD
-  for (int j = 0; j < W; ++j) out[j] = static_cast<float>(values[j]);
 }
 
 /// For for_lanes(), around a body that writes two values for each lane.
@@ -122,14 +161,15 @@ struct NormSets {
   std::int64_t last;
 };
 
-/// The kernel. Body writes the two values of a chunk's lanes, Join::join<W>(parts, out, second)
-/// those of several parts from theirs, and finish(team, sets) the results from the totals, which
+/// The kernel. Body writes the two values of a chunk's lanes, Join::join(parts, out, second) those
+/// of several parts from theirs, and finish(team, sets) the results from the totals, which
 /// begin the scratch: the values of one chunk with all rows. If Finish joins instances, then
 /// finish.join_group(team, group, first, last) joins instances [first, last) of an instance group,
 /// and finish.join_instances(team, groups) joins the groups.
 template <class Body, class Join, class Finish>
 struct NormTeams {
   static constexpr int kThreads = device::threads_of_team(256);
+  [[maybe_unused]] static constexpr int kThreadsAtOnce = 1024;
   static constexpr std::int64_t kLanesOfTeam = NormTeamShape::kStrips * kLanes;
   static constexpr std::size_t kValues = 2 * NormTeamShape::kChunks * kLanesOfTeam;
   static constexpr std::size_t kSharedBytes = (kValues + 4) * sizeof(float);
@@ -200,8 +240,7 @@ struct NormTeams {
       const int chunk = k / NormTeamShape::kStrips;
       const int strip = k % NormTeamShape::kStrips;
       if (first_chunk(at) + chunk >= t.chunks || first_strip + strip >= t.strips) continue;
-      const Strip lanes = strip_at(
-          t, (at.instance * t.chunks + first_chunk(at) + chunk) * t.strips + first_strip + strip);
+      const Strip lanes = strip_at(t, at.instance, first_chunk(at) + chunk, first_strip + strip);
       float* const values = shared + 2 * chunk * kLanesOfTeam + strip * kLanes;
       for_lanes(LanesTo<Body>{body, values, kLanesOfTeam}, t, lanes);
     }
@@ -217,7 +256,7 @@ struct NormTeams {
     for (std::int64_t lane = team.rank(); lane < lanes; lane += team.size()) {
       LaneParts own = parts;
       own.values += lane;
-      Join::template join<1>(own, out + first + lane, width);
+      Join::join(own, out + first + lane, width);
     }
   }
 
