@@ -87,7 +87,7 @@ Reduced reduce(Compiler& compiler, const Node& node) {
       compiler.make_buffer("d " + compiler.op_name(norm), 2 * channels(compiler, norm) * kFloat);
   Reduced r;
   r.coefficients = compiler.make_buffer(compiler.op_name(norm) + " coefficients",
-                                        2 * values(compiler, norm) * kFloat);
+                                        3 * values(compiler, norm) * kFloat);
   if (node.skip.valid() || two) r.dz = compiler.joined_gradient(node, dy);
   r.source = r.dz.valid() ? r.dz : dy[0];
   if (spans) r.exchange = make_exchange(compiler, norm);

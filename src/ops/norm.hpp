@@ -108,7 +108,7 @@ struct NormShape {
   /// Floats in `statistics`: mean and inverse standard deviation of every (instance, channel).
   [[nodiscard]] std::int64_t statistics_floats() const { return 2 * instances() * channels; }
   /// Floats in `coefficients` of the backward pass.
-  [[nodiscard]] std::int64_t coefficient_floats() const { return 2 * instances() * channels; }
+  [[nodiscard]] std::int64_t coefficient_floats() const { return 3 * instances() * channels; }
   /// Values in the moments or the sums of one part of a batch.
   [[nodiscard]] std::int64_t part_values() const { return 2 * channels; }
   [[nodiscard]] NormTeamShape teams() const { return {tiling, groups}; }

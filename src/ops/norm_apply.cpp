@@ -57,14 +57,17 @@ struct BackwardApply {
 
   template <int W>
   KOKKOS_INLINE_FUNCTION void run(const Strip& s, std::int64_t lane) const {
-    const float* const slopes = coefficients + s.instance * t.channels;
-    const float* const constants = slopes + t.instances * t.channels;
+    const std::int64_t all = t.instances * t.channels;
+    const float* own = coefficients + s.instance * t.channels;
     const Affine<W> f(t, s, lane, statistics, gamma, beta);
+    float slope_dz[W];
     float slope_x[W];
     float constant[W];
     for_channels<W>(t, s, lane, [&](int j, std::int64_t c) {
-      slope_x[j] = slopes[c];
-      constant[j] = constants[c];
+      // Both are gamma times the inverse deviation, and registers are few.
+      slope_dz[j] = kFn == Activation::None ? own[c] : f.a[j];
+      slope_x[j] = own[all + c];
+      constant[j] = own[2 * all + c];
     });
     for_rows<kRowsAtOnce<T, W, 2>>(t, s, lane, [&]<int kRows>(std::int64_t at) {
       const RowsIn<kRows, W, T> x_rows(x + at, t.width);
@@ -79,7 +82,7 @@ struct BackwardApply {
             const float z = rounded_as<T>(f.a[j] * value + f.b[j]);
             g = rounded_fn_gradient<T, kFn>(g, z);
           }
-          dx_row.set(j, store_as<T>(f.a[j] * g + (slope_x[j] * value + constant[j])));
+          dx_row.set(j, store_as<T>(slope_dz[j] * g + (slope_x[j] * value + constant[j])));
         }
       }
     });

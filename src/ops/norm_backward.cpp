@@ -117,15 +117,14 @@ struct ChunkSums {
   }
 };
 
-/// Converts the sums of one group to B and C of dx = gamma inverse dz + B x + C for each of its
-/// channels.
+/// Converts the sums of one group to A, B and C of dx = A dz + B x + C for each of its channels.
 struct Coefficients {
   NormShape shape;
   std::int64_t parts;  // number of parts of the batch, each of this shape
   const float* statistics;
   const float* gamma;
   const float* sums;    // of dz, of dz xhat
-  float* coefficients;  // B, C; may be `sums`
+  float* coefficients;  // A, B, C; may be `sums`
 
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
     const std::int64_t instance = i / shape.groups;
@@ -147,9 +146,10 @@ struct Coefficients {
     for (std::int64_t c = first; c < first + members * step; c += step) {
       const float mean = statistics[base + c];
       const float inverse = statistics[all + base + c];
+      coefficients[base + c] = gamma[c] * inverse;
       const float slope = -inverse * inverse * product;
-      coefficients[base + c] = slope;
-      coefficients[all + base + c] = -inverse * sum - slope * mean;
+      coefficients[all + base + c] = slope;
+      coefficients[2 * all + base + c] = -inverse * sum - slope * mean;
     }
   }
 };
