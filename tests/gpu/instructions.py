@@ -3,10 +3,9 @@
 """Counts what the hottest kernels do for an element, from the machine code that `cuobjdump -sass`
 finds in object files or a program. No GPU is needed.
 
-Counted is the innermost loop with 16-byte accesses, or, without such a loop, the way through the
-whole kernel: the fewest instructions that lead past all these accesses, so without slow paths of
-divisions and without edges. Threads: how many fit into a multiprocessor of an H100, which has 65,536
-registers and room for 2,048 threads, if blocks do not matter. "-": the kernel has no such accesses.
+Counted is the innermost loop with 16-byte accesses or, without one, the way through the kernel: the
+fewest instructions past all these accesses, so without slow paths and edges. Threads: how many have
+room for their registers in a multiprocessor of an H100. "-": the kernel has no such accesses.
 """
 import argparse
 import heapq
@@ -14,8 +13,8 @@ import re
 import subprocess
 
 BF16 = "8bfloat16"
-# Name, pattern of the mangled name, and how many elements are done with how many loads of 16 bytes
-# (in a row of a depthwise window a third or a fifth of four pixels with eight channels). In bfloat16.
+# Name, pattern of the mangled name, and how many elements are done with how many loads of 16 bytes (by
+# a row of a depthwise window a third or a fifth of four pixels with eight channels). In bfloat16.
 KERNELS = (
     ("norm statistics", f"ChunkMomentsI.*{BF16}.*WriteStatistics", 8, 1),
     ("norm + ReLU", f"5ApplyI.*{BF16}.*ActivationE1ELb0E", 8, 1),
@@ -76,9 +75,7 @@ class Kernel:
             loop for loop in self.loops if not any(loop != o and loop[0] <= o[0] and o[1] <= loop[1] for o in self.loops)
         ]
         count = {(a, b): sum(a <= i <= b for i in self.wide) for a, b in inner}
-        first, last = max(inner, key=count.get, default=(0, 0))
-        if not count.get((first, last)):
-            first, last = 0, len(self.code) - 1
+        first, last = max((o for o in inner if count[o]), key=count.get, default=(0, len(self.code) - 1))
         inside = [i for i in self.wide if first <= i <= last]
         exits = {last} if last + 1 < len(self.code) else {i for i, c in enumerate(self.code) if "EXIT" in c and i > inside[-1]}
         place, total = first, 1
