@@ -17,7 +17,7 @@ constexpr bool kRows = device::kOnCores;
 constexpr std::int64_t kItemElements = 4096;
 constexpr int kWidth = 8;
 // Number of channels of a sample that cores sum together in registers.
-constexpr std::int64_t kStrip = 64;
+[[maybe_unused]] constexpr std::int64_t kStrip = 64;
 
 /// Calls body.run<W>(pixel, c, lanes) for the channels [c, c + lanes) of work item i. On GPUs there
 /// are W of them, and W > 1 only if `whole`: they can be accessed together.
