@@ -83,11 +83,11 @@ class Executor {
   /// Whether queue() and finish() may take the place of run(): on a device that keeps launches, for
   /// the training of a process that has the whole network as one stage.
   [[nodiscard]] bool goes_ahead() const;
-  /// Queues a training step and returns, with as few launches as possible: one from each arrival of
-  /// images to the next, so one a step of a single micro-batch. When it runs is not recorded. A
-  /// second step may be queued before the first is finished, with `settings.after_skip`; the first
-  /// must not be one whose result anybody needs to see before the weights change again. Without
-  /// clipping by norm and without settings that look at kernels.
+  /// Queues a training step and returns. It makes one launch from each arrival of images to the
+  /// next, so one for a step of a single micro-batch, and does not record when it runs. A second
+  /// step may be queued before the first is finished, with `settings.after_skip`, unless somebody
+  /// needs the weights or the gradients between the two. Not with clipping by norm, nor with
+  /// settings that look at kernels.
   void queue(const device::ExecutionSpace& space, const StepSettings& settings,
              std::span<io::BatchSource* const> feeds);
   /// Waits for the step that was queued first. From then on skipped() and metrics() are its.
