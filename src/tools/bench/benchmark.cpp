@@ -16,6 +16,9 @@
 namespace millrace::train {
 namespace {
 
+/// Steps for the table of times, where those that are measured do not record any.
+constexpr int kRecordedSteps = 3;
+
 /// A session that is ready to run, and what it reads.
 struct Started {
   Started(const run::Run& config, const comm::World& world,
@@ -86,21 +89,34 @@ BenchResult bench(const run::Run& config, const comm::World& world,
   result.arena_bytes = session.arena_bytes();
   result.macs_per_image = session.graph().forward_macs();
   PipelineStatistics statistics(session.executor());
+  const auto rate = [&](std::int64_t step) {
+    return run::learning_rate_at(config.learning_rate, step, length.all());
+  };
+  std::int64_t queued = 0;
+  const auto queue = [&] {
+    session.queue_step(started.feeds, queued, rate(queued));
+    ++queued;
+  };
   for (std::int64_t i = 0; i < length.all(); ++i) {
     const Timer timer;
+    if (use == BenchUse::Training && queued == i) queue();
+    if (queued < length.all() && session.may_queue_ahead()) queue();
     const StepResult step =
-        use == BenchUse::Inference
-            ? session.infer(started.feeds)
-            : session.step(started.feeds, i,
-                           run::learning_rate_at(config.learning_rate, i, length.all()));
+        use == BenchUse::Inference ? session.infer(started.feeds) : session.finish_step();
     const double seconds = timer.seconds();
     if (i >= length.warmup) {
-      statistics.add(seconds);
+      if (!session.goes_ahead()) statistics.add(seconds);
       result.step_seconds.push_back(seconds);
       result.metrics += step.metrics;
       waits.push_back(step.loader_seconds);
     }
     after_step(i, seconds);
+  }
+  // When a device worked is recorded only where the host does not go ahead of it.
+  for (int i = 0; session.goes_ahead() && i < kRecordedSteps; ++i) {
+    const Timer timer;
+    (void)session.step(started.feeds, queued + i, rate(queued - 1));
+    statistics.add(timer.seconds());
   }
   result.pipeline = to_text(statistics.report(world), session.executor().plan());
   result.loader_seconds = percentile_of(waits, 0.5);
