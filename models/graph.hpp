@@ -30,6 +30,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -109,10 +110,10 @@ struct Layer {
 struct Graph {
   std::string name;
   Shape input_shape;
-  /// Channels of a pixel of the images as the network's first op reads them from memory, where
-  /// those behind input_shape.c are zeros; 0: as many as the images have. A matter of the machine:
-  /// it does not belong to what is recorded of a network.
-  std::int64_t padded_channels = 0;
+  /// Shape of an image as the network's first op reads it from memory, if it is not input_shape
+  /// (ops/prepare_images.hpp). A matter of the machine: it does not belong to what is recorded of a
+  /// network.
+  std::optional<Shape> stored_image;
   std::int64_t classes = 0;
   std::vector<Layer> layers;
   std::vector<Op> ops;

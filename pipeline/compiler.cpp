@@ -86,7 +86,7 @@ void Compiler::make_crossings() {
     const bool read_here = grouping_.read_here(v);
     if (made_before && read_here) {
       const bool prepared =
-          !producer.valid() && (prepares_images(program_.options) || graph_.padded_channels > 0);
+          !producer.valid() && (prepares_images(program_.options) || graph_.stored_image);
       const std::string name = producer.valid() ? op_name(producer) : "images";
       const BufferId buffer = prepared ? make_arrival() : make_buffer(name, activation_bytes(v));
       kept_.activation[i] = buffer;
@@ -126,9 +126,9 @@ BufferId Compiler::mixing_buffer() {
 
 void Compiler::prepare_images(ForwardPass pass) {
   if (!arrival_.valid()) return;
-  const std::int64_t channels = std::max(graph_.input_shape.c, graph_.padded_channels);
+  const Shape stored = graph_.stored_image.value_or(graph_.input_shape);
   const BufferId images =
-      make_buffer("images", activation_bytes(Graph::input()) / graph_.input_shape.c * channels);
+      make_buffer("images", batch() * stored.elements() * size_of(program_.options.type));
   pass.kept.activation[Graph::input().at()] = images;
   emit(pass.phase, KernelKind::PrepareImages, grouping_.readers(Graph::input()).front(),
        {{Role::X, arrival_},

@@ -285,7 +285,7 @@ Kernel drop(const Binding& b) {
 
 template <class T>
 Kernel prepare_images(const Binding& b) {
-  const ops::PrepareImagesShape shape{b.batch, b.graph.input_shape, b.graph.padded_channels};
+  const ops::PrepareImagesShape shape{b.batch, b.graph.input_shape, b.graph.stored_image};
   const auto y = b.operand<T>(Y);
   const auto mixing = b.operand<const ImageMixing>(Mixing);
   if (b.call.has(Scaling))

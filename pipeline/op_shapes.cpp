@@ -39,7 +39,7 @@ ops::ConvShape conv_shape(const Graph& graph, OpId op, std::int64_t batch) {
   s.dilation_h = conv.dilation.h;
   s.dilation_w = conv.dilation.w;
   s.bias = conv.bias;
-  if (graph.op(op).inputs.front() == Graph::input()) s.padded_channels = graph.padded_channels;
+  if (graph.op(op).inputs.front() == Graph::input()) s.stored = graph.stored_image;
   return s;
 }
 
@@ -65,14 +65,13 @@ float norm_epsilon(const Graph& graph, OpId op) {
   return static_cast<float>(std::get<models::BatchNorm>(kind).epsilon);
 }
 
-void pad_images(Graph& graph, std::int64_t batch,
-                const std::function<std::int64_t(const ops::ConvShape& first)>& wanted) {
-  graph.padded_channels = 0;
+void store_images(Graph& graph, std::int64_t batch,
+                  const std::function<std::optional<Shape>(const ops::ConvShape& first)>& wanted) {
+  graph.stored_image.reset();
   const std::vector<OpId> readers = graph.consumers(Graph::input());
   if (readers.size() != 1 || !std::holds_alternative<models::Conv>(graph.op(readers[0]).kind))
     return;
-  const std::int64_t channels = wanted(conv_shape(graph, readers[0], batch));
-  if (channels > graph.input_shape.c) graph.padded_channels = channels;
+  graph.stored_image = wanted(conv_shape(graph, readers[0], batch));
 }
 
 models::ParameterId parameter_of(const Graph& graph, OpId op, models::ParameterRole role) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "ops/linear.hpp"
 #include "ops/norm.hpp"
@@ -22,10 +23,10 @@ namespace millrace::pipeline {
 /// Epsilon of a batch or group norm.
 [[nodiscard]] float norm_epsilon(const Graph& graph, OpId op);
 
-/// Pads the images of a network to as many channels as `wanted` says for the convolution that reads
-/// them in micro-batches of `batch`; not if another op reads them, too.
-void pad_images(Graph& graph, std::int64_t batch,
-                const std::function<std::int64_t(const ops::ConvShape& first)>& wanted);
+/// Stores the images of a network as `wanted` says for the convolution that reads them in
+/// micro-batches of `batch`; as they are if another op reads them, too.
+void store_images(Graph& graph, std::int64_t batch,
+                  const std::function<std::optional<Shape>(const ops::ConvShape& first)>& wanted);
 
 /// The op's parameter of this role; invalid if there is none.
 [[nodiscard]] models::ParameterId parameter_of(const Graph& graph, OpId op,

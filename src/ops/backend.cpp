@@ -7,6 +7,8 @@
 #include <initializer_list>
 #include <utility>
 
+#include "ops/wider_kernels.hpp"
+
 namespace millrace::ops {
 namespace {
 
@@ -75,12 +77,16 @@ std::unique_ptr<LinearOp> Backend::rewritten(const LinearRequest& asked, Rewrite
                            : std::move(op);
 }
 
+std::optional<Shape> Backend::stored_image(const ConvShape& first, DType type) const {
+  return ops::stored_image(first, type, vendor_ ? vendor_->least_channels() : 1, !device::kOnCores);
+}
+
 RunClaim Backend::claim(std::span<const OfferedCall> calls, DType type) const {
-  const auto padded = std::ranges::find_if(calls, [](const OfferedCall& call) {
+  const auto stored = std::ranges::find_if(calls, [](const OfferedCall& call) {
     const auto* const conv = std::get_if<ConvShape>(&call.shape);
-    return conv != nullptr && conv->padded_channels > 0;
+    return conv != nullptr && conv->stored;
   });
-  const auto offered = calls.first(static_cast<std::size_t>(padded - calls.begin()));
+  const auto offered = calls.first(static_cast<std::size_t>(stored - calls.begin()));
   return vendor_ && !offered.empty() ? vendor_->claim(offered, type, caps_.convolution)
                                      : RunClaim{};
 }
@@ -106,8 +112,8 @@ std::string describe_device_here() {
   return vendor ? vendor->describe_device() : std::string();
 }
 
-std::int64_t image_channels_here(const ConvShape& first, DType type) {
-  return make_default_backend()->image_channels(first, type);
+std::optional<Shape> stored_image_here(const ConvShape& first, DType type) {
+  return make_default_backend()->stored_image(first, type);
 }
 
 std::string describe_products(DType type) {

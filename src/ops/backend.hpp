@@ -13,6 +13,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -47,11 +48,10 @@ class Backend {
                                                 Passes passes) const {
     return prepare({shape, type, passes, caps_.dense});
   }
-  [[nodiscard]] std::int64_t image_channels(const ConvShape& first, DType type) const {
-    return vendor_ ? vendor_->image_channels(first, type) : first.window.in.c;
-  }
-  /// The first calls of a run, if the vendor computes them as one kernel. Convolutions of padded
-  /// pixels are not offered.
+  /// How images should be stored that this convolution alone reads; none: as they are.
+  [[nodiscard]] std::optional<Shape> stored_image(const ConvShape& first, DType type) const;
+  /// The first calls of a run, if the vendor computes them as one kernel. Convolutions of images
+  /// that are stored in another form are not offered.
   [[nodiscard]] RunClaim claim(std::span<const OfferedCall> calls, DType type) const;
 
  private:
@@ -71,10 +71,10 @@ class Backend {
 [[nodiscard]] std::unique_ptr<Backend> make_default_backend(const ScratchCaps& caps = {},
                                                             bool allow_nondeterministic = false);
 
-// As the functions of Vendor, of this build's.
+// As the functions of Vendor and Backend, of this build's.
 [[nodiscard]] bool has_nondeterministic();
 [[nodiscard]] std::string describe_device_here();
-[[nodiscard]] std::int64_t image_channels_here(const ConvShape& first, DType type);
+[[nodiscard]] std::optional<Shape> stored_image_here(const ConvShape& first, DType type);
 
 /// Describes how make_default_backend()'s kernels compute with `type`: "bfloat16: stored in 16
 /// bits, multiplied in float32: this processor has no 16-bit products".

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "core/dtype.hpp"
 #include "core/error.hpp"
@@ -34,12 +35,9 @@ struct ConvShape {
   std::int64_t dilation_h = 1;
   std::int64_t dilation_w = 1;
   bool bias = false;
-  /// Channels of a pixel of x in memory, where those behind window.in.c are zeros; 0: window.in.c.
-  std::int64_t padded_channels = 0;
+  /// Shape of an image of x in memory if it is not window.in (ops/prepare_images.hpp).
+  std::optional<Shape> stored = {};
 
-  [[nodiscard]] std::int64_t channels_in_memory() const {
-    return padded_channels > 0 ? padded_channels : window.in.c;
-  }
   [[nodiscard]] std::int64_t kernel_elements() const {
     return window.out.c * window.kernel_h * window.kernel_w * (window.in.c / groups);
   }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/prepare_images.hpp"
 
+#include <algorithm>
 #include <limits>
 
+#include "ops/image_sources.hpp"
 #include "ops/lanes.hpp"
 #include "ops/tiling.hpp"
 
@@ -12,68 +14,25 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
-/// Images that arrive as floats of type Stored.
-template <class T, class Stored>
-struct FloatImages {
-  const Stored* pixels;
-  Shape image;
-
-  struct Row {
-    const Stored* values;
-    std::int64_t channels;
-    KOKKOS_FUNCTION float at(std::int64_t column, std::int64_t channel) const {
-      return rounded_as<T>(to_float(values[column * channels + channel]));
-    }
-  };
-  KOKKOS_FUNCTION Row row(std::int64_t n, std::int64_t y) const {
-    return {pixels + (n * image.h + y) * image.w * image.c, image.c};
-  }
-};
-
-/// Images that arrive as bytes.
-template <class T>
-struct ByteImages {
-  const std::uint8_t* pixels;
-  const PixelScaling* scaling;
-  Shape image;
-
-  struct Row {
-    const std::uint8_t* bytes;
-    const PixelScaling* scaling;
-    std::int64_t left, right;  ///< columns inside `real`
-    std::int64_t erased_from, erased_to;
-    std::int64_t channels;
-    KOKKOS_FUNCTION float at(std::int64_t column, std::int64_t channel) const {
-      const auto byte = static_cast<float>(bytes[column * channels + channel]);
-      const float x = (byte - scaling->mean[channel]) * scaling->scale[channel];
-      const bool shown =
-          column >= left && column < right && (column < erased_from || column >= erased_to);
-      return shown ? to_float(store_as<T>(x)) : 0.0f;
-    }
-  };
-  KOKKOS_FUNCTION Row row(std::int64_t n, std::int64_t y) const {
-    const PixelScaling* const s = scaling + n;
-    const bool real = y >= s->real.top && y < s->real.bottom;
-    const bool erased = y >= s->erased.top && y < s->erased.bottom;
-    return {pixels + (n * image.h + y) * image.w * image.c,
-            s,
-            real ? s->real.left : 0,
-            real ? s->real.right : 0,
-            erased ? s->erased.left : 0,
-            erased ? s->erased.right : 0,
-            image.c};
-  }
-};
-
-/// On cores: a work item is a row of an image.
+/// On cores: a work item is a stored row of an image.
 template <class T, class Source>
 struct Prepare {
   Source source;
-  Shape image;
-  std::int64_t stored;  ///< channels of a pixel of y
+  Placement at;
   T* y;
   const ImageMixing* mixing;
 
+  /// Writes value(x, c) for columns [begin, end) of a row.
+  template <class Value>
+  KOKKOS_INLINE_FUNCTION void write(T* out, std::int64_t row, std::int64_t begin, std::int64_t end,
+                                    const Value& value) const {
+    const std::int64_t last_digit = at.digits;
+    for (std::int64_t x = begin; x < end; ++x) {
+      const std::int64_t pixel = ((row & last_digit) << last_digit) + (x & last_digit);
+      T* const to = out + (x >> last_digit) * at.stored.c + pixel * at.image.c;
+      for (std::int64_t c = 0; c < at.image.c; ++c) to[c] = value(x, c);
+    }
+  }
   /// share x image(n) + (1 - share) x image(partner) for columns [begin, end) of a row.
   KOKKOS_FUNCTION void add(T* out, std::int64_t n, std::int64_t row, std::int64_t begin,
                            std::int64_t end) const {
@@ -81,107 +40,163 @@ struct Prepare {
     const float rest = 1.0f - share;
     const auto own = source.row(n, row);
     const auto other = source.row(mixing[n].partner, row);
-    for (std::int64_t x = begin; x < end; ++x)
-      for (std::int64_t c = 0; c < image.c; ++c)
-        out[x * stored + c] = store_as<T>(share * own.at(x, c) + rest * other.at(x, c));
+    write(out, row, begin, end, [&](std::int64_t x, std::int64_t c) {
+      return store_as<T>(share * own.at(x, c) + rest * other.at(x, c));
+    });
   }
-
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const std::int64_t n = i / image.h;
-    const std::int64_t row = i % image.h;
-    T* const out = y + i * image.w * stored;
-    if (stored > image.c)
-      for (std::int64_t k = 0; k < image.w * stored; ++k) out[k] = T{};
+  KOKKOS_FUNCTION void prepare(T* out, std::int64_t n, std::int64_t row) const {
+    const std::int64_t width = at.image.w;
     if (mixing == nullptr) {
       const auto own = source.row(n, row);
-      for (std::int64_t x = 0; x < image.w; ++x)
-        for (std::int64_t c = 0; c < image.c; ++c)
-          out[x * stored + c] = store_exact<T>(own.at(x, c));
-      return;
+      return write(out, row, 0, width,
+                   [&](std::int64_t x, std::int64_t c) { return store_exact<T>(own.at(x, c)); });
     }
     const ImageMixing& m = mixing[n];
     const bool cut = row >= m.box.top && row < m.box.bottom;
-    const std::int64_t left = cut ? m.box.left : image.w;
-    const std::int64_t right = cut ? m.box.right : image.w;
+    const std::int64_t left = cut ? m.box.left : width;
+    const std::int64_t right = cut ? m.box.right : width;
     add(out, n, row, 0, left);
     add(out, m.donor, row, left, right);
-    add(out, n, row, right, image.w);
+    add(out, n, row, right, width);
+  }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const std::int64_t n = i / at.stored.h;
+    const std::int64_t first = (i % at.stored.h) << at.digits;
+    T* const out = y + i * at.stored.w * at.stored.c;
+    if (at.stored.c > at.image.c)
+      for (std::int64_t k = 0; k < at.stored.w * at.stored.c; ++k) out[k] = T{};
+    for (std::int64_t row = first; row <= first + at.digits; ++row) prepare(out, n, row);
   }
 };
 
-/// On accelerators: a work item is kPieceOfRow neighboring values of a row, and neighboring items
-/// are neighboring pieces. Places in a row fit in 32 bits.
-inline constexpr int kPieceOfRow = 8;
-
-template <class T, class Source>
-struct PreparePieces {
-  Source source;
-  Shape image;
-  std::int64_t stored;  ///< channels of a pixel of y
+/// On accelerators: a work item is a piece of some stored rows of an image, and neighboring items
+/// are neighboring pieces.
+template <class T>
+struct StoredPieces {
+  Placement at;
   T* y;
-  const ImageMixing* mixing;
   std::int64_t pieces;  ///< of a row
+  std::int64_t parts;   ///< of an image
+  std::int64_t rows;    ///< of a part
   bool packs;           ///< whether all pieces are whole and aligned
 
-  /// share x image(n) + (1 - share) x image(partner) at a column.
-  KOKKOS_INLINE_FUNCTION T mixed(std::int64_t n, std::int64_t row, std::int32_t column,
-                                 std::int32_t channel) const {
-    const float share = mixing[n].share;
-    const float rest = 1.0f - share;
-    return store_as<T>(share * source.row(n, row).at(column, channel) +
-                       rest * source.row(mixing[n].partner, row).at(column, channel));
+  struct Item {
+    std::int64_t n, begin, end;  ///< rows of an image
+    std::int32_t first;          ///< value of the rows
+  };
+  KOKKOS_INLINE_FUNCTION Item item(std::int64_t i) const {
+    const Quotient of_row = divide(i, pieces);
+    const Quotient of_image = divide(of_row.quotient, parts);
+    const std::int64_t begin = of_image.remainder * rows;
+    return {of_image.quotient, begin, begin + rows < at.stored.h ? begin + rows : at.stored.h,
+            static_cast<std::int32_t>(of_row.remainder) * kPieceOfRow};
   }
-  KOKKOS_INLINE_FUNCTION T value(std::int64_t n, std::int64_t row, std::int32_t column,
-                                 std::int32_t channel) const {
-    if (channel >= image.c) return T{};
-    if (mixing == nullptr) return store_exact<T>(source.row(n, row).at(column, channel));
-    const PixelBox& box = mixing[n].box;
-    const bool pasted =
-        row >= box.top && row < box.bottom && column >= box.left && column < box.right;
-    return mixed(pasted ? mixing[n].donor : n, row, column, channel);
-  }
-
-  template <int W>
-  KOKKOS_INLINE_FUNCTION void run(std::int64_t n, std::int64_t row, std::int32_t first) const {
-    const auto channels = static_cast<std::int32_t>(stored);
-    std::int32_t column = first / channels;
-    std::int32_t channel = first % channels;
-    LanesOut<W, T> out(y + (n * image.h + row) * image.w * stored + first);
-    for (int j = 0; j < W; ++j) {
-      out.set(j, value(n, row, column, channel));
-      if (++channel < channels) continue;
-      channel = 0;
-      ++column;
+  template <bool kWhole>
+  KOKKOS_INLINE_FUNCTION void write(const Item& item, std::int64_t row, const Lanes& values) const {
+    const std::int64_t length = at.stored.w * at.stored.c;
+    T* const to = y + (item.n * at.stored.h + row) * length + item.first;
+    if constexpr (!kWhole) {
+      if (!packs) {
+        for (int j = 0; j < kPieceOfRow; ++j)
+          if (item.first + j < length) to[j] = store_as<T>(values[j]);
+        return;
+      }
     }
-  }
-
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const Quotient piece = divide(i, pieces);
-    const Quotient row = divide(piece.quotient, image.h);
-    const auto first = static_cast<std::int32_t>(piece.remainder) * kPieceOfRow;
-    if (packs) return run<kPieceOfRow>(row.quotient, row.remainder, first);
-    const auto length = static_cast<std::int32_t>(image.w * stored);
-    const std::int32_t last = first + kPieceOfRow < length ? first + kPieceOfRow : length;
-    for (std::int32_t k = first; k < last; ++k) run<1>(row.quotient, row.remainder, k);
+    LanesOut<kPieceOfRow, T> out(to);
+    for (int j = 0; j < kPieceOfRow; ++j) out.set(j, store_as<T>(values[j]));
   }
 };
+
+/// What the rows of an item have in common is computed once.
+template <class T, class Source, int kRun>
+struct PreparePieces {
+  Source source;
+  StoredPieces<T> out;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const auto item = out.item(i);
+    const RowPiece<kRun> piece(out.at, item.first);
+    auto own = source.part(piece, item.n, out.at.first_row(item.begin), out.at.digits);
+    for (std::int64_t row = item.begin; row < item.end; ++row) {
+      Lanes values;
+      own.read(values, piece, out.at.first_row(row));
+      out.template write<(kRun > 1)>(item, row, values);
+    }
+  }
+};
+
+/// A kernel of its own, as it needs twice as many registers. Items have one row.
+template <class T, class Source>
+struct MixPieces {
+  Source source;
+  StoredPieces<T> out;
+  const ImageMixing* mixing;
+
+  /// share x image(n) + (1 - share) x image(partner).
+  KOKKOS_INLINE_FUNCTION void blend(Lanes& to, const RowPiece<1>& piece, std::int64_t n,
+                                    std::int32_t row) const {
+    const ImageMixing& m = mixing[n];
+    Lanes added;
+    source.part(piece, n, row, out.at.digits).read(to, piece, row);
+    source.part(piece, m.partner, row, out.at.digits).read(added, piece, row);
+    for (int j = 0; j < kPieceOfRow; ++j)
+      to[j] = m.share * rounded_as<T>(to[j]) + (1.0f - m.share) * rounded_as<T>(added[j]);
+  }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const auto item = out.item(i);
+    const RowPiece<1> piece(out.at, item.first);
+    const std::int32_t row = out.at.first_row(item.begin);
+    const ImageMixing& m = mixing[item.n];
+    const LaneSet pasted = piece.in_rows(m.box, row) & piece.in_columns(m.box);
+    Lanes values;
+    blend(values, piece, item.n, row);
+    if (pasted != 0) {
+      Lanes within;
+      blend(within, piece, m.donor, row);
+      for (int j = 0; j < kPieceOfRow; ++j)
+        if ((pasted >> j & 1u) != 0) values[j] = within[j];
+    }
+    out.template write<false>(item, item.begin, values);
+  }
+};
+
+template <class T, class Source>
+void prepare_pieces(const ExecutionSpace& space, std::int64_t batch, const Placement& at, T* y,
+                    const Source& source, const ImageMixing* mixing) {
+  constexpr std::int64_t kThreads = 131072;  // that keep a device busy
+  const std::int64_t most_rows = mixing == nullptr ? 16 : 1;
+  const std::int64_t length = at.stored.w * at.stored.c;
+  MILLRACE_ASSERT(2 * std::max(length, at.image.w * at.image.c) <=
+                  std::numeric_limits<std::int32_t>::max() - kPieceOfRow);
+  const std::int64_t pieces = (length + kPieceOfRow - 1) / kPieceOfRow;
+  const std::int64_t rows =
+      std::clamp<std::int64_t>(batch * at.stored.h * pieces / kThreads, 1, most_rows);
+  const std::int64_t parts = (at.stored.h + rows - 1) / rows;
+  const bool packs = length % kPieceOfRow == 0 && are_aligned(y);
+  const StoredPieces<T> out{at, y, pieces, parts, rows, packs};
+  const auto launch = [&](const auto& kernel) {
+    parallel("prepare images", space, batch * parts * pieces, kernel);
+  };
+  const bool runs = packs && are_aligned(source.pixels);
+  if (mixing != nullptr)
+    launch(MixPieces<T, Source>{source, out, mixing});
+  else if (runs && at.stored == at.image)
+    launch(PreparePieces<T, Source, kPieceOfRow>{source, out});
+  else if (runs && at.digits == 1 && at.stored.c % 2 == 0)
+    launch(PreparePieces<T, Source, 2>{source, out});
+  else
+    launch(PreparePieces<T, Source, 1>{source, out});
+}
 
 template <class T, class Source>
 void prepare(const ExecutionSpace& space, const PrepareImagesShape& shape, T* y,
              const Source& source, const ImageMixing* mixing) {
-  const Shape& image = shape.image;
-  const std::int64_t stored = shape.channels_in_memory();
-  if constexpr (device::kOnCores) {
-    parallel("prepare images", space, shape.batch * image.h,
-             Prepare<T, Source>{source, image, stored, y, mixing});
-  } else {
-    const std::int64_t length = image.w * stored;
-    MILLRACE_ASSERT(length <= std::numeric_limits<std::int32_t>::max() - kPieceOfRow);
-    const std::int64_t pieces = (length + kPieceOfRow - 1) / kPieceOfRow;
-    const bool packs = length % kPieceOfRow == 0 && are_aligned(y);
-    parallel("prepare images", space, shape.batch * image.h * pieces,
-             PreparePieces<T, Source>{source, image, stored, y, mixing, pieces, packs});
-  }
+  const Placement at(shape);
+  if constexpr (device::kOnCores)
+    parallel("prepare images", space, shape.batch * at.stored.h,
+             Prepare<T, Source>{source, at, y, mixing});
+  else
+    prepare_pieces(space, shape.batch, at, y, source, mixing);
 }
 
 }  // namespace

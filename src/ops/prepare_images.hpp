@@ -4,9 +4,16 @@
 // normalizes bytes, converts floats to the storage type, and mixes images. The result does not
 // depend on where images are normalized: here as in io, a pixel is (byte - mean) x scale in
 // float32, rounded once to the storage type.
+//
+// Images may be stored in another shape than their own, as the first convolution reads them best:
+//
+//   more channels        each pixel with zeros behind its channels
+//   half of the size     each block of 2x2 pixels as one pixel, whose channels are those of the
+//                        block's pixels, row by row, and zeros behind them
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "core/image_records.hpp"
 #include "core/shape.hpp"
@@ -17,12 +24,9 @@ namespace millrace::ops {
 struct PrepareImagesShape {
   std::int64_t batch = 0;
   Shape image;
-  /// Channels of a pixel of y, where those behind the image's own are zeros; 0: its own.
-  std::int64_t padded_channels = 0;
+  std::optional<Shape> stored = {};  ///< none: `image`
 
-  [[nodiscard]] std::int64_t channels_in_memory() const {
-    return padded_channels > 0 ? padded_channels : image.c;
-  }
+  [[nodiscard]] Shape shape_in_memory() const { return stored.value_or(image); }
 };
 
 /// y = normalized `bytes` (NHWC) with one PixelScaling per image, then mixed unless `mixing` is

@@ -12,6 +12,7 @@
 #include "ops/elementwise.hpp"
 #include "ops/pool.hpp"
 #include "ops/rewritten.hpp"
+#include "ops/wider_kernels.hpp"
 
 namespace millrace::ops {
 namespace {
@@ -30,83 +31,12 @@ LinearRequest with_shape(LinearRequest asked, const ConvShape& shape) {
 
 // ---- wider kernels
 
-/// Where the rows of a kernel, one for each filter and tap, lie in those of one with more channels.
-struct WiderRows {
-  std::int64_t taps;
-  std::int64_t in;          ///< channels of a row
-  std::int64_t wide;        ///< channels of a wide row
-  std::int64_t out = 1;     ///< filters of a narrow group
-  std::int64_t merged = 1;  ///< narrow groups in a wide one
+bool is_stored(const ConvShape& s, DType, MeasuredLevel) { return s.stored.has_value(); }
 
-  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t first(std::int64_t row) const {
-    return row * wide + row / taps / out % merged * in;
-  }
-};
-
-template <class T>
-struct WidenRow {
-  WiderRows rows;
-  T* wide;
-  const T* narrow;
-  KOKKOS_FUNCTION void operator()(std::int64_t row) const {
-    T* to = wide + row * rows.wide;
-    for (std::int64_t c = 0; c < rows.wide; ++c) to[c] = T{};
-    to = wide + rows.first(row);
-    for (std::int64_t c = 0; c < rows.in; ++c) to[c] = narrow[row * rows.in + c];
-  }
-};
-
-/// Adds one row of the narrow kernel's gradient. What the wide one has beside it is left out.
-struct NarrowRow {
-  WiderRows rows;
-  float* narrow;
-  const float* wide;
-  bool first;
-  KOKKOS_FUNCTION void operator()(std::int64_t row) const {
-    const float* from = wide + rows.first(row);
-    float* to = narrow + row * rows.in;
-    for (std::int64_t c = 0; c < rows.in; ++c) to[c] = first ? from[c] : to[c] + from[c];
-  }
-};
-
-/// The operands of a convolution without bias: the gradient of a bias would be overwritten by every
-/// micro-batch.
-Operands with_wider_kernel(const ConvShape& s, const WiderRows& rows, DType type) {
-  MILLRACE_ASSERT(!s.bias);
-  const std::int64_t count = s.kernel_elements() / rows.in;
-  Operands operands;
-  operands.kernel_bytes = count * rows.wide * size_of(type);
-  operands.kernel = [=](const ExecutionSpace& space, std::byte* wide, const std::byte* narrow) {
-    device::dispatch(type, [&]<class T>() {
-      parallel("widen kernel", space, count, WidenRow<T>{rows, as<T>(wide), as<T>(narrow)});
-    });
-  };
-  operands.gradient_bytes = count * rows.wide * kFloatBytes;
-  operands.add_gradient = [=](const ExecutionSpace& space, float* narrow, const float* wide,
-                              bool first) {
-    parallel("narrow gradient", space, count, NarrowRow{rows, narrow, wide, first});
-  };
-  return operands;
-}
-
-bool is_padded(const ConvShape& s, DType, MeasuredLevel) { return s.padded_channels > 0; }
-
-/// The wide kernel has zeros for the channels of the padding, whose gradient is left out. For
-/// images only: there is no backward input and no group.
-std::unique_ptr<LinearOp> pad_channels(const LinearRequest& asked, const PrepareLinear& prepare) {
+std::unique_ptr<LinearOp> read_stored(const LinearRequest& asked, const PrepareLinear& prepare) {
   const ConvShape& s = conv(asked);
-  MILLRACE_ASSERT(s.groups == 1);
-  ConvShape wide = s;
-  wide.window.in.c = s.channels_in_memory();
-  wide.padded_channels = 0;
-  const std::int64_t taps = s.window.kernel_h * s.window.kernel_w;
-  Operands operands = with_wider_kernel(s, {taps, s.window.in.c, wide.window.in.c}, asked.type);
-  operands.of_images = true;
-  return make_rewritten(std::move(operands), prepare(with_shape(asked, wide)));
+  return make_stored(s, asked.type, prepare(with_shape(asked, as_stored(s))));
 }
-
-/// What the matrix units of a processor take at a time.
-constexpr std::int64_t kMatrixChannels = 16;
 
 /// bf16 tiles take 16 channels at a time, which groups of 4 or 8 cannot use. oneDNN's time without
 /// joining divided by the time with joining (setup as below, shapes of ResNeXt-50; forward,
@@ -310,7 +240,7 @@ constexpr Passes kAll = {};
 constexpr Passes kInput = {.backward_input = true, .backward_weight = false, .forward = false};
 
 constexpr auto kRewrites = std::to_array<Rewrite>({
-    {"padded channels", Always, kAll, false, is_padded, pad_channels},
+    {"stored images", Always, kAll, false, is_stored, read_stored},
     {"gathered pixels", Measured, kAll, false, is_strided_pointwise, gather_pixels},
     {"product", Measured, kAll, false, is_product, make_product},
     {"own gradient", Measured, kOnlyWeight, false, has_slow_gradient, make_own_gradient},
@@ -332,21 +262,6 @@ const Rewrite* find_rewrite(const LinearRequest& asked, Rewrite::When when,
         row.applies(shape, asked.type, level.value_or(MeasuredLevel::Sse)))
       return &row;
   return nullptr;
-}
-
-ConvShape merged_shape(const ConvShape& shape, std::int64_t merged) {
-  MILLRACE_ASSERT(merged > 0 && shape.groups % merged == 0);
-  ConvShape wide = shape;
-  wide.groups = shape.groups / merged;
-  return wide;
-}
-
-std::unique_ptr<LinearOp> make_merged_groups(const ConvShape& s, std::int64_t merged, DType type,
-                                             std::unique_ptr<LinearOp> wide) {
-  const std::int64_t in = s.window.in.c / s.groups;
-  const WiderRows rows{s.window.kernel_h * s.window.kernel_w, in, in * merged,
-                       s.window.out.c / s.groups, merged};
-  return make_rewritten(with_wider_kernel(s, rows, type), std::move(wide));
 }
 
 std::int64_t samples_in_block(std::int64_t batch, std::int64_t sample_elements, int threads) {

@@ -4,7 +4,7 @@
 // the backend applies (ops/backend.cpp).
 //
 //   rewrite               becomes                                          when
-//   padded channels       as many channels as pixels have in memory        always
+//   stored images         a convolution of images as they are in memory    always
 //   gathered pixels       a strided 1x1 convolution with stride 1          measured as faster
 //   product               1x1 images: a dense op                           measured as faster
 //   own gradient          a depthwise weight gradient by our own loops     measured as faster
@@ -60,16 +60,6 @@ struct Rewrite {
                                                      std::unique_ptr<LinearOp> second);
 
 // ---- what rows make, for tests with other numbers
-
-/// The same convolution with each `merged` neighboring groups joined into one. `merged` must divide
-/// the number of groups.
-[[nodiscard]] ConvShape merged_shape(const ConvShape& shape, std::int64_t merged);
-/// Computes a grouped convolution without bias with `wide`, a convolution with wider groups that is
-/// prepared for merged_shape(shape, merged). The wide kernel holds the narrow ones on its diagonal
-/// and zeros elsewhere, so only one product in `merged` is useful.
-[[nodiscard]] std::unique_ptr<LinearOp> make_merged_groups(const ConvShape& shape,
-                                                           std::int64_t merged, DType type,
-                                                           std::unique_ptr<LinearOp> wide);
 
 /// Numbers of elements that an op reads and writes.
 struct WidenedShape {

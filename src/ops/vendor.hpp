@@ -112,11 +112,8 @@ class Vendor {
   /// Whether it has kernels whose sums may have another order from run to run.
   [[nodiscard]] virtual bool has_nondeterministic() const { return false; }
 
-  /// Channels that a pixel of a network's images should have in memory, filled up with zeros, if
-  /// this is the convolution that reads them.
-  [[nodiscard]] virtual std::int64_t image_channels(const ConvShape& first, DType) const {
-    return first.window.in.c;
-  }
+  /// Channels that the pixels of images should have at least, filled up with zeros, in 16 bits.
+  [[nodiscard]] virtual std::int64_t least_channels() const { return 1; }
 
   /// Claims passes of an op; others of `passes` run on our kernels. `cap` limits scratch bytes.
   /// Errors: Internal, for a shape that the library rejects.

@@ -20,8 +20,8 @@ namespace millrace::train {
 models::Graph network_of(const run::Run& config) {
   models::Graph graph = models::build_model(config.model);
   models::train_only(graph, config.trained_filters);
-  pipeline::pad_images(graph, config.batch_size, [&](const ops::ConvShape& first) {
-    return ops::image_channels_here(first, config.precision.activations);
+  pipeline::store_images(graph, config.batch_size, [&](const ops::ConvShape& first) {
+    return ops::stored_image_here(first, config.precision.activations);
   });
   return graph;
 }

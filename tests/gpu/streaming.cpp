@@ -37,6 +37,7 @@
 #include "ops/optimiser.hpp"
 #include "ops/pool.hpp"
 #include "ops/prepare_images.hpp"
+#include "ops/wider_kernels.hpp"
 
 namespace millrace::gpu {
 namespace {
@@ -337,22 +338,21 @@ void add_average_pools(const List& list) {
   });
 }
 
-/// Bytes of images of four times the side, 224 x 224 for ResNet-50, with three or eight channels in
-/// the network's input.
+/// Bytes of images of four times the side, 224 x 224 for ResNet-50, as they are or in blocks.
 template <class T>
 void add_images(const List& list) {
-  for (const int padded : {0, 8})
-    list.add(padded == 0 ? "images" : "images of eight channels", [padded](Memory& m) -> Launch {
+  for (const bool blocks : {false, true})
+    list.add(blocks ? "images in blocks" : "images", [blocks](Memory& m) -> Launch {
       const Sizes& s = m.sizes;
-      const ops::PrepareImagesShape shape{
-          .batch = s.batch, .image = {4 * s.side, 4 * s.side, 3}, .padded_channels = padded};
+      ops::PrepareImagesShape shape{.batch = s.batch, .image = {4 * s.side, 4 * s.side, 3}};
+      if (blocks) shape.stored = Shape{2 * s.side, 2 * s.side, ops::kMatrixChannels};
       const std::int64_t pixels = s.batch * shape.image.pixels();
       PixelScaling scaling;
       for (float& scale : scaling.scale) scale = 0.017f;
       scaling.real.bottom = static_cast<std::int32_t>(shape.image.h);
       scaling.real.right = static_cast<std::int32_t>(shape.image.w);
       return [shape, bytes = m.reads<std::uint8_t>(3 * pixels),
-              y = m.writes<T>(shape.channels_in_memory() * pixels),
+              y = m.writes<T>(s.batch * shape.shape_in_memory().elements()),
               scalings = m.records(std::vector<PixelScaling>(static_cast<std::size_t>(s.batch),
                                                              scaling))](const auto& space) {
         ops::prepare_bytes<T>(space, shape, y, bytes, scalings, nullptr);

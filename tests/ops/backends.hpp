@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ops/backend.hpp"
+#include "ops/wider_kernels.hpp"
 #ifdef MILLRACE_CUBLASLT
 #include "ops/cublas/weight_op.hpp"
 #endif

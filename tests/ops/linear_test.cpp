@@ -9,6 +9,7 @@
 // type once. A partial sum in bfloat16 would exceed this bound. cuDNN also rounds the weight
 // gradient of each micro-batch to the storage type, which cublasLt does not.
 #include "ops/rewrites.hpp"
+#include "ops/wider_kernels.hpp"
 #include "tests/ops/backends.hpp"
 #include "tests/ops/device_values.hpp"
 #include "tests/ops/shapes.hpp"
@@ -82,6 +83,23 @@ Values some(Numbers numbers, std::int64_t elements, std::uint64_t seed) {
   return values;
 }
 
+/// Images in the shape in which the convolution reads them, with zeros where it has no pixels.
+Values as_it_reads(const ConvShape& s, const Values& images) {
+  if (!s.stored) return images;
+  const Shape& in = s.window.in;
+  const Shape& stored = *s.stored;
+  const std::int64_t side = in.h / stored.h;
+  Values all(static_cast<std::size_t>(s.window.batch * stored.elements()));
+  for (std::int64_t i = 0; i < s.window.batch * in.pixels(); ++i) {
+    const std::int64_t row = i / in.w;  // of all images
+    const std::int64_t x = i % in.w;
+    const std::int64_t first =
+        (row / side * stored.w + x / side) * stored.c + (row % side * side + x % side) * in.c;
+    std::copy_n(images.begin() + i * in.c, in.c, all.begin() + first);
+  }
+  return all;
+}
+
 /// Inputs of an op as values of T, and the op bound to memory that holds its parameters.
 template <class T>
 class Harness {
@@ -99,7 +117,7 @@ class Harness {
         dkernel_device(shape.kernel_elements()),
         dbias_device(shape.window.out.c),
         op_(std::move(op)),
-        x_device_(x),
+        x_device_(as_it_reads(shape, x)),
         dy_device_(dy),
         dy2_device_(dy2),
         kernel_device_(kernel),
@@ -144,7 +162,7 @@ class Harness {
     return static_cast<double>(w.kernel_h * w.kernel_w * channels / shape.groups);
   }
   void expect_inputs_unchanged() const {
-    EXPECT_TRUE(close_to(x_device_.values(), x, 0.0));
+    EXPECT_TRUE(close_to(x_device_.values(), as_it_reads(shape, x), 0.0));
     EXPECT_TRUE(close_to(dy_device_.values(), dy, 0.0));
     EXPECT_TRUE(close_to(kernel_device_.values(), kernel, 0.0));
     (void)scratch_.bits();  // checks the guard bytes
@@ -201,6 +219,32 @@ testing::AssertionResult close_gradients(BackendKind kind, const ConvShape& shap
   });
 }
 
+/// Expects the weight gradients of the reference, and that they add up.
+template <class T>
+void expect_weight_gradients(BackendKind kind, Harness<T>& h) {
+  const auto expect = [&](const Values& dy, const Values& magnitude, double terms) {
+    EXPECT_TRUE(close_gradients<T>(
+        kind, h.shape, h.dkernel_device.values(), reference::conv_backward_weight(h.shape, dy, h.x),
+        reference::conv_backward_weight(h.shape, magnitude, reference::magnitudes(h.x)), terms));
+    if (!h.shape.bias) return;
+    const std::int64_t channels = h.shape.window.out.c;
+    EXPECT_TRUE(close_sums<float>(h.dbias_device.values(), reference::bias_gradient(dy, channels),
+                                  reference::bias_gradient(magnitude, channels), terms));
+  };
+  h.backward_weight();
+  expect(h.dy, reference::magnitudes(h.dy), h.pixels_out());
+
+  h.backward_weight_more();
+  Values sum = h.dy;
+  Values magnitude = reference::magnitudes(h.dy);
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    sum[i] += h.dy2[i];
+    magnitude[i] += std::abs(h.dy2[i]);
+  }
+  expect(sum, magnitude, h.pixels_out() + 1.0);
+  h.expect_inputs_unchanged();
+}
+
 using Param = std::tuple<LinearCase, BackendKind, DType>;
 
 class Linear : public testing::TestWithParam<Param> {
@@ -237,28 +281,7 @@ TEST_P(Linear, BackwardInputIsTheReference) {
 TEST_P(Linear, BackwardWeightIsTheReferenceAndAddsUp) {
   run([]<class T>(BackendKind kind, const LinearCase& c) {
     Harness<T> h(kind, c, {false, true});
-    const auto expect = [&](const Values& dy, const Values& magnitude, double terms) {
-      EXPECT_TRUE(close_gradients<T>(
-          kind, h.shape, h.dkernel_device.values(),
-          reference::conv_backward_weight(h.shape, dy, h.x),
-          reference::conv_backward_weight(h.shape, magnitude, reference::magnitudes(h.x)), terms));
-      if (!h.shape.bias) return;
-      const std::int64_t channels = h.shape.window.out.c;
-      EXPECT_TRUE(close_sums<float>(h.dbias_device.values(), reference::bias_gradient(dy, channels),
-                                    reference::bias_gradient(magnitude, channels), terms));
-    };
-    h.backward_weight();
-    expect(h.dy, reference::magnitudes(h.dy), h.pixels_out());
-
-    h.backward_weight_more();
-    Values sum = h.dy;
-    Values magnitude = reference::magnitudes(h.dy);
-    for (std::size_t i = 0; i < sum.size(); ++i) {
-      sum[i] += h.dy2[i];
-      magnitude[i] += std::abs(h.dy2[i]);
-    }
-    expect(sum, magnitude, h.pixels_out() + 1.0);
-    h.expect_inputs_unchanged();
+    expect_weight_gradients(kind, h);
   });
 }
 
@@ -297,6 +320,82 @@ INSTANTIATE_TEST_SUITE_P(Blocks, Linear,
                                           testing::ValuesIn(backend_kinds()),
                                           testing::Values(DType::BF16, DType::F16)),
                          name_of_param);
+
+// ---- stored images ------------------------------------------------------------------------------
+
+/// Convolutions of images that are filled up to eight channels, or in blocks of 2x2 pixels where
+/// those of the padding fit the window or not, in both directions.
+std::vector<LinearCase> stored_cases() {
+  std::vector<LinearCase> cases;
+  const auto add = [&](const ConvCase& c, const Shape& stored) {
+    cases.push_back({c.name, c.shape(), std::nullopt});
+    cases.back().conv.stored = stored;
+  };
+  // name, batch, in, filters, kernel, stride, pads
+  const ConvCase seven{"K7", 2, {16, 12, 3}, 8, {7, 7}, {2, 2}, {3, 3, 3, 3}};
+  add(seven, {16, 12, 8});
+  cases.back().name = "Eight";
+  const std::vector<ConvCase> in_blocks = {
+      seven,
+      {"K7Same", 2, {16, 12, 3}, 8, {7, 7}, {2, 2}, {2, 2, 3, 3}},
+      {"K7Valid", 2, {16, 12, 3}, 8, {7, 7}, {2, 2}, {}},
+      {"K3", 3, {8, 10, 3}, 24, {3, 3}, {2, 2}, {1, 1, 1, 1}},
+      {"K3Same", 3, {8, 10, 3}, 24, {3, 3}, {2, 2}, {0, 0, 1, 1}},
+      {"K3Mixed", 1, {8, 10, 4}, 5, {3, 3}, {2, 2}, {1, 0, 0, 1}},
+      {"K2", 2, {6, 8, 4}, 16, {2, 2}, {2, 2}, {}},
+      {"K5By4", 2, {10, 8, 3}, 8, {5, 4}, {2, 2}, {2, 1, 2, 1}},
+      {"K6Far", 1, {8, 8, 3}, 8, {6, 6}, {2, 2}, {5, 4, 4, 5}},
+  };
+  for (const ConvCase& c : in_blocks) add(c, {c.in.h / 2, c.in.w / 2, kMatrixChannels});
+  return cases;
+}
+
+class StoredImages : public Linear {};
+
+TEST_P(StoredImages, AreConvolvedAsTheReferenceDoes) {
+  run([]<class T>(BackendKind kind, const LinearCase& c) {
+    Harness<T> h(kind, c, {false, true});
+    h.forward();
+    expect_sums<T>(h.y_device.values(), h.products(h.shape.window.in.c),
+                   std::bind_front(reference::conv_forward, h.shape), h.x, h.kernel, h.bias);
+    expect_weight_gradients(kind, h);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, StoredImages,
+                         testing::Combine(testing::ValuesIn(stored_cases()),
+                                          testing::ValuesIn(backend_kinds()),
+                                          testing::Values(DType::F32, DType::BF16, DType::F16)),
+                         name_of_param);
+
+// Which images are stored how: 16-bit types, large ones, and what reads them decide.
+TEST(StoredImage, DependsOnTheConvolution) {
+  const auto stored = [](const ConvCase& c, DType type = DType::BF16, bool blocks = true) {
+    return stored_image(c.shape(), type, 8, blocks);
+  };
+  ConvCase c{"", 2, {224, 224, 3}, 64, {7, 7}, {2, 2}, {3, 3, 3, 3}};
+  const Shape blocks{112, 112, 16};
+  const Shape eight{224, 224, 8};
+  EXPECT_EQ(stored(c), blocks);
+  EXPECT_EQ(stored(c, DType::F16), blocks);
+  EXPECT_EQ(stored(c, DType::F32), std::nullopt);
+  EXPECT_EQ(stored(c, DType::BF16, false), eight);
+  EXPECT_EQ(stored_image(c.shape(), DType::BF16, 1, false), std::nullopt);
+  const auto with = [&](auto ConvCase::*field, const auto& value) {
+    ConvCase other = c;
+    other.*field = value;
+    return other;
+  };
+  EXPECT_EQ(stored(with(&ConvCase::stride, Extent{1, 1})), eight);
+  EXPECT_EQ(stored(with(&ConvCase::stride, Extent{2, 1})), eight);
+  EXPECT_EQ(stored(with(&ConvCase::kernel, Extent{1, 1})), eight);
+  EXPECT_EQ(stored(with(&ConvCase::dilation, Extent{2, 2})), eight);
+  EXPECT_EQ(stored(with(&ConvCase::in, Shape{225, 224, 3})), (Shape{225, 224, 8}));
+  EXPECT_EQ(stored(with(&ConvCase::in, Shape{224, 224, 5})), eight);
+  EXPECT_EQ(stored(with(&ConvCase::in, Shape{224, 224, 1})), std::nullopt);
+  EXPECT_EQ(stored(with(&ConvCase::in, Shape{32, 32, 3})), std::nullopt);
+  EXPECT_EQ(stored(with(&ConvCase::bias, true)), std::nullopt);
+}
 
 // ---- depthwise ----------------------------------------------------------------------------------
 

@@ -66,7 +66,7 @@ template <class T>
 class PrepareImages : public OfStorageType<T> {
  protected:
   static DeviceValues<T> room_for(const PrepareImagesShape& s) {
-    return DeviceValues<T>(s.batch * s.image.pixels() * s.channels_in_memory());
+    return DeviceValues<T>(s.batch * s.shape_in_memory().elements());
   }
   /// Images that arrive as values of Stored.
   template <class Stored = T>
@@ -115,11 +115,53 @@ TYPED_TEST(PrepareImages, PaddingIsZerosBehindTheChannels) {
   const Values floats = random_as<TypeParam>(kBatch * kImage.elements(), 1, -3.0, 3.0);
   for (const std::int64_t channels : {4, 8})
     for (const auto& mixing : {std::vector<ImageMixing>{}, mixing_of_four()}) {
-      const PrepareImagesShape shape{kBatch, kImage, channels};
+      const PrepareImagesShape shape{kBatch, kImage, Shape{kImage.h, kImage.w, channels}};
       EXPECT_EQ(this->prepare(bytes, mixing, shape),
                 padded(this->prepare(bytes, mixing), kImage.c, channels));
       EXPECT_EQ(this->mix(floats, mixing, shape),
                 padded(this->mix(floats, mixing), kImage.c, channels));
+    }
+}
+
+/// Images of 6x8 pixels with blocks of 2x2 pixels as one of `channels`.
+Values in_blocks(const Values& images, std::int64_t channels) {
+  Values all(static_cast<std::size_t>(kBatch * 3 * 4 * channels));
+  for (std::int64_t n = 0; n < kBatch; ++n)
+    for (std::int64_t y = 0; y < 6; ++y)
+      for (std::int64_t x = 0; x < 8; ++x)
+        for (std::int64_t c = 0; c < 3; ++c) {
+          const std::int64_t block = (n * 3 + y / 2) * 4 + x / 2;
+          const std::int64_t place = (y % 2 * 2 + x % 2) * 3 + c;
+          all.at(static_cast<std::size_t>(block * channels + place)) =
+              images.at(static_cast<std::size_t>(((n * 6 + y) * 8 + x) * 3 + c));
+        }
+  return all;
+}
+
+constexpr Shape kEven{6, 8, 3};
+
+/// Images of kImage with another column and another row.
+Values even(const Values& images) {
+  Values all =
+      padded(padded(images, kImage.w * 3, kEven.w * 3), kImage.h * kEven.w * 3, kEven.elements());
+  double next = 0.0;
+  for (double& x : all)
+    if (x == 0.0) x = next = next < 100.0 ? next + 1.0 : 0.0;
+  return all;
+}
+
+// With channels that are written together, and not.
+TYPED_TEST(PrepareImages, BlocksHoldTheirPixels) {
+  const Values bytes = even(some_bytes());
+  const Values floats = even(random_as<TypeParam>(kBatch * kImage.elements(), 1, -3.0, 3.0));
+  for (const std::int64_t channels : {16, 14, 13, 12})
+    for (const auto& mixing : {std::vector<ImageMixing>{}, mixing_of_four()}) {
+      const PrepareImagesShape plain{kBatch, kEven};
+      const PrepareImagesShape blocks{kBatch, kEven, Shape{3, 4, channels}};
+      EXPECT_EQ(this->prepare(bytes, mixing, blocks),
+                in_blocks(this->prepare(bytes, mixing, plain), channels));
+      EXPECT_EQ(this->mix(floats, mixing, blocks),
+                in_blocks(this->mix(floats, mixing, plain), channels));
     }
 }
 

@@ -137,7 +137,9 @@ models::Graph graph_of(const StepCase& step) {
   model.image = {step.image, step.image, 3};
   models::Graph graph = models::build_model(model);
   if (!small)
-    pad_images(graph, step.batch, [](const ops::ConvShape&) { return 8; });  // as cuDNN asks for
+    store_images(graph, step.batch, [](const ops::ConvShape& first) {
+      return ops::Backend().stored_image(first, DType::BF16);
+    });
   return graph;
 }
 

@@ -243,20 +243,10 @@ std::optional<PassShape> fused_pass(std::span<const OfferedCall> calls, DType ty
   const OfferedCall& norm = calls[1];
   if (conv.kind != KernelKind::LinearForward || norm.kind != KernelKind::NormStatistics) return {};
   const auto* const shape = std::get_if<ConvShape>(&conv.shape);
-  if (shape == nullptr || shape->bias || shape->padded_channels > 0) return {};
+  if (shape == nullptr || shape->bias || shape->stored) return {};
   if (!std::get<NormShape>(norm.shape).by_channel()) return {};
   if (buffer(norm, Role::X) != buffer(conv, Role::Y)) return {};
   return PassShape{*shape, type, Pass::Forward, true};
-}
-
-std::int64_t image_channels(const ConvShape& first, DType type) {
-  constexpr std::int64_t kFew = 3;  // fewer would be zeros for the most part
-  constexpr std::int64_t kWhole = 8;
-  constexpr std::int64_t kLarge = 64 * 64;
-  const std::int64_t own = first.window.in.c;
-  const bool padded =
-      type != DType::F32 && own >= kFew && own < kWhole && first.window.in.pixels() >= kLarge;
-  return padded && first.groups == 1 && !first.bias ? kWhole : own;
 }
 
 std::optional<Plan> find_plan(const Descriptor& device, const PassShape& pass,

@@ -52,12 +52,10 @@ struct PlanRules {
   friend bool operator==(const PlanRules&, const PlanRules&) = default;
 };
 
-/// Channels of a pixel of the images that a first convolution reads. The kernels for tensor cores
-/// take eight 16-bit channels at a time. Of fewer, the library makes a padded copy in scratch of
-/// its own: 206 MB in the forward pass of ResNet-50's first convolution at 256 images of bfloat16,
-/// and 212 MB for its weight gradient, where kernels for padded images take none and 6 MB. Small
-/// images gain nothing.
-[[nodiscard]] std::int64_t image_channels(const ConvShape& first, DType type);
+/// What kernels for tensor cores take of 16-bit channels at a time. Of fewer, the library makes a
+/// padded copy in scratch of its own: 206 MB in the forward pass of ResNet-50's first convolution
+/// at 256 images of bfloat16, and 212 MB for its weight gradient.
+inline constexpr std::int64_t kLeastChannels = 8;
 
 /// The kernels of one pass, ready to run.
 struct Plan {

@@ -97,9 +97,7 @@ class CudnnVendor final : public Vendor {
   }
   [[nodiscard]] bool has_nondeterministic() const override { return true; }
 
-  [[nodiscard]] std::int64_t image_channels(const ConvShape& first, DType type) const override {
-    return cudnn::image_channels(first, type);
-  }
+  [[nodiscard]] std::int64_t least_channels() const override { return kLeastChannels; }
 
   /// Depthwise convolutions stay with our own kernels: the library's 16-bit ones are a fallback.
   [[nodiscard]] LinearClaim claim(const ConvShape& s, DType type, Passes passes,
