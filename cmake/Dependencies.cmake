@@ -184,6 +184,28 @@ if(CUBLASLT_INCLUDE_DIR AND CUDAToolkit_FOUND)
     ${CUBLASLT_INCLUDE_DIR} ${CUDAToolkit_INCLUDE_DIRS})
 endif()
 
+# CUTLASS has the parts of our own products for Hopper GPUs. It is headers alone, which PyPI's
+# nvidia-cutlass has as well.
+set(millrace_use_cutlass OFF)
+if(Kokkos_DEVICES MATCHES "CUDA" AND Kokkos_ARCH MATCHES "HOPPER90")
+  find_package(Python3 QUIET COMPONENTS Interpreter)
+  find_path(CUTLASS_INCLUDE_DIR cutlass/version.h
+    HINTS ${CUDAToolkit_INCLUDE_DIRS} ${Python3_SITELIB}/cutlass_library/source/include)
+  if(CUTLASS_INCLUDE_DIR)
+    millrace_read_version(CUTLASS_VERSION ${CUTLASS_INCLUDE_DIR}/cutlass/version.h CUTLASS PATCH)
+    # The oldest that was tried.
+    if(CUTLASS_VERSION VERSION_GREATER_EQUAL 4.2)
+      set(millrace_use_cutlass ON)
+    endif()
+  endif()
+endif()
+option(MILLRACE_CUTLASS "1x1 convolutions by products with a norm's sums (Hopper GPUs only)"
+  ${millrace_use_cutlass})
+if(MILLRACE_CUTLASS AND NOT millrace_use_cutlass)
+  message(FATAL_ERROR "MILLRACE_CUTLASS is ON, which needs a Kokkos for CUDA and sm_90, and CUTLASS "
+    "4.2 or newer: set CUTLASS_INCLUDE_DIR, or MILLRACE_CUTLASS=OFF")
+endif()
+
 # NCCL carries messages between GPUs, beside kernels. On the fake device, a library for tests stands in
 # for it (tests/support/nccl), if this build has tests.
 set(millrace_use_nccl OFF)

@@ -28,6 +28,7 @@ std::optional<ops::OfferedCall> offer(const Graph& graph, const Call& call, std:
   }
   offered.kind = call.kind;
   offered.fn = call.fn;
+  offered.with_skip = call.with_skip;
   for (std::size_t role = 0; role < kRoles; ++role)
     offered.buffers[role] = call.buffers[role].value;
   return offered;

@@ -4,11 +4,33 @@
 #include <variant>
 #include <vector>
 
+#include "ops/cutlass/product_ops.hpp"
+
 namespace millrace::pipeline {
 namespace {
 
 const Shape& input_shape(const Graph& graph, OpId op) {
   return graph.value(graph.op(op).inputs.front()).shape;
+}
+
+ops::Passes product_passes(const Graph& graph, OpId op, std::int64_t batch) {
+  if (!op.valid() || !std::holds_alternative<models::Conv>(graph.op(op).kind))
+    return {false, false, false};
+  return ops::tiles::product_passes(conv_shape(graph, op, batch));
+}
+
+/// Of the ops that read what a norm, an addition and an activation make, the one whose gradient
+/// comes last: the first; invalid if there is none.
+OpId last_to_send_gradient(const Graph& graph, OpId norm) {
+  for (OpId at = norm;;) {
+    const std::vector<OpId> readers = graph.consumers(graph.op(at).output);
+    if (readers.empty()) return {};
+    const models::OpKind& kind = graph.op(readers[0]).kind;
+    if (!std::holds_alternative<models::Add>(kind) &&
+        !std::holds_alternative<models::Activate>(kind))
+      return readers[0];
+    at = readers[0];
+  }
 }
 
 }  // namespace
@@ -54,7 +76,12 @@ ops::NormShape norm_shape(const Graph& graph, OpId op, std::int64_t batch) {
     return ops::group_norm_shape(batch, x.pixels(), x.c, norm->groups,
                                  norm->order == models::GroupOrder::Strided);
   }
-  return ops::batch_norm_shape(batch * x.pixels(), x.c);
+  ops::NormShape shape = ops::batch_norm_shape(batch * x.pixels(), x.c);
+  const OpId maker = graph.value(graph.op(op).inputs.front()).producer;
+  shape.moments_in_tiles = product_passes(graph, maker, batch).forward;
+  shape.gradients_in_tiles =
+      product_passes(graph, last_to_send_gradient(graph, op), batch).backward_input;
+  return shape;
 }
 
 float norm_epsilon(const Graph& graph, OpId op) {

@@ -7,6 +7,8 @@
 #include <initializer_list>
 #include <utility>
 
+#include "ops/cutlass/product_ops.hpp"
+#include "ops/cutlass/products.hpp"
 #include "ops/wider_kernels.hpp"
 
 namespace millrace::ops {
@@ -44,9 +46,10 @@ std::unique_ptr<LinearOp> make_own(const LinearRequest& asked) {
 
 }  // namespace
 
-/// Each pass is the first of these: what a rewrite makes of it, the vendor's kernel, what a rewrite
-/// makes of what the vendor has not, our own.
+/// Each pass is the first of these: a product of our own, what a rewrite makes of it, the vendor's
+/// kernel, what a rewrite makes of what the vendor has not, our own.
 std::unique_ptr<LinearOp> Backend::prepare(const LinearRequest& asked) const {
+  if (auto op = product(asked)) return op;
   if (auto op = rewritten(asked, Rewrite::When::Always)) return op;
   if (!vendor_) return make_own(asked);
   if (choice_ == Choice::Fastest)
@@ -61,6 +64,18 @@ std::unique_ptr<LinearOp> Backend::prepare(const LinearRequest& asked) const {
   if (!others) others = make_own(rest);
   if (rest.passes == asked.passes) return others;
   return make_by_pass(claim.passes, std::move(claim.op), std::move(others));
+}
+
+/// Null, if no pass is a product.
+std::unique_ptr<LinearOp> Backend::product(const LinearRequest& asked) const {
+  const auto* const conv = std::get_if<ConvShape>(&asked.shape);
+  if (conv == nullptr || asked.type == DType::F32) return nullptr;
+  const Passes taken = asked.passes & tiles::product_passes(*conv);
+  if (!taken.any()) return nullptr;
+  auto op = tiles::make_product(*conv, asked.type);
+  LinearRequest rest = asked;
+  rest.passes = asked.passes - taken;
+  return rest.passes.any() ? make_by_pass(taken, std::move(op), prepare(rest)) : std::move(op);
 }
 
 /// Null, if no row of the table applies.
@@ -87,6 +102,7 @@ RunClaim Backend::claim(std::span<const OfferedCall> calls, DType type) const {
     return conv != nullptr && conv->stored;
   });
   const auto offered = calls.first(static_cast<std::size_t>(stored - calls.begin()));
+  if (RunClaim product = tiles::claim_product(offered, type); product.calls > 0) return product;
   return vendor_ && !offered.empty() ? vendor_->claim(offered, type, caps_.convolution)
                                      : RunClaim{};
 }
@@ -109,7 +125,9 @@ bool has_nondeterministic() {
 
 std::string describe_device_here() {
   const auto vendor = make_vendor();
-  return vendor ? vendor->describe_device() : std::string();
+  std::string device = vendor ? vendor->describe_device() : std::string();
+  if (tiles::has_products()) device += "; own products in use";
+  return device;
 }
 
 std::optional<Shape> stored_image_here(const ConvShape& first, DType type) {

@@ -50,12 +50,13 @@ class Backend {
   }
   /// How images should be stored that this convolution alone reads; none: as they are.
   [[nodiscard]] std::optional<Shape> stored_image(const ConvShape& first, DType type) const;
-  /// The first calls of a run, if the vendor computes them as one kernel. Convolutions of images
-  /// that are stored in another form are not offered.
+  /// The first calls of a run, if a product of our own (ops/cutlass) or the vendor computes them as
+  /// one kernel. Convolutions of images that are stored in another form are not offered.
   [[nodiscard]] RunClaim claim(std::span<const OfferedCall> calls, DType type) const;
 
  private:
   [[nodiscard]] std::unique_ptr<LinearOp> prepare(const LinearRequest& asked) const;
+  [[nodiscard]] std::unique_ptr<LinearOp> product(const LinearRequest& asked) const;
   [[nodiscard]] std::unique_ptr<LinearOp> rewritten(const LinearRequest& asked,
                                                     Rewrite::When when) const;
 

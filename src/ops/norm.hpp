@@ -32,6 +32,7 @@
 #include "core/portable.hpp"
 #include "ops/accumulator.hpp"
 #include "ops/activation_function.hpp"
+#include "ops/cutlass/tile_shape.hpp"
 #include "ops/tiling.hpp"
 
 namespace millrace::ops {
@@ -102,6 +103,10 @@ struct NormShape {
   std::int64_t channels = 0;
   std::int64_t groups = 0;      ///< per instance
   bool strided_groups = false;  ///< group = channel mod groups, not neighbors
+  /// Whether the sums over x, or those of the backward pass, are added up in tiles, as products do
+  /// that compute x or the gradient (ops/cutlass). Batch norm of 16-bit types only.
+  bool moments_in_tiles = false;
+  bool gradients_in_tiles = false;
 
   [[nodiscard]] MILLRACE_FUNCTION std::int64_t instances() const { return tiling.instances; }
   [[nodiscard]] std::int64_t elements() const { return instances() * rows * channels; }
@@ -112,6 +117,7 @@ struct NormShape {
   /// Values in the moments or the sums of one part of a batch.
   [[nodiscard]] std::int64_t part_values() const { return 2 * channels; }
   [[nodiscard]] NormTeamShape teams() const { return {tiling, groups}; }
+  [[nodiscard]] tiles::TileShape tile_shape() const { return {rows, channels}; }
   /// Whether every channel is a set.
   [[nodiscard]] MILLRACE_FUNCTION bool by_channel() const {
     return instances() == 1 && groups == channels;
@@ -119,11 +125,14 @@ struct NormShape {
   /// Floats of scratch that the reducing kernels need: two sums of every lane and chunk, or what
   /// teams need and then what the forward or the backward pass needs.
   [[nodiscard]] std::int64_t scratch_floats() const {
-    if constexpr (device::kOnCores) return 2 * instances() * tiling.chunks * tiling.width;
+    const bool tiles = moments_in_tiles || gradients_in_tiles;
+    const std::int64_t of_tiles = tiles ? tile_shape().floats() : 0;
+    if constexpr (device::kOnCores)
+      return std::max(of_tiles, 2 * instances() * tiling.chunks * tiling.width);
     const NormTeamShape by_teams = teams();
     const std::int64_t backward = 2 * channels * (instances() + by_teams.instance_groups);
-    return by_teams.scratch_floats() +
-           std::max(instances() * tiling.width, by_channel() ? 0 : backward);
+    const std::int64_t results = std::max(instances() * tiling.width, by_channel() ? 0 : backward);
+    return std::max(of_tiles, by_teams.scratch_floats() + results);
   }
   /// Counters that they need.
   [[nodiscard]] std::int64_t counters() const { return device::kOnCores ? 0 : teams().counters(); }

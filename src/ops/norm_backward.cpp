@@ -2,6 +2,8 @@
 #include <type_traits>
 
 #include "core/error.hpp"
+#include "ops/cutlass/tile_norms.hpp"
+#include "ops/norm_results.hpp"
 #include "ops/norm_teams.hpp"
 
 namespace millrace::ops {
@@ -117,43 +119,6 @@ struct ChunkSums {
   }
 };
 
-/// Converts the sums of one group to A, B and C of dx = A dz + B x + C for each of its channels.
-struct Coefficients {
-  NormShape shape;
-  std::int64_t parts;  // number of parts of the batch, each of this shape
-  const float* statistics;
-  const float* gamma;
-  const float* sums;    // of dz, of dz xhat
-  float* coefficients;  // A, B, C; may be `sums`
-
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const std::int64_t instance = i / shape.groups;
-    const std::int64_t group = i % shape.groups;
-    const std::int64_t members = shape.channels / shape.groups;
-    const std::int64_t step = shape.strided_groups ? shape.groups : 1;
-    const std::int64_t first = shape.strided_groups ? group : group * members;
-    const std::int64_t all = shape.instances() * shape.channels;
-    const std::int64_t base = instance * shape.channels;
-    float sum = 0.0f;
-    float product = 0.0f;
-    for (std::int64_t c = first; c < first + members * step; c += step) {
-      sum += gamma[c] * sums[base + c];
-      product += gamma[c] * sums[all + base + c];
-    }
-    const float count = static_cast<float>(shape.rows * members * parts);
-    sum /= count;
-    product /= count;
-    for (std::int64_t c = first; c < first + members * step; c += step) {
-      const float mean = statistics[base + c];
-      const float inverse = statistics[all + base + c];
-      coefficients[base + c] = gamma[c] * inverse;
-      const float slope = -inverse * inverse * product;
-      coefficients[all + base + c] = slope;
-      coefficients[2 * all + base + c] = -inverse * sum - slope * mean;
-    }
-  }
-};
-
 /// Stores the sums of one (instance, channel).
 struct StoreSums {
   ChunkSums chunks;
@@ -163,27 +128,6 @@ struct StoreSums {
     const GradientSums own = chunks.of(i);
     sums[i] = static_cast<float>(own.dz);
     sums[all + i] = static_cast<float>(own.product);
-  }
-};
-
-struct ParameterGradient {
-  float gamma;
-  float beta;
-};
-
-/// Where the gradients of the parameters go.
-struct ParameterSums {
-  float* dgamma;
-  float* dbeta;
-  float* total_dgamma;
-  float* total_dbeta;
-  bool first;
-  KOKKOS_INLINE_FUNCTION void store(std::int64_t c, const ParameterGradient& sum) const {
-    dbeta[c] = sum.beta;
-    dgamma[c] = sum.gamma;
-    if (total_dgamma == nullptr) return;
-    total_dbeta[c] = first ? sum.beta : total_dbeta[c] + sum.beta;
-    total_dgamma[c] = first ? sum.gamma : total_dgamma[c] + sum.gamma;
   }
 };
 
@@ -329,11 +273,6 @@ ChunkSums sums_in(const NormScratch& scratch, const NormShape& shape) {
   return {device::kOnCores ? shape.tiling : shape.teams().whole(), scratch.sums};
 }
 
-template <class T>
-ParameterSums parameter_sums(const NormBackwardReduce<T>& args) {
-  return {args.dgamma, args.dbeta, args.total_dgamma, args.total_dbeta, args.first};
-}
-
 /// The functors of the results of one batch from `chunks`; `sums` has two floats for each
 /// (instance, channel).
 template <class T>
@@ -350,6 +289,8 @@ OfChannel results_of(const NormShape& shape, const ChunkSums& chunks, float* sum
 template <class T>
 void norm_backward_reduce(const ExecutionSpace& space, const NormShape& shape,
                           const NormBackwardReduce<T>& args) {
+  if constexpr (tiles::kHasType<T>)
+    if (shape.gradients_in_tiles) return tiles::norm_gradients(space, shape, args);
   const ChunkSums chunks = sums_in(args.scratch, shape);
   if constexpr (!device::kOnCores) {
     // Of group norm, the sums are needed after the coefficients.
@@ -371,6 +312,8 @@ template <class T>
 void norm_backward_sums(const ExecutionSpace& space, const NormShape& shape, Accumulator* sums,
                         const NormBackwardReduce<T>& args) {
   MILLRACE_ASSERT(shape.by_channel());
+  if constexpr (tiles::kHasType<T>)
+    if (shape.gradients_in_tiles) return tiles::norm_sums(space, shape, sums, args);
   const ChunkSums chunks = sums_in(args.scratch, shape);
   const OfPart part{chunks, shape.channels, sums, parameter_sums(args)};
   reduce(space, shape, args, {results_of(shape, chunks, nullptr, args), part, nullptr});

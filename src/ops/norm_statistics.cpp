@@ -2,7 +2,9 @@
 #include <cmath>
 #include <type_traits>
 
+#include "ops/cutlass/tile_norms.hpp"
 #include "ops/lanes.hpp"
+#include "ops/norm_results.hpp"
 #include "ops/norm_teams.hpp"
 #include "ops/tiling.hpp"
 
@@ -12,44 +14,10 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
-/// Mean of some elements and the sum of their squared deviations.
-struct Moments {
-  Accumulator mean;
-  Accumulator squares;
-};
-
 /// Rounding must not leave a negative square. That of a NaN remains one.
 KOKKOS_INLINE_FUNCTION Accumulator not_negative(Accumulator squares) {
   return Accumulator{} > squares ? Accumulator{} : squares;
 }
-
-/// Writes the statistics of a channel from the moments of its `count` elements.
-struct StatisticsOf {
-  RunningSums running;
-  float epsilon;
-
-  KOKKOS_INLINE_FUNCTION float inverse_deviation(const Moments& m, Accumulator count) const {
-    using std::sqrt;
-    const auto one = static_cast<Accumulator>(1.0f);
-    return static_cast<float>(one / sqrt(m.squares / count + static_cast<Accumulator>(epsilon)));
-  }
-  /// Of a channel that is a set.
-  KOKKOS_INLINE_FUNCTION void write(float* statistics, std::int64_t channels, std::int64_t channel,
-                                    const Moments& m, Accumulator count) const {
-    statistics[channel] = static_cast<float>(m.mean);
-    statistics[channels + channel] = inverse_deviation(m, count);
-    add_running(channel, m, count);
-  }
-  KOKKOS_INLINE_FUNCTION void add_running(std::int64_t channel, const Moments& m,
-                                          Accumulator count) const {
-    if (running.mean == nullptr) return;
-    const auto one = static_cast<Accumulator>(1.0f);
-    const auto unbiased = static_cast<float>(m.squares / (count > one ? count - one : count));
-    const auto mean = static_cast<float>(m.mean);
-    running.mean[channel] = running.first ? mean : running.mean[channel] + mean;
-    running.variance[channel] = running.first ? unbiased : running.variance[channel] + unbiased;
-  }
-};
 
 /// Mean and sum of squared deviations of each lane over the rows of one chunk, from differences to
 /// the first row. Plain sums would lose precision if the mean is large and the deviation is small.
@@ -323,6 +291,9 @@ void clear_counters(const ExecutionSpace& space, std::uint32_t* counters, std::i
 template <class T>
 void norm_statistics(const ExecutionSpace& space, const NormShape& shape, float* statistics,
                      RunningSums running, NormScratch scratch, const T* x, float epsilon) {
+  if constexpr (tiles::kHasType<T>)
+    if (shape.moments_in_tiles)
+      return tiles::norm_statistics(space, shape, statistics, running, scratch, x, epsilon);
   const StatisticsOf result{running, epsilon};
   with_moments("norm combine", space, shape, scratch, x, [&](const JoinedChunks& chunks) {
     return WriteStatistics{chunks, result, statistics};
@@ -333,6 +304,8 @@ template <class T>
 void norm_moments(const ExecutionSpace& space, const NormShape& shape, Accumulator* moments,
                   NormScratch scratch, const T* x) {
   MILLRACE_ASSERT(shape.by_channel());
+  if constexpr (tiles::kHasType<T>)
+    if (shape.moments_in_tiles) return tiles::norm_moments(space, shape, moments, scratch, x);
   with_moments("norm part", space, shape, scratch, x, [&](const JoinedChunks& chunks) {
     return WriteMoments{chunks, moments};
   });

@@ -41,6 +41,7 @@ struct OfferedCall {
   KernelKind kind = KernelKind::LinearForward;
   std::variant<ConvShape, DenseShape, NormShape> shape;
   Activation fn = Activation::None;  ///< fused into the call
+  bool with_skip = false;            ///< of a norm: an addition is fused behind it
   float epsilon = 0.0f;              ///< of a norm
   /// Numbers of the buffers by Role; -1: not used. The same number means the same buffer.
   std::array<std::int32_t, kRoles> buffers = {};

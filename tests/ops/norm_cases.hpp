@@ -15,6 +15,13 @@ struct NormCase {
 };
 inline void PrintTo(const NormCase& c, std::ostream* out) { *out << c.name; }
 
+/// A shape whose sums are added up in tiles (ops/cutlass), if T has 16 bits.
+inline NormShape in_tiles(NormShape shape) {
+  shape.moments_in_tiles = true;
+  shape.gradients_in_tiles = true;
+  return shape;
+}
+
 /// Includes row tiles, partial strips, several chunks and single rows; on accelerators also chunks
 /// that are joined in two steps, and sets over several columns of strips.
 inline std::vector<NormCase> norm_cases() {
@@ -35,6 +42,9 @@ inline std::vector<NormCase> norm_cases() {
       {"BatchBlocksOfChunks", batch_norm_shape(4161, 16)},
       {"BatchC100Chunks", batch_norm_shape(600, 100)},
       {"BatchC300", batch_norm_shape(33, 300)},
+      {"TilesOf64", in_tiles(batch_norm_shape(4 * 14 * 14, 64))},
+      {"TilesOf128", in_tiles(batch_norm_shape(272, 256))},
+      {"TilesOfLanes", in_tiles(batch_norm_shape(8336, 64))},
       {"Group1Of16", group_norm_shape(2, 64, 16, 1, false)},
       {"Group4Of16", group_norm_shape(3, 49, 16, 4, false)},
       {"Group8Of24Strided", group_norm_shape(2, 35, 24, 8, true)},
