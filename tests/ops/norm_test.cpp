@@ -90,6 +90,23 @@ TEST_P(Norm, ParameterGradientsAreAddedUp) {
   });
 }
 
+TEST_P(Norm, SumsOfTheOnlyPartGiveTheSameCoefficients) {
+  run([]<class T>(const NormCase& given) {
+    const NormShape& s = given.shape;
+    if (!s.by_channel()) return;  // batch norm only
+    NormHarness<T> h(s);
+    NormOutputs<T> whole(s), part(s);
+    norm_backward_reduce(h.space, s, h.reduce_arguments(h.dy_device, whole));
+    DeviceValues<Accumulator> sums(s.part_values());
+    norm_backward_sums(h.space, s, sums.data(), h.reduce_arguments(h.dy_device, part));
+    norm_join_sums(h.space, s, 1, part.coefficients.data(), sums.data(), h.statistics.data(),
+                   h.gamma_device.data());
+    EXPECT_TRUE(same_bits(part.coefficients, whole.coefficients));
+    EXPECT_TRUE(same_bits(part.dgamma, whole.dgamma));
+    EXPECT_TRUE(same_bits(part.dbeta, whole.dbeta));
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Table, Norm, Norm::all(norm_cases()), Norm::name_of);
 
 // ---- statistics ---------------------------------------------------------------------------------

@@ -16,7 +16,6 @@
 #include "device/vendor_scope.hpp"
 
 namespace millrace::ops::tiles {
-namespace {
 
 /// The threads that have computed a tile, as a team.
 class WarpGroup {
@@ -33,6 +32,8 @@ class WarpGroup {
  private:
   int rank_;
 };
+
+namespace {
 
 // What a product does with the rows of a tile, which are in shared memory.
 

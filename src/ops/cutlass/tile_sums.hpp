@@ -33,6 +33,13 @@
 #include "ops/norm.hpp"
 #include "ops/norm_teams.hpp"
 
+// A short loop whose index must be known to the compiler, so that arrays stay in registers.
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
+#define MILLRACE_UNROLL _Pragma("GCC unroll 16")
+#else
+#define MILLRACE_UNROLL _Pragma("unroll")
+#endif
+
 namespace millrace::ops::tiles {
 
 inline constexpr int kParts = kRows / kPartRows;
@@ -129,6 +136,7 @@ struct TileMoments {
     const LanesIn<W, T> shift(x.at(0, lane));
     for (int r = first; r < first + kPartRows; r += kFlight) {
       const Flight<W, T> in(x, r, lane);
+      MILLRACE_UNROLL
       for (int k = 0; k < kFlight; ++k) {
         if constexpr (kWrites) {
           LanesOut<W, T> copy(out + tile.offset(r + k, lane));
@@ -179,6 +187,7 @@ struct TileGradients {
       const Flight<W, T> last(dy, r, lane);
       const Flight<W, T> other(kTwo ? tile.rows_in(in.dy2) : dy, r, lane);
       const Flight<W, T> y(kMask ? tile.rows_in(in.y) : dy, r, lane);
+      MILLRACE_UNROLL
       for (int k = 0; k < kFlight; ++k) {
         T kept[W];
         MILLRACE_SIMD
