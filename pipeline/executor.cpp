@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "ops/variants.hpp"
 #include "pipeline/pipeline_plan.hpp"
 
 namespace millrace::pipeline {
@@ -131,8 +132,9 @@ bool Executor::reads_labels(std::size_t unit) const {
 }
 
 bool Executor::goes_ahead() const {
-  return device::kHasGraphs && !device::kHostReadable && training_ && plan_->ranks.ranks == 1 &&
-         runs_.size() == 1;
+  static const bool ahead = ops::variant("STEPS_AHEAD", 1) != 0;
+  return ahead && device::kHasGraphs && !device::kHostReadable && training_ &&
+         plan_->ranks.ranks == 1 && runs_.size() == 1;
 }
 
 void Executor::begin_step(const device::ExecutionSpace& space, const StepSettings& settings) {

@@ -9,6 +9,7 @@
 
 #include "ops/cutlass/product_ops.hpp"
 #include "ops/cutlass/products.hpp"
+#include "ops/variants.hpp"
 #include "ops/wider_kernels.hpp"
 
 namespace millrace::ops {
@@ -93,7 +94,8 @@ std::unique_ptr<LinearOp> Backend::rewritten(const LinearRequest& asked, Rewrite
 }
 
 std::optional<Shape> Backend::stored_image(const ConvShape& first, DType type) const {
-  return ops::stored_image(first, type, vendor_ ? vendor_->least_channels() : 1, !device::kOnCores);
+  static const bool blocks = !device::kOnCores && variant("IMAGE_BLOCKS", 1) != 0;
+  return ops::stored_image(first, type, vendor_ ? vendor_->least_channels() : 1, blocks);
 }
 
 RunClaim Backend::claim(std::span<const OfferedCall> calls, DType type) const {

@@ -27,6 +27,7 @@
 #include "core/bfloat16.hpp"
 #include "core/float16.hpp"
 #include "device/tensor.hpp"
+#include "ops/variants.hpp"
 
 // Lanes of a strip are independent even if output and input are the same buffer, which compilers
 // cannot prove.
@@ -93,11 +94,11 @@ inline constexpr int kTeamStrips = 32;
 
 /// Teams that sum: all that the 132 multiprocessors of an H100 or H200 hold at once with 64
 /// registers a thread. A few more would run alone at the end.
-inline constexpr std::int64_t kTeams = 528;
+inline constexpr int kTeams = 528;
 inline constexpr std::int64_t kMostSummed = 256;  ///< rows of a chunk
 /// Threads that only write: several times as many as there can be at once.
 inline constexpr std::int64_t kWriters = 524288;
-inline constexpr std::int64_t kMostWritten = 32;
+inline constexpr int kMostWritten = 32;
 /// Rows are read by fours (RowsIn in norm_teams.hpp).
 inline constexpr std::int64_t kRowStep = 4;
 
@@ -112,9 +113,10 @@ inline constexpr std::int64_t kRowStep = 4;
     constexpr std::int64_t kChunkElements = 32768;
     return kChunkElements / t.width;
   } else {
+    static const std::int64_t teams = variant("NORM_TEAMS", kTeams);
     const std::int64_t columns = quotient_up(t.strips, kTeamStrips);
     const std::int64_t chunks =
-        kTeamChunks * std::max<std::int64_t>(1, kTeams / (t.instances * columns));
+        kTeamChunks * std::max<std::int64_t>(1, teams / (t.instances * columns));
     const std::int64_t rounds = quotient_up(quotient_up(t.tile_rows, chunks), kMostSummed);
     const std::int64_t rows = quotient_up(t.tile_rows, chunks * rounds);
     return std::max<std::int64_t>(8, quotient_up(rows, kRowStep) * kRowStep);
@@ -153,8 +155,8 @@ inline constexpr std::int64_t kRowStep = 4;
   if constexpr (device::kOnCores) return t;
   const std::int64_t rows = t.instances * t.tile_rows * t.strips / tiling::kWriters;
   constexpr std::int64_t kStep = tiling::kRowStep;
-  return tiling::with_chunks(
-      t, std::clamp(tiling::quotient_up(rows, kStep) * kStep, kStep, tiling::kMostWritten));
+  static const std::int64_t most = variant("NORM_WRITTEN_ROWS", tiling::kMostWritten);
+  return tiling::with_chunks(t, std::clamp(tiling::quotient_up(rows, kStep) * kStep, kStep, most));
 }
 
 /// The elements of one work item.
