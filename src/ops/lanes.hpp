@@ -11,6 +11,13 @@
 #include "core/portable.hpp"
 #include "device/parallel.hpp"
 
+// A short loop whose index must be known to the compiler, so that arrays stay in registers.
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
+#define MILLRACE_UNROLL _Pragma("GCC unroll 16")
+#else
+#define MILLRACE_UNROLL _Pragma("unroll")
+#endif
+
 namespace millrace::ops {
 
 namespace lanes {

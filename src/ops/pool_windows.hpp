@@ -13,13 +13,6 @@
 #include "ops/pool.hpp"
 #include "ops/tiling.hpp"
 
-// A short loop whose index must be known to the compiler, so that arrays stay in registers.
-#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
-#define MILLRACE_UNROLL _Pragma("GCC unroll 16")
-#else
-#define MILLRACE_UNROLL _Pragma("unroll")
-#endif
-
 namespace millrace::ops {
 
 // A work item is one row of pixels with all channels on CPUs, one strip or one element on GPUs.

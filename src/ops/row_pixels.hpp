@@ -11,13 +11,6 @@
 #include "device/parallel.hpp"
 #include "ops/lanes.hpp"
 
-// A short loop whose index must be known to the compiler, so that arrays stay in registers.
-#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
-#define MILLRACE_UNROLL _Pragma("GCC unroll 16")
-#else
-#define MILLRACE_UNROLL _Pragma("unroll")
-#endif
-
 namespace millrace::ops {
 
 /// Accelerators compute with numbers of 32 bits faster; those of pixels and channels fit into them.

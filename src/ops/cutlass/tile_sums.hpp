@@ -33,13 +33,6 @@
 #include "ops/norm.hpp"
 #include "ops/norm_teams.hpp"
 
-// A short loop whose index must be known to the compiler, so that arrays stay in registers.
-#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
-#define MILLRACE_UNROLL _Pragma("GCC unroll 16")
-#else
-#define MILLRACE_UNROLL _Pragma("unroll")
-#endif
-
 namespace millrace::ops::tiles {
 
 inline constexpr int kParts = kRows / kPartRows;
