@@ -32,7 +32,7 @@ struct Apply {
         LanesOut<W, T> out(y + at + r * t.width);
         MILLRACE_SIMD
         for (int j = 0; j < W; ++j) {
-          float z = rounded_as<T>(f.a[j] * to_float(in[r][j]) + f.b[j]);
+          float z = rounded_as<T>(multiply_add(f.a[j], to_float(in[r][j]), f.b[j]));
           if constexpr (kSkip) z = rounded_as<T>(z + to_float(others[r][j]));
           out.set(j, store_fn<T, kFn>(z));
         }
@@ -79,10 +79,11 @@ struct BackwardApply {
           const float value = to_float(x_rows[r][j]);
           float g = to_float(dz_rows[r][j]);
           if constexpr (kFn != Activation::None) {
-            const float z = rounded_as<T>(f.a[j] * value + f.b[j]);
+            const float z = rounded_as<T>(multiply_add(f.a[j], value, f.b[j]));
             g = rounded_fn_gradient<T, kFn>(g, z);
           }
-          dx_row.set(j, store_as<T>(slope_dz[j] * g + (slope_x[j] * value + constant[j])));
+          dx_row.set(j, store_as<T>(multiply_add(slope_dz[j], g,
+                                                 multiply_add(slope_x[j], value, constant[j]))));
         }
       }
     });

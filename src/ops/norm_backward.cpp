@@ -60,14 +60,14 @@ struct Reduce {
           if constexpr (kReadsOutput) {
             g = rounded_fn_gradient<T, kFn>(g, to_float(y_rows[r][j]));  // y > 0 exactly if z > 0
           } else if constexpr (kFn != Activation::None) {
-            g = rounded_fn_gradient<T, kFn>(g, rounded_as<T>(f.a[j] * value + f.b[j]));
+            g = rounded_fn_gradient<T, kFn>(g, rounded_as<T>(multiply_add(f.a[j], value, f.b[j])));
           }
           if constexpr (kWrites) dz_row.set(j, store_exact<T>(g));
           sum[j] += g;
           if constexpr (kScalesEach)
             product[j] += g * ((value - mean[j]) * inverse[j]);
           else
-            product[j] += g * (value - mean[j]);
+            product[j] = multiply_add(g, value - mean[j], product[j]);
         }
       }
     });

@@ -86,7 +86,7 @@ struct ChunkMoments {
         for (int j = 0; j < W; ++j) {
           const float d = to_float(in[r][j]) - shift[j];
           mean[j] += d;
-          squares[j] += d * d;
+          squares[j] = multiply_add(d, d, squares[j]);
         }
       }
     });
