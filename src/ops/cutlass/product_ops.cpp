@@ -168,7 +168,7 @@ Passes product_passes(const ConvShape& s) {
   const bool pointwise = w.kernel_h == 1 && w.kernel_w == 1 && w.stride_h == 1 && w.stride_w == 1;
   const bool padded = w.pad_top > 0 || w.pad_left > 0 || s.pad_bottom > 0 || s.pad_right > 0;
   constexpr std::int64_t kAligned = 8;  // values in 16 bytes
-  if (!has_products() || !pointwise || padded || s.groups > 1 || s.bias || s.padded_channels > 0 ||
+  if (!has_products() || !pointwise || padded || s.groups > 1 || s.bias || s.stored ||
       w.in.c % kAligned != 0 || w.out.c % kAligned != 0)
     return {false, false, false};
   return {.backward_input = tiles_of_dx(s).fits(),

@@ -190,7 +190,8 @@ struct TileGradients {
           if constexpr (kTwo) g = rounded_as<T>(g + other.value(k, j));
           if constexpr (!kSkip && !kTwo) kept[j] = last.rows[k][j];
           if constexpr (kFn != Activation::None) {
-            const float z = kMask ? y.value(k, j) : rounded_as<T>(f.a[j] * value + f.b[j]);
+            const float z =
+                kMask ? y.value(k, j) : rounded_as<T>(multiply_add(f.a[j], value, f.b[j]));
             g = rounded_fn_gradient<T, kFn>(g, z);
           }
           if constexpr (kSkip || kTwo) kept[j] = store_exact<T>(g);
