@@ -69,14 +69,17 @@ std::unique_ptr<LinearOp> Backend::prepare(const LinearRequest& asked) const {
 
 /// Null, if no pass is a product.
 std::unique_ptr<LinearOp> Backend::product(const LinearRequest& asked) const {
-  const auto* const conv = std::get_if<ConvShape>(&asked.shape);
-  if (conv == nullptr || asked.type == DType::F32) return nullptr;
-  const Passes taken = asked.passes & tiles::product_passes(*conv);
-  if (!taken.any()) return nullptr;
-  auto op = tiles::make_product(*conv, asked.type);
-  LinearRequest rest = asked;
-  rest.passes = asked.passes - taken;
-  return rest.passes.any() ? make_by_pass(taken, std::move(op), prepare(rest)) : std::move(op);
+  if constexpr (!device::kOnCores) {
+    const auto* const conv = std::get_if<ConvShape>(&asked.shape);
+    if (conv == nullptr || asked.type == DType::F32) return nullptr;
+    const Passes taken = asked.passes & tiles::product_passes(*conv);
+    if (!taken.any()) return nullptr;
+    auto op = tiles::make_product(*conv, asked.type);
+    LinearRequest rest = asked;
+    rest.passes = asked.passes - taken;
+    return rest.passes.any() ? make_by_pass(taken, std::move(op), prepare(rest)) : std::move(op);
+  }
+  return nullptr;
 }
 
 /// Null, if no row of the table applies.
@@ -104,7 +107,8 @@ RunClaim Backend::claim(std::span<const OfferedCall> calls, DType type) const {
     return conv != nullptr && conv->stored;
   });
   const auto offered = calls.first(static_cast<std::size_t>(stored - calls.begin()));
-  if (RunClaim product = tiles::claim_product(offered, type); product.calls > 0) return product;
+  if constexpr (!device::kOnCores)
+    if (RunClaim product = tiles::claim_product(offered, type); product.calls > 0) return product;
   return vendor_ && !offered.empty() ? vendor_->claim(offered, type, caps_.convolution)
                                      : RunClaim{};
 }
@@ -128,7 +132,8 @@ bool has_nondeterministic() {
 std::string describe_device_here() {
   const auto vendor = make_vendor();
   std::string device = vendor ? vendor->describe_device() : std::string();
-  if (tiles::has_products()) device += "; own products in use";
+  if constexpr (!device::kOnCores)
+    if (tiles::has_products()) device += "; own products in use";
   return device;
 }
 

@@ -78,6 +78,7 @@ struct GlobalAverageBackward {
   const T* dy;
 
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    if constexpr (kRows) return run_row(i);
     items.for_pixels(i, [&]<int W>(const Place& p) {
       const LanesIn<W, T> source(dy + p.n * in.c + p.first);
       for (std::int64_t at = p.h * in.w + p.w; at < in.pixels(); at += step) {
@@ -86,6 +87,15 @@ struct GlobalAverageBackward {
         for (int j = 0; j < p.lanes; ++j) out.set(j, store_as<T>(to_float(source[j]) * inverse));
       }
     });
+  }
+  KOKKOS_INLINE_FUNCTION void run_row(std::int64_t i) const {
+    const T* const source = dy + i / in.h * in.c;
+    T* target = dx + i * in.w * in.c;
+    for (std::int64_t w = 0; w < in.w; ++w, target += in.c) {
+      MILLRACE_SIMD
+      for (std::int64_t c = 0; c < in.c; ++c)
+        target[c] = store_as<T>(to_float(source[c]) * inverse);
+    }
   }
 };
 

@@ -218,7 +218,7 @@ TEST(CudnnPlansTest, StoredImagesTakeLittleScratch) {
         const Plan plan = plan_for(stored, type, pass);
         EXPECT_TRUE(plan.tensor_cores) << text;
         // Where the library makes no copy, it may choose another kernel with some more.
-        EXPECT_LE(plan.scratch, std::max<std::int64_t>(before, 4'000'000)) << text;
+        EXPECT_LE(plan.scratch, std::max<std::int64_t>(before, 5'000'000)) << text;
         fmt::print("{} {} of {}: {} bytes of scratch, as stored {}\n", name_of(type),
                    kPassNames.at(static_cast<std::size_t>(pass)), text, before, plan.scratch);
       }

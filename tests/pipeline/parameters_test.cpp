@@ -122,7 +122,8 @@ TEST(Parameters, SixteenBitsTakeExactlyTheirBytes) {
   }
   const std::int64_t tables =
       device::aligned(spans * static_cast<std::int64_t>(sizeof(ops::ParameterSpan))) +
-      device::aligned(running_spans * static_cast<std::int64_t>(sizeof(ops::RunningSpan))) + 64;
+      device::aligned(running_spans * static_cast<std::int64_t>(sizeof(ops::RunningSpan))) +
+      device::aligned(sizeof(ops::StepState)) + 64;
   for (const std::int64_t slots : {0, 1, 2}) {
     const UpdateRule rule = slots == 0   ? UpdateRule::Sgd
                             : slots == 1 ? UpdateRule::Momentum

@@ -8,9 +8,9 @@
 
 namespace millrace::ops::tiles {
 
-/// Whether there are products of T.
+/// Whether there are products of T, and norms that add up in their tiles. Not on cores.
 template <class T>
-inline constexpr bool kHasType = sizeof(T) == 2;
+inline constexpr bool kHasType = sizeof(T) == 2 && !device::kOnCores;
 
 // As the functions of ops/norm.hpp with these names, but for shapes that are summed in tiles.
 
