@@ -127,7 +127,9 @@ struct JoinMoments {
     });
     const Accumulator mean = sum / static_cast<Accumulator>(parts.all_rows);
     out[0] = static_cast<float>(mean);
-    out[second] = static_cast<float>(not_negative(squares - sum * mean));
+    const auto own = static_cast<float>(squares - sum * mean);
+    // Rounding must not leave a negative square, and an infinite one no NaN.
+    out[second] = own >= 0.0f ? own : own < 0.0f ? 0.0f : static_cast<float>(squares);
   }
 };
 
