@@ -233,29 +233,14 @@ struct WriteGradients {
   }
 };
 
-/// Calls run(body) with the body of the first pass.
-template <class T, class Run>
-void dispatch_reduce(const NormShape& shape, const NormBackwardReduce<T>& args, const Run& run) {
-  const Tiling& t = shape.tiling;
-  const bool two = args.dy2 != nullptr;
-  MILLRACE_ASSERT((args.dz != nullptr) == (args.skip_used || two));
-  MILLRACE_ASSERT(!args.skip_used || args.fn == Activation::None || args.fn == Activation::Relu);
-  dispatch_fn(args.fn, [&]<Activation kFn>() {
-    if constexpr (kExact<kFn>) {
-      if (args.skip_used && two) run(Reduce<T, kFn, true, true>{t, args});
-      if (args.skip_used && !two) run(Reduce<T, kFn, true, false>{t, args});
-    }
-    if (!args.skip_used && two) run(Reduce<T, kFn, false, true>{t, args});
-    if (!args.skip_used && !two) run(Reduce<T, kFn, false, false>{t, args});
-  });
-}
-
 /// The first pass: on accelerators all of it, on cores the sums of all chunks. Also writes dz if
 /// requested.
 template <class T>
 void reduce(const ExecutionSpace& space, const NormShape& shape, const NormBackwardReduce<T>& args,
             [[maybe_unused]] const WriteGradients& finish) {
-  dispatch_reduce(shape, args, [&]<class Body>(const Body& body) {
+  dispatch_reduce(args, [&]<Activation kFn, bool kSkip, bool kTwo>() {
+    using Body = Reduce<T, kFn, kSkip, kTwo>;
+    const Body body{shape.tiling, args};
     if constexpr (device::kOnCores) {
       const Tiling& t = shape.tiling;
       parallel("norm reduce", space, t.work_items(), ChunksTo<Body>{t, body, args.scratch.sums});

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a norm makes of its sums, whatever they were added up by.
+// What norms share whose sums are added up in different ways: which first backward pass runs, and
+// what is made of the sums.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
+#include "core/error.hpp"
 #include "ops/norm.hpp"
 
 namespace millrace::ops {
@@ -15,6 +17,15 @@ struct Moments {
   Accumulator mean;
   Accumulator squares;
 };
+
+/// `own`, a difference of squares: rounding must not leave it negative. A NaN remains one.
+KOKKOS_INLINE_FUNCTION Accumulator not_negative(Accumulator own) {
+  return Accumulator{} > own ? Accumulator{} : own;
+}
+/// The same, where infinite `squares`, from which something was subtracted, remain infinite.
+KOKKOS_INLINE_FUNCTION float not_negative(float own, float squares) {
+  return own >= 0.0f ? own : own < 0.0f ? 0.0f : squares;
+}
 
 /// Writes the statistics of a channel from the moments of its `count` elements.
 struct StatisticsOf {
@@ -43,6 +54,23 @@ struct StatisticsOf {
     running.variance[channel] = running.first ? unbiased : running.variance[channel] + unbiased;
   }
 };
+
+/// Calls run.template operator()<kFn, kSkip, kTwo>() for the activation, the skip and the second
+/// gradient of a first backward pass.
+template <class T, class Run>
+void dispatch_reduce(const NormBackwardReduce<T>& args, const Run& run) {
+  const bool two = args.dy2 != nullptr;
+  MILLRACE_ASSERT((args.dz != nullptr) == (args.skip_used || two));
+  MILLRACE_ASSERT(!args.skip_used || args.fn == Activation::None || args.fn == Activation::Relu);
+  dispatch_fn(args.fn, [&]<Activation kFn>() {
+    if constexpr (kExact<kFn>) {
+      if (args.skip_used && two) run.template operator()<kFn, true, true>();
+      if (args.skip_used && !two) run.template operator()<kFn, true, false>();
+    }
+    if (!args.skip_used && two) run.template operator()<kFn, false, true>();
+    if (!args.skip_used && !two) run.template operator()<kFn, false, false>();
+  });
+}
 
 struct ParameterGradient {
   float gamma;

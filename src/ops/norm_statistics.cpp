@@ -14,11 +14,6 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
-/// Rounding must not leave a negative square. That of a NaN remains one.
-KOKKOS_INLINE_FUNCTION Accumulator not_negative(Accumulator squares) {
-  return Accumulator{} > squares ? Accumulator{} : squares;
-}
-
 /// Mean and sum of squared deviations of each lane over the rows of one chunk, from differences to
 /// the first row. Plain sums would lose precision if the mean is large and the deviation is small.
 ///
@@ -94,9 +89,7 @@ struct ChunkMoments {
     MILLRACE_SIMD
     for (int j = 0; j < W; ++j) {
       const float apart = mean[j] * inverse;
-      const float own = squares[j] - apart * mean[j];
-      // An infinite square would leave a NaN.
-      squares[j] = own >= 0.0f ? own : own < 0.0f ? 0.0f : squares[j];
+      squares[j] = not_negative(squares[j] - apart * mean[j], squares[j]);
       mean[j] = apart;
     }
   }
@@ -127,9 +120,8 @@ struct JoinMoments {
     });
     const Accumulator mean = sum / static_cast<Accumulator>(parts.all_rows);
     out[0] = static_cast<float>(mean);
-    const auto own = static_cast<float>(squares - sum * mean);
-    // Rounding must not leave a negative square, and an infinite one no NaN.
-    out[second] = own >= 0.0f ? own : own < 0.0f ? 0.0f : static_cast<float>(squares);
+    out[second] =
+        not_negative(static_cast<float>(squares - sum * mean), static_cast<float>(squares));
   }
 };
 

@@ -65,8 +65,8 @@ struct GlobalAverageForward {
   };
 };
 
-/// dx of every `step`-th pixel of a sample, so that dy is read once for several pixels. Bytes: 2
-/// for each element of dx.
+/// dx of a row of pixels on cores, of every `step`-th pixel of a sample on accelerators, so that dy
+/// is read once for several pixels. Bytes: 2 for each element of dx.
 template <class T>
 struct GlobalAverageBackward {
   static constexpr std::int64_t kPixels = 8;  ///< of a work item on GPUs
@@ -83,8 +83,7 @@ struct GlobalAverageBackward {
       const LanesIn<W, T> source(dy + p.n * in.c + p.first);
       for (std::int64_t at = p.h * in.w + p.w; at < in.pixels(); at += step) {
         LanesOut<W, T> out(dx + (p.n * in.pixels() + at) * in.c + p.first);
-        MILLRACE_SIMD
-        for (int j = 0; j < p.lanes; ++j) out.set(j, store_as<T>(to_float(source[j]) * inverse));
+        for (int j = 0; j < W; ++j) out.set(j, store_as<T>(to_float(source[j]) * inverse));
       }
     });
   }
@@ -174,9 +173,7 @@ template <class T>
 void global_average_backward(const ExecutionSpace& space, std::int64_t batch, const Shape& in,
                              T* dx, const T* dy) {
   using Kernel = GlobalAverageBackward<T>;
-  // On cores an item is a row of pixels.
-  const std::int64_t step =
-      device::kOnCores ? in.pixels() : (in.pixels() + Kernel::kPixels - 1) / Kernel::kPixels;
+  const std::int64_t step = (in.pixels() + Kernel::kPixels - 1) / Kernel::kPixels;
   const Shape items = device::kOnCores ? in : Shape{1, step, in.c};
   const PixelItems all(batch, items, whole_strips(in.c, dx, dy));
   parallel("global pool dx", space, all.count(),

@@ -246,11 +246,10 @@ void Session::exchange_averages() {
   for (const auto& stage : stages_) stage->parameters().exchange_averages(space_);
 }
 
-pipeline::Executor& Session::run(pipeline::Executor& executor,
-                                 const pipeline::StepSettings& settings, const Feeds& feeds) {
+void Session::run(pipeline::Executor& executor, const pipeline::StepSettings& settings,
+                  const Feeds& feeds) {
   active_ = &executor;
   executor.run(space_, settings, feeds.pointers);
-  return executor;
 }
 
 pipeline::MicroBatchMetrics Session::collect(const pipeline::Executor& executor,

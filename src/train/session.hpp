@@ -164,8 +164,8 @@ class Session {
   [[nodiscard]] pipeline::StepSettings settings_of(std::int64_t iteration, double learning_rate,
                                                    bool time_kernels) const;
   StepResult result(std::int64_t stand_ins);
-  pipeline::Executor& run(pipeline::Executor& executor, const pipeline::StepSettings& settings,
-                          const Feeds& feeds);
+  void run(pipeline::Executor& executor, const pipeline::StepSettings& settings,
+           const Feeds& feeds);
 
   run::Run config_;
   const comm::World* world_;

@@ -23,11 +23,7 @@ void multiply_gradients(const device::ExecutionSpace&, const TileShape&, const O
   fail(ErrorKind::Internal, "a product without CUTLASS");
 }
 
-#define MILLRACE_NO_PRODUCTS(T)                               \
-  template decltype(multiply<T>) multiply<T>;                 \
-  template decltype(multiply_moments<T>) multiply_moments<T>; \
-  template decltype(multiply_gradients<T>) multiply_gradients<T>;
-MILLRACE_NO_PRODUCTS(bfloat16)
-MILLRACE_NO_PRODUCTS(float16)
+MILLRACE_PRODUCTS(bfloat16)
+MILLRACE_PRODUCTS(float16)
 
 }  // namespace millrace::ops::tiles

@@ -250,10 +250,6 @@ void multiply_gradients(const device::ExecutionSpace& space, const TileShape& sh
                              Gradients<T, Relu, false, false>{in, out, left});
 }
 
-#define MILLRACE_PRODUCTS(T)                                  \
-  template decltype(multiply<T>) multiply<T>;                 \
-  template decltype(multiply_moments<T>) multiply_moments<T>; \
-  template decltype(multiply_gradients<T>) multiply_gradients<T>;
 MILLRACE_PRODUCTS(bfloat16)
 MILLRACE_PRODUCTS(float16)
 

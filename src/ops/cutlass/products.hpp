@@ -53,4 +53,10 @@ void multiply_gradients(const device::ExecutionSpace& space, const TileShape& sh
                         const Operands<T>& operands, const NormBackwardReduce<T>& in, T* out,
                         float* left);
 
+/// Instantiates these functions, where they are defined.
+#define MILLRACE_PRODUCTS(T)                                  \
+  template decltype(multiply<T>) multiply<T>;                 \
+  template decltype(multiply_moments<T>) multiply_moments<T>; \
+  template decltype(multiply_gradients<T>) multiply_gradients<T>;
+
 }  // namespace millrace::ops::tiles

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/cutlass/tile_norms.hpp"
 
-#include "core/error.hpp"
 #include "device/teams.hpp"
 #include "ops/cutlass/tile_sums.hpp"
 #include "ops/norm_results.hpp"
@@ -60,19 +59,9 @@ struct GradientsInMemory {
 template <class T>
 void sum_gradients(const ExecutionSpace& space, const NormShape& shape,
                    const NormBackwardReduce<T>& in) {
-  const bool two = in.dy2 != nullptr;
-  MILLRACE_ASSERT((in.dz != nullptr) == (in.skip_used || two));
-  MILLRACE_ASSERT(!in.skip_used || in.fn == Activation::None || in.fn == Activation::Relu);
-  const auto run = [&](const auto& sums) {
-    sum_tiles("norm tiles", space, shape.tile_shape(), sums, in.scratch.sums);
-  };
-  dispatch_fn(in.fn, [&]<Activation kFn>() {
-    if constexpr (kExact<kFn>) {
-      if (in.skip_used && two) run(GradientsInMemory<T, kFn, true, true>{in});
-      if (in.skip_used && !two) run(GradientsInMemory<T, kFn, true, false>{in});
-    }
-    if (!in.skip_used && two) run(GradientsInMemory<T, kFn, false, true>{in});
-    if (!in.skip_used && !two) run(GradientsInMemory<T, kFn, false, false>{in});
+  dispatch_reduce(in, [&]<Activation kFn, bool kSkip, bool kTwo>() {
+    sum_tiles("norm tiles", space, shape.tile_shape(), GradientsInMemory<T, kFn, kSkip, kTwo>{in},
+              in.scratch.sums);
   });
 }
 
@@ -97,10 +86,8 @@ struct JoinMoments {
   }
   [[nodiscard]] KOKKOS_INLINE_FUNCTION Moments total(std::int64_t c, const Totals& sums) const {
     const Accumulator apart = sums.first / static_cast<Accumulator>(shape.rows);
-    const Accumulator squares = sums.second - sums.first * apart;
-    // Rounding must not leave a negative square. That of a NaN remains one.
     return {static_cast<Accumulator>(left[c]) + apart,
-            Accumulator{} > squares ? Accumulator{} : squares};
+            not_negative(sums.second - sums.first * apart)};
   }
 };
 

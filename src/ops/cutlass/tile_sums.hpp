@@ -31,6 +31,7 @@
 #include "core/portable.hpp"
 #include "ops/lanes.hpp"
 #include "ops/norm.hpp"
+#include "ops/norm_results.hpp"
 #include "ops/norm_teams.hpp"
 
 namespace millrace::ops::tiles {
@@ -147,9 +148,7 @@ struct TileMoments {
   }
   KOKKOS_INLINE_FUNCTION void finish(int lane, float& sum, float& squares) const {
     const float apart = sum / static_cast<float>(tile.rows());
-    const float own = squares - apart * sum;
-    // An infinite square would leave a NaN.
-    squares = own >= 0.0f ? own : own < 0.0f ? 0.0f : squares;
+    squares = not_negative(squares - apart * sum, squares);
     sum = to_float(*x.at(0, lane)) + apart;
   }
 };

@@ -111,11 +111,7 @@ void multiply_gradients(const device::ExecutionSpace& space, const TileShape& sh
     sum.template operator()<false>();
 }
 
-#define MILLRACE_STAND_IN(T)                                  \
-  template decltype(multiply<T>) multiply<T>;                 \
-  template decltype(multiply_moments<T>) multiply_moments<T>; \
-  template decltype(multiply_gradients<T>) multiply_gradients<T>;
-MILLRACE_STAND_IN(bfloat16)
-MILLRACE_STAND_IN(float16)
+MILLRACE_PRODUCTS(bfloat16)
+MILLRACE_PRODUCTS(float16)
 
 }  // namespace millrace::ops::tiles
