@@ -308,6 +308,14 @@ BufferId Compiler::undo_fused(const Node& node, BufferId dy) {
 
 // ---- program.hpp --------------------------------------------------------------------------------
 
+bool waits_for_memory() {
+#if defined(MILLRACE_WAITS_FOR_MEMORY)
+  return true;
+#else
+  return false;
+#endif
+}
+
 OpRange whole(const Graph& graph) { return {0, static_cast<std::int32_t>(graph.ops.size())}; }
 
 bool names_layer(std::span<const std::string> names, std::string_view layer) {

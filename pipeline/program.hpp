@@ -82,6 +82,9 @@ enum class Mode { Training, Evaluation };
 enum class Recompute { None, Stage, Layers };
 enum class Backward { Joined, Split };
 
+/// Whether kernels wait for the memory of this build's device rather than for their arithmetic.
+[[nodiscard]] bool waits_for_memory();
+
 struct ProgramOptions {
   std::int64_t batch = 1;  ///< samples in a micro-batch
   DType type = DType::F32;
@@ -101,6 +104,8 @@ struct ProgramOptions {
   /// Type of the images as they arrive: F32, BF16, F16, or U8 (not yet normalized); none: `type`.
   std::optional<DType> images = {};
   bool mixing = false;  ///< whether images and labels are mixed; training only
+  /// Whether values are computed again, or masks are kept, where that reads and writes less.
+  bool saves_traffic = waits_for_memory();
   friend bool operator==(const ProgramOptions&, const ProgramOptions&) = default;
 };
 /// Type of the images as they arrive.
