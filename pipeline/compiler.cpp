@@ -78,6 +78,7 @@ void Compiler::make_crossings() {
   kept_.activation.resize(graph_.values.size());
   kept_.statistics.resize(graph_.ops.size());
   kept_.winner.resize(graph_.ops.size());
+  kept_.mask.resize(graph_.ops.size());
   contributions_.resize(graph_.values.size());
   for (std::size_t i = 0; i < graph_.values.size(); ++i) {
     const ValueId v{static_cast<std::int32_t>(i)};
@@ -204,8 +205,10 @@ void Compiler::repeat(const Segment& segment) {
   if (reads_images && recomputes_images()) prepare_images(pass);
   for (const Node& node : nodes) {
     lowering_of(graph_.op(node.leader)).forward(*this, node, pass);
-    if (node.output.valid() && leaves(segment, node.output))
+    if (node.output.valid() && leaves(segment, node.output)) {
       again.activation[node.output.at()] = kept_.of(node.output);
+      again.mask[node.leader.at()] = kept_.mask[node.leader.at()];
+    }
   }
   repeated_.resize(program_.phase(Phase::BackwardInput).size(), true);
   kept_ = std::move(again);
@@ -229,6 +232,7 @@ void Compiler::remove_unread() {
       return call.has(role) && read[call.at(role).at()];
     };
     keep[i] = !repeated_[i] || result_is_read(Role::Y) || result_is_read(Role::Winner) ||
+              result_is_read(Role::Mask) ||
               (call.kind == KernelKind::NormStatistics && result_is_read(Role::Statistics));
     if (keep[i]) mark(call);
   }

@@ -70,6 +70,7 @@ struct ForwardBuffers {
   std::vector<BufferId> activation;  ///< by ValueId
   std::vector<BufferId> statistics;  ///< by OpId of the norm
   std::vector<BufferId> winner;      ///< by OpId of the pool
+  std::vector<BufferId> mask;        ///< by OpId of the norm
 
   [[nodiscard]] BufferId of(ValueId value) const { return activation[value.at()]; }
 };

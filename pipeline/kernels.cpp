@@ -60,6 +60,7 @@ auto reduce_arguments(const Binding& b, const ops::NormShape& shape) {
     fixed.total_dgamma = gradient(b, ParameterRole::Gamma);
     fixed.total_dbeta = gradient(b, ParameterRole::Beta);
   }
+  const auto mask = b.operand<std::uint8_t>(Role::Mask);
   return [=, dy = b.operand<T>(Role::Dy), dy2 = b.operand<T>(Role::Dy2), y = b.operand<T>(Role::Y),
           x = b.operand<T>(Role::X), dz = b.operand<T>(Role::Dz),
           statistics = b.operand<float>(Role::Statistics),
@@ -69,6 +70,7 @@ auto reduce_arguments(const Binding& b, const ops::NormShape& shape) {
     args.dy = dy(c);
     args.dy2 = dy2(c);
     args.y = y(c);
+    args.mask = mask(c);
     args.x = x(c);
     args.dz = dz(c);
     args.statistics = statistics(c);
@@ -112,7 +114,7 @@ Kernel make_norm(const Binding& b) {
                      epsilon);
     case KernelKind::NormApply:
       return calling(ops::norm_apply<T>, shape, at(Role::Y), at(Role::X), at(Role::Skip),
-                     statistics, gamma, beta, b.call.fn);
+                     statistics, gamma, beta, b.call.fn, b.operand<std::uint8_t>(Role::Mask));
     case KernelKind::NormBackwardReduce:
       return calling(ops::norm_backward_reduce<T>, shape, reduce_arguments<T>(b, shape));
     case KernelKind::NormBackwardSums:

@@ -59,6 +59,19 @@ BufferId forward_statistics(Compiler& compiler, OpId norm, BufferId x, const For
   return statistics;
 }
 
+/// Whether the norm's backward pass is more than that of the addition that is fused with it.
+bool has_backward(const Compiler& compiler, const Node& node) {
+  return models::learns(compiler.graph(), node.leader) || compiler.wants_gradient(node.input);
+}
+
+/// Whether the backward pass reads bits of ReLU's output behind an addition, not its values: of
+/// channels that fill bytes.
+bool keeps_mask(Compiler& compiler, const Node& node) {
+  return compiler.program().options.saves_traffic && compiler.training() && node.skip.valid() &&
+         node.fn == Activation::Relu && has_backward(compiler, node) &&
+         channels(compiler, node.leader) % 8 == 0;
+}
+
 void forward(Compiler& compiler, const Node& node, ForwardPass& pass) {
   const BufferId x = pass.kept.of(node.input);
   const OpId norm = node.leader;
@@ -69,6 +82,10 @@ void forward(Compiler& compiler, const Node& node, ForwardPass& pass) {
                               {{Role::X, x}, {Role::Statistics, statistics}, {Role::Y, y}});
   apply.fn = node.fn;
   if (node.skip.valid()) apply.at(Role::Skip) = pass.kept.of(node.skip);
+  if (!keeps_mask(compiler, node)) return;
+  const std::int64_t elements = compiler.graph().value(node.output).shape.elements();
+  pass.kept.mask[norm.at()] = apply.at(Role::Mask) =
+      compiler.make_buffer(compiler.op_name(norm) + " mask", compiler.batch() * elements / 8);
 }
 
 /// The first pass: sums over the gradient, and the gradient `dz` before a fused addition.
@@ -104,7 +121,11 @@ Reduced reduce(Compiler& compiler, const Node& node) {
   if (two) call.at(Role::Dy2) = dy[1];
   if (node.skip.valid()) {
     call.with_skip = true;
-    if (node.fn != Activation::None) call.at(Role::Y) = compiler.kept().of(node.output);
+    const BufferId mask = compiler.kept().mask[norm.at()];
+    if (mask.valid())
+      call.at(Role::Mask) = mask;
+    else if (node.fn != Activation::None)
+      call.at(Role::Y) = compiler.kept().of(node.output);
     compiler.contribute(node.skip, node.adder, r.dz);
   }
   if (models::learns(compiler.graph(), norm)) {
@@ -116,7 +137,7 @@ Reduced reduce(Compiler& compiler, const Node& node) {
 
 void backward(Compiler& compiler, const Node& node) {
   const OpId norm = node.leader;
-  if (!models::learns(compiler.graph(), norm) && !compiler.wants_gradient(node.input)) {
+  if (!has_backward(compiler, node)) {
     // Norm fused with an addition: only the addition's other operand needs its gradient.
     compiler.contribute(node.skip, node.adder,
                         compiler.undo_fused(node, compiler.take_gradient(node.output)));

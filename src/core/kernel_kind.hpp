@@ -18,8 +18,8 @@ enum class KernelKind {
   NormMoments,           ///< X -> this replica's part of Exchange
   NormJoinMoments,       ///< Exchange -> Statistics, and the running sums
   NormRunning,           ///< moving statistics -> Statistics (evaluation)
-  NormApply,             ///< X, Statistics, [Skip] -> Y
-  NormBackwardReduce,    ///< Dy, [Dy2], X, Statistics, [Y] -> [Dz], Sums, Coefficients
+  NormApply,             ///< X, Statistics, [Skip] -> Y, [Mask]
+  NormBackwardReduce,    ///< Dy, [Dy2], X, Statistics, [Y or Mask] -> [Dz], Sums, Coefficients
   NormBackwardSums,      ///< the same -> [Dz], Sums, this replica's part of Exchange
   NormJoinSums,          ///< Exchange, Statistics -> Coefficients
   NormBackwardApply,     ///< Dz or Dy, X, Statistics, Coefficients -> Dx
@@ -135,6 +135,7 @@ enum class Role {
   Coefficients,
   Sums,
   Winner,
+  Mask,  ///< one bit for each element: whether it is positive
   Labels,
   Loss,
   Rank,
@@ -146,10 +147,10 @@ enum class Role {
 };
 /// Activations and their gradients that a call may write; other roles of these types it only reads.
 inline constexpr std::array kResultRoles = {Role::Y, Role::Dz, Role::Dx, Role::Dscale};
-inline constexpr std::array<std::string_view, 19> kRoleNames = {
-    "x",          "skip",         "y",       "dy",     "dy2",     "dz",   "dx",
-    "statistics", "coefficients", "sums",    "winner", "labels",  "loss", "rank",
-    "scale",      "dscale",       "scaling", "mixing", "exchange"};
+inline constexpr std::array<std::string_view, 20> kRoleNames = {
+    "x",          "skip",         "y",      "dy",      "dy2",    "dz",      "dx",
+    "statistics", "coefficients", "sums",   "winner",  "mask",   "labels",  "loss",
+    "rank",       "scale",        "dscale", "scaling", "mixing", "exchange"};
 inline constexpr std::size_t kRoles = kRoleNames.size();
 static_assert(kRoles == static_cast<std::size_t>(Role::Exchange) + 1);
 [[nodiscard]] constexpr std::string_view name_of(Role role) {

@@ -190,11 +190,12 @@ void norm_statistics_from_running(const device::ExecutionSpace& space, std::int6
                                   float* statistics, const float* moving_mean,
                                   const float* moving_variance, float epsilon);
 
-/// y = fn(norm(x) + skip); skip may be null.
+/// y = fn(norm(x) + skip); skip may be null. Where there is a mask (behind a skip and Relu, of
+/// 8 n channels), its bits become y > 0.
 template <class T>
 void norm_apply(const device::ExecutionSpace& space, const NormShape& shape, T* y, const T* x,
                 const T* skip, const float* statistics, const float* gamma, const float* beta,
-                Activation fn);
+                Activation fn, std::uint8_t* mask = nullptr);
 
 /// Arguments of the first backward pass. `dz` is set if and only if `skip_used` or `dy2` is.
 template <class T>
@@ -202,6 +203,7 @@ struct NormBackwardReduce {
   const T* dy = nullptr;
   const T* dy2 = nullptr;  ///< a second contribution to the same gradient, added and rounded
   const T* y = nullptr;    ///< output after fn; read if a skip was added before Relu
+  const std::uint8_t* mask = nullptr;  ///< read instead, if norm_apply wrote it
   const T* x = nullptr;
   const float* statistics = nullptr;
   const float* gamma = nullptr;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/lanes.hpp"
+#include "ops/mask.hpp"
 #include "ops/norm.hpp"
 #include "ops/norm_teams.hpp"
 #include "ops/tiling.hpp"
@@ -10,8 +11,9 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
-/// Of 16-bit types it must read 2 bytes an element and write 2; with an addition read 4, write 2.
-template <class T, Activation kFn, bool kSkip>
+/// Of 16-bit types it must read 2 bytes an element and write 2; with an addition read 4, write 2;
+/// with a mask write 1/8 more.
+template <class T, Activation kFn, bool kSkip, bool kMask = false>
 struct Apply {
   [[maybe_unused]] static constexpr int kThreadsAtOnce = 1024;
   Tiling t;
@@ -21,6 +23,7 @@ struct Apply {
   const float* statistics;
   const float* gamma;
   const float* beta;
+  std::uint8_t* mask = nullptr;
 
   template <int W>
   KOKKOS_INLINE_FUNCTION void run(const Strip& s, std::int64_t lane) const {
@@ -30,12 +33,15 @@ struct Apply {
       const RowsIn<kRows, W, T> others((kSkip ? skip : x) + at, t.width);
       for (int r = 0; r < kRows; ++r) {
         LanesOut<W, T> out(y + at + r * t.width);
+        [[maybe_unused]] bool positive[W];
         MILLRACE_SIMD
         for (int j = 0; j < W; ++j) {
           float z = rounded_as<T>(multiply_add(f.a[j], to_float(in[r][j]), f.b[j]));
           if constexpr (kSkip) z = rounded_as<T>(z + to_float(others[r][j]));
+          if constexpr (kMask) positive[j] = z > 0.0f;
           out.set(j, store_fn<T, kFn>(z));
         }
+        if constexpr (kMask) store_bits(mask, at + r * t.width, positive);
       }
     });
   }
@@ -96,10 +102,15 @@ struct BackwardApply {
 template <class T>
 void norm_apply(const ExecutionSpace& space, const NormShape& shape, T* y, const T* x,
                 const T* skip, const float* statistics, const float* gamma, const float* beta,
-                Activation fn) {
+                Activation fn, std::uint8_t* mask) {
+  MILLRACE_ASSERT(mask == nullptr || (skip != nullptr && fn == Activation::Relu));
   dispatch_fn(fn, [&]<Activation kFn>() {
     const Tiling t = for_writing(shape.tiling);
-    if (skip != nullptr) {
+    if (mask != nullptr) {
+      parallel(
+          "norm add", space, t.work_items(),
+          Apply<T, Activation::Relu, true, true>{t, y, x, skip, statistics, gamma, beta, mask});
+    } else if (skip != nullptr) {
       parallel("norm add", space, t.work_items(),
                Apply<T, kFn, true>{t, y, x, skip, statistics, gamma, beta});
     } else {

@@ -3,6 +3,7 @@
 
 #include "core/error.hpp"
 #include "ops/cutlass/tile_norms.hpp"
+#include "ops/mask.hpp"
 #include "ops/norm_results.hpp"
 #include "ops/norm_teams.hpp"
 
@@ -20,10 +21,11 @@ template <int W, class T, bool kUsed>
 using LanesIfUsed = std::conditional_t<kUsed, LanesOut<W, T>, NoLanes>;
 
 /// Of 16-bit types it must read 4 bytes an element, 2 more for a second gradient and 2 more for the
-/// output of a ReLU behind an addition; and write 2 behind an addition or for a second gradient.
-template <class T, Activation kFn, bool kSkip, bool kTwo>
+/// output of a ReLU behind an addition or 1/8 for its mask; and write 2 behind an addition or for a
+/// second gradient.
+template <class T, Activation kFn, bool kSkip, bool kTwo, bool kMask>
 struct Reduce {
-  static constexpr bool kReadsOutput = kSkip && kFn != Activation::None;  // Relu only
+  static constexpr bool kReadsOutput = kSkip && kFn != Activation::None && !kMask;  // Relu only
   static constexpr bool kWrites = kSkip || kTwo;
   static constexpr int kInputs = 2 + kReadsOutput + kTwo;
   /// Whether products are scaled by the inverse deviation one by one, or their sum is.
@@ -50,6 +52,9 @@ struct Reduce {
       const RowsIn<kRows, W, T> dy_rows(in.dy + at, t.width);
       const RowsIn<kRows, W, T> dy2_rows((kTwo ? in.dy2 : in.dy) + at, t.width);
       const RowsIn<kRows, W, T> y_rows((kReadsOutput ? in.y : in.x) + at, t.width);
+      [[maybe_unused]] BitsIn<W> bits[kRows];
+      if constexpr (kMask)
+        for (int r = 0; r < kRows; ++r) bits[r] = {in.mask, at + r * t.width};
       for (int r = 0; r < kRows; ++r) {
         LanesIfUsed<W, T, kWrites> dz_row(kWrites ? in.dz + at + r * t.width : nullptr);
         MILLRACE_SIMD
@@ -57,7 +62,9 @@ struct Reduce {
           const float value = to_float(x_rows[r][j]);
           float g = to_float(dy_rows[r][j]);
           if constexpr (kTwo) g = rounded_as<T>(g + to_float(dy2_rows[r][j]));
-          if constexpr (kReadsOutput) {
+          if constexpr (kMask) {
+            g = bits[r][j] ? g : 0.0f;
+          } else if constexpr (kReadsOutput) {
             g = rounded_fn_gradient<T, kFn>(g, to_float(y_rows[r][j]));  // y > 0 exactly if z > 0
           } else if constexpr (kFn != Activation::None) {
             g = rounded_fn_gradient<T, kFn>(g, rounded_as<T>(multiply_add(f.a[j], value, f.b[j])));
@@ -238,8 +245,8 @@ struct WriteGradients {
 template <class T>
 void reduce(const ExecutionSpace& space, const NormShape& shape, const NormBackwardReduce<T>& args,
             [[maybe_unused]] const WriteGradients& finish) {
-  dispatch_reduce(args, [&]<Activation kFn, bool kSkip, bool kTwo>() {
-    using Body = Reduce<T, kFn, kSkip, kTwo>;
+  dispatch_reduce(args, [&]<Activation kFn, bool kSkip, bool kTwo, bool kMask>() {
+    using Body = Reduce<T, kFn, kSkip, kTwo, kMask>;
     const Body body{shape.tiling, args};
     if constexpr (device::kOnCores) {
       const Tiling& t = shape.tiling;

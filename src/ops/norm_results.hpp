@@ -55,20 +55,24 @@ struct StatisticsOf {
   }
 };
 
-/// Calls run.template operator()<kFn, kSkip, kTwo>() for the activation, the skip and the second
-/// gradient of a first backward pass.
+/// Calls run.template operator()<kFn, kSkip, kTwo, kMask>() for the activation, the skip, the
+/// second gradient and the mask of a first backward pass.
 template <class T, class Run>
 void dispatch_reduce(const NormBackwardReduce<T>& args, const Run& run) {
   const bool two = args.dy2 != nullptr;
   MILLRACE_ASSERT((args.dz != nullptr) == (args.skip_used || two));
+  MILLRACE_ASSERT(args.mask == nullptr || (args.skip_used && args.fn == Activation::Relu));
   MILLRACE_ASSERT(!args.skip_used || args.fn == Activation::None || args.fn == Activation::Relu);
   dispatch_fn(args.fn, [&]<Activation kFn>() {
-    if constexpr (kExact<kFn>) {
-      if (args.skip_used && two) run.template operator()<kFn, true, true>();
-      if (args.skip_used && !two) run.template operator()<kFn, true, false>();
-    }
-    if (!args.skip_used && two) run.template operator()<kFn, false, true>();
-    if (!args.skip_used && !two) run.template operator()<kFn, false, false>();
+    const auto run_for = [&]<bool kSkip, bool kMask>() {
+      if (two) return run.template operator()<kFn, kSkip, true, kMask>();
+      run.template operator()<kFn, kSkip, false, kMask>();
+    };
+    if constexpr (kFn == Activation::Relu)
+      if (args.mask != nullptr) return run_for.template operator()<true, true>();
+    if constexpr (kExact<kFn>)
+      if (args.skip_used) return run_for.template operator()<true, false>();
+    run_for.template operator()<false, false>();
   });
 }
 

@@ -217,14 +217,15 @@ void add_norm_forward(const List& list) {
   for (const bool skips : {false, true})
     list.add(skips ? "norm, add and relu" : "norm and relu", [skips](Memory& m) -> Launch {
       return [x = m.reads<T>(m.n()), skip = skips ? m.reads<T>(m.n()) : nullptr,
-              y = m.writes<T>(m.n()), e = NormExtras(m)](const auto& space) {
+              mask = skips ? m.writes<std::uint8_t>(m.n() / 8) : nullptr, y = m.writes<T>(m.n()),
+              e = NormExtras(m)](const auto& space) {
         ops::norm_apply<T>(space, e.shape, y, x, skip, e.statistics, e.gamma, e.beta,
-                           Activation::Relu);
+                           Activation::Relu, mask);
       };
     });
 }
 
-/// With a skip, the output is read and the gradient of the sum is written in addition.
+/// With a skip, a mask is read and the gradient of the sum is written in addition.
 template <class T>
 void add_norm_backward(const List& list) {
   for (const bool skips : {false, true})
@@ -235,7 +236,7 @@ void add_norm_backward(const List& list) {
                args.x = m.reads<T>(m.n());
                args.skip_used = skips;
                if (skips) {
-                 args.y = m.reads<T>(m.n());
+                 args.mask = m.reads<std::uint8_t>(m.n() / 8);
                  args.dz = m.writes<T>(m.n());
                }
                const NormExtras e(m);

@@ -157,10 +157,11 @@ class NormHarness {
     norm_statistics(space, shape, statistics.data(), {}, scratch.get(), x_device.data(), kEpsilon);
   }
 
-  void apply(DeviceValues<T>& y, DeviceValues<T>* skip_or_null, Activation fn) {
+  void apply(DeviceValues<T>& y, DeviceValues<T>* skip_or_null, Activation fn,
+             std::uint8_t* mask = nullptr) {
     norm_apply<T>(space, shape, y.data(), x_device.data(),
                   skip_or_null != nullptr ? skip_or_null->data() : nullptr, statistics.data(),
-                  gamma_device.data(), beta_device.data(), fn);
+                  gamma_device.data(), beta_device.data(), fn, mask);
   }
   /// Arguments of the reduction of dy alone.
   [[nodiscard]] NormBackwardReduce<T> reduce_arguments(DeviceValues<T>& dy_or_dz,

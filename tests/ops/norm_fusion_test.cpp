@@ -29,6 +29,31 @@ TEST_P(NormFusion, Forward) {
   });
 }
 
+/// A bit for each value: whether it is positive.
+std::vector<std::byte> bits_of(const Values& values) {
+  std::vector<std::byte> bytes(values.size() / 8);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (values[i] > 0.0) bytes[i / 8] |= std::byte{1} << i % 8;
+  return bytes;
+}
+
+// Also of what is neither positive nor negative.
+TEST_P(NormFusion, Mask) {
+  run([]<class T>(const NormCase& c) {
+    const NormShape& s = c.shape;
+    if (s.channels % 8 != 0) return;
+    NormHarness<T> h(s);
+    for (std::size_t i = 0; i < h.skip.size(); i += 3) h.skip[i] = i % 2 == 0 ? NAN : -INFINITY;
+    h.skip_device.assign(h.skip);
+    DeviceValues<T> y(s.elements()), masked(s.elements());
+    DeviceValues<std::uint8_t> mask(s.elements() / 8);
+    h.apply(y, &h.skip_device, Activation::Relu);
+    h.apply(masked, &h.skip_device, Activation::Relu, mask.data());
+    EXPECT_TRUE(same_bits(masked, y));
+    EXPECT_EQ(mask.bits(), bits_of(y.values()));
+  });
+}
+
 /// The backward pass with one kernel per op: sum of the two gradients, activation, norm. `z` is the
 /// input of the activation. Writes the gradient of the norm's output to out.dz.
 template <class T>
@@ -45,21 +70,24 @@ void backward_in_parts(NormHarness<T>& h, DeviceValues<T>& z, Activation fn, boo
 enum class Place { Apart, OverFirst, OverSecond };
 
 /// Compares one variant of the fused backward pass with its parts. `z` is the input of the
-/// activation, or its output (of ReLU, whose gradient can be computed from that).
+/// activation, or its output (of ReLU, whose gradient can be computed from that). `mask` may be
+/// null.
 template <class T>
-void expect_fused(NormHarness<T>& h, DeviceValues<T>& z, Activation fn, bool skip, bool two) {
+void expect_fused(NormHarness<T>& h, DeviceValues<T>& z, Activation fn, bool skip, bool two,
+                  const std::uint8_t* mask = nullptr) {
   NormOutputs<T> parts(h.shape);
   backward_in_parts(h, z, fn, two, parts);
   for (const Place place : {Place::Apart, Place::OverFirst, Place::OverSecond}) {
     if (place == Place::OverSecond && !two) continue;
     SCOPED_TRACE(testing::Message()
                  << "function " << static_cast<int>(fn) << ", skip " << skip << ", two gradients "
-                 << two << ", place " << static_cast<int>(place));
+                 << two << ", mask " << (mask != nullptr) << ", place " << static_cast<int>(place));
     NormOutputs<T> fused(h.shape);
     DeviceValues<T> dy(h.dy), dy2(h.dy2);
     NormBackwardReduce<T> args = h.reduce_arguments(dy, fused);
     args.dy2 = two ? dy2.data() : nullptr;
-    args.y = skip ? z.data() : nullptr;
+    args.y = skip && mask == nullptr ? z.data() : nullptr;
+    args.mask = mask;
     args.skip_used = skip;
     args.fn = fn;
     const bool writes_dz = skip || two;
@@ -91,6 +119,11 @@ TEST_P(NormFusion, Backward) {
       h.apply(z, &h.skip_device, fn);
       for (const bool two : {false, true}) expect_fused(h, z, fn, true, two);
     }
+    if (s.channels % 8 != 0) return;
+    DeviceValues<std::uint8_t> mask(s.elements() / 8);
+    h.apply(z, &h.skip_device, Activation::Relu, mask.data());
+    for (const bool two : {false, true})
+      expect_fused(h, z, Activation::Relu, true, two, mask.data());
   });
 }
 

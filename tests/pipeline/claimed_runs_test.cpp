@@ -55,11 +55,13 @@ class NormRun final : public ops::ClaimedRun {
     ops::norm_statistics<float>(space, shape_, at(0, Role::Statistics), running_, scratch_,
                                 at(0, Role::X), epsilon_);
     ops::norm_apply<float>(space, shape_, at(1, Role::Y), at(1, Role::X), at(1, Role::Skip),
-                           at(1, Role::Statistics), parameters_.gamma, parameters_.beta, fn_);
+                           at(1, Role::Statistics), parameters_.gamma, parameters_.beta, fn_,
+                           reinterpret_cast<std::uint8_t*>(calls[1][kMask]));
   }
 
  private:
   static constexpr std::byte kPacked{1};
+  static constexpr auto kMask = static_cast<std::size_t>(Role::Mask);
   static constexpr std::int64_t kMark = 64;  ///< bytes before the counters
 
   ops::NormShape shape_;

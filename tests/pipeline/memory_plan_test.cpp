@@ -124,6 +124,70 @@ TEST(ProgramTest, FusesNormAdditionAndActivation) {
   EXPECT_TRUE(program.phase(Phase::BackwardWeight).empty());
 }
 
+/// Two norms whose sum goes through a ReLU: a block of these channels with a projection.
+models::Graph projected(std::int64_t channels) {
+  models::GraphBuilder b("projected", {8, 8, 3}, 4);
+  b.begin_layer("block");
+  const auto normalized = [&](const std::string& name) {
+    const models::ValueId x = b.conv(name, b.input(), {.out_channels = channels});
+    return b.batch_norm(name + "_norm", x, {});
+  };
+  const models::ValueId x = normalized("conv");
+  models::ValueId y = b.add("add", x, normalized("shortcut"));
+  y = b.activation("relu", y, {Activation::Relu});
+  y = b.global_average_pool("pool", y);
+  b.begin_layer("fc");
+  y = b.dense("", y, {.units = 4});
+  b.begin_layer("loss");
+  b.softmax_loss("", y);
+  return std::move(b).build();
+}
+
+ProgramOptions saving_traffic() {
+  ProgramOptions options;
+  options.batch = 2;
+  options.saves_traffic = true;
+  return options;
+}
+
+/// The only call of a kind.
+const Call& call_of(const StageProgram& program, Phase phase, KernelKind kind, Role role) {
+  const Call* found = nullptr;
+  for (const Call& call : program.phase(phase)) {
+    if (call.kind != kind || !call.has(role)) continue;
+    EXPECT_EQ(found, nullptr);
+    found = &call;
+  }
+  MILLRACE_ASSERT(found != nullptr);
+  return *found;
+}
+
+// Behind an addition the backward pass reads bits of ReLU's output, which nothing else keeps.
+TEST(ProgramTest, ReluBehindAnAdditionLeavesAMask) {
+  ProgramOptions options = saving_traffic();
+  const auto reduce = [&](const models::Graph& graph) {
+    const StageProgram program = compile(graph, whole(graph), options);
+    return call_of(program, Phase::BackwardInput, KernelKind::NormBackwardReduce, Role::Dz);
+  };
+  const models::Graph graph = projected(16);
+  const StageProgram program = compile(graph, whole(graph), options);
+  const Call& apply = call_of(program, Phase::Forward, KernelKind::NormApply, Role::Skip);
+  EXPECT_EQ(program.buffer(apply.at(Role::Mask)).bytes, 2 * 8 * 8 * 16 / 8);
+  EXPECT_EQ(reduce(graph).at(Role::Mask), apply.at(Role::Mask));
+  EXPECT_FALSE(reduce(graph).has(Role::Y));
+  const MemoryPlan plan = plan_memory(program, {2, 1});
+  EXPECT_EQ(plan.placements[apply.at(Role::Mask).at()].region, Region::Stash);
+  EXPECT_EQ(plan.placements[apply.at(Role::Y).at()].region, Region::Transient);
+  EXPECT_FALSE(reduce(projected(12)).has(Role::Mask)) << "a byte would be of two rows";
+  EXPECT_TRUE(reduce(projected(12)).has(Role::Y));
+  options.saves_traffic = false;
+  EXPECT_FALSE(reduce(graph).has(Role::Mask));
+  options = saving_traffic();
+  options.mode = Mode::Evaluation;
+  const StageProgram evaluation = compile(graph, whole(graph), options);
+  for (const Call& call : evaluation.phase(Phase::Forward)) EXPECT_FALSE(call.has(Role::Mask));
+}
+
 int count(const StageProgram& program, Phase phase, KernelKind kind) {
   const std::vector<Call>& calls = program.phase(phase);
   return static_cast<int>(
@@ -360,17 +424,21 @@ TEST(SegmentsTest, AreRepeatedJustBeforeTheirBackward) {
   }
 }
 
-// Images, labels and metrics as ever, and the two values that cross a border.
+// Images, labels and metrics as ever, and the two values that cross a border, with their masks.
 TEST(SegmentsTest, StashOnlyTheirBorders) {
   const models::Graph graph = network("resnet", "20", models::Task::Cifar);
   ProgramOptions options = recomputing(4);
   const auto stashed = [&] {
     return plan_memory(compile(graph, whole(graph), options), {2, 1}).stash_slot_bytes;
   };
-  const std::int64_t alone = stashed();
-  options.segments = {graph.find("b2/0"), graph.find("b3/1")};
-  const std::int64_t borders = 4 * 4 * (32 * 32 * 16 + 8 * 8 * 64);
-  EXPECT_EQ(stashed(), alone + borders);
+  for (const bool saves_traffic : {false, true}) {
+    options.saves_traffic = saves_traffic;
+    options.segments = {};
+    const std::int64_t alone = stashed();
+    options.segments = {graph.find("b2/0"), graph.find("b3/1")};
+    const std::int64_t borders = 4 * 4 * (32 * 32 * 16 + 8 * 8 * 64);
+    EXPECT_EQ(stashed(), alone + borders + (saves_traffic ? borders / 32 : 0));
+  }
 }
 
 }  // namespace

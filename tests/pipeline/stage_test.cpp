@@ -174,6 +174,22 @@ TEST_P(FamilyTest, RecomputationGivesTheSameBitsInLessMemory) {
   expect_equal(all.plain_step(3), expected, "the stage recomputed");
 }
 
+// Wherever segments of a recomputation begin.
+TEST_P(FamilyTest, SavingTrafficGivesTheSameBits) {
+  options_.saves_traffic = false;
+  const StepState expected = plain({}, 2);
+  options_.saves_traffic = true;
+  options_.backward = Backward::Split;
+  expect_equal(plain({}, 2), expected, "kept");
+  options_.recompute = Recompute::Stage;
+  options_.repeats_last_segment = false;
+  for (std::int32_t begin = 1; begin < ops(); begin += GetParam().every) {
+    options_.segments = {models::OpId{begin}};
+    expect_equal(plain({}, 2), expected,
+                 "segment from " + graph_.ops[static_cast<std::size_t>(begin)].name);
+  }
+}
+
 /// The gradients of micro-batch 0.
 std::map<std::string, std::vector<float>> first_gradients(StageChain& chain) {
   chain.begin_step();

@@ -110,7 +110,7 @@ class GradientsRun final : public ProductRun<T> {
     const CallBuffers& norm = calls[1];
     NormBackwardReduce<T> in = in_;
     in.dy2 = this->template at<T>(norm, other_);
-    in.y = this->template at<T>(norm, Role::Y);
+    in.mask = this->template at<std::uint8_t>(norm, Role::Mask);
     in.x = this->template at<T>(norm, Role::X);
     in.statistics = this->template at<float>(norm, Role::Statistics);
     in.gamma = this->parameters_.gamma;
@@ -150,8 +150,9 @@ bool is_gradients_run(const OfferedCall& conv, const OfferedCall& norm) {
   const std::int32_t dy = buffer(norm, Role::Dy);
   const std::int32_t dy2 = buffer(norm, Role::Dy2);
   const std::int32_t dz = buffer(norm, Role::Dz);
+  const bool masked = buffer(norm, Role::Mask) >= 0;
   return (dx == dy || dx == dy2) && dy != dy2 && (dz < 0 || dz == dy || dz == dy2) &&
-         has_gradients(norm.fn, norm.with_skip, dy2 >= 0);
+         norm.with_skip == masked && has_gradients(norm.fn, masked, dy2 >= 0);
 }
 
 template <class T>

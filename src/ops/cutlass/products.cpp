@@ -72,7 +72,7 @@ struct Gradients {
   template <int W>
   CUTLASS_DEVICE void run(const WarpGroup& team, const Tile& tile, const Rows<T>& rows,
                           float* shared) const {
-    const TileGradients<T, kFn, kSkip, kTwo, true> body{tile, rows, in, out};
+    const TileGradients<T, kFn, kSkip, kTwo, kSkip, true> body{tile, rows, in, out};
     sum_tile<W>(team, tile, body, left, shared);
   }
 };

@@ -45,8 +45,8 @@ void multiply_moments(const device::ExecutionSpace& space, const TileShape& shap
 
 /// dx, the last of the gradients that a norm and its activation are sent (`in.dy` is not read):
 /// what TileGradients leave of it, and write to `out`. Whether there are kernels for such a norm:
-[[nodiscard]] constexpr bool has_gradients(Activation fn, bool skip_used, bool two) {
-  return fn == Activation::Relu && skip_used == two;
+[[nodiscard]] constexpr bool has_gradients(Activation fn, bool mask, bool two) {
+  return fn == Activation::Relu && mask == two;
 }
 template <class T>
 void multiply_gradients(const device::ExecutionSpace& space, const TileShape& shape,

@@ -48,20 +48,20 @@ struct MomentsInMemory {
   }
 };
 
-template <class T, Activation kFn, bool kSkip, bool kTwo>
+template <class T, Activation kFn, bool kSkip, bool kTwo, bool kMask>
 struct GradientsInMemory {
   NormBackwardReduce<T> in;
   [[nodiscard]] KOKKOS_INLINE_FUNCTION auto body(const Tile& tile) const {
-    return TileGradients<T, kFn, kSkip, kTwo>{tile, tile.rows_in(in.dy), in, in.dz};
+    return TileGradients<T, kFn, kSkip, kTwo, kMask>{tile, tile.rows_in(in.dy), in, in.dz};
   }
 };
 
 template <class T>
 void sum_gradients(const ExecutionSpace& space, const NormShape& shape,
                    const NormBackwardReduce<T>& in) {
-  dispatch_reduce(in, [&]<Activation kFn, bool kSkip, bool kTwo>() {
-    sum_tiles("norm tiles", space, shape.tile_shape(), GradientsInMemory<T, kFn, kSkip, kTwo>{in},
-              in.scratch.sums);
+  dispatch_reduce(in, [&]<Activation kFn, bool kSkip, bool kTwo, bool kMask>() {
+    sum_tiles("norm tiles", space, shape.tile_shape(),
+              GradientsInMemory<T, kFn, kSkip, kTwo, kMask>{in}, in.scratch.sums);
   });
 }
 

@@ -30,6 +30,7 @@
 
 #include "core/portable.hpp"
 #include "ops/lanes.hpp"
+#include "ops/mask.hpp"
 #include "ops/norm.hpp"
 #include "ops/norm_results.hpp"
 #include "ops/norm_teams.hpp"
@@ -156,8 +157,8 @@ struct TileMoments {
 /// Sums of the gradient g of z = norm(x) + skip, and of g (x - mean). Rounds as norm_backward.cpp
 /// does at each place where a cut may be. `dy` is the gradient that comes last, `in.dy2` the one
 /// before. Also writes g, if it is not dy, or else dy, if that is not in memory yet. Bytes a value:
-/// 2 read for each operand in memory, 2 written.
-template <class T, Activation kFn, bool kSkip, bool kTwo, bool kWrites = kSkip || kTwo>
+/// 2 read for each operand in memory and 1/8 for a mask, 2 written.
+template <class T, Activation kFn, bool kSkip, bool kTwo, bool kMask, bool kWrites = kSkip || kTwo>
 struct TileGradients {
   Tile tile;
   Rows<T> dy;
@@ -166,7 +167,8 @@ struct TileGradients {
 
   template <int W>
   KOKKOS_INLINE_FUNCTION void add(int first, int lane, float (&sum)[W], float (&product)[W]) const {
-    constexpr bool kMask = kSkip && kFn != Activation::None;  // Relu: y > 0 exactly if z > 0
+    // Of Relu: y > 0 exactly if z > 0.
+    constexpr bool kReadsOutput = kSkip && kFn != Activation::None && !kMask;
     Strip strip{};
     strip.first_lane = tile.channel;
     Tiling t;
@@ -178,7 +180,10 @@ struct TileGradients {
       const Flight<W, T> x(tile.rows_in(in.x), r, lane);
       const Flight<W, T> last(dy, r, lane);
       const Flight<W, T> other(kTwo ? tile.rows_in(in.dy2) : dy, r, lane);
-      const Flight<W, T> y(kMask ? tile.rows_in(in.y) : dy, r, lane);
+      const Flight<W, T> y(kReadsOutput ? tile.rows_in(in.y) : dy, r, lane);
+      [[maybe_unused]] BitsIn<W> bits[kFlight];
+      if constexpr (kMask)
+        for (int k = 0; k < kFlight; ++k) bits[k] = {in.mask, tile.offset(r + k, lane)};
       MILLRACE_UNROLL
       for (int k = 0; k < kFlight; ++k) {
         T kept[W];
@@ -188,9 +193,11 @@ struct TileGradients {
           float g = last.value(k, j);
           if constexpr (kTwo) g = rounded_as<T>(g + other.value(k, j));
           if constexpr (!kSkip && !kTwo) kept[j] = last.rows[k][j];
-          if constexpr (kFn != Activation::None) {
+          if constexpr (kMask) {
+            g = bits[k][j] ? g : 0.0f;
+          } else if constexpr (kFn != Activation::None) {
             const float z =
-                kMask ? y.value(k, j) : rounded_as<T>(multiply_add(f.a[j], value, f.b[j]));
+                kReadsOutput ? y.value(k, j) : rounded_as<T>(multiply_add(f.a[j], value, f.b[j]));
             g = rounded_fn_gradient<T, kFn>(g, z);
           }
           if constexpr (kSkip || kTwo) kept[j] = store_exact<T>(g);

@@ -101,7 +101,7 @@ void multiply_gradients(const device::ExecutionSpace& space, const TileShape& sh
                         float* left) {
   const auto sum = [&]<bool kAdded>() {
     const auto make = [in, out](const Tile& tile, const Rows<T>& rows) {
-      return TileGradients<T, Activation::Relu, kAdded, kAdded, true>{tile, rows, in, out};
+      return TileGradients<T, Activation::Relu, kAdded, kAdded, kAdded, true>{tile, rows, in, out};
     };
     launch(space, shape, operands, Result::Dx, Sum<decltype(make)>{make, left});
   };
