@@ -12,7 +12,7 @@ namespace millrace::pipeline {
 
 Compiler::Compiler(const Graph& graph, OpRange range, const ProgramOptions& options)
     : graph_(graph),
-      grouping_(graph, range, options.mode),
+      grouping_(graph, range, options),
       nodes_(grouping_.nodes()),
       wanted_(models::wanted_gradients(graph)) {
   program_.range = range;

@@ -32,6 +32,8 @@ struct Node {
   ValueId output;
   Activation fn = Activation::None;
   OpId adder = {};               ///< the addition, which reads `skip`
+  OpId skip_norm = {};           ///< the norm that makes `skip`, if this node applies it
+  bool applied_behind = false;   ///< a norm that another node applies
   std::vector<Part> parts = {};  ///< of a concatenation
 };
 
@@ -39,7 +41,7 @@ struct Node {
 /// decides what is fused.
 class Grouping {
  public:
-  Grouping(const Graph& graph, OpRange range, Mode mode);
+  Grouping(const Graph& graph, OpRange range, const ProgramOptions& options);
 
   /// In the order in which they run.
   [[nodiscard]] std::vector<Node> nodes() const;
@@ -57,11 +59,12 @@ class Grouping {
   void fuse_activation(Node& node, bool relu_only, std::vector<bool>& taken) const;
   void fuse_addition(Node& node, std::vector<bool>& taken) const;
   void fuse_into_concat(std::vector<Node>& nodes) const;
+  void fuse_norms(std::vector<Node>& nodes) const;
   [[nodiscard]] Node group_from(OpId id, std::vector<bool>& taken) const;
 
   const Graph& graph_;
   OpRange range_;
-  Mode mode_;
+  const ProgramOptions& options_;
   std::vector<std::vector<OpId>> readers_;
 };
 

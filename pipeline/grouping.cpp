@@ -9,8 +9,8 @@ namespace millrace::pipeline {
 
 using models::Op;
 
-Grouping::Grouping(const Graph& graph, OpRange range, Mode mode)
-    : graph_(graph), range_(range), mode_(mode), readers_(graph.values.size()) {
+Grouping::Grouping(const Graph& graph, OpRange range, const ProgramOptions& options)
+    : graph_(graph), range_(range), options_(options), readers_(graph.values.size()) {
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {
     for (const ValueId v : graph.ops[i].inputs) {
       readers_[v.at()].push_back(OpId{static_cast<std::int32_t>(i)});
@@ -29,7 +29,7 @@ bool Grouping::read_behind(ValueId value) const {
 }
 
 bool Grouping::is_identity(OpId op) const {
-  return mode_ == Mode::Evaluation && op.valid() && range_.contains(op) &&
+  return options_.mode == Mode::Evaluation && op.valid() && range_.contains(op) &&
          lowering_of(graph_.op(op)).training_only;
 }
 
@@ -117,6 +117,24 @@ void Grouping::fuse_into_concat(std::vector<Node>& nodes) const {
   }
 }
 
+/// A norm that is read only by the addition behind another norm of its kind is applied there.
+void Grouping::fuse_norms(std::vector<Node>& nodes) const {
+  const auto is_norm = [](const models::OpKind& kind) {
+    return std::holds_alternative<models::BatchNorm>(kind) ||
+           std::holds_alternative<models::GroupNorm>(kind);
+  };
+  for (Node& sum : nodes) {
+    const models::OpKind& kind = graph_.op(sum.leader).kind;
+    if (!sum.skip.valid() || !is_norm(kind) || sole_reader(sum.skip) != sum.adder) continue;
+    const auto norm = std::ranges::find(nodes, sum.skip, &Node::output);
+    if (norm == nodes.end() || norm->last != norm->leader ||
+        graph_.op(norm->leader).kind.index() != kind.index())
+      continue;
+    sum.skip_norm = norm->leader;
+    norm->applied_behind = true;
+  }
+}
+
 std::vector<Node> Grouping::nodes() const {
   std::vector<Node> result;
   std::vector<bool> taken(graph_.ops.size(), false);
@@ -134,6 +152,7 @@ std::vector<Node> Grouping::nodes() const {
     result.push_back(group_from(id, taken));
   }
   fuse_into_concat(result);
+  if (options_.saves_traffic) fuse_norms(result);
   std::stable_sort(result.begin(), result.end(),
                    [](const Node& a, const Node& b) { return a.last < b.last; });
   return result;

@@ -82,6 +82,20 @@ auto reduce_arguments(const Binding& b, const ops::NormShape& shape) {
   };
 }
 
+/// The norm of Skip, if there is one.
+auto norm_of_skip(const Binding& b) {
+  const auto value_of = [&](ParameterRole role) {
+    return b.call.skip_norm.valid()
+               ? b.parameters.value(parameter_of(b.graph, b.call.skip_norm, role))
+               : nullptr;
+  };
+  return [statistics = b.operand<const float>(Role::SkipStatistics),
+          gamma = value_of(ParameterRole::Gamma),
+          beta = value_of(ParameterRole::Beta)](const RunContext& c) {
+    return ops::NormParameters{statistics(c), gamma, beta};
+  };
+}
+
 Kernel backward_weight(const Binding& b, std::int64_t channels) {
   if (b.adds_gradients) return [](const device::ExecutionSpace&, const RunContext&) {};
   return calling(ops::add_parameter_gradients, channels, gradient(b, ParameterRole::Gamma),
@@ -114,7 +128,8 @@ Kernel make_norm(const Binding& b) {
                      epsilon);
     case KernelKind::NormApply:
       return calling(ops::norm_apply<T>, shape, at(Role::Y), at(Role::X), at(Role::Skip),
-                     statistics, gamma, beta, b.call.fn, b.operand<std::uint8_t>(Role::Mask));
+                     statistics, gamma, beta, b.call.fn, b.operand<std::uint8_t>(Role::Mask),
+                     norm_of_skip(b));
     case KernelKind::NormBackwardReduce:
       return calling(ops::norm_backward_reduce<T>, shape, reduce_arguments<T>(b, shape));
     case KernelKind::NormBackwardSums:

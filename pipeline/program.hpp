@@ -130,6 +130,7 @@ struct Call {
   bool repeated = false;   ///< part of a recomputation: must not touch running statistics
   bool with_skip = false;  ///< NormBackwardReduce: an addition was fused after the norm
   std::int32_t part = 0;   ///< Concat...: which operand
+  OpId skip_norm = {};     ///< NormApply: the norm of Skip, whose SkipStatistics are given
   std::array<BufferId, kRoles> buffers = {};
 
   [[nodiscard]] BufferId at(Role role) const { return buffers[static_cast<std::size_t>(role)]; }

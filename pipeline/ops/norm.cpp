@@ -77,11 +77,19 @@ void forward(Compiler& compiler, const Node& node, ForwardPass& pass) {
   const OpId norm = node.leader;
   const BufferId statistics = forward_statistics(compiler, norm, x, pass);
   pass.kept.statistics[norm.at()] = statistics;
+  if (node.applied_behind) return;
   const BufferId y = compiler.make_output(node, pass);
   Call& apply = compiler.emit(pass.phase, KernelKind::NormApply, norm,
                               {{Role::X, x}, {Role::Statistics, statistics}, {Role::Y, y}});
   apply.fn = node.fn;
-  if (node.skip.valid()) apply.at(Role::Skip) = pass.kept.of(node.skip);
+  if (node.skip_norm.valid()) {
+    apply.skip_norm = node.skip_norm;
+    const ValueId x_of_skip = compiler.graph().op(node.skip_norm).inputs.front();
+    apply.at(Role::Skip) = pass.kept.of(compiler.source(x_of_skip));
+    apply.at(Role::SkipStatistics) = pass.kept.statistics[node.skip_norm.at()];
+  } else if (node.skip.valid()) {
+    apply.at(Role::Skip) = pass.kept.of(node.skip);
+  }
   if (!keeps_mask(compiler, node)) return;
   const std::int64_t elements = compiler.graph().value(node.output).shape.elements();
   pass.kept.mask[norm.at()] = apply.at(Role::Mask) =

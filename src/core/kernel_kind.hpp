@@ -18,7 +18,7 @@ enum class KernelKind {
   NormMoments,           ///< X -> this replica's part of Exchange
   NormJoinMoments,       ///< Exchange -> Statistics, and the running sums
   NormRunning,           ///< moving statistics -> Statistics (evaluation)
-  NormApply,             ///< X, Statistics, [Skip] -> Y, [Mask]
+  NormApply,             ///< X, Statistics, [Skip, [SkipStatistics]] -> Y, [Mask]
   NormBackwardReduce,    ///< Dy, [Dy2], X, Statistics, [Y or Mask] -> [Dz], Sums, Coefficients
   NormBackwardSums,      ///< the same -> [Dz], Sums, this replica's part of Exchange
   NormJoinSums,          ///< Exchange, Statistics -> Coefficients
@@ -132,6 +132,7 @@ enum class Role {
   Dz,
   Dx,
   Statistics,
+  SkipStatistics,  ///< of a norm that is applied to Skip
   Coefficients,
   Sums,
   Winner,
@@ -147,10 +148,10 @@ enum class Role {
 };
 /// Activations and their gradients that a call may write; other roles of these types it only reads.
 inline constexpr std::array kResultRoles = {Role::Y, Role::Dz, Role::Dx, Role::Dscale};
-inline constexpr std::array<std::string_view, 20> kRoleNames = {
-    "x",          "skip",         "y",      "dy",      "dy2",    "dz",      "dx",
-    "statistics", "coefficients", "sums",   "winner",  "mask",   "labels",  "loss",
-    "rank",       "scale",        "dscale", "scaling", "mixing", "exchange"};
+inline constexpr std::array<std::string_view, 21> kRoleNames = {
+    "x",         "skip",         "y",       "dy",     "dy2",     "dz",     "dx",   "statistics",
+    "skip norm", "coefficients", "sums",    "winner", "mask",    "labels", "loss", "rank",
+    "scale",     "dscale",       "scaling", "mixing", "exchange"};
 inline constexpr std::size_t kRoles = kRoleNames.size();
 static_assert(kRoles == static_cast<std::size_t>(Role::Exchange) + 1);
 [[nodiscard]] constexpr std::string_view name_of(Role role) {

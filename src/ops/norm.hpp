@@ -190,12 +190,20 @@ void norm_statistics_from_running(const device::ExecutionSpace& space, std::int6
                                   float* statistics, const float* moving_mean,
                                   const float* moving_variance, float epsilon);
 
-/// y = fn(norm(x) + skip); skip may be null. Where there is a mask (behind a skip and Relu, of
-/// 8 n channels), its bits become y > 0.
+/// A norm by its statistics and parameters.
+struct NormParameters {
+  const float* statistics = nullptr;
+  const float* gamma = nullptr;
+  const float* beta = nullptr;
+};
+
+/// y = fn(norm(x) + skip); skip may be null. If `of_skip` has statistics, it is a norm of the same
+/// kind, which is applied to skip first (fn is None or Relu). Where there is a mask (behind a skip
+/// and Relu, of 8 n channels), its bits become y > 0.
 template <class T>
 void norm_apply(const device::ExecutionSpace& space, const NormShape& shape, T* y, const T* x,
                 const T* skip, const float* statistics, const float* gamma, const float* beta,
-                Activation fn, std::uint8_t* mask = nullptr);
+                Activation fn, std::uint8_t* mask = nullptr, const NormParameters& of_skip = {});
 
 /// Arguments of the first backward pass. `dz` is set if and only if `skip_used` or `dy2` is.
 template <class T>

@@ -11,33 +11,41 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
+/// What is added to normalized values: nothing, values, or those of another norm.
+enum class Skip { None, Values, Norm };
+
 /// Of 16-bit types it must read 2 bytes an element and write 2; with an addition read 4, write 2;
 /// with a mask write 1/8 more.
-template <class T, Activation kFn, bool kSkip, bool kMask = false>
+template <class T, Activation kFn, Skip kSkip, bool kMask>
 struct Apply {
+  static constexpr bool kAdds = kSkip != Skip::None;
   [[maybe_unused]] static constexpr int kThreadsAtOnce = 1024;
   Tiling t;
   T* y;
   const T* x;
   const T* skip;
-  const float* statistics;
-  const float* gamma;
-  const float* beta;
-  std::uint8_t* mask = nullptr;
+  NormParameters own;
+  NormParameters of_skip;
+  std::uint8_t* mask;
 
   template <int W>
   KOKKOS_INLINE_FUNCTION void run(const Strip& s, std::int64_t lane) const {
-    const Affine<W> f(t, s, lane, statistics, gamma, beta);
-    for_rows<kRowsAtOnce<T, W, kSkip ? 2 : 1>>(t, s, lane, [&]<int kRows>(std::int64_t at) {
+    const Affine<W> f(t, s, lane, own.statistics, own.gamma, own.beta);
+    const NormParameters& second = kSkip == Skip::Norm ? of_skip : own;
+    const Affine<W> g(t, s, lane, second.statistics, second.gamma, second.beta);
+    for_rows<kRowsAtOnce<T, W, kAdds ? 2 : 1>>(t, s, lane, [&]<int kRows>(std::int64_t at) {
       const RowsIn<kRows, W, T> in(x + at, t.width);
-      const RowsIn<kRows, W, T> others((kSkip ? skip : x) + at, t.width);
+      const RowsIn<kRows, W, T> others((kAdds ? skip : x) + at, t.width);
       for (int r = 0; r < kRows; ++r) {
         LanesOut<W, T> out(y + at + r * t.width);
         [[maybe_unused]] bool positive[W];
         MILLRACE_SIMD
         for (int j = 0; j < W; ++j) {
           float z = rounded_as<T>(multiply_add(f.a[j], to_float(in[r][j]), f.b[j]));
-          if constexpr (kSkip) z = rounded_as<T>(z + to_float(others[r][j]));
+          float other = to_float(others[r][j]);
+          if constexpr (kSkip == Skip::Norm)
+            other = rounded_as<T>(multiply_add(g.a[j], other, g.b[j]));
+          if constexpr (kAdds) z = rounded_as<T>(z + other);
           if constexpr (kMask) positive[j] = z > 0.0f;
           out.set(j, store_fn<T, kFn>(z));
         }
@@ -102,21 +110,28 @@ struct BackwardApply {
 template <class T>
 void norm_apply(const ExecutionSpace& space, const NormShape& shape, T* y, const T* x,
                 const T* skip, const float* statistics, const float* gamma, const float* beta,
-                Activation fn, std::uint8_t* mask) {
+                Activation fn, std::uint8_t* mask, const NormParameters& of_skip) {
   MILLRACE_ASSERT(mask == nullptr || (skip != nullptr && fn == Activation::Relu));
+  const bool normalized = of_skip.statistics != nullptr;
+  MILLRACE_ASSERT(!normalized || fn == Activation::None || fn == Activation::Relu);
+  const Tiling t = for_writing(shape.tiling);
   dispatch_fn(fn, [&]<Activation kFn>() {
-    const Tiling t = for_writing(shape.tiling);
-    if (mask != nullptr) {
-      parallel(
-          "norm add", space, t.work_items(),
-          Apply<T, Activation::Relu, true, true>{t, y, x, skip, statistics, gamma, beta, mask});
-    } else if (skip != nullptr) {
-      parallel("norm add", space, t.work_items(),
-               Apply<T, kFn, true>{t, y, x, skip, statistics, gamma, beta});
-    } else {
-      parallel("norm", space, t.work_items(),
-               Apply<T, kFn, false>{t, y, x, nullptr, statistics, gamma, beta});
+    const auto run = [&]<Skip kSkip, bool kMask>() {
+      const Apply<T, kFn, kSkip, kMask> body{t,       y,   x, skip, {statistics, gamma, beta},
+                                             of_skip, mask};
+      if constexpr (kSkip == Skip::None)
+        parallel("norm", space, t.work_items(), body);
+      else
+        parallel("norm add", space, t.work_items(), body);
+    };
+    if constexpr (kFn == Activation::Relu) {
+      if (mask != nullptr && normalized) return run.template operator()<Skip::Norm, true>();
+      if (mask != nullptr) return run.template operator()<Skip::Values, true>();
     }
+    if constexpr (kExact<kFn>)
+      if (normalized) return run.template operator()<Skip::Norm, false>();
+    if (skip != nullptr) return run.template operator()<Skip::Values, false>();
+    run.template operator()<Skip::None, false>();
   });
 }
 

@@ -17,10 +17,11 @@ BF16 = "8bfloat16"
 # a row of a depthwise window a third or a fifth of four pixels with eight channels). In bfloat16.
 KERNELS = (
     ("norm statistics", f"ChunkMomentsI.*{BF16}.*WriteStatistics", 8, 1),
-    ("norm + ReLU", f"5ApplyI.*{BF16}.*ActivationE1ELb0E", 8, 1),
-    ("norm + add + ReLU", f"5ApplyI.*{BF16}.*ActivationE1ELb1E", 8, 2),
+    ("norm + ReLU", f"5ApplyI.*{BF16}.*ActivationE1E.*4SkipE0E", 8, 1),
+    ("norm + add + ReLU", f"5ApplyI.*{BF16}.*ActivationE1E.*4SkipE1ELb1E", 8, 2),
+    ("norm + norm + ReLU", f"5ApplyI.*{BF16}.*ActivationE1E.*4SkipE2ELb1E", 8, 2),
     ("norm backward, sums", f"6ReduceI.*{BF16}.*ActivationE1ELb0ELb0E", 8, 2),
-    ("norm backward, sums with add", f"6ReduceI.*{BF16}.*ActivationE1ELb1ELb0E", 8, 3),
+    ("norm backward, sums with add", f"6ReduceI.*{BF16}.*ActivationE1ELb1ELb0ELb1E", 8, 2),
     ("norm backward, ReLU", f"13BackwardApplyI.*{BF16}.*ActivationE1E", 8, 2),
     ("swish", f"17ActivationForwardI.*{BF16}.*ActivationE2E", 8, 1),
     ("swish, backward", f"18ActivationBackwardI.*{BF16}.*ActivationE2E", 8, 2),

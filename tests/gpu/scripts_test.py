@@ -574,7 +574,7 @@ class RunTest(Case):
 
 # What cuobjdump prints of a norm with a loop over rows, whose slow path is left out, and of a swish without one.
 LISTING = """
-\t\tFunction : _5ApplyI8bfloat16ActivationE1ELb0EE
+\t\tFunction : _5ApplyI8bfloat16ActivationE1E4SkipE0ELb0EE
 \t.headerflags\t@"EF_CUDA_SM90"
         /*0000*/                   S2R R0, SR_TID.X ;              /* 0x0000000000007919 */
         /*0010*/                   LDG.E.128 R4, desc[UR4][R2.64] ;
@@ -597,7 +597,7 @@ LISTING = """
         /*0070*/                   BRA 0x70;
 """
 USAGE = """
- Function _5ApplyI8bfloat16ActivationE1ELb0EE:
+ Function _5ApplyI8bfloat16ActivationE1E4SkipE0ELb0EE:
   REG:48 STACK:0 SHARED:0 LOCAL:0 CONSTANT[0]:696 TEXTURE:0 SURFACE:0 SAMPLER:0
  Function _17ActivationForwardI8bfloat16ActivationE2E:
   REG:25 STACK:0 SHARED:0 LOCAL:0 CONSTANT[0]:696 TEXTURE:0 SURFACE:0 SAMPLER:0

@@ -158,10 +158,10 @@ class NormHarness {
   }
 
   void apply(DeviceValues<T>& y, DeviceValues<T>* skip_or_null, Activation fn,
-             std::uint8_t* mask = nullptr) {
+             std::uint8_t* mask = nullptr, const NormParameters& of_skip = {}) {
     norm_apply<T>(space, shape, y.data(), x_device.data(),
                   skip_or_null != nullptr ? skip_or_null->data() : nullptr, statistics.data(),
-                  gamma_device.data(), beta_device.data(), fn, mask);
+                  gamma_device.data(), beta_device.data(), fn, mask, of_skip);
   }
   /// Arguments of the reduction of dy alone.
   [[nodiscard]] NormBackwardReduce<T> reduce_arguments(DeviceValues<T>& dy_or_dz,

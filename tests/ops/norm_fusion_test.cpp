@@ -54,6 +54,33 @@ TEST_P(NormFusion, Mask) {
   });
 }
 
+// As if it were applied alone.
+TEST_P(NormFusion, NormOfTheSkip) {
+  run([]<class T>(const NormCase& c) {
+    const NormShape& s = c.shape;
+    NormHarness<T> h(s), other(s);
+    other.x_device.assign(h.skip);
+    norm_statistics(other.space, s, other.statistics.data(), {}, other.scratch.get(),
+                    other.x_device.data(), kEpsilon);
+    other.gamma_device.assign(h.beta);
+    other.beta_device.assign(h.gamma);
+    DeviceValues<T> skip(s.elements()), parts(s.elements()), fused(s.elements());
+    other.apply(skip, nullptr, Activation::None);
+    const NormParameters of_skip{other.statistics.data(), other.gamma_device.data(),
+                                 other.beta_device.data()};
+    for (const Activation fn : {Activation::None, Activation::Relu}) {
+      h.apply(parts, &skip, fn);
+      h.apply(fused, &other.x_device, fn, nullptr, of_skip);
+      EXPECT_TRUE(same_bits(fused, parts)) << "function " << static_cast<int>(fn);
+    }
+    if (s.channels % 8 != 0) return;
+    DeviceValues<std::uint8_t> mask(s.elements() / 8);
+    h.apply(fused, &other.x_device, Activation::Relu, mask.data(), of_skip);
+    EXPECT_TRUE(same_bits(fused, parts));
+    EXPECT_EQ(mask.bits(), bits_of(parts.values()));
+  });
+}
+
 /// The backward pass with one kernel per op: sum of the two gradients, activation, norm. `z` is the
 /// input of the activation. Writes the gradient of the norm's output to out.dz.
 template <class T>

@@ -92,7 +92,8 @@ class NormVendor final : public ops::Vendor {
                                     std::int64_t) const override {
     const auto statistics = static_cast<std::size_t>(Role::Statistics);
     if (calls.size() < 2 || calls[0].kind != KernelKind::NormStatistics ||
-        calls[1].kind != KernelKind::NormApply)
+        calls[1].kind != KernelKind::NormApply ||
+        calls[1].buffers[static_cast<std::size_t>(Role::SkipStatistics)] >= 0)
       return {};
     EXPECT_EQ(calls[0].buffers[statistics], calls[1].buffers[statistics]);
     ++counts_.claimed;

@@ -188,6 +188,49 @@ TEST(ProgramTest, ReluBehindAnAdditionLeavesAMask) {
   for (const Call& call : evaluation.phase(Phase::Forward)) EXPECT_FALSE(call.has(Role::Mask));
 }
 
+/// Calls that apply a norm, and of these those that apply that of a skip, too.
+std::pair<int, int> applied(const models::Graph& graph, OpRange range,
+                            const ProgramOptions& options) {
+  std::pair<int, int> calls;
+  const StageProgram program = compile(graph, range, options);
+  for (const Call& call : program.phase(Phase::Forward)) {
+    if (call.kind != KernelKind::NormApply) continue;
+    ++calls.first;
+    if (!call.skip_norm.valid()) continue;
+    ++calls.second;
+    EXPECT_EQ(graph.op(call.skip_norm).name, "block/shortcut_norm");
+    EXPECT_TRUE(call.has(Role::Skip) && call.has(Role::SkipStatistics));
+  }
+  return calls;
+}
+
+TEST(ProgramTest, NormOfAShortcutIsAppliedWhereItIsAdded) {
+  using Calls = std::pair<int, int>;
+  const models::Graph graph = projected(16);
+  const OpRange all = whole(graph);
+  ProgramOptions options = saving_traffic();
+  for (const Mode mode : {Mode::Training, Mode::Evaluation}) {
+    options.mode = mode;
+    options.saves_traffic = true;
+    EXPECT_EQ(applied(graph, all, options), Calls(1, 1));
+    const std::int32_t norm = graph.find("block/shortcut_norm").value;
+    for (const std::int32_t cut : {norm, norm + 1}) {
+      EXPECT_EQ(applied(graph, {0, cut}, options).second, 0);
+      EXPECT_EQ(applied(graph, {cut, all.last}, options).second, 0);
+    }
+    models::Graph other = graph;
+    other.ops[graph.find("block/shortcut_norm").at()].kind = models::GroupNorm{.groups = 4};
+    EXPECT_EQ(applied(other, all, options), Calls(2, 0)) << "another kind";
+    options.saves_traffic = false;
+    EXPECT_EQ(applied(graph, all, options), Calls(2, 0));
+  }
+  models::Graph other = graph;
+  other.ops[graph.find("block/pool").at()].inputs = {
+      graph.op(graph.find("block/shortcut_norm")).output};
+  options.saves_traffic = true;
+  EXPECT_EQ(applied(other, all, options), Calls(2, 0)) << "another reader";
+}
+
 int count(const StageProgram& program, Phase phase, KernelKind kind) {
   const std::vector<Call>& calls = program.phase(phase);
   return static_cast<int>(

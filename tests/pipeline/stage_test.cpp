@@ -29,7 +29,9 @@ Graph resnet(const char* size, models::NormKind norm) {
 }
 Graph batch_norm() { return resnet("8", models::NormKind::Batch); }
 Graph group_norm() { return resnet("8", models::NormKind::Group); }
+// With projections in shortcuts:
 Graph bottleneck() { return resnet("11", models::NormKind::Batch); }
+Graph group_bottleneck() { return resnet("11", models::NormKind::Group); }
 
 /// A stem with a max pool, and projections in all shortcuts.
 Graph resnet10() {
@@ -234,6 +236,7 @@ INSTANTIATE_TEST_SUITE_P(
                     FamilyCase{"GroupNormFloat32", group_norm, DType::F32, 1},
                     FamilyCase{"GroupNormBfloat16", group_norm, DType::BF16, 1},
                     FamilyCase{"BottleneckBfloat16", bottleneck, DType::BF16, 1},
+                    FamilyCase{"GroupBottleneckBfloat16", group_bottleneck, DType::BF16, 3},
                     FamilyCase{"ImageNetBfloat16", resnet10, DType::BF16, 3},
                     FamilyCase{"ResNeXtFloat32", resnext, DType::F32, 5},
                     FamilyCase{"ResNeXtBfloat16", resnext, DType::BF16, 7},
@@ -294,8 +297,10 @@ TEST(StageTest, GradientPassesMaximaOfLargeImages) {
 // ---- evaluation ---------------------------------------------------------------------------------
 
 /// Loss of the evaluation program on the images of micro-batch 0.
-double evaluate(const Graph& graph, const std::vector<std::int32_t>& cuts, ops::Backend& backend) {
+double evaluate(const Graph& graph, const std::vector<std::int32_t>& cuts, ops::Backend& backend,
+                bool saves_traffic = waits_for_memory()) {
   StageOptions options;
+  options.saves_traffic = saves_traffic;
   options.batch = 3;
   options.evaluation_batch = 3;
   StageChain chain(graph, cuts, options, backend);
@@ -325,6 +330,17 @@ TEST(EvaluationTest, DropsNothingWhereverTheCutsAre) {
     for (const std::int32_t op : drops)
       for (const auto& cuts : {std::vector<std::int32_t>{op}, {op + 1}, {op, op + 1}})
         EXPECT_EQ(evaluate(graph, cuts, *backend), expected) << graph.name << " " << op;
+  }
+}
+
+TEST(EvaluationTest, SavingTrafficGivesTheSameBits) {
+  const auto backend = ops::make_default_backend();
+  for (const Graph& graph : {bottleneck(), group_bottleneck(), resnet10()}) {
+    std::vector<std::int32_t> everywhere;
+    for (std::int32_t cut = 1; cut < std::ssize(graph.ops); ++cut) everywhere.push_back(cut);
+    const double expected = evaluate(graph, everywhere, *backend, false);
+    EXPECT_EQ(evaluate(graph, {}, *backend, false), expected) << graph.name;
+    EXPECT_EQ(evaluate(graph, {}, *backend, true), expected) << graph.name;
   }
 }
 
