@@ -9,6 +9,14 @@
 #include "pipeline/ops/lowering.hpp"
 
 namespace millrace::pipeline {
+namespace {
+
+template <class... Kinds>
+bool has_kind(const models::Op& op) {
+  return (std::holds_alternative<Kinds>(op.kind) || ...);
+}
+
+}  // namespace
 
 Compiler::Compiler(const Graph& graph, OpRange range, const ProgramOptions& options)
     : graph_(graph),
@@ -71,6 +79,24 @@ Call& Compiler::emit(Phase phase, KernelKind kind, OpId op,
   auto& list = program_.calls[static_cast<std::size_t>(phase)];
   list.push_back(call);
   return list.back();
+}
+
+const Node* Compiler::inlined_norm(ValueId value) const {
+  if (!program_.options.saves_traffic || grouping_.readers(value).size() != 2) return nullptr;
+  const Node* norm = nullptr;
+  bool averaged = false;
+  bool scaled = false;
+  for (const Node& node : nodes_) {
+    const models::Op& op = graph_.op(node.leader);
+    if (node.output == value && has_kind<models::BatchNorm, models::GroupNorm>(op) &&
+        !node.skip.valid())
+      norm = &node;
+    if (op.inputs.front() != value) continue;
+    averaged = averaged || has_kind<models::GlobalAveragePool>(op);
+    scaled = scaled || (has_kind<models::ScaleChannels>(op) && !node.skip.valid());
+  }
+  constexpr std::int64_t kChannels = 8;  // a thread's
+  return averaged && scaled && graph_.value(value).shape.c % kChannels == 0 ? norm : nullptr;
 }
 
 void Compiler::make_crossings() {

@@ -114,6 +114,10 @@ class Compiler {
   /// Buffers of the forward pass, or of its repetition.
   [[nodiscard]] const ForwardBuffers& kept() const { return kept_; }
 
+  /// The norm that makes `value`, if its readers compute the value from the norm's input instead
+  /// (ops/inlined_norm.hpp); nullptr if `value` is stored.
+  [[nodiscard]] const Node* inlined_norm(ValueId value) const;
+
   /// Whether the backward pass needs the gradient of a value; see models::wanted_gradients.
   [[nodiscard]] bool wants_gradient(ValueId v) const { return wanted_[v.at()]; }
   /// Adds `buffer` to the gradient of `value`, which `reader` read.

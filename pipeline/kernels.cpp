@@ -23,6 +23,24 @@ float* value(const Binding& b, ParameterRole role) {
   return b.parameters.value(parameter(b, role));
 }
 
+/// The norm that a call computes first.
+auto inlined_norm(const Binding& b) {
+  ops::InlinedNorm norm;
+  if (const OpId op = b.call.inlined; op.valid()) {
+    const ops::NormShape shape = norm_shape(b.graph, op, b.batch);
+    const auto of = [&](ParameterRole role) {
+      return b.parameters.value(parameter_of(b.graph, op, role));
+    };
+    norm = {nullptr,           of(ParameterRole::Gamma), of(ParameterRole::Beta),
+            shape.instances(), shape.channels,           b.call.fn};
+  }
+  return [norm, statistics = b.operand<float>(Role::Statistics)](const RunContext& c) {
+    ops::InlinedNorm own = norm;
+    own.statistics = statistics(c);
+    return own;
+  };
+}
+
 float* gradient(const Binding& b, ParameterRole role) {
   return b.parameters.gradient(parameter(b, role));
 }
@@ -47,6 +65,16 @@ auto own_part(const Binding& b, const ops::NormShape& shape) {
              const RunContext& c) { return exchange(c) + c.member * size; };
 }
 
+/// What ScaleChannels and GlobalAveragePool do behind an inlined norm; nothing without Scale.
+template <class T>
+auto excitation(const Binding& b) {
+  const std::int64_t pixels = b.graph.value(b.graph.op(b.call.op).inputs.front()).shape.pixels();
+  return [=, factor = b.operand<T>(Role::Scale),
+          dmean = b.operand<T>(Role::Dy2)](const RunContext& c) {
+    return ops::Excitation<T>{factor(c), dmean(c), pixels};
+  };
+}
+
 /// Operands of both first passes of the backward.
 template <class T>
 auto reduce_arguments(const Binding& b, const ops::NormShape& shape) {
@@ -65,10 +93,11 @@ auto reduce_arguments(const Binding& b, const ops::NormShape& shape) {
           x = b.operand<T>(Role::X), dz = b.operand<T>(Role::Dz),
           statistics = b.operand<float>(Role::Statistics),
           coefficients = b.operand<float>(Role::Coefficients), sums = b.operand<float>(Role::Sums),
-          channels = shape.channels](const RunContext& c) {
+          excitation = excitation<T>(b), channels = shape.channels](const RunContext& c) {
     ops::NormBackwardReduce<T> args = fixed;
     args.dy = dy(c);
-    args.dy2 = dy2(c);
+    args.excitation = excitation(c);
+    args.dy2 = args.excitation.factor == nullptr ? dy2(c) : nullptr;
     args.y = y(c);
     args.mask = mask(c);
     args.x = x(c);
@@ -140,7 +169,7 @@ Kernel make_norm(const Binding& b) {
                      gamma);
     case KernelKind::NormBackwardApply:
       return calling(ops::norm_backward_apply<T>, shape, at(Role::Dx), at(Role::Dy), at(Role::X),
-                     coefficients, statistics, gamma, beta, b.call.fn);
+                     coefficients, statistics, gamma, beta, b.call.fn, excitation<T>(b));
     default:
       MILLRACE_ASSERT(b.call.kind == KernelKind::NormBackwardWeight);
       return backward_weight(b, shape.channels);
@@ -234,8 +263,9 @@ Kernel pool(const Binding& b) {
                : calling(ops::shortcut_pad_backward<T>, shape, p->channels_before, at(Dx), at(Dy));
   }
   const Shape& in = b.graph.value(b.graph.op(b.call.op).inputs.front()).shape;
-  return forward ? calling(ops::global_average_forward<T>, b.batch, in, at(Y), at(X))
-                 : calling(ops::global_average_backward<T>, b.batch, in, at(Dx), at(Dy));
+  return forward
+             ? calling(ops::global_average_forward<T>, b.batch, in, at(Y), at(X), inlined_norm(b))
+             : calling(ops::global_average_backward<T>, b.batch, in, at(Dx), at(Dy));
 }
 
 template <class T>
@@ -274,9 +304,18 @@ Kernel channels(const Binding& b) {
     return calling(ops::concat_backward<T>, concat_slice(b), at(Dx), at(Dy), at(Y), b.call.fn);
   const Shape& x = b.graph.value(b.graph.op(b.call.op).inputs.front()).shape;
   const ops::ScaleShape shape{b.batch, x.pixels(), x.c};
+  if (b.call.kind == KernelKind::ScaleForward && b.call.inlined.valid())
+    return calling(
+        [shape = norm_shape(b.graph, b.call.inlined, b.batch)](
+            const auto& space, T* y, const T* in, const auto& norm, const auto& excitation) {
+          ops::norm_apply_scaled<T>(space, shape, y, in, norm.statistics, norm.gamma, norm.beta,
+                                    norm.fn, excitation);
+        },
+        at(Y), at(X), inlined_norm(b), excitation<T>(b));
   if (b.call.kind == KernelKind::ScaleForward)
     return calling(ops::scale_forward<T>, shape, at(Y), at(X), at(Scale), at(Skip), b.call.fn);
-  return calling(ops::scale_backward<T>, shape, at(Dx), at(Dscale), at(Dy), at(X), at(Scale));
+  return calling(ops::scale_backward<T>, shape, at(Dx), at(Dscale), at(Dy), at(X), at(Scale),
+                 inlined_norm(b));
 }
 
 /// Forward and backward are the same function, applied to activations and to gradients.

@@ -12,11 +12,13 @@
 //   backward calls   ...    reduce apply dx dw  reduce apply ...  in reverse
 //
 // Ops are fused where the data flow allows it: norm + add + activation, ReLU + concatenation,
-// drop-connect + add, squeeze-and-excite product + add + ReLU. A value at a possible cut point is
-// rounded to the storage type even if it is fused, so that the bits do not depend on the cuts. In
-// evaluation dropout and drop-connect are the identity: their readers read their input. If several
-// ops read a value, its gradient is the sum of their contributions, added pairwise in reverse
-// topological order of the readers and rounded after each addition.
+// drop-connect + add, squeeze-and-excite product + add + ReLU. Where that saves traffic, a norm
+// that squeeze-and-excite reads is *inlined*: its readers compute its output from its input. A
+// value at a possible cut point is rounded to the storage type even if it is fused, so that the
+// bits do not depend on the cuts. In evaluation dropout and drop-connect are the identity: their
+// readers read their input. If several ops read a value, its gradient is the sum of their
+// contributions, added pairwise in reverse topological order of the readers and rounded after each
+// addition.
 //
 // A micro-batch runs through three phases. Data that a later phase needs is kept in *slots*:
 //
@@ -131,6 +133,9 @@ struct Call {
   bool with_skip = false;  ///< NormBackwardReduce: an addition was fused after the norm
   std::int32_t part = 0;   ///< Concat...: which operand
   OpId skip_norm = {};     ///< NormApply: the norm of Skip, whose SkipStatistics are given
+  /// A norm that the call computes first, with `fn`, from X and Statistics. That norm's backward
+  /// calls have the gradient of the product with Scale as Dy, and that of the means as Dy2.
+  OpId inlined = {};
   std::array<BufferId, kRoles> buffers = {};
 
   [[nodiscard]] BufferId at(Role role) const { return buffers[static_cast<std::size_t>(role)]; }

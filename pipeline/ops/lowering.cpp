@@ -26,6 +26,16 @@ Call& backward_call(Compiler& compiler, const Node& node, KernelKind kind, Buffe
   return call;
 }
 
+/// Lets a call that was to read `value` from X compute it, if its norm is inlined.
+void read_inlined(const Compiler& compiler, const ForwardBuffers& kept, ValueId value, Call& call) {
+  const Node* const norm = compiler.inlined_norm(value);
+  if (norm == nullptr) return;
+  call.inlined = norm->leader;
+  call.fn = norm->fn;
+  call.at(Role::X) = kept.of(norm->input);
+  call.at(Role::Statistics) = kept.statistics[norm->leader.at()];
+}
+
 /// The forward and backward pass of an op whose gradient depends on nothing but Dy.
 template <KernelKind kKind>
 void simple_forward(Compiler& compiler, const Node& node, ForwardPass& pass) {
@@ -147,13 +157,28 @@ void concat_backward(Compiler& compiler, const Node& node) {
   }
 }
 
+void average_forward(Compiler& compiler, const Node& node, ForwardPass& pass) {
+  read_inlined(compiler, pass.kept, node.input,
+               forward_call(compiler, node, pass, KernelKind::GlobalPoolForward));
+}
+
+/// The gradient of an inlined norm's output is left to the norm: here its part is that of the
+/// means.
+void average_backward(Compiler& compiler, const Node& node) {
+  if (compiler.inlined_norm(node.input) == nullptr)
+    return simple_backward<KernelKind::GlobalPoolBackward>(compiler, node);
+  if (compiler.wants_gradient(node.input))
+    compiler.contribute(node.input, node.leader, compiler.take_gradient(node.output));
+}
+
 ValueId scale_of(const Compiler& compiler, const Node& node) {
   return compiler.graph().op(node.leader).inputs[1];
 }
 
 void scale_forward(Compiler& compiler, const Node& node, ForwardPass& pass) {
-  forward_call(compiler, node, pass, KernelKind::ScaleForward).at(Role::Scale) =
-      pass.kept.of(compiler.source(scale_of(compiler, node)));
+  Call& call = forward_call(compiler, node, pass, KernelKind::ScaleForward);
+  call.at(Role::Scale) = pass.kept.of(compiler.source(scale_of(compiler, node)));
+  read_inlined(compiler, pass.kept, node.input, call);
 }
 
 void scale_backward(Compiler& compiler, const Node& node) {
@@ -161,15 +186,17 @@ void scale_backward(Compiler& compiler, const Node& node) {
   const BufferId dz = compiler.undo_fused(node, compiler.take_gradient(node.output));
   if (node.skip.valid()) compiler.contribute(node.skip, node.adder, dz);
   if (!compiler.wants_gradient(node.input) && !compiler.wants_gradient(scale)) return;
-  const BufferId dx = compiler.output_gradient(node.input, dz);
+  const bool inlined = compiler.inlined_norm(node.input) != nullptr;
+  const BufferId dx = inlined ? BufferId{} : compiler.output_gradient(node.input, dz);
   const BufferId dscale = compiler.make_gradient(scale);
-  compiler.emit(Phase::BackwardInput, KernelKind::ScaleBackward, node.leader,
-                {{Role::Dy, dz},
-                 {Role::X, compiler.kept().of(node.input)},
-                 {Role::Scale, compiler.kept().of(scale)},
-                 {Role::Dx, dx},
-                 {Role::Dscale, dscale}});
-  compiler.contribute(node.input, node.leader, dx);
+  Call& call = compiler.emit(Phase::BackwardInput, KernelKind::ScaleBackward, node.leader,
+                             {{Role::Dy, dz},
+                              {Role::X, compiler.kept().of(node.input)},
+                              {Role::Scale, inlined ? BufferId{} : compiler.kept().of(scale)},
+                              {Role::Dx, dx},
+                              {Role::Dscale, dscale}});
+  read_inlined(compiler, compiler.kept(), node.input, call);
+  compiler.contribute(node.input, node.leader, inlined ? dz : dx);
   compiler.contribute(scale, node.leader, dscale);
 }
 
@@ -215,8 +242,7 @@ Lowering lowering(const models::Pool&) {
   return {.forward = pool_forward, .backward = pool_backward};
 }
 Lowering lowering(const models::GlobalAveragePool&) {
-  return {.forward = simple_forward<KernelKind::GlobalPoolForward>,
-          .backward = simple_backward<KernelKind::GlobalPoolBackward>};
+  return {.forward = average_forward, .backward = average_backward};
 }
 Lowering lowering(const models::ShortcutPad&) {
   return {.forward = simple_forward<KernelKind::ShortcutForward>,

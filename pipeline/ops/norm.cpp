@@ -77,7 +77,7 @@ void forward(Compiler& compiler, const Node& node, ForwardPass& pass) {
   const OpId norm = node.leader;
   const BufferId statistics = forward_statistics(compiler, norm, x, pass);
   pass.kept.statistics[norm.at()] = statistics;
-  if (node.applied_behind) return;
+  if (node.applied_behind || compiler.inlined_norm(node.output) != nullptr) return;
   const BufferId y = compiler.make_output(node, pass);
   Call& apply = compiler.emit(pass.phase, KernelKind::NormApply, norm,
                               {{Role::X, x}, {Role::Statistics, statistics}, {Role::Y, y}});
@@ -101,12 +101,24 @@ struct Reduced {
   BufferId dz;      ///< invalid if the first pass does not write it
   BufferId source;  ///< what the second pass reads
   BufferId exchange, coefficients;
+  BufferId scale, dmean;  ///< of squeeze and excitation, if the norm is inlined
 };
+
+/// What a value is multiplied by.
+BufferId factors(const Compiler& compiler, ValueId value) {
+  for (const OpId reader : compiler.graph().consumers(value)) {
+    const models::Op& op = compiler.graph().op(reader);
+    if (std::holds_alternative<models::ScaleChannels>(op.kind))
+      return compiler.kept().of(compiler.source(op.inputs[1]));
+  }
+  return {};
+}
 
 Reduced reduce(Compiler& compiler, const Node& node) {
   const OpId norm = node.leader;
   const std::vector<BufferId> dy = compiler.take_gradients(node.output, 2);
-  const bool two = dy.size() == 2;
+  const bool inlined = compiler.inlined_norm(node.output) != nullptr;
+  const bool two = dy.size() == 2 && !inlined;
   const bool spans = spans_replicas(compiler, norm);
   const BufferId sums =
       compiler.make_buffer("d " + compiler.op_name(norm), 2 * channels(compiler, norm) * kFloat);
@@ -115,6 +127,10 @@ Reduced reduce(Compiler& compiler, const Node& node) {
                                         3 * values(compiler, norm) * kFloat);
   if (node.skip.valid() || two) r.dz = compiler.joined_gradient(node, dy);
   r.source = r.dz.valid() ? r.dz : dy[0];
+  if (inlined) {
+    r.scale = factors(compiler, node.output);
+    r.dmean = dy.at(1);
+  }
   if (spans) r.exchange = make_exchange(compiler, norm);
   Call& call = compiler.emit(
       Phase::BackwardInput, spans ? KernelKind::NormBackwardSums : KernelKind::NormBackwardReduce,
@@ -122,11 +138,12 @@ Reduced reduce(Compiler& compiler, const Node& node) {
       {{Role::Dy, dy[0]},
        {Role::X, compiler.kept().of(node.input)},
        {Role::Statistics, compiler.kept().statistics[norm.at()]},
+       {Role::Dy2, two ? dy[1] : r.dmean},
+       {Role::Scale, r.scale},
        {Role::Dz, r.dz},
        {Role::Sums, sums},
        {spans ? Role::Exchange : Role::Coefficients, spans ? r.exchange : r.coefficients}});
   call.fn = node.fn;
-  if (two) call.at(Role::Dy2) = dy[1];
   if (node.skip.valid()) {
     call.with_skip = true;
     const BufferId mask = compiler.kept().mask[norm.at()];
@@ -163,6 +180,8 @@ void backward(Compiler& compiler, const Node& node) {
   const BufferId dx = compiler.output_gradient(node.input, r.source);
   Call& apply = compiler.emit(Phase::BackwardInput, KernelKind::NormBackwardApply, norm,
                               {{Role::Dy, r.source},
+                               {Role::Dy2, r.dmean},
+                               {Role::Scale, r.scale},
                                {Role::X, compiler.kept().of(node.input)},
                                {Role::Statistics, statistics},
                                {Role::Coefficients, r.coefficients},

@@ -117,7 +117,8 @@ struct ScaleForward {
   }
 };
 
-template <class T>
+/// Of 16-bit types it must read 4 bytes an element and write 2, or none if x is a norm's input.
+template <class T, class Input>
 struct ScaleBackward {
   ScaleShape s;
   T* dx;
@@ -125,6 +126,7 @@ struct ScaleBackward {
   const T* dy;
   const T* x;
   const T* scale;
+  InlinedNorm norm;
 
   // On cores: a work item is a sample and a strip of channels that are summed in registers.
   [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t strips() const {
@@ -155,18 +157,21 @@ struct ScaleBackward {
   template <int W>
   class Strip {
    public:
-    KOKKOS_INLINE_FUNCTION Strip(const ScaleBackward& kernel, std::int64_t at)
-        : k_(kernel), at_(at), factor_(kernel.scale + at) {}
+    KOKKOS_INLINE_FUNCTION Strip(const ScaleBackward& kernel, std::int64_t sample, std::int64_t c)
+        : k_(kernel), at_(sample * kernel.s.channels + c), values_(kernel.norm, sample, c) {
+      if constexpr (!Input::kInlined) factor_ = LanesIn<W, T>(kernel.scale + at_);
+    }
     KOKKOS_INLINE_FUNCTION void add(float (&sum)[W], std::int64_t offset, std::int64_t step,
                                     int count) const {
       const PixelsIn<W, kPixels, T> gradient(k_.dy + offset, step, count);
       const PixelsIn<W, kPixels, T> in(k_.x + offset, step, count);
       for (int n = 0; n < kPixels; ++n) {
         if (n >= count) continue;
-        LanesOut<W, T> out(k_.dx + offset + n * step);
-        for (int j = 0; j < W; ++j) {
-          sum[j] += gradient.at(n, j) * in.at(n, j);
-          out.set(j, store_as<T>(gradient.at(n, j) * to_float(factor_[j])));
+        for (int j = 0; j < W; ++j) sum[j] += gradient.at(n, j) * values_.of(j, in.at(n, j));
+        if constexpr (!Input::kInlined) {
+          LanesOut<W, T> out(k_.dx + offset + n * step);
+          for (int j = 0; j < W; ++j)
+            out.set(j, store_as<T>(gradient.at(n, j) * to_float(factor_[j])));
         }
       }
     }
@@ -178,6 +183,7 @@ struct ScaleBackward {
    private:
     const ScaleBackward& k_;
     std::int64_t at_;
+    typename Input::template Values<W, T> values_;
     LanesIn<W, T> factor_;
   };
 };
@@ -231,12 +237,14 @@ void scale_forward(const ExecutionSpace& space, const ScaleShape& shape, T* y, c
 
 template <class T>
 void scale_backward(const ExecutionSpace& space, const ScaleShape& shape, T* dx, T* dscale,
-                    const T* dy, const T* x, const T* scale) {
-  const ScaleBackward<T> kernel{shape, dx, dscale, dy, x, scale};
-  if constexpr (device::kOnCores)
-    parallel("scale dx", space, shape.samples * kernel.strips(), kernel);
-  else
-    sum_pixels("scale dx", space, shape, are_aligned(dx, dscale, dy, x, scale), kernel);
+                    const T* dy, const T* x, const T* scale, const InlinedNorm& norm) {
+  dispatch_input(norm, [&]<class Input>() {
+    const ScaleBackward<T, Input> kernel{shape, dx, dscale, dy, x, scale, norm};
+    if constexpr (device::kOnCores)
+      parallel("scale dx", space, shape.samples * kernel.strips(), kernel);
+    else
+      sum_pixels("scale dx", space, shape, are_aligned(dx, dscale, dy, x, scale), kernel);
+  });
 }
 
 MILLRACE_INSTANTIATE(concat_forward)

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "ops/activation_function.hpp"
+#include "ops/inlined_norm.hpp"
 #include "ops/tiling.hpp"
 
 namespace millrace::ops {
@@ -45,9 +46,10 @@ void scale_forward(const device::ExecutionSpace& space, const ScaleShape& shape,
                    const T* scale, const T* skip, Activation fn);
 
 /// dx = dy * scale; dscale = the sum of dy * x over a sample's pixels, in float32 and in ascending
-/// order. dx may be dy.
+/// order. dx may be dy. If there is a `norm`, dscale is that of what it makes of x, and dx and
+/// scale are not used.
 template <class T>
 void scale_backward(const device::ExecutionSpace& space, const ScaleShape& shape, T* dx, T* dscale,
-                    const T* dy, const T* x, const T* scale);
+                    const T* dy, const T* x, const T* scale, const InlinedNorm& norm = {});
 
 }  // namespace millrace::ops

@@ -33,6 +33,7 @@
 #include "ops/accumulator.hpp"
 #include "ops/activation_function.hpp"
 #include "ops/cutlass/tile_shape.hpp"
+#include "ops/inlined_norm.hpp"
 #include "ops/tiling.hpp"
 
 namespace millrace::ops {
@@ -205,6 +206,12 @@ void norm_apply(const device::ExecutionSpace& space, const NormShape& shape, T* 
                 const T* skip, const float* statistics, const float* gamma, const float* beta,
                 Activation fn, std::uint8_t* mask = nullptr, const NormParameters& of_skip = {});
 
+/// y = fn(norm(x)) * factor, rounded before and after the product.
+template <class T>
+void norm_apply_scaled(const device::ExecutionSpace& space, const NormShape& shape, T* y,
+                       const T* x, const float* statistics, const float* gamma, const float* beta,
+                       Activation fn, const Excitation<T>& excitation);
+
 /// Arguments of the first backward pass. `dz` is set if and only if `skip_used` or `dy2` is.
 template <class T>
 struct NormBackwardReduce {
@@ -227,6 +234,7 @@ struct NormBackwardReduce {
   NormScratch scratch;
   bool skip_used = false;
   Activation fn = Activation::None;
+  Excitation<T> excitation;  ///< if there is one, dy is the gradient of the product, and alone
 };
 
 template <class T>
@@ -246,11 +254,12 @@ void norm_join_sums(const device::ExecutionSpace& space, const NormShape& shape,
                     const float* gamma);
 
 /// Computes dx from dz (fn = None), or from dy by applying fn's gradient again. dx may be dz or dy.
+/// With an `excitation`, dy is that of the product.
 template <class T>
 void norm_backward_apply(const device::ExecutionSpace& space, const NormShape& shape, T* dx,
                          const T* dz_or_dy, const T* x, const float* coefficients,
                          const float* statistics, const float* gamma, const float* beta,
-                         Activation fn);
+                         Activation fn, const Excitation<T>& excitation = {});
 
 /// dgamma and dbeta += the gradients of one micro-batch, which lie one after the other in `sums`;
 /// or they are set to them if `first`. In one launch.

@@ -56,8 +56,41 @@ struct Apply {
   KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, t, strip_at(t, i)); }
 };
 
-/// Of 16-bit types it must read 4 bytes an element and write 2.
+/// Of 16-bit types it must read 2 bytes an element and write 2.
 template <class T, Activation kFn>
+struct ApplyScaled {
+  [[maybe_unused]] static constexpr int kThreadsAtOnce = 1024;
+  Tiling t;
+  T* y;
+  const T* x;
+  const float* statistics;
+  const float* gamma;
+  const float* beta;
+  Excitation<T> excitation;
+
+  template <int W>
+  KOKKOS_INLINE_FUNCTION void run(const Strip& s, std::int64_t lane) const {
+    const Affine<W> f(t, s, lane, statistics, gamma, beta);
+    for_samples<true>(t, s, excitation.pixels, [&](const Strip& rows, std::int64_t sample) {
+      const ScaledLanes<W, T, true> scaled(t, s, lane, excitation, sample);
+      for_rows<kRowsAtOnce<T, W, 1>>(t, rows, lane, [&]<int kRows>(std::int64_t at) {
+        const RowsIn<kRows, W, T> in(x + at, t.width);
+        for (int r = 0; r < kRows; ++r) {
+          LanesOut<W, T> out(y + at + r * t.width);
+          MILLRACE_SIMD
+          for (int j = 0; j < W; ++j) {
+            const float z = rounded_as<T>(multiply_add(f.a[j], to_float(in[r][j]), f.b[j]));
+            out.set(j, store_exact<T>(scaled.product(j, to_float(store_fn<T, kFn>(z)))));
+          }
+        }
+      });
+    });
+  }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, t, strip_at(t, i)); }
+};
+
+/// Of 16-bit types it must read 4 bytes an element and write 2.
+template <class T, Activation kFn, bool kScaled>
 struct BackwardApply {
   [[maybe_unused]] static constexpr int kThreadsAtOnce = 1024;
   Tiling t;
@@ -68,6 +101,7 @@ struct BackwardApply {
   const float* statistics;
   const float* gamma;
   const float* beta;
+  Excitation<T> excitation;
 
   template <int W>
   KOKKOS_INLINE_FUNCTION void run(const Strip& s, std::int64_t lane) const {
@@ -83,23 +117,26 @@ struct BackwardApply {
       slope_x[j] = own[all + c];
       constant[j] = own[2 * all + c];
     });
-    for_rows<kRowsAtOnce<T, W, 2>>(t, s, lane, [&]<int kRows>(std::int64_t at) {
-      const RowsIn<kRows, W, T> x_rows(x + at, t.width);
-      const RowsIn<kRows, W, T> dz_rows(dz + at, t.width);
-      for (int r = 0; r < kRows; ++r) {
-        LanesOut<W, T> dx_row(dx + at + r * t.width);
-        MILLRACE_SIMD
-        for (int j = 0; j < W; ++j) {
-          const float value = to_float(x_rows[r][j]);
-          float g = to_float(dz_rows[r][j]);
-          if constexpr (kFn != Activation::None) {
-            const float z = rounded_as<T>(multiply_add(f.a[j], value, f.b[j]));
-            g = rounded_fn_gradient<T, kFn>(g, z);
+    for_samples<kScaled>(t, s, excitation.pixels, [&](const Strip& rows, std::int64_t sample) {
+      const ScaledLanes<W, T, kScaled> scaled(t, s, lane, excitation, sample);
+      for_rows<kRowsAtOnce<T, W, 2>>(t, rows, lane, [&]<int kRows>(std::int64_t at) {
+        const RowsIn<kRows, W, T> x_rows(x + at, t.width);
+        const RowsIn<kRows, W, T> dz_rows(dz + at, t.width);
+        for (int r = 0; r < kRows; ++r) {
+          LanesOut<W, T> dx_row(dx + at + r * t.width);
+          MILLRACE_SIMD
+          for (int j = 0; j < W; ++j) {
+            const float value = to_float(x_rows[r][j]);
+            float g = scaled.gradient(j, to_float(dz_rows[r][j]));
+            if constexpr (kFn != Activation::None) {
+              const float z = rounded_as<T>(multiply_add(f.a[j], value, f.b[j]));
+              g = rounded_fn_gradient<T, kFn>(g, z);
+            }
+            dx_row.set(j, store_as<T>(multiply_add(slope_dz[j], g,
+                                                   multiply_add(slope_x[j], value, constant[j]))));
           }
-          dx_row.set(j, store_as<T>(multiply_add(slope_dz[j], g,
-                                                 multiply_add(slope_x[j], value, constant[j]))));
         }
-      }
+      });
     });
   }
   KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, t, strip_at(t, i)); }
@@ -136,14 +173,35 @@ void norm_apply(const ExecutionSpace& space, const NormShape& shape, T* y, const
 }
 
 template <class T>
+void norm_apply_scaled(const ExecutionSpace& space, const NormShape& shape, T* y, const T* x,
+                       const float* statistics, const float* gamma, const float* beta,
+                       Activation fn, const Excitation<T>& excitation) {
+  MILLRACE_ASSERT(!device::kOnCores && shape.channels % kLanes == 0);
+  if constexpr (!device::kOnCores)
+    dispatch_fn(fn, [&]<Activation kFn>() {
+      const Tiling t = for_writing(shape.tiling);
+      parallel("norm scale", space, t.work_items(),
+               ApplyScaled<T, kFn>{t, y, x, statistics, gamma, beta, excitation});
+    });
+}
+
+template <class T>
 void norm_backward_apply(const ExecutionSpace& space, const NormShape& shape, T* dx,
                          const T* dz_or_dy, const T* x, const float* coefficients,
                          const float* statistics, const float* gamma, const float* beta,
-                         Activation fn) {
-  dispatch_fn(fn, [&]<Activation kFn>() {
+                         Activation fn, const Excitation<T>& excitation) {
+  const auto run = [&]<Activation kFn, bool kScaled>() {
     const Tiling t = for_writing(shape.tiling);
     parallel("norm dx", space, t.work_items(),
-             BackwardApply<T, kFn>{t, dx, dz_or_dy, x, coefficients, statistics, gamma, beta});
+             BackwardApply<T, kFn, kScaled>{t, dx, dz_or_dy, x, coefficients, statistics, gamma,
+                                            beta, excitation});
+  };
+  const bool scaled = excitation.factor != nullptr;
+  MILLRACE_ASSERT(!scaled || (!device::kOnCores && shape.channels % kLanes == 0));
+  dispatch_fn(fn, [&]<Activation kFn>() {
+    if constexpr (!device::kOnCores)
+      if (scaled) return run.template operator()<kFn, true>();
+    run.template operator()<kFn, false>();
   });
 }
 
@@ -157,6 +215,7 @@ void add_parameter_gradients(const ExecutionSpace& space, std::int64_t channels,
 }
 
 MILLRACE_INSTANTIATE(norm_apply)
+MILLRACE_INSTANTIATE(norm_apply_scaled)
 MILLRACE_INSTANTIATE(norm_backward_apply)
 
 }  // namespace millrace::ops

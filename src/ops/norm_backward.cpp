@@ -23,7 +23,7 @@ using LanesIfUsed = std::conditional_t<kUsed, LanesOut<W, T>, NoLanes>;
 /// Of 16-bit types it must read 4 bytes an element, 2 more for a second gradient and 2 more for the
 /// output of a ReLU behind an addition or 1/8 for its mask; and write 2 behind an addition or for a
 /// second gradient.
-template <class T, Activation kFn, bool kSkip, bool kTwo, bool kMask>
+template <class T, Activation kFn, bool kSkip, bool kTwo, bool kMask, bool kScaled>
 struct Reduce {
   static constexpr bool kReadsOutput = kSkip && kFn != Activation::None && !kMask;  // Relu only
   static constexpr bool kWrites = kSkip || kTwo;
@@ -47,36 +47,40 @@ struct Reduce {
     });
     float sum[W] = {};
     float product[W] = {};
-    for_rows<kRowsAtOnce<T, W, kInputs>>(t, s, lane, [&]<int kRows>(std::int64_t at) {
-      const RowsIn<kRows, W, T> x_rows(in.x + at, t.width);
-      const RowsIn<kRows, W, T> dy_rows(in.dy + at, t.width);
-      const RowsIn<kRows, W, T> dy2_rows((kTwo ? in.dy2 : in.dy) + at, t.width);
-      const RowsIn<kRows, W, T> y_rows((kReadsOutput ? in.y : in.x) + at, t.width);
-      [[maybe_unused]] BitsIn<W> bits[kRows];
-      if constexpr (kMask)
-        for (int r = 0; r < kRows; ++r) bits[r] = {in.mask, at + r * t.width};
-      for (int r = 0; r < kRows; ++r) {
-        LanesIfUsed<W, T, kWrites> dz_row(kWrites ? in.dz + at + r * t.width : nullptr);
-        MILLRACE_SIMD
-        for (int j = 0; j < W; ++j) {
-          const float value = to_float(x_rows[r][j]);
-          float g = to_float(dy_rows[r][j]);
-          if constexpr (kTwo) g = rounded_as<T>(g + to_float(dy2_rows[r][j]));
-          if constexpr (kMask) {
-            g = bits[r][j] ? g : 0.0f;
-          } else if constexpr (kReadsOutput) {
-            g = rounded_fn_gradient<T, kFn>(g, to_float(y_rows[r][j]));  // y > 0 exactly if z > 0
-          } else if constexpr (kFn != Activation::None) {
-            g = rounded_fn_gradient<T, kFn>(g, rounded_as<T>(multiply_add(f.a[j], value, f.b[j])));
+    for_samples<kScaled>(t, s, in.excitation.pixels, [&](const Strip& own, std::int64_t sample) {
+      const ScaledLanes<W, T, kScaled> scaled(t, s, lane, in.excitation, sample);
+      for_rows<kRowsAtOnce<T, W, kInputs>>(t, own, lane, [&]<int kRows>(std::int64_t at) {
+        const RowsIn<kRows, W, T> x_rows(in.x + at, t.width);
+        const RowsIn<kRows, W, T> dy_rows(in.dy + at, t.width);
+        const RowsIn<kRows, W, T> dy2_rows((kTwo ? in.dy2 : in.dy) + at, t.width);
+        const RowsIn<kRows, W, T> y_rows((kReadsOutput ? in.y : in.x) + at, t.width);
+        [[maybe_unused]] BitsIn<W> bits[kRows];
+        if constexpr (kMask)
+          for (int r = 0; r < kRows; ++r) bits[r] = {in.mask, at + r * t.width};
+        for (int r = 0; r < kRows; ++r) {
+          LanesIfUsed<W, T, kWrites> dz_row(kWrites ? in.dz + at + r * t.width : nullptr);
+          MILLRACE_SIMD
+          for (int j = 0; j < W; ++j) {
+            const float value = to_float(x_rows[r][j]);
+            float g = scaled.gradient(j, to_float(dy_rows[r][j]));
+            if constexpr (kTwo) g = rounded_as<T>(g + to_float(dy2_rows[r][j]));
+            if constexpr (kMask) {
+              g = bits[r][j] ? g : 0.0f;
+            } else if constexpr (kReadsOutput) {
+              g = rounded_fn_gradient<T, kFn>(g, to_float(y_rows[r][j]));  // y > 0 exactly if z > 0
+            } else if constexpr (kFn != Activation::None) {
+              g = rounded_fn_gradient<T, kFn>(g,
+                                              rounded_as<T>(multiply_add(f.a[j], value, f.b[j])));
+            }
+            if constexpr (kWrites) dz_row.set(j, store_exact<T>(g));
+            sum[j] += g;
+            if constexpr (kScalesEach)
+              product[j] += g * ((value - mean[j]) * inverse[j]);
+            else
+              product[j] = multiply_add(g, value - mean[j], product[j]);
           }
-          if constexpr (kWrites) dz_row.set(j, store_exact<T>(g));
-          sum[j] += g;
-          if constexpr (kScalesEach)
-            product[j] += g * ((value - mean[j]) * inverse[j]);
-          else
-            product[j] = multiply_add(g, value - mean[j], product[j]);
         }
-      }
+      });
     });
     if constexpr (!kScalesEach)
       for_channels<W>(t, s, lane, [&](int j, std::int64_t c) { product[j] *= inverses[c]; });
@@ -245,8 +249,8 @@ struct WriteGradients {
 template <class T>
 void reduce(const ExecutionSpace& space, const NormShape& shape, const NormBackwardReduce<T>& args,
             [[maybe_unused]] const WriteGradients& finish) {
-  dispatch_reduce(args, [&]<Activation kFn, bool kSkip, bool kTwo, bool kMask>() {
-    using Body = Reduce<T, kFn, kSkip, kTwo, kMask>;
+  const auto run = [&]<Activation kFn, bool kSkip, bool kTwo, bool kMask, bool kScaled = false>() {
+    using Body = Reduce<T, kFn, kSkip, kTwo, kMask, kScaled>;
     const Body body{shape.tiling, args};
     if constexpr (device::kOnCores) {
       const Tiling& t = shape.tiling;
@@ -257,7 +261,14 @@ void reduce(const ExecutionSpace& space, const NormShape& shape, const NormBackw
           "norm reduce", space, teams.teams(),
           NormTeams<Body, JoinSums, WriteGradients>{teams, body, finish, args.scratch});
     }
-  });
+  };
+  if (args.excitation.factor == nullptr) return dispatch_reduce(args, run);
+  MILLRACE_ASSERT(!device::kOnCores && shape.channels % kLanes == 0 && !args.skip_used &&
+                  args.dy2 == nullptr && args.dz == nullptr);
+  if constexpr (!device::kOnCores)
+    dispatch_fn(args.fn, [&]<Activation kFn>() {
+      run.template operator()<kFn, false, false, false, true>();
+    });
 }
 
 /// What that pass leaves.

@@ -57,6 +57,32 @@ struct Affine {
   }
 };
 
+/// Of a sample and W lanes: y * factor, and the gradient of y from that of the product.
+template <int W, class T, bool kScaled>
+class ScaledLanes {
+ public:
+  KOKKOS_INLINE_FUNCTION ScaledLanes(const Tiling& t, const Strip& s, std::int64_t lane,
+                                     const Excitation<T>& e, std::int64_t sample) {
+    if constexpr (!kScaled) return;
+    const std::int64_t at = sample * t.channels + divide(s.first_lane + lane, t.channels).remainder;
+    factor_ = LanesIn<W, T>(e.factor + at);
+    if (e.dmean == nullptr) return;
+    const LanesIn<W, T> dmean(e.dmean + at);
+    for (int j = 0; j < W; ++j) share_[j] = store_as<T>(to_float(dmean[j]) * e.share);
+  }
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION float product(int j, float y) const {
+    return rounded_as<T>(y * to_float(factor_[j]));
+  }
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION float gradient(int j, float dy) const {
+    if constexpr (!kScaled) return dy;
+    return rounded_as<T>(product(j, dy) + to_float(share_[j]));
+  }
+
+ private:
+  LanesIn<W, T> factor_;
+  T share_[W];  ///< of dmean that is the pixel's
+};
+
 /// How many rows of W values of each of `kInputs` arrays a thread of an accelerator reads before it
 /// uses the first: 64 bytes, 64 KiB of a multiprocessor with 1,024 threads. Memory of 5 TB/s that
 /// answers after 0.8 us needs 30 KiB.

@@ -40,9 +40,9 @@ class PixelsIn {
   lanes::Pack<T, W> values_[N];
 };
 
-/// Body::Strip<W>(body, at) stands for W neighboring channels of a sample, whose results are at
-/// [at, at + W). It has add(sum, offset, step, count), which adds `count` <= Body::kPixels pixels,
-/// the first at `offset` of the tensor and the others `step` apart, and finish(sum).
+/// Body::Strip<W>(body, sample, c) stands for the W channels of a sample from c on. It has add(sum,
+/// offset, step, count), which adds `count` <= Body::kPixels pixels, the first at `offset` of the
+/// tensor and the others `step` apart, and finish(sum).
 template <class Body>
 class PixelSums {
  public:
@@ -77,7 +77,7 @@ class PixelSums {
     const int strip = team.rank() % strips();
     const std::int64_t c = (place.remainder * strips() + strip) * W;
     const bool used = c < s_.channels;
-    const OwnStrip own(body_, used ? place.quotient * s_.channels + c : 0);
+    const OwnStrip own(body_, place.quotient, used ? c : 0);
     float sum[W] = {};
     if (used)
       add<W>(own, sum, place.quotient * s_.pixels * s_.channels + c, team.rank() / strips());

@@ -2,6 +2,7 @@
 //
 // Ops on pixels that have no windows: averages over all pixels of a sample, and shortcuts that keep
 // some. Bytes are those that a kernel must move to and from memory if elements have 16 bits.
+#include "ops/inlined_norm.hpp"
 #include "ops/pixel_sums.hpp"
 #include "ops/pool.hpp"
 #include "ops/pool_windows.hpp"
@@ -14,13 +15,14 @@ using device::ExecutionSpace;
 using device::parallel;
 
 /// Bytes: 2 for each element of x.
-template <class T>
+template <class T, class Input>
 struct GlobalAverageForward {
   std::int64_t pixels;
   std::int64_t channels;
   float inverse;
   T* y;
   const T* x;
+  InlinedNorm norm;
 
   // On cores: a work item is a sample and a strip of channels that are summed in registers.
   [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t strips() const {
@@ -46,13 +48,14 @@ struct GlobalAverageForward {
   template <int W>
   class Strip {
    public:
-    KOKKOS_INLINE_FUNCTION Strip(const GlobalAverageForward& kernel, std::int64_t at)
-        : k_(kernel), at_(at) {}
+    KOKKOS_INLINE_FUNCTION Strip(const GlobalAverageForward& kernel, std::int64_t sample,
+                                 std::int64_t c)
+        : k_(kernel), at_(sample * kernel.channels + c), values_(kernel.norm, sample, c) {}
     KOKKOS_INLINE_FUNCTION void add(float (&sum)[W], std::int64_t offset, std::int64_t step,
                                     int count) const {
       const PixelsIn<W, kPixels, T> in(k_.x + offset, step, count);
       for (int n = 0; n < kPixels; ++n)
-        for (int j = 0; j < W; ++j) sum[j] += n < count ? in.at(n, j) : 0.0f;
+        for (int j = 0; j < W; ++j) sum[j] += n < count ? values_.of(j, in.at(n, j)) : 0.0f;
     }
     KOKKOS_INLINE_FUNCTION void finish(const float (&sum)[W]) const {
       LanesOut<W, T> out(k_.y + at_);
@@ -62,6 +65,7 @@ struct GlobalAverageForward {
    private:
     const GlobalAverageForward& k_;
     std::int64_t at_;
+    typename Input::template Values<W, T> values_;
   };
 };
 
@@ -160,13 +164,15 @@ struct ShortcutBackward {
 
 template <class T>
 void global_average_forward(const ExecutionSpace& space, std::int64_t batch, const Shape& in, T* y,
-                            const T* x) {
+                            const T* x, const InlinedNorm& norm) {
   const std::int64_t pixels = in.pixels();
-  const GlobalAverageForward<T> kernel{pixels, in.c, reciprocal(pixels), y, x};
-  if constexpr (device::kOnCores)
-    parallel("global pool", space, batch * kernel.strips(), kernel);
-  else
-    sum_pixels("global pool", space, ScaleShape{batch, pixels, in.c}, are_aligned(y, x), kernel);
+  dispatch_input(norm, [&]<class Input>() {
+    const GlobalAverageForward<T, Input> kernel{pixels, in.c, reciprocal(pixels), y, x, norm};
+    if constexpr (device::kOnCores)
+      parallel("global pool", space, batch * kernel.strips(), kernel);
+    else
+      sum_pixels("global pool", space, ScaleShape{batch, pixels, in.c}, are_aligned(y, x), kernel);
+  });
 }
 
 template <class T>

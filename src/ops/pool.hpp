@@ -5,6 +5,7 @@
 
 #include "core/shape.hpp"
 #include "device/tensor.hpp"
+#include "ops/inlined_norm.hpp"
 
 namespace millrace::ops {
 
@@ -47,10 +48,10 @@ void average_pool_backward(const device::ExecutionSpace& space, const WindowShap
                            const T* dy, bool count_padding);
 
 /// y[n][c] = mean over all pixels, summed in float32: on cores in ascending order, on accelerators
-/// as ops/pixel_sums.hpp says.
+/// as ops/pixel_sums.hpp says; of what `norm` makes of x if there is one.
 template <class T>
 void global_average_forward(const device::ExecutionSpace& space, std::int64_t batch,
-                            const Shape& in, T* y, const T* x);
+                            const Shape& in, T* y, const T* x, const InlinedNorm& norm = {});
 template <class T>
 void global_average_backward(const device::ExecutionSpace& space, std::int64_t batch,
                              const Shape& in, T* dx, const T* dy);

@@ -2,7 +2,9 @@
 //
 // Fused norm kernels equal their parts bit for bit: a cut between norm, sum and activation must not
 // change a result.
+#include "ops/channels.hpp"
 #include "ops/elementwise.hpp"
+#include "ops/pool.hpp"
 
 #include "device/compat.hpp"
 #include "tests/ops/norm_cases.hpp"
@@ -155,6 +157,89 @@ TEST_P(NormFusion, Backward) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, NormFusion, NormFusion::all(norm_cases()), NormFusion::name_of);
+
+// ---- inlined norms ------------------------------------------------------------------------------
+
+// Squeeze and excitation behind a norm, with the norm's output stored and without it. Samples that
+// fill tile rows, that begin within one, and several in a chunk; channels that accelerators read
+// one by one are in the test of the program (pipeline/memory_plan_test).
+struct ExcitationCase {
+  std::string name;
+  NormShape shape;
+  ScaleShape scale;
+};
+void PrintTo(const ExcitationCase& c, std::ostream* out) { *out << c.name; }
+
+std::vector<ExcitationCase> excitation_cases() {
+  std::vector<ExcitationCase> cases;
+  for (const ScaleShape& s :
+       {ScaleShape{2, 64, 16}, {6, 49, 8}, {5, 4, 24}, {3, 1, 32}, {4, 49, 272}, {3, 700, 96}}) {
+    const std::string name = std::to_string(s.samples) + "x" + std::to_string(s.pixels) + "x" +
+                             std::to_string(s.channels);
+    cases.push_back({"Batch" + name, batch_norm_shape(s.samples * s.pixels, s.channels), s});
+    cases.push_back(
+        {"Group" + name, group_norm_shape(s.samples, s.pixels, s.channels, 4, false), s});
+  }
+  return cases;
+}
+
+class Excited : public OfEveryType<ExcitationCase> {};
+
+TEST_P(Excited, EqualsStoredBits) {
+  if constexpr (device::kOnCores) GTEST_SKIP() << "programs for cores inline no norms";
+  run([]<class T>(const ExcitationCase& c) {
+    const NormShape& s = c.shape;
+    const std::int64_t factors = c.scale.samples * c.scale.channels;
+    const Shape image{1, c.scale.pixels, c.scale.channels};
+    NormHarness<T> h(s);
+    DeviceValues<T> factor(random_as<T>(factors, 7)), dmean(random_as<T>(factors, 8));
+    const Excitation<T> excitation{factor.data(), dmean.data(), c.scale.pixels};
+    for (const Activation fn : reference::kActivations) {
+      SCOPED_TRACE(testing::Message() << "function " << static_cast<int>(fn));
+      const InlinedNorm norm{h.statistics.data(),  h.gamma_device.data(),
+                             h.beta_device.data(), s.instances(),
+                             s.channels,           fn};
+      DeviceValues<T> y(s.elements()), z(s.elements()), own_z(s.elements());
+      DeviceValues<T> means(factors), own_means(factors), dscale(factors), own_dscale(factors);
+      h.apply(y, nullptr, fn);
+      T* const x = h.x_device.data();
+      global_average_forward<T>(h.space, c.scale.samples, image, means.data(), y.data());
+      global_average_forward<T>(h.space, c.scale.samples, image, own_means.data(), x, norm);
+      EXPECT_TRUE(same_bits(own_means, means));
+      scale_forward<T>(h.space, c.scale, z.data(), y.data(), factor.data(), nullptr,
+                       Activation::None);
+      norm_apply_scaled<T>(h.space, s, own_z.data(), x, norm.statistics, norm.gamma, norm.beta, fn,
+                           {factor.data(), nullptr, c.scale.pixels});
+      EXPECT_TRUE(same_bits(own_z, z));
+
+      NormOutputs<T> parts(s), own(s);
+      DeviceValues<T> dy(h.dy), dy1(s.elements()), dy2(s.elements());
+      scale_backward<T>(h.space, c.scale, dy1.data(), dscale.data(), dy.data(), y.data(),
+                        factor.data());
+      scale_backward<T>(h.space, c.scale, nullptr, own_dscale.data(), dy.data(), x, nullptr, norm);
+      EXPECT_TRUE(same_bits(own_dscale, dscale));
+      global_average_backward<T>(h.space, c.scale.samples, image, dy2.data(), dmean.data());
+      NormBackwardReduce<T> args = h.reduce_arguments(dy1, parts);
+      args.dy2 = dy2.data();
+      args.dz = parts.dz.data();
+      args.fn = fn;
+      norm_backward_reduce(h.space, s, args);
+      h.backward_apply(parts.dx, parts.dz, parts.coefficients, Activation::None);
+      NormBackwardReduce<T> excited = h.reduce_arguments(dy, own);
+      excited.fn = fn;
+      excited.excitation = excitation;
+      norm_backward_reduce(h.space, s, excited);
+      EXPECT_TRUE(same_bits(own.coefficients, parts.coefficients));
+      EXPECT_TRUE(same_bits(own.dgamma, parts.dgamma));
+      EXPECT_TRUE(same_bits(own.dbeta, parts.dbeta));
+      norm_backward_apply<T>(h.space, s, dy.data(), dy.data(), x, own.coefficients.data(),
+                             norm.statistics, norm.gamma, norm.beta, fn, excitation);
+      EXPECT_TRUE(same_bits(dy, parts.dx));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, Excited, Excited::all(excitation_cases()), Excited::name_of);
 
 // ---- norm parts ---------------------------------------------------------------------------------
 

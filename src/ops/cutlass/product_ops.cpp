@@ -143,7 +143,7 @@ bool is_moments_run(const OfferedCall& conv, const OfferedCall& norm) {
 /// a product writes, it still reads its operands, whose memory a new buffer may have.
 bool is_gradients_run(const OfferedCall& conv, const OfferedCall& norm) {
   if (conv.kind != KernelKind::LinearBackwardInput || norm.kind != KernelKind::NormBackwardReduce ||
-      !std::get<NormShape>(norm.shape).gradients_in_tiles ||
+      !std::get<NormShape>(norm.shape).gradients_in_tiles || buffer(norm, Role::Scale) >= 0 ||
       !product_passes(std::get<ConvShape>(conv.shape)).backward_input)
     return false;
   const std::int32_t dx = buffer(conv, Role::Dx);

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Squeeze and excitation (Hu et al. 2018) behind a norm reads its output y twice: for the means
+// over the pixels of each sample, and to multiply it by a factor for each sample and channel.
+// Programs that save traffic store neither y nor the two parts of its gradient. Whoever would read
+// them computes them from the norm's input x and from dz, the gradient of the product:
+//
+//   y  = fn(a x + b)                     rounded as norm_apply rounds it
+//   dy = dz factor + dmean / pixels      each term and their sum rounded, as separate kernels do
+#pragma once
+
+#include <cstdint>
+
+#include "ops/activation_function.hpp"
+#include "ops/tiling.hpp"
+
+namespace millrace::ops {
+
+/// The norm and activation whose output a kernel computes from x.
+struct InlinedNorm {
+  const float* statistics = nullptr;  ///< null: there is none, x is what the kernel works on
+  const float* gamma = nullptr;
+  const float* beta = nullptr;
+  std::int64_t instances = 1;  ///< of the statistics: 1, or one for each sample
+  std::int64_t channels = 1;
+  Activation fn = Activation::None;
+};
+
+// The values of W neighboring channels of a sample that a kernel works on, from those it reads.
+
+struct AsStored {
+  static constexpr bool kInlined = false;
+  template <int W, class T>
+  struct Values {
+    KOKKOS_INLINE_FUNCTION Values(const InlinedNorm&, std::int64_t, std::int64_t) {}
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION float of(int, float x) const { return x; }
+  };
+};
+
+template <Activation kFn>
+struct Normalized {
+  static constexpr bool kInlined = true;
+  template <int W, class T>
+  struct Values {
+    float a[W];
+    float b[W];
+    KOKKOS_INLINE_FUNCTION Values(const InlinedNorm& norm, std::int64_t sample, std::int64_t c) {
+      const float* const mean = norm.statistics + (norm.instances > 1 ? sample * norm.channels : 0);
+      const float* const inverse = mean + norm.instances * norm.channels;
+      for (int j = 0; j < W; ++j) {
+        a[j] = norm.gamma[c + j] * inverse[c + j];
+        b[j] = norm.beta[c + j] - mean[c + j] * a[j];
+      }
+    }
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION float of(int j, float x) const {
+      return to_float(store_fn<T, kFn>(rounded_as<T>(multiply_add(a[j], x, b[j]))));
+    }
+  };
+};
+
+/// Calls run.template operator()<AsStored or Normalized<fn>>(). Programs for cores inline nothing.
+template <class Run>
+void dispatch_input(const InlinedNorm& norm, const Run& run) {
+  if (norm.statistics == nullptr) return run.template operator()<AsStored>();
+  MILLRACE_ASSERT(!device::kOnCores);
+  if constexpr (!device::kOnCores)
+    dispatch_fn(norm.fn, [&]<Activation kFn>() { run.template operator()<Normalized<kFn>>(); });
+}
+
+/// What a norm's kernels need beside its own operands. Channels are a multiple of kLanes, so that
+/// the lanes of a strip are those of one pixel of a tile row.
+template <class T>
+struct Excitation {
+  const T* factor = nullptr;  ///< [sample][channel]; null: there is no excitation
+  const T* dmean = nullptr;   ///< the same, in the backward pass
+  std::int64_t pixels = 1;    ///< of a sample
+  float share = 1.0f / static_cast<float>(pixels);
+};
+
+/// Calls part(strip, sample) for the rows of a strip that belong to one sample each, in order; once
+/// if they are not told `kApart`.
+template <bool kApart, class Part>
+KOKKOS_INLINE_FUNCTION void for_samples(const Tiling& t, const Strip& s, std::int64_t pixels,
+                                        const Part& part) {
+  if constexpr (!kApart) return part(s, 0);
+  Strip own = s;
+  std::int64_t pixel = (s.instance * t.tile_rows + s.chunk * t.chunk_tile_rows) * t.tile +
+                       divide(s.first_lane, t.channels).quotient;
+  for (std::int64_t left = s.rows; left > 0; left -= own.rows) {
+    const Quotient at = divide(pixel, pixels);
+    const std::int64_t of_sample = divide(pixels - at.remainder + t.tile - 1, t.tile).quotient;
+    own.rows = left < of_sample ? left : of_sample;
+    part(own, at.quotient);
+    own.offset += own.rows * t.width;
+    pixel += own.rows * t.tile;
+  }
+}
+
+}  // namespace millrace::ops
