@@ -106,7 +106,8 @@ Session::Session(const run::Run& config, models::Graph graph, Use use, const com
 }
 
 Session::~Session() {
-  if (!queued_stand_ins_.empty()) device::fence(space_);
+  // A step that threw on its way may have queued a part of its work.
+  if (goes_ahead_) device::fence(space_);
 }
 
 void Session::plan_validation() {
@@ -305,6 +306,7 @@ pipeline::StepSettings Session::settings_of(std::int64_t iteration, double learn
 StepResult Session::result(std::int64_t stand_ins) {
   StepResult result;
   training_->exchange([&] { result.metrics = collect(*training_, stand_ins); });
+  trained_stand_ins_ = stand_ins_;
   result.skipped = training_->skipped();
   scaling_ = after_step(config_.loss_scaling, scaling_, result.skipped);
   result.loader_seconds = seconds_awaiting_images(*training_);
@@ -339,7 +341,7 @@ StepResult Session::finish_step() {
 /// with the weights that it has then.
 bool Session::may_queue_ahead() const {
   return goes_ahead_ && queued_stand_ins_.size() == 1 && scaling_.skipped_in_row == 0 &&
-         queued_stand_ins_.front() == stand_ins_;
+         queued_stand_ins_.front() == trained_stand_ins_;
 }
 
 StepResult Session::infer(const Feeds& feeds) {

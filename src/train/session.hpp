@@ -186,6 +186,7 @@ class Session {
   bool inferred_ = false;                      ///< the weights are packed for inference
   std::vector<double> sums_;                   ///< metrics and stand-ins, to be summed over ranks
   std::int64_t stand_ins_ = 0;
+  std::int64_t trained_stand_ins_ = 0;  ///< of the feeds of training, after the last finished step
   std::atomic<const pipeline::Executor*> active_{nullptr};
   device::ExecutionSpace space_;
 };

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "device/arena.hpp"
+#include "device/queues.hpp"
 #include "tests/support/device_floats.hpp"
 #include "tests/support/expect_error.hpp"
 #include "tests/support/temporary_directory.hpp"
@@ -96,6 +97,7 @@ TEST(GoingAhead, ChangesNothing) {
     const comm::World world;
     const auto data = noise(config, image_at(config, 3 * config.total_batch()));
     Training ahead(config, world, data);
+    EXPECT_EQ(ahead.session().goes_ahead(), device::kHasGraphs && !device::kHostReadable);
     const std::vector<StepResult> results = ahead.steps_ahead(6);
     Training steps(config, world, data);
     for (const StepResult& result : results) {
