@@ -134,7 +134,7 @@ bool Executor::reads_labels(std::size_t unit) const {
 bool Executor::goes_ahead() const {
   static const bool ahead = ops::variant("STEPS_AHEAD", 1) != 0;
   return ahead && device::kHasGraphs && !device::kHostReadable && training_ &&
-         plan_->ranks.ranks == 1 && runs_.size() == 1;
+         plan_->ranks.ranks == 1 && runs_.size() == 1 && micro_batches_ <= kMostMicroBatchesAhead;
 }
 
 void Executor::begin_step(const device::ExecutionSpace& space, const StepSettings& settings) {

@@ -80,11 +80,14 @@ class Executor {
   void run(const device::ExecutionSpace& space, const StepSettings& settings,
            std::span<io::BatchSource* const> feeds);
 
+  /// Each has a launch of its own, which is kept twice. The more there are, the less a host gains
+  /// that goes ahead.
+  static constexpr std::int32_t kMostMicroBatchesAhead = 8;
   /// Whether queue() and finish() may take the place of run(): on a device that keeps launches, for
-  /// the training of a process that has the whole network as one stage.
+  /// the training of a process that has the whole network as one stage, and few micro-batches.
   [[nodiscard]] bool goes_ahead() const;
-  /// Queues a training step and returns. It makes one launch from each arrival of images to the
-  /// next, so one for a step of a single micro-batch, and does not record when it runs. A second
+  /// Queues a training step and returns. Behind the numbers of the step it makes one launch from
+  /// each arrival of images to the next, and does not record when it runs. A second
   /// step may be queued before the first is finished, with `settings.after_skip`, unless somebody
   /// needs the weights or the gradients between the two. Not with clipping by norm, nor with
   /// settings that look at kernels.
