@@ -6,7 +6,15 @@
 
 namespace millrace::ops::tiles {
 
-bool has_products() { return false; }
+bool has_products() {
+  static const bool wanted = wants_products();
+  if (wanted)
+    fail(
+        ErrorKind::Config,
+        "MILLRACE_PRODUCTS is 1, but this build has no CUTLASS: build with CUTLASS_INCLUDE_DIR, or "
+        "set MILLRACE_PRODUCTS=0");
+  return false;
+}
 
 template <class T>
 void multiply(const device::ExecutionSpace&, const TileShape&, const Operands<T>&, Result, T*) {

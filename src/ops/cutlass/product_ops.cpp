@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/cutlass/product_ops.hpp"
 
+#include <cstdlib>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "ops/cutlass/products.hpp"
@@ -163,6 +165,15 @@ RunClaim claim(std::span<const OfferedCall> calls) {
 }
 
 }  // namespace
+
+bool wants_products() {
+  const char* const value = std::getenv("MILLRACE_PRODUCTS");
+  const std::string_view asked = value != nullptr ? value : "0";
+  if (asked != "0" && asked != "1")
+    fail(ErrorKind::Config, "MILLRACE_PRODUCTS is '{}': set it to 1 for own products or to 0",
+         asked);
+  return asked == "1";
+}
 
 Passes product_passes(const ConvShape& s) {
   const WindowShape& w = s.window;

@@ -8,8 +8,6 @@
 #include <cutlass/gemm/collective/collective_builder.hpp>
 #include <cutlass/gemm/kernel/gemm_universal.hpp>
 
-#include <cstdlib>
-#include <string_view>
 #include <type_traits>
 
 #include "core/error.hpp"
@@ -216,11 +214,23 @@ void multiply_for(const device::ExecutionSpace& space, const TileShape& shape,
 }  // namespace
 
 bool has_products() {
-  static const bool asked = [] {
-    const char* const value = std::getenv("MILLRACE_PRODUCTS");
-    return value != nullptr && std::string_view(value) == "1";
+  static const bool has = [] {
+    if (!wants_products()) return false;
+    int device = 0;
+    int generation = 0;
+    const bool known = cudaGetDevice(&device) == cudaSuccess &&
+                       cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor,
+                                              device) == cudaSuccess;
+    constexpr int kHopper = 9;
+    if (!known || generation != kHopper)
+      fail(
+          ErrorKind::Config,
+          "MILLRACE_PRODUCTS is 1, but own products need a GPU of compute capability 9.x, and this "
+          "one has {}.x: set MILLRACE_PRODUCTS=0",
+          generation);
+    return true;
   }();
-  return asked;
+  return has;
 }
 
 template <class T>

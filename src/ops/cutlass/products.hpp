@@ -17,8 +17,11 @@
 
 namespace millrace::ops::tiles {
 
-/// Whether this process computes with them: a build that has CUTLASS (MILLRACE_CUTLASS), where
-/// the environment says MILLRACE_PRODUCTS=1.
+/// Whether the environment asks for them: MILLRACE_PRODUCTS=1. Errors: Config, for other values
+/// than 1 and 0.
+[[nodiscard]] bool wants_products();
+/// Whether this process computes with them: where they are asked for. Errors: Config, if they are,
+/// but this build has no CUTLASS (MILLRACE_CUTLASS) or this GPU is not of the Hopper generation.
 [[nodiscard]] bool has_products();
 
 /// The operands of a product. Addresses and rows are aligned to 16 bytes.
