@@ -53,6 +53,9 @@ if(Kokkos_CXX_COMPILER_ID STREQUAL "NVIDIA")
   list(FILTER millrace_compile EXCLUDE REGEX "^-W")
   list(APPEND millrace_compile -DFMT_USE_CONSTEXPR=1)
 endif()
+if(MILLRACE_VARIANTS)
+  target_compile_definitions(millrace_options INTERFACE MILLRACE_VARIANTS)
+endif()
 # Hot loops are compiled for three levels of x86-64 and chosen at start-up
 # (core/instruction_level.hpp), all other code for the lowest level. MILLRACE_NATIVE compiles
 # everything for this machine only.
