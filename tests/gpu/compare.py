@@ -10,7 +10,8 @@ PyTorch, its GPU or the network is not there.
 What is in a step: both train on one batch that lies in the GPU's memory and update float32 weights by
 SGD with momentum. PyTorch finds the images in the 16-bit type, so that autocast casts none; millrace
 makes them from bytes in every step, as in a training. Each step of millrace is timed alone, until the
-host has its losses, and looks for gradients that are not finite. Steps of PyTorch are timed in groups,
+host has its losses, and looks for gradients that are not finite; where the host goes ahead, it queues
+the next step meanwhile. Steps of PyTorch are timed in groups,
 without a wait between them, and nobody reads a loss or looks for gradients that are not finite. Turns
 alternate, and while one side or mode has its turn, the others hold no more than weights and momentum in
 the GPU's memory. Both sides say what they train: parameters, numbers of convolutions and norms, type,
@@ -24,6 +25,7 @@ import argparse
 import contextlib
 import gc
 import json
+import math
 import signal
 import statistics
 import sys
@@ -257,7 +259,7 @@ def within(seconds):
         raise TimeoutError(f"not ready after {seconds:.0f} s")
 
     before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1)
+    signal.setitimer(signal.ITIMER_REAL, 0 if math.isinf(seconds) else seconds, 1)
     try:
         yield
     finally:
@@ -294,16 +296,18 @@ def require_alike(trainings, ours):
             sys.exit(unlike)
 
 
-def set_up(torch, options):
-    """The modes of PyTorch that work here, ready to be measured."""
+def set_up(torch, options, record):
+    """The modes of PyTorch that work here, ready to be measured. Their first times count if there is no time for more."""
     torch.backends.cudnn.benchmark = True
     trainings = {}
+    first = {}
     for mode in options.modes:
         begin = time.monotonic()
         try:
-            with within(options.set_up):
+            with within(min(options.set_up or math.inf, max(1.0, time_left(options.seconds)))):
                 trainings[mode] = Training(torch, options, mode)
-                trainings[mode].milliseconds(1)
+                first[mode] = in_short(trainings[mode].milliseconds(1))
+            record.add(torch=torch.__version__, pytorch=first)
             print(f"PyTorch, {mode}: ready after {time.monotonic() - begin:.0f} s")
         except Exception as error:  # a mode that this installation cannot do is left out
             print(f"PyTorch, {mode}: {(str(error) or repr(error)).splitlines()[0]}")
@@ -368,7 +372,7 @@ def main():
         record.add(without_new=in_short(before))
         print(f"without the latest changes: {statistics.median(before):.2f} ms ({spread(before)})")
     torch = import_torch()
-    trainings = set_up(torch, options)
+    trainings = set_up(torch, options, record)
     require_alike(trainings, result["side"])
     theirs = {mode: [] for mode in trainings}
     for number in rounds(options.rounds, options.seconds, took):

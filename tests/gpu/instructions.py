@@ -27,10 +27,13 @@ KERNELS = (
     ("swish, backward", f"18ActivationBackwardI.*{BF16}.*ActivationE2E", 8, 2),
     ("depthwise 3x3", f"DepthwisePixelsI.*{BF16}.*ForwardTapsILi3ELi1E", 32 / 3, 6),
     ("depthwise 5x5", f"DepthwisePixelsI.*{BF16}.*ForwardTapsILi5ELi1E", 32 / 5, 8),
+    ("depthwise backward input 3x3", f"DepthwisePixelsI.*{BF16}.*BackwardTapsILi3ELi1E", 32 / 3, 6),
+    ("depthwise backward input 5x5", f"DepthwisePixelsI.*{BF16}.*BackwardTapsILi5ELi1E", 32 / 5, 8),
+    ("depthwise weight gradient 3x3", f"PartialRunsI.*{BF16}ELi3ELi1E", 32 / 3, 10),
+    ("depthwise weight gradient 5x5", f"PartialRunsI.*{BF16}ELi5ELi1E", 32 / 5, 12),
     ("update, momentum", f"UpdatePieceI.*8MomentumEfLb0E.*{BF16}", 8, 6),
     ("update, RMSprop", f"UpdatePieceI.*7RmsPropEfLb0E.*{BF16}", 8, 8),
-    ("images of bytes", f"PreparePiecesI.*{BF16}.*10ByteImages", 8, 1),
-    ("max pool, a tap", f"10MaxForwardI.*{BF16}.*h", 8, 1),
+    ("global average", f"PixelSumsI.*GlobalAverageForwardI.*{BF16}E", 8, 1),
 )
 
 

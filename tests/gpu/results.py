@@ -1,12 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes one JSON file of all that the steps of run.sh left in a folder, and prints a short table of it.
-
-  results.py FOLDER [RESULTS.json..]
-
-RESULTS.json are files of earlier runs on the same GPU, such as one for PyTorch's compiled mode: what FOLDER has again
-counts, the rest stays.
-"""
+"""Writes one JSON file of all that the steps of run.sh left in a folder, and prints a short table of it."""
+import argparse
 import json
 import re
 import sys
@@ -43,14 +38,14 @@ def streaming_in(text):
 def collected(folder):
     """All that a run left."""
     steps = [dict(zip(("name", "result", "seconds", "said"), line.split("\t")))
-             for line in text_of(folder / "steps.tsv").splitlines()]
+             for line in text_of(folder / "steps.tsv").splitlines() if line.count("\t") >= 3]
     for step in steps:
         step["seconds"] = int(step["seconds"])
     found = {"machine": text_of(folder / "machine").strip(), "doctor": text_of(folder / "doctor").splitlines(),
              "steps": steps, "ceilings": json_of(folder / "ceilings"),
              "streaming": streaming_in(text_of(folder / "streaming")),
              "measured": {path.stem: json_of(path) for path in sorted(folder.glob("*.json"))
-                          if path.name != "results.json" and json_of(path) is not None}}
+                          if path.name != "results.json" and isinstance(json_of(path), dict)}}
     return {name: value for name, value in found.items() if value}
 
 
@@ -65,15 +60,17 @@ def merged(new, old):
 
 
 def comparisons(measured):
-    """Those of one network, batch and type are one: whatever was measured of PyTorch's modes counts."""
+    """Those of one network, batch and type are one: whatever was measured of PyTorch's modes counts, each beside
+    millrace's time in the same step."""
     rows = {}
     for result in measured.values():
-        if "millrace" not in result:
+        if not result.get("millrace", {}).get("ms"):
             continue
         key = (result["network"], result["batch"], result["type"], result["options"])
         row = rows.setdefault(key, {"pytorch": {}})
         row.update({name: value for name, value in result.items() if name != "pytorch"})
-        row["pytorch"].update(result.get("pytorch", {}))
+        for mode, times in result.get("pytorch", {}).items():
+            row["pytorch"][mode] = {**times, "beside": result["millrace"]["ms"]}
     return rows
 
 
@@ -81,12 +78,12 @@ def table(measured):
     """Lines for people."""
     lines = [f"{'a step':40}{'millrace':>12}{'img/s':>9}{'before':>12}{'PyTorch':>12} {'best mode':10}{'times':>6}{'bar':>6}"]
     for (network, batch, kind, options), row in comparisons(measured).items():
-        ms = row["millrace"]["ms"]
+        mode = min(row["pytorch"], key=lambda each: row["pytorch"][each]["ms"], default=None)
+        ms = row["pytorch"][mode]["beside"] if mode else row["millrace"]["ms"]
         name = f"{network} {batch} {kind} {options}".rstrip()
         before = f"{row['without_new']['ms']:.2f} ms" if "without_new" in row else ""
         line = f"{name:40}{ms:>9.2f} ms{1e3 * batch / ms:>9.0f}{before:>12}"
-        if row["pytorch"]:
-            mode = min(row["pytorch"], key=lambda each: row["pytorch"][each]["ms"])
+        if mode:
             best = row["pytorch"][mode]["ms"]
             bar = BARS.get((network, batch), "") if (kind, options) == ("bfloat16", "") else ""
             line += f"{best:>9.2f} ms {mode:10}{best / ms:>6.2f}{bar:>6}"
@@ -96,10 +93,20 @@ def table(measured):
 
 
 def main():
-    folder = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("earlier", type=Path, nargs="*", metavar="RESULTS.json",
+                        help="of earlier runs on the same GPU, such as one for PyTorch's compiled mode: what FOLDER has "
+                        "again counts, the rest stays")
+    options = parser.parse_args()
+    folder = options.folder
+    if not folder.is_dir():
+        sys.exit(f"there is no folder {folder}")
     results = collected(folder)
-    for other in sys.argv[2:]:
-        results = merged(results, json.loads(Path(other).read_text()))
+    for other in options.earlier:
+        if not isinstance(old := json_of(other), dict):
+            sys.exit(f"{other} has no results of run.sh")
+        results = merged(results, old)
     (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     if results.get("measured"):
         print("\n".join(table(results["measured"])))

@@ -489,7 +489,7 @@ class RunTest(Case):
             ("race", 1, "failed (1)"),
             ("slow-race", 1, "failed (1)"),
         ):
-            done = self.run_step("racecheck", HOW=how, MILLRACE_SANITIZER_SECONDS="1")
+            done = self.run_step("racecheck", HOW=how, MILLRACE_STEP_SECONDS="1")
             self.assertEqual(done.returncode, code, done.stdout)
             self.assertIn(said, done.stdout)
             self.assertIn("--tool racecheck", self.calls()[-1])
@@ -559,8 +559,14 @@ class RunTest(Case):
         self.build(ops_test='[ "$GTEST_SHARD_INDEX" != 5 ] || { echo "[  FAILED  ] A.B"; exit 1; }')
         done = self.run_step(*words, "ops")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("process 5 of 8: exit code 1\n", done.stdout)
+        self.assertIn("process 5 of 8: exit code 1, its last output", done.stdout)
         self.assertIn("[  FAILED  ] A.B", (self.folder / "out" / "ops").read_text())
+
+    def test_a_test_that_hangs_fails_its_step(self):
+        words = self.build(ops_test='echo "[       OK ] A.B"; echo "[ RUN      ] A.C"; exec sleep 9')
+        done = self.run_step(*words, "ops", MILLRACE_STEP_SECONDS="3")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("[ RUN      ] A.C", (self.folder / "out" / "ops").read_text())
 
     def test_wrong_options_are_named(self):
         for words, said in (
