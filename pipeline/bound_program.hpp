@@ -58,8 +58,8 @@ class KeptLaunches {
 /// The runs of calls of a program that the backend's vendor computes as one kernel.
 class ClaimedRuns {
  public:
-  /// Offers every run of neighboring calls of linear ops and norms, longest first. A run ends at
-  /// the end of a phase and where replicas exchange.
+  /// Offers every run of neighboring calls of linear ops, norms and activations, longest first. A
+  /// run ends at the end of a phase and where replicas exchange.
   ClaimedRuns(const Graph& graph, const StageProgram& program, const ops::Backend& backend);
 
   [[nodiscard]] bool contains(std::size_t phase, std::size_t call) const {

@@ -12,7 +12,7 @@ namespace {
 using device::aligned;
 using models::ParameterRole;
 
-/// The call as a vendor sees it. Only linear ops and norms are offered.
+/// The call as a vendor sees it. Only linear ops, norms and activations are offered.
 std::optional<ops::OfferedCall> offer(const Graph& graph, const Call& call, std::int64_t batch) {
   ops::OfferedCall offered;
   if (is_norm(call.kind)) {
@@ -23,7 +23,8 @@ std::optional<ops::OfferedCall> offer(const Graph& graph, const Call& call, std:
       offered.shape = conv_shape(graph, call.op, batch);
     else
       offered.shape = dense_shape(graph, call.op, batch);
-  } else {
+  } else if (call.kind != KernelKind::ActivationForward &&
+             call.kind != KernelKind::ActivationBackward) {
     return {};
   }
   offered.kind = call.kind;

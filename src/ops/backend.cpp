@@ -9,6 +9,7 @@
 
 #include "ops/cutlass/product_ops.hpp"
 #include "ops/cutlass/products.hpp"
+#include "ops/one_pixel.hpp"
 #include "ops/variants.hpp"
 #include "ops/wider_kernels.hpp"
 
@@ -71,6 +72,7 @@ std::unique_ptr<LinearOp> Backend::prepare(const LinearRequest& asked) const {
 std::unique_ptr<LinearOp> Backend::product(const LinearRequest& asked) const {
   if constexpr (!device::kOnCores) {
     const auto* const conv = std::get_if<ConvShape>(&asked.shape);
+    if (conv != nullptr && one_pixel::is_small(*conv)) return one_pixel::make(*conv, asked.type);
     if (conv == nullptr || asked.type == DType::F32) return nullptr;
     const Passes taken = asked.passes & tiles::product_passes(*conv);
     if (!taken.any()) return nullptr;
@@ -107,8 +109,10 @@ RunClaim Backend::claim(std::span<const OfferedCall> calls, DType type) const {
     return conv != nullptr && conv->stored;
   });
   const auto offered = calls.first(static_cast<std::size_t>(stored - calls.begin()));
-  if constexpr (!device::kOnCores)
+  if constexpr (!device::kOnCores) {
+    if (RunClaim run = one_pixel::claim(offered, type); run.calls > 0) return run;
     if (RunClaim product = tiles::claim_product(offered, type); product.calls > 0) return product;
+  }
   return vendor_ && !offered.empty() ? vendor_->claim(offered, type, caps_.convolution)
                                      : RunClaim{};
 }

@@ -39,8 +39,8 @@ struct ScratchCaps {
 /// A call of a program as a vendor sees it.
 struct OfferedCall {
   KernelKind kind = KernelKind::LinearForward;
-  std::variant<ConvShape, DenseShape, NormShape> shape;
-  Activation fn = Activation::None;  ///< fused into the call
+  std::variant<ConvShape, DenseShape, NormShape> shape;  ///< not of an activation
+  Activation fn = Activation::None;  ///< fused into the call, or that of an activation
   bool with_skip = false;            ///< of a norm: an addition is fused behind it
   float epsilon = 0.0f;              ///< of a norm
   /// Numbers of the buffers by Role; -1: not used. The same number means the same buffer.

@@ -164,5 +164,68 @@ TEST(ClaimedRunsTest, OfTheVendorAreCloseToSeparateKernels) {
   EXPECT_LT(size_of(fused.values, separate.values), 1e-2 * size_of(separate.values));
 }
 
+/// The calls of each phase that are part of a run.
+std::array<std::size_t, kPhases> claimed_calls(const models::Graph& graph,
+                                               const StageProgram& program,
+                                               const ops::Backend& backend) {
+  const ClaimedRuns runs(graph, program, backend);
+  std::array<std::size_t, kPhases> calls = {};
+  for (std::size_t phase = 0; phase < kPhases; ++phase)
+    for (std::size_t i = 0; i < program.calls[phase].size(); ++i)
+      calls[phase] += runs.contains(phase, i) ? 1 : 0;
+  return calls;
+}
+
+// Squeeze and excitation, whose products of a pixel and their activations are runs on accelerators:
+// cut within all of them, with weight gradients later, recomputed, and partly frozen.
+TEST(ClaimedRunsTest, OfExcitationHaveTheBitsOfSeparateCalls) {
+  if (device::kOnCores) GTEST_SKIP() << "the vendor of cores claims no runs";
+  models::ModelOptions net = models::default_options("efficientnet", models::Task::Cifar);
+  net.image = {8, 8, 3};
+  net.efficientnet.depth = 0.4;
+  net.efficientnet.width = 0.5;
+  models::Graph graph = models::build_model(net);
+  std::size_t blocks = 0;
+  std::vector<std::int32_t> cuts;
+  for (std::size_t i = 0; i < graph.ops.size(); ++i) {
+    if (graph.ops[i].name.find("SE/expand") == std::string::npos) continue;
+    ++blocks;
+    cuts.push_back(static_cast<std::int32_t>(i));
+  }
+  ASSERT_GT(blocks, 5);
+  const auto backend = ops::make_default_backend();
+  using Calls = std::array<std::size_t, kPhases>;
+  for (const DType type : {DType::F32, DType::BF16, DType::F16}) {
+    StageOptions options;
+    options.batch = 5;
+    options.type = type;
+    options.slots = {1, 1};
+    test::StageChain whole(graph, {}, options, *backend);
+    EXPECT_EQ(claimed_calls(graph, whole.program(0), *backend), (Calls{4 * blocks, 6 * blocks, 0}));
+    const test::StepState expected = whole.plain_step(2);
+    test::StageChain apart(graph, cuts, options, *backend);
+    for (std::size_t s = 0; s <= cuts.size(); ++s)
+      EXPECT_EQ(claimed_calls(graph, apart.program(s), *backend), Calls{});
+    EXPECT_EQ(apart.plain_step(2), expected);
+    options.backward = Backward::Split;
+    test::StageChain split(graph, {}, options, *backend);
+    EXPECT_EQ(claimed_calls(graph, split.program(0), *backend),
+              (Calls{4 * blocks, 4 * blocks, 2 * blocks}));
+    EXPECT_EQ(split.plain_step(2), expected);
+    options.recompute = Recompute::Stage;
+    options.repeats_last_segment = true;
+    EXPECT_EQ(test::StageChain(graph, {}, options, *backend).plain_step(2), expected);
+    options.backward = Backward::Joined;
+    EXPECT_EQ(test::StageChain(graph, {}, options, *backend).plain_step(2), expected);
+  }
+  for (models::Parameter& parameter : graph.parameters)
+    parameter.frozen = parameter.name.find("SE/") != std::string::npos;
+  StageOptions options;
+  options.batch = 5;
+  test::StageChain whole(graph, {}, options, *backend);
+  EXPECT_EQ(claimed_calls(graph, whole.program(0), *backend), (Calls{4 * blocks, 4 * blocks, 0}));
+  EXPECT_EQ(whole.plain_step(2), test::StageChain(graph, cuts, options, *backend).plain_step(2));
+}
+
 }  // namespace
 }  // namespace millrace::pipeline

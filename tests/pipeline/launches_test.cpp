@@ -126,12 +126,13 @@ struct StepCase {
   std::int64_t image = 224;
   std::int64_t batch = 2;
   std::int32_t micro_batches = 1;
+  std::string family = "resnet";
 };
 
 models::Graph graph_of(const StepCase& step) {
   const bool small = step.size == "20";
   models::ModelOptions model =
-      models::default_options("resnet", small ? models::Task::Cifar : models::Task::ImageNet);
+      models::default_options(step.family, small ? models::Task::Cifar : models::Task::ImageNet);
   model.size = step.size;
   model.norm = step.norm;
   model.image = {step.image, step.image, 3};
@@ -187,7 +188,7 @@ class OnDevice final : public io::BatchSource {
   io::Batch batch_;
 };
 
-/// A ResNet on one device.
+/// A network on one device.
 class Trained {
  public:
   explicit Trained(const StepCase& step)
@@ -250,6 +251,18 @@ TEST_P(LaunchesTest, DoNotDependOnTheSizeOfImagesAndBatch) {
 
 TEST(SmallLaunchesTest, OfAStepOfResNet20DoNotGrow) {
   EXPECT_LE(sum_of(launches_of_step({.size = "20", .image = 32})), 113);
+}
+
+// Each of the 16 blocks has one launch forward, and backward one for activations and one for
+// weights, or one more where its memory is not free.
+TEST(SmallLaunchesTest, OfExcitationAreThreeOrFourABlock) {
+  const Launches launches = launches_of_step({.size = "B0", .image = 64, .family = "efficientnet"});
+  EXPECT_EQ(launches.at("one pixel"), 16);
+  EXPECT_EQ(launches.at("one pixel dw"), 16);
+  EXPECT_GE(launches.at("one pixel dx"), 16);
+  EXPECT_LE(launches.at("one pixel dx"), 32);
+  EXPECT_EQ(launches.count("activation") + launches.count("activation dx"), 0);
+  EXPECT_EQ(launches.count("joined sums"), 1);  // of the bias of the last layer
 }
 
 // The host makes one launch a step, or one for each micro-batch, whose images it waits for.
