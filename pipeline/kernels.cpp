@@ -15,8 +15,10 @@ namespace {
 
 using models::ParameterRole;
 
+OpId norm_of(const Call& call) { return call.inlined.valid() ? call.inlined : call.op; }
+
 models::ParameterId parameter(const Binding& b, ParameterRole role) {
-  return parameter_of(b.graph, b.call.op, role);
+  return parameter_of(b.graph, norm_of(b.call), role);
 }
 
 float* value(const Binding& b, ParameterRole role) {
@@ -26,13 +28,14 @@ float* value(const Binding& b, ParameterRole role) {
 /// The norm that a call computes first.
 auto inlined_norm(const Binding& b) {
   ops::InlinedNorm norm;
-  if (const OpId op = b.call.inlined; op.valid()) {
-    const ops::NormShape shape = norm_shape(b.graph, op, b.batch);
-    const auto of = [&](ParameterRole role) {
-      return b.parameters.value(parameter_of(b.graph, op, role));
-    };
-    norm = {nullptr,           of(ParameterRole::Gamma), of(ParameterRole::Beta),
-            shape.instances(), shape.channels,           b.call.fn};
+  if (b.call.inlined.valid()) {
+    const ops::NormShape shape = norm_shape(b.graph, norm_of(b.call), b.batch);
+    norm = {nullptr,
+            value(b, ParameterRole::Gamma),
+            value(b, ParameterRole::Beta),
+            shape.instances(),
+            shape.channels,
+            b.call.fn};
   }
   return [norm, statistics = b.operand<float>(Role::Statistics)](const RunContext& c) {
     ops::InlinedNorm own = norm;
@@ -134,8 +137,8 @@ Kernel backward_weight(const Binding& b, std::int64_t channels) {
 
 template <class T>
 Kernel make_norm(const Binding& b) {
-  const ops::NormShape shape = norm_shape(b.graph, b.call.op, b.batch);
-  const float epsilon = norm_epsilon(b.graph, b.call.op);
+  const ops::NormShape shape = norm_shape(b.graph, norm_of(b.call), b.batch);
+  const float epsilon = norm_epsilon(b.graph, norm_of(b.call));
   const float* gamma = value(b, ParameterRole::Gamma);
   const float* beta = value(b, ParameterRole::Beta);
   const auto at = [&](Role role) { return b.operand<T>(role); };
@@ -156,9 +159,10 @@ Kernel make_norm(const Binding& b) {
                      value(b, ParameterRole::MovingMean), value(b, ParameterRole::MovingVariance),
                      epsilon);
     case KernelKind::NormApply:
+    case KernelKind::ScaleForward:  // of an inlined norm
       return calling(ops::norm_apply<T>, shape, at(Role::Y), at(Role::X), at(Role::Skip),
                      statistics, gamma, beta, b.call.fn, b.operand<std::uint8_t>(Role::Mask),
-                     norm_of_skip(b));
+                     norm_of_skip(b), excitation<T>(b));
     case KernelKind::NormBackwardReduce:
       return calling(ops::norm_backward_reduce<T>, shape, reduce_arguments<T>(b, shape));
     case KernelKind::NormBackwardSums:
@@ -302,16 +306,9 @@ Kernel channels(const Binding& b) {
     return calling(ops::concat_forward<T>, concat_slice(b), at(Y), at(X), b.call.fn);
   if (b.call.kind == KernelKind::ConcatBackward)
     return calling(ops::concat_backward<T>, concat_slice(b), at(Dx), at(Dy), at(Y), b.call.fn);
+  if (b.call.kind == KernelKind::ScaleForward && b.call.inlined.valid()) return make_norm<T>(b);
   const Shape& x = b.graph.value(b.graph.op(b.call.op).inputs.front()).shape;
   const ops::ScaleShape shape{b.batch, x.pixels(), x.c};
-  if (b.call.kind == KernelKind::ScaleForward && b.call.inlined.valid())
-    return calling(
-        [shape = norm_shape(b.graph, b.call.inlined, b.batch)](
-            const auto& space, T* y, const T* in, const auto& norm, const auto& excitation) {
-          ops::norm_apply_scaled<T>(space, shape, y, in, norm.statistics, norm.gamma, norm.beta,
-                                    norm.fn, excitation);
-        },
-        at(Y), at(X), inlined_norm(b), excitation<T>(b));
   if (b.call.kind == KernelKind::ScaleForward)
     return calling(ops::scale_forward<T>, shape, at(Y), at(X), at(Scale), at(Skip), b.call.fn);
   return calling(ops::scale_backward<T>, shape, at(Dx), at(Dscale), at(Dy), at(X), at(Scale),

@@ -67,14 +67,18 @@ void dispatch_input(const InlinedNorm& norm, const Run& run) {
     dispatch_fn(norm.fn, [&]<Activation kFn>() { run.template operator()<Normalized<kFn>>(); });
 }
 
-/// What a norm's kernels need beside its own operands. Channels are a multiple of kLanes, so that
-/// the lanes of a strip are those of one pixel of a tile row.
+/// What a norm's kernels need beside its own operands.
 template <class T>
 struct Excitation {
   const T* factor = nullptr;  ///< [sample][channel]; null: there is no excitation
   const T* dmean = nullptr;   ///< the same, in the backward pass
   std::int64_t pixels = 1;    ///< of a sample
   float share = 1.0f / static_cast<float>(pixels);
+
+  /// Whether all lanes of a strip belong to one pixel.
+  [[nodiscard]] static bool fits(const Tiling& t) {
+    return !device::kOnCores && t.channels % kLanes == 0;
+  }
 };
 
 /// Calls part(strip, sample) for the rows of a strip that belong to one sample each, in order; once

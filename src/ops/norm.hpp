@@ -200,17 +200,13 @@ struct NormParameters {
 
 /// y = fn(norm(x) + skip); skip may be null. If `of_skip` has statistics, it is a norm of the same
 /// kind, which is applied to skip first (fn is None or Relu). Where there is a mask (behind a skip
-/// and Relu, of 8 n channels), its bits become y > 0.
+/// and Relu, of 8 n channels), its bits become y > 0. With an `excitation`: fn(norm(x)) * factor,
+/// rounded before and after the product.
 template <class T>
 void norm_apply(const device::ExecutionSpace& space, const NormShape& shape, T* y, const T* x,
                 const T* skip, const float* statistics, const float* gamma, const float* beta,
-                Activation fn, std::uint8_t* mask = nullptr, const NormParameters& of_skip = {});
-
-/// y = fn(norm(x)) * factor, rounded before and after the product.
-template <class T>
-void norm_apply_scaled(const device::ExecutionSpace& space, const NormShape& shape, T* y,
-                       const T* x, const float* statistics, const float* gamma, const float* beta,
-                       Activation fn, const Excitation<T>& excitation);
+                Activation fn, std::uint8_t* mask = nullptr, const NormParameters& of_skip = {},
+                const Excitation<T>& excitation = {});
 
 /// Arguments of the first backward pass. `dz` is set if and only if `skip_used` or `dy2` is.
 template <class T>

@@ -16,7 +16,7 @@ enum class Skip { None, Values, Norm };
 
 /// Of 16-bit types it must read 2 bytes an element and write 2; with an addition read 4, write 2;
 /// with a mask write 1/8 more.
-template <class T, Activation kFn, Skip kSkip, bool kMask>
+template <class T, Activation kFn, Skip kSkip, bool kMask, bool kScaled>
 struct Apply {
   static constexpr bool kAdds = kSkip != Skip::None;
   [[maybe_unused]] static constexpr int kThreadsAtOnce = 1024;
@@ -27,42 +27,6 @@ struct Apply {
   NormParameters own;
   NormParameters of_skip;
   std::uint8_t* mask;
-
-  template <int W>
-  KOKKOS_INLINE_FUNCTION void run(const Strip& s, std::int64_t lane) const {
-    const Affine<W> f(t, s, lane, own.statistics, own.gamma, own.beta);
-    const NormParameters& second = kSkip == Skip::Norm ? of_skip : own;
-    const Affine<W> g(t, s, lane, second.statistics, second.gamma, second.beta);
-    for_rows<kRowsAtOnce<T, W, kAdds ? 2 : 1>>(t, s, lane, [&]<int kRows>(std::int64_t at) {
-      const RowsIn<kRows, W, T> in(x + at, t.width);
-      const RowsIn<kRows, W, T> others((kAdds ? skip : x) + at, t.width);
-      for (int r = 0; r < kRows; ++r) {
-        LanesOut<W, T> out(y + at + r * t.width);
-        [[maybe_unused]] bool positive[W];
-        MILLRACE_SIMD
-        for (int j = 0; j < W; ++j) {
-          float z = rounded_as<T>(multiply_add(f.a[j], to_float(in[r][j]), f.b[j]));
-          float other = to_float(others[r][j]);
-          if constexpr (kSkip == Skip::Norm)
-            other = rounded_as<T>(multiply_add(g.a[j], other, g.b[j]));
-          if constexpr (kAdds) z = rounded_as<T>(z + other);
-          if constexpr (kMask) positive[j] = z > 0.0f;
-          out.set(j, store_fn<T, kFn>(z));
-        }
-        if constexpr (kMask) store_bits(mask, at + r * t.width, positive);
-      }
-    });
-  }
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, t, strip_at(t, i)); }
-};
-
-/// Of 16-bit types it must read 2 bytes an element and write 2.
-template <class T, Activation kFn>
-struct ApplyScaled {
-  [[maybe_unused]] static constexpr int kThreadsAtOnce = 1024;
-  Tiling t;
-  T* y;
-  const T* x;
   const float* statistics;
   const float* gamma;
   const float* beta;
@@ -70,18 +34,28 @@ struct ApplyScaled {
 
   template <int W>
   KOKKOS_INLINE_FUNCTION void run(const Strip& s, std::int64_t lane) const {
-    const Affine<W> f(t, s, lane, statistics, gamma, beta);
-    for_samples<true>(t, s, excitation.pixels, [&](const Strip& rows, std::int64_t sample) {
-      const ScaledLanes<W, T, true> scaled(t, s, lane, excitation, sample);
-      for_rows<kRowsAtOnce<T, W, 1>>(t, rows, lane, [&]<int kRows>(std::int64_t at) {
+    const Affine<W> f(t, s, lane, own.statistics, own.gamma, own.beta);
+    const NormParameters& second = kSkip == Skip::Norm ? of_skip : own;
+    const Affine<W> g(t, s, lane, second.statistics, second.gamma, second.beta);
+    for_samples<kScaled>(t, s, excitation.pixels, [&](const Strip& rows, std::int64_t sample) {
+      const ScaledLanes<W, T, kScaled> scaled(t, s, lane, excitation, sample);
+      for_rows<kRowsAtOnce<T, W, kAdds ? 2 : 1>>(t, rows, lane, [&]<int kRows>(std::int64_t at) {
         const RowsIn<kRows, W, T> in(x + at, t.width);
+        const RowsIn<kRows, W, T> others((kAdds ? skip : x) + at, t.width);
         for (int r = 0; r < kRows; ++r) {
           LanesOut<W, T> out(y + at + r * t.width);
+          [[maybe_unused]] bool positive[W];
           MILLRACE_SIMD
           for (int j = 0; j < W; ++j) {
-            const float z = rounded_as<T>(multiply_add(f.a[j], to_float(in[r][j]), f.b[j]));
-            out.set(j, store_exact<T>(scaled.product(j, to_float(store_fn<T, kFn>(z)))));
+            float z = rounded_as<T>(multiply_add(f.a[j], to_float(in[r][j]), f.b[j]));
+            float other = to_float(others[r][j]);
+            if constexpr (kSkip == Skip::Norm)
+              other = rounded_as<T>(multiply_add(g.a[j], other, g.b[j]));
+            if constexpr (kAdds) z = rounded_as<T>(z + other);
+            if constexpr (kMask) positive[j] = z > 0.0f;
+            out.set(j, scaled.product(j, store_fn<T, kFn>(z)));
           }
+          if constexpr (kMask) store_bits(mask, at + r * t.width, positive);
         }
       });
     });
@@ -147,20 +121,25 @@ struct BackwardApply {
 template <class T>
 void norm_apply(const ExecutionSpace& space, const NormShape& shape, T* y, const T* x,
                 const T* skip, const float* statistics, const float* gamma, const float* beta,
-                Activation fn, std::uint8_t* mask, const NormParameters& of_skip) {
+                Activation fn, std::uint8_t* mask, const NormParameters& of_skip,
+                const Excitation<T>& excitation) {
   MILLRACE_ASSERT(mask == nullptr || (skip != nullptr && fn == Activation::Relu));
   const bool normalized = of_skip.statistics != nullptr;
   MILLRACE_ASSERT(!normalized || fn == Activation::None || fn == Activation::Relu);
+  const bool scaled = excitation.factor != nullptr;
+  MILLRACE_ASSERT(!scaled || (excitation.fits(shape.tiling) && skip == nullptr));
   const Tiling t = for_writing(shape.tiling);
   dispatch_fn(fn, [&]<Activation kFn>() {
-    const auto run = [&]<Skip kSkip, bool kMask>() {
-      const Apply<T, kFn, kSkip, kMask> body{t,       y,   x, skip, {statistics, gamma, beta},
-                                             of_skip, mask};
+    const auto run = [&]<Skip kSkip, bool kMask, bool kScaled = false>() {
+      const Apply<T, kFn, kSkip, kMask, kScaled> body{
+          t, y, x, skip, {statistics, gamma, beta}, of_skip, mask, excitation};
       if constexpr (kSkip == Skip::None)
         parallel("norm", space, t.work_items(), body);
       else
         parallel("norm add", space, t.work_items(), body);
     };
+    if constexpr (!device::kOnCores)
+      if (scaled) return run.template operator()<Skip::None, false, true>();
     if constexpr (kFn == Activation::Relu) {
       if (mask != nullptr && normalized) return run.template operator()<Skip::Norm, true>();
       if (mask != nullptr) return run.template operator()<Skip::Values, true>();
@@ -170,19 +149,6 @@ void norm_apply(const ExecutionSpace& space, const NormShape& shape, T* y, const
     if (skip != nullptr) return run.template operator()<Skip::Values, false>();
     run.template operator()<Skip::None, false>();
   });
-}
-
-template <class T>
-void norm_apply_scaled(const ExecutionSpace& space, const NormShape& shape, T* y, const T* x,
-                       const float* statistics, const float* gamma, const float* beta,
-                       Activation fn, const Excitation<T>& excitation) {
-  MILLRACE_ASSERT(!device::kOnCores && shape.channels % kLanes == 0);
-  if constexpr (!device::kOnCores)
-    dispatch_fn(fn, [&]<Activation kFn>() {
-      const Tiling t = for_writing(shape.tiling);
-      parallel("norm scale", space, t.work_items(),
-               ApplyScaled<T, kFn>{t, y, x, statistics, gamma, beta, excitation});
-    });
 }
 
 template <class T>
@@ -197,7 +163,7 @@ void norm_backward_apply(const ExecutionSpace& space, const NormShape& shape, T*
                                             beta, excitation});
   };
   const bool scaled = excitation.factor != nullptr;
-  MILLRACE_ASSERT(!scaled || (!device::kOnCores && shape.channels % kLanes == 0));
+  MILLRACE_ASSERT(!scaled || excitation.fits(shape.tiling));
   dispatch_fn(fn, [&]<Activation kFn>() {
     if constexpr (!device::kOnCores)
       if (scaled) return run.template operator()<kFn, true>();
@@ -215,7 +181,6 @@ void add_parameter_gradients(const ExecutionSpace& space, std::int64_t channels,
 }
 
 MILLRACE_INSTANTIATE(norm_apply)
-MILLRACE_INSTANTIATE(norm_apply_scaled)
 MILLRACE_INSTANTIATE(norm_backward_apply)
 
 }  // namespace millrace::ops

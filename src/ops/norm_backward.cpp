@@ -263,8 +263,7 @@ void reduce(const ExecutionSpace& space, const NormShape& shape, const NormBackw
     }
   };
   if (args.excitation.factor == nullptr) return dispatch_reduce(args, run);
-  MILLRACE_ASSERT(!device::kOnCores && shape.channels % kLanes == 0 && !args.skip_used &&
-                  args.dy2 == nullptr && args.dz == nullptr);
+  MILLRACE_ASSERT(args.excitation.fits(shape.tiling) && !args.skip_used && args.dz == nullptr);
   if constexpr (!device::kOnCores)
     dispatch_fn(args.fn, [&]<Activation kFn>() {
       run.template operator()<kFn, false, false, false, true>();

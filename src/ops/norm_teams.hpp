@@ -70,12 +70,13 @@ class ScaledLanes {
     const LanesIn<W, T> dmean(e.dmean + at);
     for (int j = 0; j < W; ++j) share_[j] = store_as<T>(to_float(dmean[j]) * e.share);
   }
-  [[nodiscard]] KOKKOS_INLINE_FUNCTION float product(int j, float y) const {
-    return rounded_as<T>(y * to_float(factor_[j]));
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION T product(int j, T y) const {
+    if constexpr (!kScaled) return y;
+    return store_as<T>(to_float(y) * to_float(factor_[j]));
   }
   [[nodiscard]] KOKKOS_INLINE_FUNCTION float gradient(int j, float dy) const {
     if constexpr (!kScaled) return dy;
-    return rounded_as<T>(product(j, dy) + to_float(share_[j]));
+    return rounded_as<T>(rounded_as<T>(dy * to_float(factor_[j])) + to_float(share_[j]));
   }
 
  private:

@@ -270,6 +270,62 @@ TEST(ProgramTest, EfficientNetDropsAndAddsInOnePass) {
   EXPECT_EQ(count(evaluation, Phase::Forward, KernelKind::DropoutForward), 0);
 }
 
+// An output that a global average and a product read is not stored, nor is its gradient.
+TEST(ProgramTest, EfficientNetInlinesExcitedNorms) {
+  const models::Graph graph = family("efficientnet", "B0");
+  ProgramOptions options;
+  options.saves_traffic = false;
+  const StageProgram stored = compile(graph, whole(graph), options);
+  options.saves_traffic = true;
+  const StageProgram inlined = compile(graph, whole(graph), options);
+  const auto difference = [&](Phase phase, KernelKind kind) {
+    return count(stored, phase, kind) - count(inlined, phase, kind);
+  };
+  EXPECT_EQ(difference(Phase::Forward, KernelKind::NormApply), 16);
+  EXPECT_EQ(difference(Phase::BackwardInput, KernelKind::GlobalPoolBackward), 16);
+  EXPECT_EQ(difference(Phase::BackwardInput, KernelKind::NormBackwardReduce), 0);
+  int readers = 0;
+  for (const Call& call : inlined.phase(Phase::Forward)) {
+    if (!call.inlined.valid()) continue;
+    EXPECT_EQ(call.fn, Activation::Swish);
+    EXPECT_TRUE(call.has(Role::Statistics));
+    ++readers;
+  }
+  EXPECT_EQ(readers, 32);
+  for (const Call& call : inlined.phase(Phase::BackwardInput)) {
+    if (call.kind == KernelKind::ScaleBackward) {
+      EXPECT_FALSE(call.has(Role::Dx));
+      EXPECT_TRUE(call.inlined.valid());
+    } else if (call.kind == KernelKind::NormBackwardReduce && call.has(Role::Scale)) {
+      EXPECT_FALSE(call.has(Role::Dz));
+      EXPECT_LT(inlined.buffer(call.at(Role::Dy2)).bytes, inlined.buffer(call.at(Role::Dy)).bytes);
+    }
+  }
+}
+
+// A cut between the norm, the average, and the product stores what they share.
+TEST(ProgramTest, CutsStoreExcitedNorms) {
+  const models::Graph graph = family("efficientnet", "B0");
+  ProgramOptions options;
+  options.saves_traffic = true;
+  const auto inlined = [&](OpRange range) {
+    int readers = 0;
+    for (const Call& call : compile(graph, range, options).phase(Phase::Forward))
+      readers += call.inlined.valid() ? 1 : 0;
+    return readers;
+  };
+  std::int32_t average = 0;
+  while (!std::holds_alternative<models::GlobalAveragePool>(graph.op(OpId{average}).kind))
+    ++average;
+  std::int32_t product = average;
+  while (!std::holds_alternative<models::ScaleChannels>(graph.op(OpId{product}).kind)) ++product;
+  for (const std::int32_t cut : {average, average + 1, product}) {
+    EXPECT_EQ(inlined({0, cut}), 0);
+    EXPECT_EQ(inlined({cut, whole(graph).last}), 30);
+  }
+  EXPECT_EQ(inlined({0, product + 1}), 2);
+}
+
 TEST(ProgramTest, SqueezeAndExciteFusesScaleAdditionAndRelu) {
   const models::Graph graph = family("resnext", "50");
   const StageProgram program = compile(graph, whole(graph), {});
