@@ -109,6 +109,8 @@ void BoundProgram::place_workspace() {
   counters_offset_ = end;
   counters_ = norms.counters;
   end += aligned(counters_ * static_cast<std::int64_t>(sizeof(std::uint32_t)));
+  gradients_offset_ = end;
+  end += place_gradients();
   stash_offset_ = end;
   end += plan_.slots.stash * plan_.stash_slot_bytes;
   weight_offset_ = end;
@@ -123,13 +125,41 @@ void BoundProgram::place_workspace() {
   bytes_ = end + aligned(scratch);
 }
 
-/// The prepared op of a linear call; nullptr for other calls.
-ops::LinearOp* BoundProgram::linear_of(const Call& call) const {
+/// Returns the bytes of the gradients that ops leave. One without room behind those before it is
+/// placed at the beginning, and those are added before.
+std::int64_t BoundProgram::place_gradients() {
+  std::size_t count = 0;
+  std::int64_t most = 0;
+  for (std::size_t p = 0; p < kPhases; ++p) {
+    left_[p].resize(program_.calls[p].size());
+    Left* last = nullptr;
+    std::int64_t end = 0;
+    for (std::size_t i = 0; i < left_[p].size(); ++i) {
+      const Call& call = program_.calls[p][i];
+      if (call.kind != KernelKind::LinearBackwardWeight || claimed_.contains(p, i)) continue;
+      Linear& linear = *linear_of(call);
+      const std::int64_t bytes = aligned(linear.kernel->bytes().left_gradient);
+      if (bytes == 0 || bytes > kMostLeft) continue;
+      const bool joins = last != nullptr && end + bytes <= kMostLeft;
+      if (!joins) end = 0;
+      Left& left = left_[p][i].emplace(Left{.place = count++, .offset = end});
+      if (joins) left.added += std::exchange(last->added, 0);
+      linear.left = left;
+      last = &left;
+      end += bytes;
+      most = std::max(most, end);
+    }
+  }
+  left_gradients_.resize(count);
+  return most;
+}
+
+BoundProgram::Linear* BoundProgram::linear_of(const Call& call) {
   if (!is_linear(call.kind)) return nullptr;
   const auto found = std::find_if(linear_.begin(), linear_.end(),
                                   [&](const Linear& linear) { return linear.op == call.op; });
   MILLRACE_ASSERT(found != linear_.end());
-  return found->kernel.get();
+  return &*found;
 }
 
 Place BoundProgram::place(BufferId buffer) const {
@@ -179,6 +209,11 @@ void BoundProgram::bind_linear() {
     memory.packed_forward = workspace_ + linear.packed_forward;
     memory.packed_backward = workspace_ + linear.packed_backward;
     memory.scratch = workspace_ + scratch_offset_;
+    if (linear.left) {
+      memory.left_gradient = workspace_ + gradients_offset_ + linear.left->offset;
+      left_gradients_[linear.left->place] = {memory.dkernel, memory.left_gradient,
+                                             graph_->parameter(kernel).elements()};
+    }
     linear.kernel->bind(memory);
   }
 }
@@ -193,6 +228,7 @@ void BoundProgram::make_kernels() {
         kernels_[p].push_back(claimed_.kernel(program_, p, i, place_of));
         continue;
       }
+      const Linear* const linear = linear_of(call);
       kernels_[p].push_back(make_kernel(
           {.graph = *graph_,
            .call = call,
@@ -204,7 +240,7 @@ void BoundProgram::make_kernels() {
            .adds_gradients = is_norm(call.kind) && adds_gradients(call.op),
            .label_smoothing = label_smoothing_,
            .values = values(),
-           .linear = linear_of(call),
+           .linear = linear != nullptr ? linear->kernel.get() : nullptr,
            .place = place_of}));
     }
   }
@@ -225,11 +261,23 @@ void BoundProgram::set_values(const ExecutionSpace& space, Phase phase, const Pa
     ops::set_values(space, values(), parameters_->step(), context.first_sample);
 }
 
+void BoundProgram::queue_call(const ExecutionSpace& space, Phase phase, std::size_t call,
+                              const RunContext& context, bool apart) const {
+  const auto p = static_cast<std::size_t>(phase);
+  kernels_[p][call](space, context);
+  const auto& left = left_[p][call];
+  if (!left || (left->added == 0 && !apart)) return;
+  const std::size_t added = apart ? 1 : left->added;
+  const auto gradients = std::span(left_gradients_).subspan(left->place + 1 - added, added);
+  device::dispatch(program_.options.type,
+                   [&]<class T>() { ops::accumulate_parts<T>(space, gradients, context.first); });
+}
+
 void BoundProgram::queue_calls(const ExecutionSpace& space, Phase phase, std::size_t part,
                                const RunContext& context) const {
-  const std::vector<Kernel>& kernels = kernels_[static_cast<std::size_t>(phase)];
   const Part& calls = parts_of(phase)[part];
-  for (std::size_t i = calls.first; i < calls.last; ++i) kernels[i](space, context);
+  for (std::size_t i = calls.first; i < calls.last; ++i)
+    queue_call(space, phase, i, context, false);
 }
 
 void BoundProgram::queue_part(const ExecutionSpace& space, Phase phase, std::size_t part,
@@ -251,11 +299,10 @@ void BoundProgram::run_part(const ExecutionSpace& space, Phase phase, std::size_
 void BoundProgram::run_part(const ExecutionSpace& space, Phase phase, std::size_t part,
                             const RunContext& context,
                             const std::function<void(const Call&)>& after) {
-  const std::vector<Kernel>& kernels = kernels_[static_cast<std::size_t>(phase)];
   const Part& calls = parts_of(phase)[part];
   set_values(space, phase, calls, context);
   for (std::size_t i = calls.first; i < calls.last; ++i) {
-    kernels[i](space, context);
+    queue_call(space, phase, i, context, true);
     device::fence(space);
     after(program_.phase(phase)[i]);
   }
@@ -269,7 +316,7 @@ void BoundProgram::profile(const ExecutionSpace& space, Phase phase, const RunCo
   const auto p = static_cast<std::size_t>(phase);
   for (std::size_t i = 0; i < kernels_[p].size(); ++i) {
     const Clock::time_point begin = Clock::now();
-    kernels_[p][i](space, context);
+    queue_call(space, phase, i, context, true);
     device::fence(space);
     seconds_by_op[program_.calls[p][i].op.at()] +=
         std::chrono::duration<double>(Clock::now() - begin).count();

@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "device/queues.hpp"
 #include "ops/backend.hpp"
+#include "ops/elementwise.hpp"
 #include "ops/variants.hpp"
 #include "pipeline/kernels.hpp"
 #include "pipeline/memory_plan.hpp"
@@ -139,12 +141,22 @@ class BoundProgram {
   [[nodiscard]] KeptCount kept() const { return kept_.count(); }
 
  private:
+  /// A weight gradient that is left: its place in left_gradients_ and in their memory.
+  struct Left {
+    std::size_t place = 0;
+    std::int64_t offset = 0;
+    std::size_t added = 1;  ///< gradients up to this one that are added behind its call
+  };
   struct Linear {
     OpId op;
     std::unique_ptr<ops::LinearOp> kernel;
     std::int64_t packed_forward = 0;  ///< offsets in the workspace
     std::int64_t packed_backward = 0;
+    std::optional<Left> left = {};  ///< its weight gradient, if it does not add that itself
   };
+  /// Weight gradients that ops leave in memory of at most so many bytes are added in one launch,
+  /// behind the last that has room there. Larger ones are added by their ops.
+  static constexpr std::int64_t kMostLeft = std::int64_t{4} << 20;
 
   /// Calls [first, last) of a phase.
   struct Part {
@@ -160,6 +172,7 @@ class BoundProgram {
   /// Whether the program has a call of this kind and op that is not in a claimed run.
   [[nodiscard]] bool calls(KernelKind kind, OpId op) const;
   void place_workspace();
+  std::int64_t place_gradients();
   /// Floats and counters of scratch that the norms need.
   struct NormNeeds {
     std::int64_t floats = 0;
@@ -173,7 +186,8 @@ class BoundProgram {
   /// a launch costs little. Every schedule has this pass in ascending order of micro-batches, like
   /// the weight gradients, so the sums are the same.
   [[nodiscard]] bool adds_gradients(OpId norm) const;
-  [[nodiscard]] ops::LinearOp* linear_of(const Call& call) const;
+  /// The prepared op of a linear call; nullptr for other calls.
+  [[nodiscard]] Linear* linear_of(const Call& call);
   [[nodiscard]] Place place(BufferId buffer) const;
 
   void bind_linear();
@@ -183,6 +197,9 @@ class BoundProgram {
   }
   void queue_calls(const device::ExecutionSpace& space, Phase phase, std::size_t part,
                    const RunContext& context) const;
+  /// A call `apart` from others adds the gradient that it leaves.
+  void queue_call(const device::ExecutionSpace& space, Phase phase, std::size_t call,
+                  const RunContext& context, bool apart) const;
   /// Sets the values that kernels of the part read.
   void set_values(const device::ExecutionSpace& space, Phase phase, const Part& part,
                   const RunContext& context) const;
@@ -198,6 +215,7 @@ class BoundProgram {
   std::int64_t claimed_offset_ = 0;
   std::int64_t counters_offset_ = 0;  ///< of the norms
   std::int64_t counters_ = 0;
+  std::int64_t gradients_offset_ = 0;  ///< of those that ops leave
   std::int64_t stash_offset_ = 0;
   std::int64_t weight_offset_ = 0;
   std::int64_t outbox_offset_ = 0;
@@ -207,6 +225,8 @@ class BoundProgram {
   std::byte* workspace_ = nullptr;
   std::int64_t values_offset_ = 0;
   std::array<std::vector<Kernel>, kPhases> kernels_;
+  std::array<std::vector<std::optional<Left>>, kPhases> left_;  ///< by call
+  std::vector<ops::GradientPart> left_gradients_;               ///< in the order of calls
   /// Of a part of a phase: that, and what its kernels get from the context by value.
   struct PartKey {
     Phase phase;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/elementwise.hpp"
 
+#include <limits>
+
 #include "ops/lanes.hpp"
 #include "ops/optimiser.hpp"
 #include "ops/tiling.hpp"
@@ -84,7 +86,7 @@ struct AddForward {
 };
 
 template <class T>
-struct Accumulate {
+struct AddPart {
   float* total;
   const T* part;
   template <int W>
@@ -105,6 +107,32 @@ struct Convert {
     const LanesIn<W, From> in(x + i);
     LanesOut<W, To> out(y + i);
     for (int j = 0; j < W; ++j) out.set(j, store_as<To>(to_float(in[j])));
+  }
+};
+
+/// Blocks of tensors one after another. The list is an argument of the kernel, so that a kept
+/// launch needs no memory for it.
+template <class T>
+struct Accumulate {
+  struct Part {
+    float* total = nullptr;
+    const T* part = nullptr;
+    std::int64_t n = 0;
+    std::int64_t first_block = std::numeric_limits<std::int64_t>::max();
+  };
+  Part parts[kMostParts];
+  bool first;
+  bool aligned;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    std::size_t at = 0;
+    for (std::size_t step = kMostParts / 2; step > 0; step /= 2)
+      if (parts[at + step].first_block <= i) at += step;
+    const Part p = parts[at];
+    if (first)
+      Blocks<Convert<float, T>>{{p.total, p.part}, p.n, aligned}(i - p.first_block);
+    else
+      Blocks<AddPart<T>>{{p.total, p.part}, p.n, aligned}(i - p.first_block);
   }
 };
 
@@ -150,10 +178,21 @@ void add_gradients(const ExecutionSpace& space, T* sum, const T* a, const T* b, 
 }
 
 template <class T>
-void accumulate(const ExecutionSpace& space, float* total, const T* part, std::int64_t n,
-                bool first) {
-  if (first) return widen(space, total, part, n);
-  for_elements("accumulate", space, n, are_aligned(total, part), Accumulate<T>{total, part});
+void accumulate_parts(const ExecutionSpace& space, std::span<const GradientPart> parts,
+                      bool first) {
+  if (parts.size() > kMostParts) {
+    accumulate_parts<T>(space, parts.first(kMostParts), first);
+    return accumulate_parts<T>(space, parts.subspan(kMostParts), first);
+  }
+  Accumulate<T> all{.parts = {}, .first = first, .aligned = true};
+  std::int64_t blocks = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto& [total, part, n] = parts[i];
+    all.parts[i] = {total, reinterpret_cast<const T*>(part), n, blocks};
+    all.aligned = all.aligned && are_aligned(total, part);
+    blocks += (n + kBlock - 1) / kBlock;
+  }
+  device::parallel("accumulate", space, blocks, all);
 }
 
 template <class T>
@@ -198,7 +237,7 @@ MILLRACE_INSTANTIATE(activation_forward)
 MILLRACE_INSTANTIATE(activation_backward)
 MILLRACE_INSTANTIATE(add_forward)
 MILLRACE_INSTANTIATE(add_gradients)
-MILLRACE_INSTANTIATE(accumulate)
+MILLRACE_INSTANTIATE(accumulate_parts)
 MILLRACE_INSTANTIATE(convert)
 MILLRACE_INSTANTIATE(widen)
 MILLRACE_INSTANTIATE(move_average)

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "ops/activation_function.hpp"
 #include "ops/tiling.hpp"
@@ -30,10 +32,26 @@ template <class T>
 void add_gradients(const device::ExecutionSpace& space, T* sum, const T* a, const T* b,
                    std::int64_t n);
 
-/// total = part if `first`, else total + part. Accumulates gradients over micro-batches.
+/// A gradient that is summed over micro-batches, and that of one of them in a storage type.
+struct GradientPart {
+  float* total = nullptr;
+  const std::byte* part = nullptr;
+  std::int64_t elements = 0;
+};
+
+/// total = part if `first`, else total + part, for all tensors: one launch for kMostParts of them.
+template <class T>
+void accumulate_parts(const device::ExecutionSpace& space, std::span<const GradientPart> parts,
+                      bool first);
+inline constexpr std::size_t kMostParts = 64;
+
+/// The same for one tensor.
 template <class T>
 void accumulate(const device::ExecutionSpace& space, float* total, const T* part, std::int64_t n,
-                bool first);
+                bool first) {
+  const GradientPart one{total, reinterpret_cast<const std::byte*>(part), n};
+  accumulate_parts<T>(space, std::span(&one, 1), first);
+}
 
 /// y = x rounded to T.
 template <class T>

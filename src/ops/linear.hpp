@@ -79,6 +79,8 @@ struct LinearBytes {
   std::int64_t packed_backward = 0;
   std::int64_t scratch = 0;   ///< may be shared among all ops of a device
   bool reads_kernel = false;  ///< some pass reads the kernel itself, not its packed copy
+  /// The gradient of the kernel in the storage type, if backward_weight() can leave it to be added.
+  std::int64_t left_gradient = 0;
 };
 
 /// Addresses of that memory and of the op's parameters; fixed for the lifetime of the op.
@@ -90,6 +92,8 @@ struct LinearMemory {
   std::byte* packed_forward = nullptr;
   std::byte* packed_backward = nullptr;
   std::byte* scratch = nullptr;
+  /// Where backward_weight() leaves that gradient instead of adding it to dkernel; or null.
+  std::byte* left_gradient = nullptr;
 };
 
 /// A convolution or dense op prepared for one shape and storage type. It has the passes that it was
@@ -110,7 +114,7 @@ class LinearOp {
                               const std::byte* /*dy*/) {
     fail(ErrorKind::Internal, "a linear op without an input gradient");
   }
-  /// dkernel += gradient, or dkernel = gradient if `first`.
+  /// dkernel += gradient, or dkernel = gradient if `first`, unless the gradient is left.
   virtual void backward_weight(const device::ExecutionSpace&, const std::byte* /*dy*/,
                                const std::byte* /*x*/, bool /*first*/) {
     fail(ErrorKind::Internal, "a linear op without a weight gradient");

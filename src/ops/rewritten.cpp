@@ -26,6 +26,7 @@ class Rewritten final : public LinearOp {
   [[nodiscard]] LinearBytes bytes() const override {
     LinearBytes bytes = inner_->bytes();
     bytes.scratch += own_scratch();
+    bytes.left_gradient = 0;  // of another kernel, or of a block
     if (!o_.kernel) return bytes;
     bytes.reads_kernel = false;
     const std::int64_t packed = packed_ + (stays_ ? kernel_bytes_ : 0);
@@ -121,7 +122,7 @@ class ByPass final : public LinearOp {
     const LinearBytes b = second_->bytes();
     return {aligned(a.packed_forward) + b.packed_forward,
             aligned(a.packed_backward) + b.packed_backward, std::max(a.scratch, b.scratch),
-            a.reads_kernel || b.reads_kernel};
+            a.reads_kernel || b.reads_kernel, (firsts_.backward_weight ? a : b).left_gradient};
   }
   void bind(const LinearMemory& memory) override {
     first_->bind(memory);

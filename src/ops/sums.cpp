@@ -22,13 +22,14 @@ struct ChannelSums {
   float* parts;  // [part][channel]
   const T* x;
   std::int64_t rows, channels, count;
+  bool first = true;  ///< overwrites the parts
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
     const Quotient place = divide(i, channels);
     const std::int64_t last = rows * (place.quotient + 1) / count;
     float sum = 0.0f;
     for (std::int64_t r = rows * place.quotient / count; r < last; ++r)
       sum += to_float(x[r * channels + place.remainder]);
-    parts[i] = sum;
+    parts[i] = first ? sum : parts[i] + sum;
   }
 };
 
@@ -142,6 +143,9 @@ std::int64_t channel_sums_bytes(std::int64_t channels) {
 template <class T>
 void add_channel_sums(const device::ExecutionSpace& space, float* totals, float* scratch,
                       const T* x, std::int64_t rows, std::int64_t channels, bool first) {
+  if (rows <= kParts)  // no part would have more than a row
+    return device::parallel("channel sums", space, channels,
+                            ChannelSums<T>{totals, x, rows, channels, 1, first});
   device::parallel("channel sums", space, kParts * channels,
                    ChannelSums<T>{scratch, x, rows, channels, kParts});
   device::parallel("joined sums", space, channels,

@@ -207,6 +207,27 @@ TEST(Accumulate, OverwritesFirstThenAdds) {
   }
 }
 
+TYPED_TEST(Elementwise, AccumulatesManyTensorsAsOne) {
+  using T = TypeParam;
+  constexpr std::int64_t kApart = 20016;
+  constexpr auto kTensors = static_cast<std::int64_t>(kMostParts) + 6;
+  const Values values = random_as<T>(kApart * kTensors, 1);
+  DeviceValues<T> parts(values);
+  DeviceValues<float> totals(Values(values.size(), 0.5)), expected(Values(values.size(), 0.5));
+  std::vector<GradientPart> list;
+  for (std::int64_t i = 0; i < kTensors; ++i)  // odd ones at odd places
+    list.push_back({totals.data() + kApart * i + i % 2,
+                    reinterpret_cast<const std::byte*>(parts.data() + kApart * i),
+                    kSizes[static_cast<std::size_t>(i) % std::size(kSizes)]});
+  for (const bool first : {true, false}) {
+    accumulate_parts<T>(this->space, list, first);
+    for (const GradientPart& part : list)
+      accumulate(this->space, expected.data() + (part.total - totals.data()),
+                 reinterpret_cast<const T*>(part.part), part.elements, first);
+    EXPECT_TRUE(same_bits(totals, expected));
+  }
+}
+
 // ---- approximate instructions -------------------------------------------------------------------
 
 /// Shares, from -1 to 1, of the errors that PTX allows: 2^-22 of a power of two, 2^-23 of a

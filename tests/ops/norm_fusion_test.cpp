@@ -209,7 +209,7 @@ TEST_P(Excited, EqualsStoredBits) {
       scale_forward<T>(h.space, c.scale, z.data(), y.data(), factor.data(), nullptr,
                        Activation::None);
       norm_apply<T>(h.space, s, own_z.data(), x, nullptr, norm.statistics, norm.gamma, norm.beta,
-                    fn, {factor.data(), nullptr, c.scale.pixels});
+                    fn, nullptr, {}, {factor.data(), nullptr, c.scale.pixels});
       EXPECT_TRUE(same_bits(own_z, z));
 
       NormOutputs<T> parts(s), own(s);

@@ -5,6 +5,7 @@
 #include "pipeline/bound_program.hpp"
 
 #include "models/registry.hpp"
+#include "ops/elementwise.hpp"
 #include "support/stage_chain.hpp"
 #include "tests/support/test.hpp"
 
@@ -125,6 +126,106 @@ TEST(ClaimedRunsTest, GiveTheSameBitsAtEveryCut) {
   EXPECT_GT(counts.claimed, n);
   EXPECT_GE(counts.packed, counts.claimed);
   EXPECT_GT(counts.run, counts.claimed);
+}
+
+// ---- weight gradients that are left
+
+/// Our convolution with a weight gradient that is rounded to the storage type, as a library's is.
+class RoundedGradient final : public ops::LinearOp {
+ public:
+  RoundedGradient(const ops::ConvShape& shape, DType type, bool leaves)
+      : elements_(shape.kernel_elements()),
+        type_(type),
+        leaves_(leaves),
+        inner_(ops::make_tiled(shape, type)) {}
+  [[nodiscard]] ops::LinearBytes bytes() const override {
+    ops::LinearBytes bytes = inner_->bytes();
+    bytes.scratch += 2 * float_bytes();
+    bytes.left_gradient = leaves_ ? elements_ * millrace::size_of(type_) : 0;
+    return bytes;
+  }
+  void bind(const ops::LinearMemory& memory) override {
+    memory_ = memory;
+    ops::LinearMemory inner = memory;
+    inner.dkernel = floats(memory.scratch);
+    inner.scratch += 2 * float_bytes();
+    inner_->bind(inner);
+  }
+  void forward(const device::ExecutionSpace& space, std::byte* y, const std::byte* x) override {
+    inner_->forward(space, y, x);
+  }
+  void backward_input(const device::ExecutionSpace& space, std::byte* dx,
+                      const std::byte* dy) override {
+    inner_->backward_input(space, dx, dy);
+  }
+  void backward_weight(const device::ExecutionSpace& space, const std::byte* dy, const std::byte* x,
+                       bool first) override {
+    inner_->backward_weight(space, dy, x, true);
+    const bool leaves = memory_.left_gradient != nullptr;
+    EXPECT_EQ(leaves, leaves_ && elements_ * millrace::size_of(type_) <= 4 << 20);
+    std::byte* const part = leaves ? memory_.left_gradient : memory_.scratch + float_bytes();
+    device::dispatch(type_, [&]<class T>() {
+      ops::convert(space, ops::as<T>(part), floats(memory_.scratch), elements_);
+      if (!leaves)
+        ops::accumulate(space, memory_.dkernel, ops::as<const T>(part), elements_, first);
+    });
+  }
+
+ private:
+  [[nodiscard]] std::int64_t float_bytes() const { return device::aligned(elements_ * 4); }
+
+  std::int64_t elements_;
+  DType type_;
+  bool leaves_;
+  std::unique_ptr<ops::LinearOp> inner_;
+  ops::LinearMemory memory_;
+};
+
+class RoundedGradients final : public ops::Vendor {
+ public:
+  explicit RoundedGradients(bool leaves) : leaves_(leaves) {}
+  [[nodiscard]] const char* name() const override { return "rounded"; }
+  [[nodiscard]] bool multiplies(DType) const override { return true; }
+  [[nodiscard]] ops::LinearClaim claim(const ops::ConvShape& s, DType type, ops::Passes passes,
+                                       std::int64_t) const override {
+    if (s.bias) return {};
+    return {passes, std::make_unique<RoundedGradient>(s, type, leaves_)};
+  }
+  [[nodiscard]] ops::LinearClaim claim(const ops::DenseShape&, DType, ops::Passes,
+                                       std::int64_t) const override {
+    return {};
+  }
+  using Vendor::claim;  // of runs: none
+
+ private:
+  bool leaves_;
+};
+
+TEST(LeftGradientsTest, AreAddedWithTheSameBits) {
+  models::ModelOptions net = models::default_options("resnet", models::Task::ImageNet);
+  net.size = "18";  // some of its gradients take more room than there is, one or together
+  net.image = {16, 16, 3};
+  const models::Graph graph = models::build_model(net);
+  ops::Backend adding(std::make_unique<RoundedGradients>(false));
+  ops::Backend leaving(std::make_unique<RoundedGradients>(true));
+  for (const Backward backward : {Backward::Joined, Backward::Split}) {
+    StageOptions options;
+    options.batch = 2;
+    options.type = DType::BF16;
+    options.backward = backward;
+    const test::StepState expected = test::StageChain(graph, {}, options, adding).plain_step(2);
+    EXPECT_EQ(test::StageChain(graph, {}, options, leaving).plain_step(2), expected);
+    // Calls apart, as they are timed and checked.
+    test::StageChain apart(graph, {20}, options, leaving);
+    apart.begin_step();
+    for (std::int64_t m = 0; m < 2; ++m) {
+      const RunContext context = apart.context(m);
+      (void)apart.forward(m, context);
+      apart.backward_input(context, [](const Call&) {});
+      apart.backward_weight(context, [](const Call&) {});
+    }
+    EXPECT_EQ(apart.gradients(), expected.gradients);
+  }
 }
 
 /// The square root of the sum of squares, of values or of differences.

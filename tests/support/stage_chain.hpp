@@ -92,17 +92,19 @@ class StageChain {
     return forward(&Stage::evaluation, micro_batch, {});
   }
 
-  void backward_input(const RunContext& context) {
+  /// With an argument `after`, one call after the other, as BoundProgram::run_part().
+  template <class... After>
+  void backward_input(const RunContext& context, const After&... after) {
     for (std::size_t s = stages_.size(); s-- > 0;) {
       for (const Crossing& out : program(s).outputs) gather_gradient(s, out, context);
-      run_phase(stages_[s]->training(), space_, Phase::BackwardInput, context);
+      stages_[s]->training().run_part(space_, Phase::BackwardInput, 0, context, after...);
     }
   }
 
-  void backward_weight(const RunContext& context) {
-    for (const auto& stage : stages_) {
-      run_phase(stage->training(), space_, Phase::BackwardWeight, context);
-    }
+  template <class... After>
+  void backward_weight(const RunContext& context, const After&... after) {
+    for (const auto& stage : stages_)
+      stage->training().run_part(space_, Phase::BackwardWeight, 0, context, after...);
   }
 
   void update(std::int64_t micro_batches) {

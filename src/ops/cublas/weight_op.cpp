@@ -60,6 +60,7 @@ class WeightOp final : public LinearOp {
   /// The sums of the bias' gradient come after the product is done.
   [[nodiscard]] LinearBytes bytes() const override {
     LinearBytes bytes = other_->bytes();
+    bytes.left_gradient = 0;  // the product adds
     bytes.scratch = std::max({bytes.scratch, scratch_, bias_ ? channel_sums_bytes(shape_.out) : 0});
     return bytes;
   }

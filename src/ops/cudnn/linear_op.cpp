@@ -75,14 +75,15 @@ std::int64_t CudnnOp::gradient_bytes() const {
 /// Scratch of the weight gradient: the gradient of the micro-batch, then the library's own. The
 /// sums of the bias' gradient come after both are done.
 LinearBytes CudnnOp::bytes() const {
+  LinearBytes bytes{.reads_kernel = true};
   std::int64_t weight = 0;
   if (plans_.backward_weight) {
+    bytes.left_gradient = gradient_bytes();
     weight = gradient_bytes() + plans_.backward_weight->scratch;
     if (shape_.bias) weight = std::max(weight, channel_sums_bytes(shape_.window.out.c));
   }
-  return {
-      .scratch = std::max({scratch_of(plans_.forward), scratch_of(plans_.backward_input), weight}),
-      .reads_kernel = true};
+  bytes.scratch = std::max({scratch_of(plans_.forward), scratch_of(plans_.backward_input), weight});
+  return bytes;
 }
 
 void CudnnOp::forward(const ExecutionSpace& space, std::byte* y, const std::byte* x) {
@@ -102,15 +103,18 @@ void CudnnOp::backward_input(const ExecutionSpace& space, std::byte* dx, const s
 
 void CudnnOp::backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
                               bool first) {
-  std::byte* const part = memory_.scratch;
+  const bool leaves = memory_.left_gradient != nullptr;
+  std::byte* const part = leaves ? memory_.left_gradient : memory_.scratch;
   const std::array<std::int64_t, 3> numbers = {kInput, kKernel, kOutput};
   const std::array<void*, 3> tensors = {address(x), part, address(dy)};
-  context_->run(space, *plans_.backward_weight, numbers, tensors, part + gradient_bytes());
+  context_->run(space, *plans_.backward_weight, numbers, tensors,
+                memory_.scratch + gradient_bytes());
   device::dispatch(type_, [&]<class T>() {
-    accumulate(space, memory_.dkernel, as<T>(static_cast<const std::byte*>(part)),
-               shape_.kernel_elements(), first);
+    if (!leaves)
+      accumulate(space, memory_.dkernel, as<T>(static_cast<const std::byte*>(part)),
+                 shape_.kernel_elements(), first);
     if (shape_.bias)
-      add_channel_sums(space, memory_.dbias, as<float>(part), as<T>(dy),
+      add_channel_sums(space, memory_.dbias, as<float>(memory_.scratch), as<T>(dy),
                        shape_.window.batch * shape_.window.out.pixels(), shape_.window.out.c,
                        first);
   });

@@ -40,9 +40,9 @@ struct PassPlans {
 };
 
 /// A convolution of cuDNN. It reads the kernel in canonical order, so nothing is packed. The
-/// gradient of a micro-batch is rounded to the storage type and summed over micro-batches in
-/// float32, in their order. In 16 bits the vendor asks ops/cublas for products first, which rounds
-/// nothing.
+/// gradient of a micro-batch is rounded to the storage type; it is left, or summed over
+/// micro-batches in float32, in their order. In 16 bits the vendor asks ops/cublas for products
+/// first, which rounds nothing.
 class CudnnOp final : public LinearOp {
  public:
   CudnnOp(std::shared_ptr<const Context> context, const ConvShape& shape, DType type,
