@@ -27,9 +27,6 @@ struct Apply {
   NormParameters own;
   NormParameters of_skip;
   std::uint8_t* mask;
-  const float* statistics;
-  const float* gamma;
-  const float* beta;
   Excitation<T> excitation;
 
   template <int W>
