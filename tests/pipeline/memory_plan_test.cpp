@@ -310,8 +310,8 @@ TEST(ProgramTest, CutsStoreExcitedNorms) {
   options.saves_traffic = true;
   const auto inlined = [&](OpRange range) {
     int readers = 0;
-    for (const Call& call : compile(graph, range, options).phase(Phase::Forward))
-      readers += call.inlined.valid() ? 1 : 0;
+    const StageProgram program = compile(graph, range, options);
+    for (const Call& call : program.phase(Phase::Forward)) readers += call.inlined.valid() ? 1 : 0;
     return readers;
   };
   std::int32_t average = 0;
