@@ -161,8 +161,8 @@ INSTANTIATE_TEST_SUITE_P(Table, NormFusion, NormFusion::all(norm_cases()), NormF
 // ---- inlined norms ------------------------------------------------------------------------------
 
 // Squeeze and excitation behind a norm, with the norm's output stored and without it. Samples that
-// fill tile rows, that begin within one, and several in a chunk; channels that accelerators read
-// one by one are in the test of the program (pipeline/memory_plan_test).
+// fill tile rows, that begin within one, and several in a chunk. Channels are in eights, as those
+// of norms that are inlined.
 struct ExcitationCase {
   std::string name;
   NormShape shape;
