@@ -17,14 +17,14 @@ lines() { sources "$@" | xargs -0r cat | wc -l; }
 files() { sources "$@" | tr '\0' '\n' | wc -l; }
 engine=(src models partition pipeline io -path src/tools -prune -o)
 
-within 'engine: lines' "$(lines "${engine[@]}")" 69450
-within 'engine and tools: files' "$(files src models partition pipeline io)" 595
+within 'engine: lines' "$(lines "${engine[@]}")" 70610
+within 'engine and tools: files' "$(files src models partition pipeline io)" 600
 declare -A tool_limits=([data]=2720 [onnx]=3217 [weights]=3678)
 for tool in src/tools/*/; do
   name=$(basename "$tool")
   within "tool $name: lines" "$(lines "$tool")" "${tool_limits[$name]:-2500}"
 done
-within 'tests: lines' "$(lines tests)" 48450
+within 'tests: lines' "$(lines tests)" 49215
 
 if ((over > 0)); then
   echo "$over of these numbers are above their limits: make something smaller"
