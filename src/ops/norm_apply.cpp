@@ -63,7 +63,8 @@ struct Apply {
 /// Of 16-bit types it must read 4 bytes an element and write 2.
 template <class T, Activation kFn, bool kScaled>
 struct BackwardApply {
-  [[maybe_unused]] static constexpr int kThreadsAtOnce = 1024;
+  /// Factors need more registers.
+  [[maybe_unused]] static constexpr int kThreadsAtOnce = kScaled ? 512 : 1024;
   Tiling t;
   T* dx;
   const T* dz;

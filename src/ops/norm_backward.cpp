@@ -28,6 +28,8 @@ struct Reduce {
   static constexpr bool kReadsOutput = kSkip && kFn != Activation::None && !kMask;  // Relu only
   static constexpr bool kWrites = kSkip || kTwo;
   static constexpr int kInputs = 2 + kReadsOutput + kTwo;
+  /// Swish and factors need more registers; 512 threads still have 32 KiB on their way.
+  [[maybe_unused]] static constexpr int kThreadsAtOnce = kScaled ? 512 : kExact<kFn> ? 1024 : 768;
   /// Whether products are scaled by the inverse deviation one by one, or their sum is.
   static constexpr bool kScalesEach = device::kOnCores;
   Tiling t;

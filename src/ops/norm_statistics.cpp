@@ -26,6 +26,7 @@ using device::parallel;
 /// Of 16-bit types it must read 2 bytes an element.
 template <class T>
 struct ChunkMoments {
+  [[maybe_unused]] static constexpr int kThreadsAtOnce = 1024;
   Tiling t;
   const T* x;
   float* reference;  ///< [instance][width], written; not on cores

@@ -196,7 +196,7 @@ struct NormSets {
 template <class Body, class Join, class Finish>
 struct NormTeams {
   static constexpr int kThreads = device::threads_of_team(256);
-  [[maybe_unused]] static constexpr int kThreadsAtOnce = 1024;
+  [[maybe_unused]] static constexpr int kThreadsAtOnce = Body::kThreadsAtOnce;
   static constexpr std::int64_t kLanesOfTeam = NormTeamShape::kStrips * kLanes;
   static constexpr std::size_t kValues = 2 * NormTeamShape::kChunks * kLanesOfTeam;
   static constexpr std::size_t kSharedBytes = (kValues + 4) * sizeof(float);

@@ -20,9 +20,12 @@ KERNELS = (
     ("norm + ReLU", f"5ApplyI.*{BF16}.*ActivationE1E.*4SkipE0E", 8, 1),
     ("norm + add + ReLU", f"5ApplyI.*{BF16}.*ActivationE1E.*4SkipE1ELb1E", 8, 2),
     ("norm + norm + ReLU", f"5ApplyI.*{BF16}.*ActivationE1E.*4SkipE2ELb1E", 8, 2),
-    ("norm backward, sums", f"6ReduceI.*{BF16}.*ActivationE1ELb0ELb0E", 8, 2),
-    ("norm backward, sums with add", f"6ReduceI.*{BF16}.*ActivationE1ELb1ELb0ELb1E", 8, 2),
-    ("norm backward, ReLU", f"13BackwardApplyI.*{BF16}.*ActivationE1E", 8, 2),
+    ("norm backward, sums", f"6ReduceI.*{BF16}.*ActivationE1ELb0ELb0ELb0ELb0E", 8, 2),
+    ("norm backward, sums with add", f"6ReduceI.*{BF16}.*ActivationE1ELb1ELb0ELb1ELb0E", 8, 2),
+    ("norm backward, sums with factors, swish", f"6ReduceI.*{BF16}.*ActivationE2ELb0ELb0ELb0ELb1E", 8, 2),
+    ("norm backward, ReLU", f"13BackwardApplyI.*{BF16}.*ActivationE1ELb0E", 8, 2),
+    ("norm backward, factors, swish", f"13BackwardApplyI.*{BF16}.*ActivationE2ELb1E", 8, 2),
+    ("norm + swish, factors", f"5ApplyI.*{BF16}.*ActivationE2E.*4SkipE0ELb0ELb1E", 8, 1),
     ("swish", f"17ActivationForwardI.*{BF16}.*ActivationE2E", 8, 1),
     ("swish, backward", f"18ActivationBackwardI.*{BF16}.*ActivationE2E", 8, 2),
     ("depthwise 3x3", f"DepthwisePixelsI.*{BF16}.*ForwardTapsILi3ELi1E", 32 / 3, 6),
@@ -33,7 +36,7 @@ KERNELS = (
     ("depthwise weight gradient 5x5", f"PartialRunsI.*{BF16}ELi5ELi1E", 32 / 5, 12),
     ("update, momentum", f"UpdatePieceI.*8MomentumEfLb0E.*{BF16}", 8, 6),
     ("update, RMSprop", f"UpdatePieceI.*7RmsPropEfLb0E.*{BF16}", 8, 8),
-    ("global average", f"PixelSumsI.*GlobalAverageForwardI.*{BF16}E", 8, 1),
+    ("global average", f"PixelSumsI.*GlobalAverageForwardI.*{BF16}.*8AsStored", 8, 1),
 )
 
 
