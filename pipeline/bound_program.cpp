@@ -298,13 +298,13 @@ void BoundProgram::run_part(const ExecutionSpace& space, Phase phase, std::size_
 
 void BoundProgram::run_part(const ExecutionSpace& space, Phase phase, std::size_t part,
                             const RunContext& context,
-                            const std::function<void(const Call&)>& after) {
+                            const std::function<void(const Call&, bool)>& after) {
   const Part& calls = parts_of(phase)[part];
   set_values(space, phase, calls, context);
   for (std::size_t i = calls.first; i < calls.last; ++i) {
     queue_call(space, phase, i, context, true);
     device::fence(space);
-    after(program_.phase(phase)[i]);
+    after(program_.phase(phase)[i], !claimed_.is_within(static_cast<std::size_t>(phase), i));
   }
 }
 

@@ -72,6 +72,8 @@ class ClaimedRuns {
   void bind(const Graph& graph, const StageProgram& program, const Parameters& parameters,
             std::byte* packed, std::byte* scratch);
   void pack(const device::ExecutionSpace& space);
+  /// Whether the call is in a run and not its last.
+  [[nodiscard]] bool is_within(std::size_t phase, std::size_t call) const;
   /// The kernel of a call in a run: the first call runs all of it, the others do nothing.
   [[nodiscard]] Kernel kernel(const StageProgram& program, std::size_t phase, std::size_t call,
                               const std::function<Place(BufferId)>& place) const;
@@ -121,9 +123,11 @@ class BoundProgram {
   void queue_part(const device::ExecutionSpace& space, Phase phase, std::size_t part,
                   const RunContext& context) const;
 
-  /// The same; waits after every call, and calls `after`.
+  /// The same; waits after every call, and calls `after` with whether the call's results are
+  /// stored: within a claimed run they need not be.
   void run_part(const device::ExecutionSpace& space, Phase phase, std::size_t part,
-                const RunContext& context, const std::function<void(const Call&)>& after);
+                const RunContext& context,
+                const std::function<void(const Call&, bool stored)>& after);
 
   /// Runs a whole phase and adds the seconds of every call to those of its op.
   void profile(const device::ExecutionSpace& space, Phase phase, const RunContext& context,

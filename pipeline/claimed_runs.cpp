@@ -98,6 +98,11 @@ const ClaimedRuns::Run* ClaimedRuns::find(std::size_t phase, std::size_t call) c
   return run != runs_.end() ? &*run : nullptr;
 }
 
+bool ClaimedRuns::is_within(std::size_t phase, std::size_t call) const {
+  const Run* const run = find(phase, call);
+  return run != nullptr && call + 1 < run->first + run->claim.calls;
+}
+
 void ClaimedRuns::bind(const Graph& graph, const StageProgram& program,
                        const Parameters& parameters, std::byte* packed, std::byte* scratch) {
   for (const Run& run : runs_) {

@@ -31,7 +31,7 @@ void run_timed(BoundProgram& program, const device::ExecutionSpace& space, Phase
   const Call* const first = program.program().phase(phase).data();
   device::fence(space);  // what came before is no part of a kernel
   std::int64_t begin = steady_nanoseconds();
-  program.run_part(space, phase, part, where, [&](const Call& call) {
+  program.run_part(space, phase, part, where, [&](const Call& call, bool) {
     recording.add_kernel(phase, static_cast<std::size_t>(&call - first), begin,
                          steady_nanoseconds());
     begin = steady_nanoseconds();
@@ -59,14 +59,14 @@ class Search {
          const RunContext& context)
       : program_(program), space_(space), context_(context) {}
 
-  /// The first result of `call` that is not finite.
-  [[nodiscard]] std::optional<Finding> look(const Call& call) const {
+  /// The first result of `call` that is not finite. Buffers are left out if they are not `stored`.
+  [[nodiscard]] std::optional<Finding> look(const Call& call, bool stored) const {
     if (half_written(call)) return {};
     for (const Role role : kResultRoles)
-      if (call.has(role) && !finite(call.at(role), program_.program().options.type))
+      if (stored && call.has(role) && !finite(call.at(role), program_.program().options.type))
         return finding(call, std::string(name_of(role)));
     for (const Role role : kFloats)
-      if (call.has(role) && !finite(call.at(role), DType::F32))
+      if (stored && call.has(role) && !finite(call.at(role), DType::F32))
         return finding(call, std::string(name_of(role)));
     // A variance above the range of float32 gives finite statistics (one over its root is 0), so
     // the running sums are checked too.
@@ -122,8 +122,8 @@ std::optional<Finding> run_checked(BoundProgram& program, const device::Executio
                                    Phase phase, std::size_t part, const RunContext& context) {
   const Search search(program, space, context);
   std::optional<Finding> first;
-  program.run_part(space, phase, part, context, [&](const Call& call) {
-    if (!first) first = search.look(call);
+  program.run_part(space, phase, part, context, [&](const Call& call, bool stored) {
+    if (!first) first = search.look(call, stored);
   });
   return first;
 }

@@ -221,8 +221,8 @@ TEST(LeftGradientsTest, AreAddedWithTheSameBits) {
     for (std::int64_t m = 0; m < 2; ++m) {
       const RunContext context = apart.context(m);
       (void)apart.forward(m, context);
-      apart.backward_input(context, [](const Call&) {});
-      apart.backward_weight(context, [](const Call&) {});
+      apart.backward_input(context, [](const Call&, bool) {});
+      apart.backward_weight(context, [](const Call&, bool) {});
     }
     EXPECT_EQ(apart.gradients(), expected.gradients);
   }
