@@ -17,7 +17,7 @@ lines() { sources "$@" | xargs -0r cat | wc -l; }
 files() { sources "$@" | tr '\0' '\n' | wc -l; }
 engine=(src models partition pipeline io -path src/tools -prune -o)
 
-within 'engine: lines' "$(lines "${engine[@]}")" 70610
+within 'engine: lines' "$(lines "${engine[@]}")" 70620
 within 'engine and tools: files' "$(files src models partition pipeline io)" 600
 declare -A tool_limits=([data]=2720 [onnx]=3217 [weights]=3678)
 for tool in src/tools/*/; do
