@@ -261,6 +261,11 @@ using OpKind =
     std::variant<Conv, Dense, BatchNorm, GroupNorm, Activate, Add, Concat, ScaleChannels, Pool,
                  GlobalAveragePool, ShortcutPad, Dropout, DropConnect, SoftmaxLoss>;
 
+/// Whether it is a batch or group normalization.
+[[nodiscard]] inline bool is_norm(const OpKind& kind) {
+  return std::holds_alternative<BatchNorm>(kind) || std::holds_alternative<GroupNorm>(kind);
+}
+
 /// What an op makes of inputs of these shapes.
 [[nodiscard]] Inference infer(const OpKind& kind, std::span<const Shape> inputs,
                               std::int64_t classes);

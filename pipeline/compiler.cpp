@@ -9,14 +9,6 @@
 #include "pipeline/ops/lowering.hpp"
 
 namespace millrace::pipeline {
-namespace {
-
-template <class... Kinds>
-bool has_kind(const models::Op& op) {
-  return (std::holds_alternative<Kinds>(op.kind) || ...);
-}
-
-}  // namespace
 
 Compiler::Compiler(const Graph& graph, OpRange range, const ProgramOptions& options)
     : graph_(graph),
@@ -88,12 +80,11 @@ const Node* Compiler::inlined_norm(ValueId value) const {
   bool scaled = false;
   for (const Node& node : nodes_) {
     const models::Op& op = graph_.op(node.leader);
-    if (node.output == value && has_kind<models::BatchNorm, models::GroupNorm>(op) &&
-        !node.skip.valid())
-      norm = &node;
+    if (node.output == value && models::is_norm(op.kind) && !node.skip.valid()) norm = &node;
     if (op.inputs.front() != value) continue;
-    averaged = averaged || has_kind<models::GlobalAveragePool>(op);
-    scaled = scaled || (has_kind<models::ScaleChannels>(op) && !node.skip.valid());
+    averaged = averaged || std::holds_alternative<models::GlobalAveragePool>(op.kind);
+    scaled =
+        scaled || (std::holds_alternative<models::ScaleChannels>(op.kind) && !node.skip.valid());
   }
   constexpr std::int64_t kChannels = 8;  // a thread's
   return averaged && scaled && graph_.value(value).shape.c % kChannels == 0 ? norm : nullptr;

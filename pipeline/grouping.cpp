@@ -119,13 +119,9 @@ void Grouping::fuse_into_concat(std::vector<Node>& nodes) const {
 
 /// A norm that is read only by the addition behind another norm of its kind is applied there.
 void Grouping::fuse_norms(std::vector<Node>& nodes) const {
-  const auto is_norm = [](const models::OpKind& kind) {
-    return std::holds_alternative<models::BatchNorm>(kind) ||
-           std::holds_alternative<models::GroupNorm>(kind);
-  };
   for (Node& sum : nodes) {
     const models::OpKind& kind = graph_.op(sum.leader).kind;
-    if (!sum.skip.valid() || !is_norm(kind) || sole_reader(sum.skip) != sum.adder) continue;
+    if (!sum.skip.valid() || !models::is_norm(kind) || sole_reader(sum.skip) != sum.adder) continue;
     const auto norm = std::ranges::find(nodes, sum.skip, &Node::output);
     if (norm == nodes.end() || norm->last != norm->leader ||
         graph_.op(norm->leader).kind.index() != kind.index())
