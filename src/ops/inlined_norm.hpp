@@ -16,6 +16,13 @@
 
 namespace millrace::ops {
 
+/// a and b of z = a x + b for a channel, in the one formula of all kernels.
+KOKKOS_INLINE_FUNCTION void set_affine(float& a, float& b, float gamma, float beta, float mean,
+                                       float inverse) {
+  a = gamma * inverse;
+  b = beta - mean * a;
+}
+
 /// The norm and activation whose output a kernel computes from x.
 struct InlinedNorm {
   const float* statistics = nullptr;  ///< null: there is none, x is what the kernel works on
@@ -47,10 +54,8 @@ struct Normalized {
     KOKKOS_INLINE_FUNCTION Values(const InlinedNorm& norm, std::int64_t sample, std::int64_t c) {
       const float* const mean = norm.statistics + (norm.instances > 1 ? sample * norm.channels : 0);
       const float* const inverse = mean + norm.instances * norm.channels;
-      for (int j = 0; j < W; ++j) {
-        a[j] = norm.gamma[c + j] * inverse[c + j];
-        b[j] = norm.beta[c + j] - mean[c + j] * a[j];
-      }
+      for (int j = 0; j < W; ++j)
+        set_affine(a[j], b[j], norm.gamma[c + j], norm.beta[c + j], mean[c + j], inverse[c + j]);
     }
     [[nodiscard]] KOKKOS_INLINE_FUNCTION float of(int j, float x) const {
       return to_float(store_fn<T, kFn>(rounded_as<T>(multiply_add(a[j], x, b[j]))));

@@ -51,8 +51,7 @@ struct Affine {
     const float* mean = statistics + s.instance * t.channels;
     const float* inverse = mean + t.instances * t.channels;
     for_channels<W>(t, s, lane, [&](int j, std::int64_t c) {
-      a[j] = gamma[c] * inverse[c];
-      b[j] = beta[c] - mean[c] * a[j];
+      set_affine(a[j], b[j], gamma[c], beta[c], mean[c], inverse[c]);
     });
   }
 };
