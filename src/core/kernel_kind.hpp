@@ -19,18 +19,19 @@ enum class KernelKind {
   NormJoinMoments,       ///< Exchange -> Statistics, and the running sums
   NormRunning,           ///< moving statistics -> Statistics (evaluation)
   NormApply,             ///< X, Statistics, [Skip, [SkipStatistics]] -> Y, [Mask]
-  NormBackwardReduce,    ///< Dy, [Dy2], X, Statistics, [Y or Mask] -> [Dz], Sums, Coefficients
-  NormBackwardSums,      ///< the same -> [Dz], Sums, this replica's part of Exchange
-  NormJoinSums,          ///< Exchange, Statistics -> Coefficients
-  NormBackwardApply,     ///< Dz or Dy, X, Statistics, Coefficients -> Dx
-  NormBackwardWeight,    ///< Sums -> parameter gradients
-  ActivationForward,     ///< X -> Y
-  ActivationBackward,    ///< Dy, X or Y -> Dx
-  AddForward,            ///< X, Skip -> Y
-  AddGradients,          ///< Dy, Dy2 -> Dz
-  PoolForward,           ///< X -> Y, [Winner]
-  PoolBackward,          ///< Dy, [Winner] -> Dx
-  GlobalPoolForward,
+  /// Dy, [Dy2, [Scale]], X, Statistics, [Y or Mask] -> [Dz], Sums, Coefficients
+  NormBackwardReduce,
+  NormBackwardSums,    ///< the same -> [Dz], Sums, this replica's part of Exchange
+  NormJoinSums,        ///< Exchange, Statistics -> Coefficients
+  NormBackwardApply,   ///< Dz or Dy, [Dy2, Scale], X, Statistics, Coefficients -> Dx
+  NormBackwardWeight,  ///< Sums -> parameter gradients
+  ActivationForward,   ///< X -> Y
+  ActivationBackward,  ///< Dy, X or Y -> Dx
+  AddForward,          ///< X, Skip -> Y
+  AddGradients,        ///< Dy, Dy2 -> Dz
+  PoolForward,         ///< X -> Y, [Winner]
+  PoolBackward,        ///< Dy, [Winner] -> Dx
+  GlobalPoolForward,   ///< X, [Statistics] -> Y
   GlobalPoolBackward,
   ShortcutForward,
   ShortcutBackward,
@@ -38,8 +39,8 @@ enum class KernelKind {
   LossBackward,         ///< X, Labels, [Mixing] -> Dx
   ConcatForward,        ///< X -> channels of Y, for operand `part` of the concatenation
   ConcatBackward,       ///< channels of Dy, [of Y] -> Dx
-  ScaleForward,         ///< X, Scale, [Skip] -> Y
-  ScaleBackward,        ///< Dy, X, Scale -> Dx, Dscale
+  ScaleForward,         ///< X, Scale, [Skip or Statistics] -> Y
+  ScaleBackward,        ///< Dy, X, Scale or Statistics -> [Dx], Dscale
   DropoutForward,       ///< X -> Y
   DropoutBackward,      ///< Dy -> Dx
   DropConnectForward,   ///< X, [Skip] -> Y
