@@ -23,6 +23,7 @@
 #include "core/machine_limits.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
+#include "millrace_places.hpp"
 #include "train/progress.hpp"
 #include "train/setup.hpp"
 
@@ -62,7 +63,7 @@ std::vector<std::string> set_variables() {
 /// another one.
 std::string launcher() {
   const char* const named = std::getenv("MILLRACE_MPIEXEC");
-  return named != nullptr && *named != '\0' ? named : MILLRACE_MPIEXEC;
+  return named != nullptr && *named != '\0' ? named : kMpiexec;
 }
 
 }  // namespace

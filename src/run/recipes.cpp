@@ -13,6 +13,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
+#include "millrace_places.hpp"
 #include "run/complete.hpp"
 #include "run/patch.hpp"
 
@@ -26,7 +27,7 @@ std::vector<fs::path> recipe_folders() {
   std::error_code unknown;
   const fs::path program = fs::read_symlink("/proc/self/exe", unknown).parent_path();
   std::vector<fs::path> folders;
-  for (const fs::path& folder : {fs::path("configs"), program / MILLRACE_RECIPES,
+  for (const fs::path& folder : {fs::path("configs"), program / kRecipesFromProgram,
                                  program / "../configs", program / "../../configs"})
     if (fs::is_directory(folder, unknown)) folders.push_back(folder.lexically_normal());
   return folders;
