@@ -74,20 +74,27 @@ Call& Compiler::emit(Phase phase, KernelKind kind, OpId op,
 }
 
 const Node* Compiler::inlined_norm(ValueId value) const {
-  if (!program_.options.saves_traffic || grouping_.readers(value).size() != 2) return nullptr;
+  if (!program_.options.saves_traffic) return nullptr;
   const Node* norm = nullptr;
+  bool pooled = false;
   bool averaged = false;
   bool scaled = false;
   for (const Node& node : nodes_) {
     const models::Op& op = graph_.op(node.leader);
     if (node.output == value && models::is_norm(op.kind) && !node.skip.valid()) norm = &node;
     if (op.inputs.front() != value) continue;
+    const auto* pool = std::get_if<models::Pool>(&op.kind);
+    pooled = pooled || (pool != nullptr && pool->kind == models::PoolKind::Max);
     averaged = averaged || std::holds_alternative<models::GlobalAveragePool>(op.kind);
     scaled =
         scaled || (std::holds_alternative<models::ScaleChannels>(op.kind) && !node.skip.valid());
   }
   constexpr std::int64_t kChannels = 8;  // a thread's
-  return averaged && scaled && graph_.value(value).shape.c % kChannels == 0 ? norm : nullptr;
+  if (norm == nullptr || graph_.value(value).shape.c % kChannels != 0) return nullptr;
+  const std::size_t readers = grouping_.readers(value).size();
+  const bool inlined =
+      readers == 1 ? pooled && norm->fn == Activation::Relu : readers == 2 && averaged && scaled;
+  return inlined ? norm : nullptr;
 }
 
 void Compiler::make_crossings() {

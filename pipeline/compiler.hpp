@@ -34,6 +34,7 @@ struct Node {
   OpId adder = {};               ///< the addition, which reads `skip`
   OpId skip_norm = {};           ///< the norm that makes `skip`, if this node applies it
   bool applied_behind = false;   ///< a norm that another node applies
+  bool counted = false;          ///< a norm whose statistics another node computes
   std::vector<Part> parts = {};  ///< of a concatenation
 };
 
@@ -60,6 +61,7 @@ class Grouping {
   void fuse_addition(Node& node, std::vector<bool>& taken) const;
   void fuse_into_concat(std::vector<Node>& nodes) const;
   void fuse_norms(std::vector<Node>& nodes) const;
+  void split_norms(std::vector<Node>& nodes) const;
   [[nodiscard]] Node group_from(OpId id, std::vector<bool>& taken) const;
 
   const Graph& graph_;

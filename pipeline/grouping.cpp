@@ -131,6 +131,21 @@ void Grouping::fuse_norms(std::vector<Node>& nodes) const {
   }
 }
 
+/// The statistics of a norm that waits for what is added to it are computed at once, when the
+/// kernel before may do it or has left the norm's input in the cache.
+void Grouping::split_norms(std::vector<Node>& nodes) const {
+  for (std::size_t i = 0, grouped = nodes.size(); i < grouped; ++i) {
+    Node& sum = nodes[i];
+    if (!sum.skip.valid() || sum.adder.value == sum.leader.value + 1 ||
+        !models::is_norm(graph_.op(sum.leader).kind))
+      continue;
+    sum.counted = true;
+    Node statistics{sum.leader, sum.leader, sum.input, ValueId{}, ValueId{}};
+    statistics.applied_behind = true;
+    nodes.push_back(statistics);
+  }
+}
+
 std::vector<Node> Grouping::nodes() const {
   std::vector<Node> result;
   std::vector<bool> taken(graph_.ops.size(), false);
@@ -148,7 +163,10 @@ std::vector<Node> Grouping::nodes() const {
     result.push_back(group_from(id, taken));
   }
   fuse_into_concat(result);
-  if (options_.saves_traffic) fuse_norms(result);
+  if (options_.saves_traffic) {
+    fuse_norms(result);
+    split_norms(result);
+  }
   std::stable_sort(result.begin(), result.end(),
                    [](const Node& a, const Node& b) { return a.last < b.last; });
   return result;

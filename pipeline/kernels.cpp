@@ -241,8 +241,9 @@ template <class T, class W>
 Kernel max_pool(const Binding& b, const ops::WindowShape& shape) {
   const auto at = [&](Role role) { return b.operand<T>(role); };
   const auto winner = b.operand<W>(Winner);
-  return b.call.has(Y) ? calling(ops::max_pool_forward<T, W>, shape, at(Y), winner, at(X))
-                       : calling(ops::max_pool_backward<T, W>, shape, at(Dx), at(Dy), winner);
+  return b.call.has(Y)
+             ? calling(ops::max_pool_forward<T, W>, shape, at(Y), winner, at(X), inlined_norm(b))
+             : calling(ops::max_pool_backward<T, W>, shape, at(Dx), at(Dy), winner);
 }
 
 template <class T>

@@ -13,10 +13,10 @@
 //
 // Ops are fused where the data flow allows it: norm + add + activation, ReLU + concatenation,
 // drop-connect + add, squeeze-and-excite product + add + ReLU. Where that saves traffic, a norm
-// that squeeze-and-excite reads is *inlined*: its readers compute its output from its input. A
-// value at a possible cut point is rounded to the storage type even if it is fused, so that the
-// bits do not depend on the cuts. In evaluation dropout and drop-connect are the identity: their
-// readers read their input. If several ops read a value, its gradient is the sum of their
+// that a maximum pool or squeeze-and-excite reads is *inlined*: its readers compute its output from
+// its input. A value at a possible cut point is rounded to the storage type even if it is fused, so
+// that the bits do not depend on the cuts. In evaluation dropout and drop-connect are the identity:
+// their readers read their input. If several ops read a value, its gradient is the sum of their
 // contributions, added pairwise in reverse topological order of the readers and rounded after each
 // addition.
 //

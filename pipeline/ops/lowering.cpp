@@ -114,9 +114,10 @@ void drop_backward(Compiler& compiler, const Node& node) {
 
 void pool_forward(Compiler& compiler, const Node& node, ForwardPass& pass) {
   Call& call = forward_call(compiler, node, pass, KernelKind::PoolForward);
-  if (!compiler.training()) return;
   const auto& pool = compiler.kind_of<models::Pool>(node);
   if (pool.kind != models::PoolKind::Max) return;
+  read_inlined(compiler, pass.kept, node.input, call);
+  if (!compiler.training()) return;
   const std::int64_t elements = compiler.graph().value(node.output).shape.elements();
   const BufferId winner = compiler.make_buffer(compiler.op_name(node.leader) + " winner",
                                                compiler.batch() * elements * pool.position_bytes());

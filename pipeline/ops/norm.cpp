@@ -75,8 +75,8 @@ bool keeps_mask(Compiler& compiler, const Node& node) {
 void forward(Compiler& compiler, const Node& node, ForwardPass& pass) {
   const BufferId x = pass.kept.of(node.input);
   const OpId norm = node.leader;
-  const BufferId statistics = forward_statistics(compiler, norm, x, pass);
-  pass.kept.statistics[norm.at()] = statistics;
+  if (!node.counted) pass.kept.statistics[norm.at()] = forward_statistics(compiler, norm, x, pass);
+  const BufferId statistics = pass.kept.statistics[norm.at()];
   if (node.applied_behind || compiler.inlined_norm(node.output) != nullptr) return;
   const BufferId y = compiler.make_output(node, pass);
   Call& apply = compiler.emit(pass.phase, KernelKind::NormApply, norm,
@@ -117,20 +117,17 @@ BufferId factors(const Compiler& compiler, ValueId value) {
 Reduced reduce(Compiler& compiler, const Node& node) {
   const OpId norm = node.leader;
   const std::vector<BufferId> dy = compiler.take_gradients(node.output, 2);
-  const bool inlined = compiler.inlined_norm(node.output) != nullptr;
-  const bool two = dy.size() == 2 && !inlined;
+  Reduced r;
+  if (compiler.inlined_norm(node.output) != nullptr) r.scale = factors(compiler, node.output);
+  if (r.scale.valid()) r.dmean = dy.at(1);
+  const bool two = dy.size() == 2 && !r.scale.valid();
   const bool spans = spans_replicas(compiler, norm);
   const BufferId sums =
       compiler.make_buffer("d " + compiler.op_name(norm), 2 * channels(compiler, norm) * kFloat);
-  Reduced r;
   r.coefficients = compiler.make_buffer(compiler.op_name(norm) + " coefficients",
                                         3 * values(compiler, norm) * kFloat);
   if (node.skip.valid() || two) r.dz = compiler.joined_gradient(node, dy);
   r.source = r.dz.valid() ? r.dz : dy[0];
-  if (inlined) {
-    r.scale = factors(compiler, node.output);
-    r.dmean = dy.at(1);
-  }
   if (spans) r.exchange = make_exchange(compiler, norm);
   Call& call = compiler.emit(
       Phase::BackwardInput, spans ? KernelKind::NormBackwardSums : KernelKind::NormBackwardReduce,
@@ -161,6 +158,7 @@ Reduced reduce(Compiler& compiler, const Node& node) {
 }
 
 void backward(Compiler& compiler, const Node& node) {
+  if (!node.output.valid()) return;  // statistics alone
   const OpId norm = node.leader;
   if (!has_backward(compiler, node)) {
     // Norm fused with an addition: only the addition's other operand needs its gradient.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Squeeze and excitation (Hu et al. 2018) behind a norm reads its output y twice: for the means
-// over the pixels of each sample, and to multiply it by a factor for each sample and channel.
-// Programs that save traffic store neither y nor the two parts of its gradient. Whoever would read
-// them computes them from the norm's input x and from dz, the gradient of the product:
+// Outputs of norms that programs which save traffic do not store. Whoever would read such an output
+// y computes it from the norm's input x. One is read by a maximum over windows. Another is read
+// twice, by squeeze and excitation (Hu et al. 2018): for the means over the pixels of each sample,
+// and to multiply it by a factor for each sample and channel. There the two parts of its gradient
+// are not stored either, but computed from dz, the gradient of the product:
 //
 //   y  = fn(a x + b)                     rounded as norm_apply rounds it
 //   dy = dz factor + dmean / pixels      each term and their sum rounded, as separate kernels do

@@ -55,24 +55,28 @@ void dispatch_window(const WindowShape& s, const F& f) {
 template <int kColumns>
 inline constexpr int kPlaces = kColumns > 0 ? kColumns* kColumns : 9;
 
-/// Bytes: 2 for each element of x, 3 for each of y.
-template <class T, class Position, int kColumns>
+/// Bytes: 2 for each element of x, 3 for each of y. An inlined norm adds none.
+template <class T, class Position, int kColumns, class Input>
 struct MaxForward {
   static constexpr int N = kPlaces<kColumns>;
+  template <int W>
+  using Values = typename Input::template Values<W, T>;
   PixelItems items;
   Windows s;
   T* y;
   Position* winner;
   const T* x;
+  InlinedNorm norm;
 
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
     items.for_strips(i, [&]<int W>(const Place& p) {
       float best[W];
       std::int32_t code[W];
-      take_best<W, true>(p, 0, best, code);
+      const Values<W> values(norm, p.n, p.first);
+      take_best<W, true>(p, values, 0, best, code);
       if constexpr (kColumns == 0)
         for (int first = N; first < s.places(); first += N)
-          take_best<W, false>(p, first, best, code);
+          take_best<W, false>(p, values, first, best, code);
       const std::int64_t at = s.out_image(p) + s.out_pixel(p.h, p.w);
       LanesOut<W, T> out(y + at);
       MILLRACE_SIMD
@@ -87,16 +91,16 @@ struct MaxForward {
   /// Compares N places from `from` on; `kFirst`: they are the first ones. Comparing a place again
   /// does not change the result.
   template <int W, bool kFirst>
-  KOKKOS_INLINE_FUNCTION void take_best(const Place& p, std::int32_t from, float* best,
-                                        std::int32_t* code) const {
+  KOKKOS_INLINE_FUNCTION void take_best(const Place& p, const Values<W>& values, std::int32_t from,
+                                        float* best, std::int32_t* code) const {
     const auto places = WindowPlaces<N>::template from<kColumns>(s, p, from);
     const StripsAt<W, T, N> pixels(x + s.in_image(p), places.offset);
     MILLRACE_SIMD
     for (int j = 0; j < p.lanes; ++j) {
-      float best_here = kFirst ? to_float(pixels.at(0, j)) : best[j];
+      float best_here = kFirst ? values.of(j, to_float(pixels.at(0, j))) : best[j];
       std::int32_t code_here = kFirst ? places.code[0] : code[j];
       for (int k = kFirst ? 1 : 0; k < N; ++k) {
-        const float value = to_float(pixels.at(k, j));
+        const float value = values.of(j, to_float(pixels.at(k, j)));
         // A NaN always wins, so that divergence is not hidden. `|` instead of `||` allows vector
         // code.
         const bool better = (value > best_here) | (value != value);
@@ -327,12 +331,19 @@ void window_gradients(const char (&label)[kLabelSize], const ExecutionSpace& spa
 
 template <class T, class Position>
 void max_pool_forward(const ExecutionSpace& space, const WindowShape& s, T* y, Position* winner,
-                      const T* x) {
+                      const T* x, const InlinedNorm& norm) {
   MILLRACE_ASSERT(winner == nullptr || can_name_positions<Position>(s));
+  const bool inlined = norm.statistics != nullptr;
+  MILLRACE_ASSERT(!inlined || (!device::kOnCores && norm.fn == Activation::Relu));
   const PixelItems items(s.batch, s.out, whole_strips(s.out.c, y, winner, x));
-  const auto run = [&]<int kColumns>() {
+  const auto launch = [&]<int kColumns, class Input>() {
     parallel("max pool", space, items.count(),
-             MaxForward<T, Position, kColumns>{items, Windows(s), y, winner, x});
+             MaxForward<T, Position, kColumns, Input>{items, Windows(s), y, winner, x, norm});
+  };
+  const auto run = [&]<int kColumns>() {
+    if constexpr (!device::kOnCores)
+      if (inlined) return launch.template operator()<kColumns, Normalized<Activation::Relu>>();
+    launch.template operator()<kColumns, AsStored>();
   };
   if constexpr (sizeof(Position) == 1)
     dispatch_window(s, run);

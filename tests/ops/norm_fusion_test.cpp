@@ -239,6 +239,43 @@ TEST_P(Excited, EqualsStoredBits) {
   });
 }
 
+// The maximum over windows behind a norm with ReLU; at most 25 places, which reach into the
+// padding.
+TEST_P(Excited, MaximumEqualsStoredBits) {
+  if constexpr (device::kOnCores) GTEST_SKIP() << "programs for cores inline no norms";
+  run([]<class T>(const ExcitationCase& c) {
+    NormHarness<T> h(c.shape);
+    const InlinedNorm norm{h.statistics.data(), h.gamma_device.data(), h.beta_device.data(),
+                           c.shape.instances(), c.shape.channels,      Activation::Relu};
+    DeviceValues<T> y(c.shape.elements());
+    h.apply(y, nullptr, Activation::Relu);
+    for (const std::int64_t kernel : {2, 3, 5}) {
+      SCOPED_TRACE(testing::Message() << "windows of " << kernel);
+      const std::int64_t pad = kernel / 2;
+      const std::int64_t columns = (c.scale.pixels + 2 * pad - kernel) / 2 + 1;
+      const WindowShape s{c.scale.samples,
+                          {1, c.scale.pixels, c.scale.channels},
+                          {1, columns, c.scale.channels},
+                          kernel,
+                          kernel,
+                          2,
+                          2,
+                          pad,
+                          pad};
+      const auto expect_equal = [&]<class W>(W) {
+        DeviceValues<T> stored(s.out_elements()), own(s.out_elements());
+        DeviceValues<W> won(s.out_elements()), own_won(s.out_elements());
+        max_pool_forward(h.space, s, stored.data(), won.data(), y.data());
+        max_pool_forward(h.space, s, own.data(), own_won.data(), h.x_device.data(), norm);
+        EXPECT_TRUE(same_bits(own, stored));
+        EXPECT_TRUE(same_bits(own_won, won));
+      };
+      expect_equal(std::uint8_t{});
+      expect_equal(std::int32_t{});
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Table, Excited, Excited::all(excitation_cases()), Excited::name_of);
 
 // ---- norm parts ---------------------------------------------------------------------------------

@@ -270,6 +270,28 @@ TEST(ProgramTest, EfficientNetDropsAndAddsInOnePass) {
   EXPECT_EQ(count(evaluation, Phase::Forward, KernelKind::DropoutForward), 0);
 }
 
+// Statistics are computed while the norm's input is at hand, though an addition may wait for a
+// shortcut; what the maximum pool reads is not stored.
+TEST(ProgramTest, ResNetReadsTheInputsOfNormsAtOnce) {
+  const models::Graph graph = family("resnet", "50");
+  ProgramOptions options;
+  options.saves_traffic = true;
+  const StageProgram program = compile(graph, whole(graph), options);
+  const std::vector<Call>& calls = program.phase(Phase::Forward);
+  EXPECT_EQ(count(program, Phase::Forward, KernelKind::NormStatistics), 53);
+  // Without those of the stem and of four shortcuts.
+  EXPECT_EQ(count(program, Phase::Forward, KernelKind::NormApply), 48);
+  for (std::size_t i = 1; i < calls.size(); ++i) {
+    if (calls[i].kind == KernelKind::NormStatistics) {
+      EXPECT_EQ(calls[i - 1].kind, KernelKind::LinearForward) << graph.op(calls[i].op).name;
+      EXPECT_EQ(calls[i - 1].at(Role::Y), calls[i].at(Role::X));
+    } else if (calls[i].kind == KernelKind::PoolForward) {
+      EXPECT_TRUE(calls[i].inlined.valid());
+      EXPECT_EQ(calls[i].at(Role::X), calls[i - 1].at(Role::X));
+    }
+  }
+}
+
 // An output that a global average and a product read is not stored, nor is its gradient.
 TEST(ProgramTest, EfficientNetInlinesExcitedNorms) {
   const models::Graph graph = family("efficientnet", "B0");
