@@ -283,6 +283,14 @@ void export_run(const std::filesystem::path& run_directory, const std::string& f
 }  // namespace millrace::cli
 
 namespace millrace::tools {
+namespace {
+
+void add_export(io::ForeignFiles& files) {
+  files.require_export = cli::require_export_folder;
+  files.export_run = cli::export_run;
+}
+
+}  // namespace
 
 cli::Tool weights_tool() {
   using cli::Command;
@@ -294,10 +302,7 @@ cli::Tool weights_tool() {
        "Writes the weights of a checkpoint for PyTorch (safetensors), ONNX or h5py.",
        "millrace export logs/RN20_bs32_BN_16.32_v0.2.0_3S9 --to onnx"},
   });
-  return {.commands = kCommands, .add_to = [](io::ForeignFiles& files) {
-            files.require_export = cli::require_export_folder;
-            files.export_run = cli::export_run;
-          }};
+  return {.commands = kCommands, .add_to = add_export};
 }
 
 }  // namespace millrace::tools
