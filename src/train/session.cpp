@@ -288,7 +288,7 @@ pipeline::StepSettings Session::settings_of(std::int64_t iteration, double learn
   const auto set = [&](const pipeline::StepNumbers& to) {
     static_cast<pipeline::StepNumbers&>(settings) = to;
   };
-  if (queued_stand_ins_.empty()) {
+  if (queued_.empty()) {
     set(numbers(scaling_));
   } else {
     set(numbers(after_step(config_.loss_scaling, scaling_, false)));
@@ -303,20 +303,20 @@ pipeline::StepSettings Session::settings_of(std::int64_t iteration, double learn
 }
 
 /// Of the executor's last step.
-StepResult Session::result(std::int64_t stand_ins) {
+StepResult Session::result(const QueuedStep& step) {
   StepResult result;
-  training_->exchange([&] { result.metrics = collect(*training_, stand_ins); });
+  training_->exchange([&] { result.metrics = collect(*training_, step.stand_ins); });
   trained_stand_ins_ = stand_ins_;
   result.skipped = training_->skipped();
   scaling_ = after_step(config_.loss_scaling, scaling_, result.skipped);
-  result.loader_seconds = seconds_awaiting_images(*training_);
+  result.loader_seconds = step.loader_seconds;
   return result;
 }
 
 StepResult Session::step(const Feeds& feeds, std::int64_t iteration, double learning_rate,
                          bool time_kernels) {
   run(*training_, settings_of(iteration, learning_rate, time_kernels), feeds);
-  return result(feeds.stand_ins());
+  return result({feeds.stand_ins(), seconds_awaiting_images(*training_)});
 }
 
 void Session::queue_step(const Feeds& feeds, std::int64_t iteration, double learning_rate,
@@ -327,21 +327,21 @@ void Session::queue_step(const Feeds& feeds, std::int64_t iteration, double lear
     training_->queue(space_, settings, feeds.pointers);
   else
     training_->run(space_, settings, feeds.pointers);
-  queued_stand_ins_.push_back(feeds.stand_ins());
+  queued_.push_back({feeds.stand_ins(), seconds_awaiting_images(*training_)});
 }
 
 StepResult Session::finish_step() {
   if (goes_ahead_) training_->finish();
-  const std::int64_t stand_ins = queued_stand_ins_.front();
-  queued_stand_ins_.pop_front();
-  return result(stand_ins);
+  const QueuedStep step = queued_.front();
+  queued_.pop_front();
+  return result(step);
 }
 
 /// A skipped step leaves gradients that may have to be looked at, and bad images may end the run
 /// with the weights that it has then.
 bool Session::may_queue_ahead() const {
-  return goes_ahead_ && queued_stand_ins_.size() == 1 && scaling_.skipped_in_row == 0 &&
-         queued_stand_ins_.front() == trained_stand_ins_;
+  return goes_ahead_ && queued_.size() == 1 && scaling_.skipped_in_row == 0 &&
+         queued_.front().stand_ins == trained_stand_ins_;
 }
 
 StepResult Session::infer(const Feeds& feeds) {

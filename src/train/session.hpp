@@ -154,6 +154,11 @@ class Session {
     std::unique_ptr<pipeline::Executor> executor;
   };
 
+  struct QueuedStep {
+    std::int64_t stand_ins;  ///< after it
+    double loader_seconds;
+  };
+
   void plan_validation();
   void plan_inference();
   void make_stages(Use use);
@@ -163,7 +168,7 @@ class Session {
   pipeline::MicroBatchMetrics collect(const pipeline::Executor& executor, std::int64_t stand_ins);
   [[nodiscard]] pipeline::StepSettings settings_of(std::int64_t iteration, double learning_rate,
                                                    bool time_kernels) const;
-  StepResult result(std::int64_t stand_ins);
+  StepResult result(const QueuedStep& step);
   void run(pipeline::Executor& executor, const pipeline::StepSettings& settings,
            const Feeds& feeds);
 
@@ -181,10 +186,10 @@ class Session {
   std::unique_ptr<device::Arena> arena_;
   std::unique_ptr<comm::Transport> transport_;  ///< its messages end before their memory
   ScalingState scaling_;
-  bool goes_ahead_ = false;                    ///< queue_step() returns before the device is done
-  std::deque<std::int64_t> queued_stand_ins_;  ///< after each step that is not finished
-  bool inferred_ = false;                      ///< the weights are packed for inference
-  std::vector<double> sums_;                   ///< metrics and stand-ins, to be summed over ranks
+  bool goes_ahead_ = false;        ///< queue_step() returns before the device is done
+  std::deque<QueuedStep> queued_;  ///< not finished
+  bool inferred_ = false;          ///< the weights are packed for inference
+  std::vector<double> sums_;       ///< metrics and stand-ins, to be summed over ranks
   std::int64_t stand_ins_ = 0;
   std::int64_t trained_stand_ins_ = 0;  ///< of the feeds of training, after the last finished step
   std::atomic<const pipeline::Executor*> active_{nullptr};
