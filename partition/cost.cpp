@@ -139,9 +139,10 @@ class Estimate {
       for (const BufferId b : call.buffers) {
         if (!b.valid() || !later[b.at()]) continue;
         const bool is_value = b == call.at(Role::Y);
-        const OpId maker = is_value ? graph_.find(program_.buffer(b).name) : call.op;
+        const OpId op = is_value ? graph_.find(program_.buffer(b).name) : OpId{};
+        const OpId maker = op.valid() ? op : call.op;  // prepared images are no op's value
         costs_.at(maker.at()).stash_bytes += aligned(program_.buffer(b).bytes);
-        if (is_value) stored_.at(graph_.op(maker).output.at()) = true;
+        if (op.valid()) stored_.at(graph_.op(op).output.at()) = true;
         later[b.at()] = false;
       }
     }

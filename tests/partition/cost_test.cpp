@@ -57,6 +57,17 @@ TEST(CostTest, EveryFamilyCostsItsProducts) {
   }
 }
 
+// Images that are stored in blocks for the first convolution, and are no op's value.
+TEST(CostTest, PreparedImagesAreStashedByTheirReader) {
+  Graph graph = imagenet_resnet("50");
+  const Costs plain(graph, 2, DType::BF16, kBytes);
+  graph.stored_image = Shape{112, 112, 16};
+  const Costs stored(graph, 2, DType::BF16, kBytes);
+  EXPECT_EQ(stored["b0/conv"].stash_bytes - plain["b0/conv"].stash_bytes,
+            2 * 2 * (112 * 112 * 16 - 224 * 224 * 3));
+  EXPECT_EQ(stored["b0/relu"].stash_bytes, plain["b0/relu"].stash_bytes);
+}
+
 TEST(CostTest, ChannelsCostTheBytesTheyMove) {
   const Costs squeezenet(family("squeezenet", "1.0"), 2, DType::F32, kBytes);
   const double half = 2 * 55 * 55 * 64 * 4;  // one operand of the first concatenation
