@@ -37,6 +37,47 @@ std::int64_t last_reader(const Graph& graph, ValueId value) {
   return last;
 }
 
+double flops(const Graph& graph, std::int64_t batch, const Call& call) {
+  const models::Op& op = graph.op(call.op);
+  switch (row_of(call.kind).work) {
+    case Work::Draws:
+      return kFlopsOfDraw * static_cast<double>(batch * graph.value(op.output).shape.elements());
+    case Work::Products:
+      return 2.0 * static_cast<double>(batch * models::infer(graph, op).macs);
+    case Work::Bytes:
+    case Work::Slice:
+      break;
+  }
+  return 0.0;
+}
+
+/// The operand and an equal part of the whole.
+std::int64_t slice_bytes(const StageProgram& program, const Call& call) {
+  const bool forward = call.has(Role::X);
+  const std::int64_t operand = program.buffer(call.at(forward ? Role::X : Role::Dx)).bytes;
+  return (!forward && call.has(Role::Y) ? 3 : 2) * operand;
+}
+
+/// Bytes read (each buffer once) and written, and the kernel in the compute type.
+std::int64_t bytes(const Graph& graph, const StageProgram& program, const Call& call) {
+  if (row_of(call.kind).work == Work::Slice) return slice_bytes(program, call);
+  std::int64_t sum = 0;
+  for (std::size_t role = 0; role < call.buffers.size(); ++role) {
+    const BufferId buffer = call.buffers[role];
+    if (!buffer.valid()) continue;
+    const auto here = call.buffers.begin() + static_cast<std::ptrdiff_t>(role);
+    const bool again = std::find(call.buffers.begin(), here, buffer) != here;
+    // A gradient may be written in place of one that the call reads.
+    const bool written =
+        std::ranges::find(kResultRoles, static_cast<Role>(role)) != kResultRoles.end();
+    if (!again || written) sum += program.buffer(buffer).bytes;
+  }
+  if (!is_linear(call.kind)) return sum;
+  for (const models::ParameterId p : graph.op(call.op).parameters)
+    sum += graph.parameter(p).elements() * size_of(program.options.type);
+  return sum;
+}
+
 class Estimate {
  public:
   Estimate(const Graph& graph, std::int64_t batch, DType type)
@@ -54,11 +95,11 @@ class Estimate {
 
   std::vector<OpCost> run(const DeviceModel& device) && {
     for (const Call& call : program_.phase(Phase::Forward))
-      of(call).forward += seconds_of(work(call), device);
+      of(call).forward += seconds_of(call_work(graph_, program_, call), device);
     for (const Call& call : program_.phase(Phase::BackwardInput))
-      of(call).backward_input += seconds_of(work(call), device);
+      of(call).backward_input += seconds_of(call_work(graph_, program_, call), device);
     for (const Call& call : program_.phase(Phase::BackwardWeight))
-      of(call).backward_weight += seconds_of(work(call), device);
+      of(call).backward_weight += seconds_of(call_work(graph_, program_, call), device);
     add_stash();
     add_parameters();
     add_boundaries();
@@ -67,65 +108,13 @@ class Estimate {
 
   [[nodiscard]] std::vector<OpWork> work_of(Phase phase) const {
     std::vector<OpWork> sums(graph_.ops.size());
-    for (const Call& call : program_.phase(phase)) {
-      sums.at(call.op.at()) += work(call);
-    }
+    for (const Call& call : program_.phase(phase))
+      sums.at(call.op.at()) += call_work(graph_, program_, call);
     return sums;
   }
 
  private:
   [[nodiscard]] OpCost& of(const Call& call) { return costs_.at(call.op.at()); }
-
-  [[nodiscard]] double flops(const Call& call) const {
-    const models::Op& op = graph_.op(call.op);
-    switch (row_of(call.kind).work) {
-      case Work::Draws:
-        return kFlopsOfDraw *
-               static_cast<double>(batch_ * graph_.value(op.output).shape.elements());
-      case Work::Products:
-        return 2.0 * static_cast<double>(batch_ * models::infer(graph_, op).macs);
-      case Work::Bytes:
-      case Work::Slice:
-        break;
-    }
-    return 0.0;
-  }
-
-  /// The operand and an equal part of the whole.
-  [[nodiscard]] std::int64_t slice_bytes(const Call& call) const {
-    const bool forward = call.has(Role::X);
-    const std::int64_t operand = program_.buffer(call.at(forward ? Role::X : Role::Dx)).bytes;
-    return (!forward && call.has(Role::Y) ? 3 : 2) * operand;
-  }
-
-  /// Bytes read (each buffer once) and written, and the kernel in the compute type.
-  [[nodiscard]] std::int64_t bytes(const Call& call) const {
-    if (row_of(call.kind).work == Work::Slice) return slice_bytes(call);
-    std::int64_t sum = 0;
-    for (std::size_t role = 0; role < call.buffers.size(); ++role) {
-      const BufferId buffer = call.buffers[role];
-      if (!buffer.valid()) continue;
-      const auto here = call.buffers.begin() + static_cast<std::ptrdiff_t>(role);
-      const bool again = std::find(call.buffers.begin(), here, buffer) != here;
-      // A gradient may be written in place of one that the call reads.
-      const bool written =
-          std::ranges::find(kResultRoles, static_cast<Role>(role)) != kResultRoles.end();
-      if (!again || written) sum += program_.buffer(buffer).bytes;
-    }
-    if (!is_linear(call.kind)) return sum;
-    for (const models::ParameterId p : graph_.op(call.op).parameters)
-      sum += graph_.parameter(p).elements() * size_of(type_);
-    return sum;
-  }
-
-  [[nodiscard]] OpWork work(const Call& call) const {
-    const bool narrow = is_depthwise(graph_.op(call.op));
-    const double products = flops(call);
-    return {.flops = narrow ? 0.0 : products,
-            .depthwise_flops = narrow ? products : 0.0,
-            .bytes = static_cast<double>(bytes(call)),
-            .kernels = 1.0};
-  }
 
   /// A buffer that a later phase uses is stashed by the first forward call that uses it. A value is
   /// stashed by the op that makes it, even if the kernel of an earlier op writes it.
@@ -187,6 +176,15 @@ OpWork& OpWork::operator+=(const OpWork& other) {
   bytes += other.bytes;
   kernels += other.kernels;
   return *this;
+}
+
+OpWork call_work(const Graph& graph, const StageProgram& program, const Call& call) {
+  const bool narrow = is_depthwise(graph.op(call.op));
+  const double products = flops(graph, program.options.batch, call);
+  return {.flops = narrow ? 0.0 : products,
+          .depthwise_flops = narrow ? products : 0.0,
+          .bytes = static_cast<double>(bytes(graph, program, call)),
+          .kernels = 1.0};
 }
 
 double seconds_of(const OpWork& work, const DeviceModel& device) {

@@ -61,6 +61,10 @@ struct OpWork {
 /// Seconds of kernels with this much work in sum.
 [[nodiscard]] double seconds_of(const OpWork& work, const DeviceModel& device);
 
+/// The work of a call of a compiled program.
+[[nodiscard]] OpWork call_work(const Graph& graph, const pipeline::StageProgram& program,
+                               const pipeline::Call& call);
+
 /// One core of a Xeon with AVX-512 and bf16 tiles, with the average rate of its convolutions, not
 /// its peak. Cuts depend only on the ratio of the rates, which changes little with more cores.
 [[nodiscard]] DeviceModel cpu_model(DType type);

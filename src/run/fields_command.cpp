@@ -129,18 +129,21 @@ void add_benchmark(FieldTable& table) {
       default_text(""));
   row("inference", flag(), "NVIDIA",
       "measure forward passes with running statistics, on validation images", default_text(""));
+  row("kernels", flag(), "millrace",
+      "print every kernel of a weight update, with its share of what the cores can do at most",
+      default_text(""));
   row("batch-sizes", kind(ValueType::Integer, "N,..", at_least(1)), "NVIDIA",
       "measure several batch sizes, each in a run of its own, and print tables. `precision` takes "
       "a list, too, and so does `ranks`: then there are as many replicas as ranks, or one for each "
       "`shards` of them",
       default_text(""), unit("images"), lists(kBench));
   row("steps", integer(at_least(1)), "millrace", "weight updates or forward passes to measure",
-      default_text("50; with `inference` 80"), unit("steps"));
+      default_text("50; with `inference` 80, with `kernels` 10"), unit("steps"));
   row("measured-epochs", real(above_zero()), "NVIDIA",
       "measure until N epochs are over, warm-up included, instead of `steps`", default_text(""),
       unit("epochs"));
   row("warmup-steps", integer(at_least(0)), "NVIDIA", "steps before the measurement starts",
-      default_text("10; with `inference` 20"), unit("steps"));
+      default_text("10; with `inference` 20, with `kernels` 2"), unit("steps"));
   row("display-every", integer(at_least(1)), "NVIDIA",
       "print the rate of every Nth measured step, and the averages, in lines of NVIDIA's logger; "
       "only in text",

@@ -173,8 +173,7 @@ void Session::make_stages(Use use) {
 void Session::make_executors(Use use) {
   if (use == Use::Training)
     training_ = std::make_unique<pipeline::Executor>(graph_, config_.pipeline, units_, rank_);
-  if (training_ && !config_.trace.empty() && config_.trace_detail == run::TraceDetail::Kernels)
-    training_->prepare_timing();
+  if (training_ && config_.trace_detail == run::TraceDetail::Kernels) training_->prepare_timing();
   goes_ahead_ = training_ && training_->goes_ahead() && config_.trace.empty() &&
                 !config_.check_exceptions && config_.optimiser.clip_norm <= 0.0;
   for (Group& group : groups_)

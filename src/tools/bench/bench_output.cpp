@@ -208,6 +208,27 @@ void BenchOutput::finish(const train::DataBenchResult& result) {
   }
 }
 
+void BenchOutput::finish(const train::KernelBenchResult& result) {
+  console_.clear_status();
+  run_.step_seconds = result.step_seconds;
+  const report::KernelTable& table = result.table;
+  if (format_ == BenchFormat::Csv) return fmt::print("{}", to_csv(table));
+  if (format_ == BenchFormat::Json) {
+    Json json = to_json(run_);
+    add_facts(json, prepared_.run.config);
+    const Json own = to_json(table);
+    for (const Json::Member& member : own.members()) json.set(member.key, member.value);
+    return fmt::print("{}\n", json.dump());
+  }
+  constexpr std::size_t kShown = 20;
+  const std::size_t steps = run_.step_seconds.size();
+  fmt::print("{:<13} {}; {}\n", run_.use, run_.network, run_.images);
+  fmt::print(
+      "step time     {:.2f} ms (mean of the faster {} of {}) on {} rank(s) with {} thread(s)\n\n{}",
+      1e3 * table.seconds / static_cast<double>(run_.ranks), (steps + 1) / 2, steps, run_.ranks,
+      run_.threads, to_text(table, options_.flag("verbose") ? table.times.size() : kShown));
+}
+
 void BenchOutput::print_json(const train::DataBenchResult& result) const {
   const BenchResult& together = result.together;
   Json json = to_json(run_);

@@ -49,6 +49,7 @@ class BenchOutput {
   void begin();
   void after_step(std::int64_t step, double seconds);
   void finish(const train::DataBenchResult& result);
+  void finish(const train::KernelBenchResult& result);
 
  private:
   void say(std::string_view message) const;

@@ -103,7 +103,8 @@ void require_for_several(const Invocation& invocation) {
       fail(ErrorKind::Usage, "{} {}, but {} lists several: leave one of them out", given->where,
            why, listed);
   };
-  for (const char* name : {"machine-file", "dataset-benchmark", "pipeline", "display-every"})
+  for (const char* name :
+       {"machine-file", "dataset-benchmark", "pipeline", "kernels", "display-every"})
     refuse(name, "shows a single run");
   for (const char* name : {"results-file", "log-filename"}) refuse(name, "writes a single run");
   if (is_list(options, "ranks")) refuse("replicas", "sets the replicas of a single run");

@@ -11,6 +11,7 @@
 #include "io/data/dataset.hpp"
 #include "pipeline/stage.hpp"
 #include "run/run.hpp"
+#include "tools/bench/kernel_table.hpp"
 
 namespace millrace::train {
 
@@ -50,12 +51,28 @@ struct BenchLength {
 /// loaders and devices work together.
 using AfterStep = std::function<void(std::int64_t step, double seconds)>;
 
-/// Both are collective and need a device::Environment.
+/// These are collective and need a device::Environment.
 [[nodiscard]] BenchResult bench(
     const run::Run& config, const comm::World& world,
     const std::shared_ptr<const io::Dataset>& dataset, BenchUse use, const BenchLength& length,
     const AfterStep& after_step = [](std::int64_t, double) {});
 [[nodiscard]] DataBenchResult bench_data(
+    const run::Run& config, const comm::World& world,
+    const std::shared_ptr<const io::Dataset>& dataset, const BenchLength& length,
+    const AfterStep& after_step = [](std::int64_t, double) {});
+
+/// The rates that the cores of each rank reach while those of the others work, too. For kernels on
+/// cores; takes about a second.
+[[nodiscard]] std::vector<report::Peak> measure_peaks(const comm::World& world);
+
+/// The kernels of a training step.
+struct KernelBenchResult {
+  std::vector<double> step_seconds;  ///< of the measured steps, in the order in which they ran
+  report::KernelTable table;         ///< rank 0's: the sums of all ranks
+};
+/// Measures the peaks, then each kernel of the steps. The table is the mean of the faster half of
+/// the steps, which other work on the machine disturbed less.
+[[nodiscard]] KernelBenchResult bench_kernels(
     const run::Run& config, const comm::World& world,
     const std::shared_ptr<const io::Dataset>& dataset, const BenchLength& length,
     const AfterStep& after_step = [](std::int64_t, double) {});

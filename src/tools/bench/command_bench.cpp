@@ -10,6 +10,7 @@
 #include "comm/world.hpp"
 #include "core/error.hpp"
 #include "device/environment.hpp"
+#include "device/parallel.hpp"
 #include "tools/bench/bench_machine.hpp"
 #include "tools/bench/bench_output.hpp"
 #include "tools/bench/bench_runs.hpp"
@@ -22,8 +23,29 @@ namespace millrace::cli {
 
 namespace {
 
+/// Errors: Usage for what goes with no table of kernels.
+void require_kernels(const Patch& options, const run::Run& config) {
+  if (!options.flag("kernels")) return;
+  if constexpr (!device::kOnCores)
+    fail(ErrorKind::Usage,
+         "--kernels compares kernels with the rates of processor cores, but this program computes "
+         "on another device: there, train --trace FILE --trace-kernels shows their times");
+  for (const char* name : {"inference", "dataset-benchmark", "pipeline", "display-every",
+                           "results-file", "log-filename"})
+    if (const Setting* const given = options.typed(name))
+      fail(ErrorKind::Usage,
+           "{} has no effect with --kernels, which prints a table of training steps: leave one of "
+           "them out",
+           given->where);
+  if (config.check_exceptions)
+    fail(ErrorKind::Usage,
+         "--fp-exceptions checks the result of each kernel and changes the times that --kernels "
+         "measures: leave one of them out");
+}
+
 /// Errors: Usage for options that do not go with what is measured.
 void require_measurable(const Patch& options, const run::Run& config) {
+  require_kernels(options, config);
   const bool reads_apart = options.flag("dataset-benchmark");
   if (reads_apart && config.data.source == run::ImageSource::Device)
     fail(ErrorKind::Usage,
@@ -39,17 +61,23 @@ void require_measurable(const Patch& options, const run::Run& config) {
 }
 
 /// With --dataset-benchmark, loaders and devices are also measured separately. Rank 0 has an
-/// `output`.
-train::DataBenchResult measure(const OpenedBench& prepared, const Patch& options,
-                               BenchOutput* output, const comm::World& world) {
+/// `output`, which tells the result.
+void measure(const OpenedBench& prepared, const Patch& options, BenchOutput* output,
+             const comm::World& world) {
   const auto after_step = [output](std::int64_t step, double seconds) {
     if (output != nullptr) output->after_step(step, seconds);
   };
+  const auto finish = [output](const auto& result) {
+    if (output != nullptr) output->finish(result);
+  };
   const run::Run& config = prepared.run.config;
+  const auto& dataset = prepared.dataset();
+  if (options.flag("kernels"))
+    return finish(train::bench_kernels(config, world, dataset, prepared.length, after_step));
   if (options.flag("dataset-benchmark"))
-    return train::bench_data(config, world, prepared.dataset(), prepared.length, after_step);
-  return {.together = train::bench(config, world, prepared.dataset(), prepared.use, prepared.length,
-                                   after_step)};
+    return finish(train::bench_data(config, world, dataset, prepared.length, after_step));
+  finish(train::DataBenchResult{
+      .together = train::bench(config, world, dataset, prepared.use, prepared.length, after_step)});
 }
 
 int bench(const Invocation& invocation, const comm::World& world, StartupWatch& watch) {
@@ -73,9 +101,7 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
     warn_of_load();
     output->begin();
   });
-  const train::DataBenchResult result =
-      measure(prepared, options, output ? &*output : nullptr, world);
-  if (output) output->finish(result);
+  measure(prepared, options, output ? &*output : nullptr, world);
   return 0;
 }
 

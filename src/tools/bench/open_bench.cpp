@@ -36,8 +36,11 @@ OpenedBench open_bench(const Invocation& invocation, const comm::World& world) {
   OpenedBench bench;
   const bool infers = options.flag("inference");
   if (infers) bench.use = train::BenchUse::Inference;
-  bench.length = {.warmup = options.integer("warmup-steps").value_or(infers ? 20 : 10),
-                  .steps = options.integer("steps").value_or(infers ? 80 : 50)};
+  const train::BenchLength usual = options.flag("kernels") ? train::BenchLength{2, 10}
+                                   : infers                ? train::BenchLength{20, 80}
+                                                           : train::BenchLength{10, 50};
+  bench.length = {.warmup = options.integer("warmup-steps").value_or(usual.warmup),
+                  .steps = options.integer("steps").value_or(usual.steps)};
   drop_length(options);
   if (const auto only = options.integer("batch-sizes")) impose(options, "batch-size", *only);
   if (!options.text("data-dir") && image_source(options) == run::ImageSource::Files)

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the cores of a rank do at most: products of registers, and a pass over memory. Each is the
+// best of many short runs on all threads.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "core/clock.hpp"
+#include "core/machine_limits.hpp"
+#include "device/arena.hpp"
+#include "device/compat.hpp"
+#include "device/environment.hpp"
+#include "tools/bench/benchmark.hpp"
+
+#if defined(__x86_64__) && MILLRACE_ON_HOST
+#include <cpuid.h>
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace millrace::train {
+
+#if MILLRACE_ON_HOST
+namespace {
+
+using report::Peak;
+
+/// Sums of products that do not wait for each other: more than a unit works on at once, and with
+/// their operands no more than there are registers.
+using Sums = std::make_index_sequence<12>;
+
+/// Runs rounds of products in registers. The result depends on all of them.
+using Products = float (*)(std::int64_t rounds);
+
+constexpr std::int64_t kRuns = 64;
+
+/// Without instructions that multiply and add.
+template <std::size_t... I>
+float multiplied_and_added(std::int64_t rounds, std::index_sequence<I...> /*sums*/) {
+  using Four [[gnu::vector_size(16)]] = float;
+  Four sums[] = {(Four{} + static_cast<float>(I))...};
+  const Four half = Four{} + 0.5f;
+  for (; rounds > 0; --rounds) ((sums[I] = sums[I] * half + half), ...);
+  return (sums[I][0] + ...);
+}
+
+#if defined(__x86_64__)
+template <std::size_t... I>
+[[gnu::target("avx2,fma")]] float fused_avx2(std::int64_t rounds, std::index_sequence<I...>) {
+  __m256 sums[] = {_mm256_set1_ps(static_cast<float>(I))...};
+  const __m256 half = _mm256_set1_ps(0.5f);
+  for (; rounds > 0; --rounds) ((sums[I] = _mm256_fmadd_ps(sums[I], half, half)), ...);
+  return (_mm256_cvtss_f32(sums[I]) + ...);
+}
+
+template <std::size_t... I>
+[[gnu::target("avx512f")]] float fused_avx512(std::int64_t rounds, std::index_sequence<I...>) {
+  __m512 sums[] = {_mm512_set1_ps(static_cast<float>(I))...};
+  const __m512 half = _mm512_set1_ps(0.5f);
+  for (; rounds > 0; --rounds) ((sums[I] = _mm512_fmadd_ps(sums[I], half, half)), ...);
+  return (_mm512_cvtss_f32(sums[I]) + ...);
+}
+
+/// Sums of two products each.
+template <std::size_t... I>
+[[gnu::target("avx512f,avx512bf16")]] float pairs_avx512(std::int64_t rounds,
+                                                         std::index_sequence<I...>) {
+  __m512 sums[] = {_mm512_set1_ps(static_cast<float>(I))...};
+  const __m512bh half = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.5f), _mm512_set1_ps(0.5f));
+  for (; rounds > 0; --rounds) ((sums[I] = _mm512_dpbf16_ps(sums[I], half, half)), ...);
+  return (_mm512_cvtss_f32(sums[I]) + ...);
+}
+
+constexpr int kTileRows = 16;
+constexpr int kTileRowBytes = 64;
+constexpr int kTileProducts = 4;
+
+/// Four tiles of 16 x 16 sums, from two tiles of 16 x 32 and two of 32 x 16 operands.
+[[gnu::target("amx-tile,amx-bf16")]] float tiles(std::int64_t rounds) {
+  struct alignas(64) Shapes {
+    std::uint8_t palette = 1;
+    std::uint8_t start_row = 0;
+    std::array<std::uint8_t, 14> reserved = {};
+    std::array<std::uint16_t, 16> row_bytes = {};
+    std::array<std::uint8_t, 16> rows = {};
+  } shapes;
+  static_assert(sizeof(Shapes) == 64);
+  std::fill_n(shapes.row_bytes.begin(), 8, std::uint16_t{kTileRowBytes});
+  std::fill_n(shapes.rows.begin(), 8, std::uint8_t{kTileRows});
+  alignas(64) std::array<float, 256> memory = {};
+  asm volatile("" : : "r"(&shapes), "r"(memory.data()) : "memory");  // GCC 12 drops their stores
+  _tile_loadconfig(&shapes);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_loadd(4, memory.data(), kTileRowBytes);
+  _tile_loadd(5, memory.data(), kTileRowBytes);
+  _tile_loadd(6, memory.data(), kTileRowBytes);
+  _tile_loadd(7, memory.data(), kTileRowBytes);
+  for (; rounds > 0; --rounds) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, memory.data(), kTileRowBytes);
+  _tile_release();
+  return memory[0];
+}
+
+/// Whether there are tiles, and the system saves them for this process once it is asked to.
+bool has_tiles() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  constexpr unsigned kTiles = (1U << 22U) | (1U << 24U);  // AMX-BF16, AMX-TILE
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kTiles) != kTiles) return false;
+  constexpr long kAskForState = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;
+  return ::syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+}
+#endif
+
+/// `work` over the shortest time in which each thread calls run_of(number of the run)(its number).
+/// Runs take about a millisecond, so that other programs do not interrupt each of them.
+template <class RunOf>
+double best_rate(double work, const RunOf& run_of) {
+  const device::ExecutionSpace space;
+  double seconds = std::numeric_limits<double>::infinity();
+  for (std::int64_t run = 0; run < kRuns; ++run) {
+    const Timer timer;
+    device::parallel("peak", space, device::kernel_threads(), run_of(run));
+    device::fence(space);
+    seconds = std::min(seconds, timer.seconds());
+  }
+  return work / seconds;
+}
+
+/// `flops`: of a round.
+Peak products_peak(const char* name, DType type, double flops, Products products) {
+  constexpr double kFlops = 1e8;  // of a thread in a run
+  const auto rounds = static_cast<std::int64_t>(kFlops / flops);
+  std::vector<float> results(static_cast<std::size_t>(device::kernel_threads()));
+  const auto run = [to = results.data(), products, rounds](std::int64_t thread) {
+    to[thread] = products(rounds);
+  };
+  const double work = flops * static_cast<double>(rounds) * device::kernel_threads();
+  return {name, type, best_rate(work, [&run](std::int64_t) { return run; })};
+}
+
+std::vector<Peak> products_peaks() {
+  constexpr auto kLaneFlops = 2.0 * static_cast<double>(Sums::size());
+#if defined(__x86_64__)
+  const InstructionLevel level = std::min(instruction_level(), *machine_level());
+  const Products avx2 = [](std::int64_t rounds) { return fused_avx2(rounds, Sums()); };
+  const Products avx512 = [](std::int64_t rounds) { return fused_avx512(rounds, Sums()); };
+  const Products pairs = [](std::int64_t rounds) { return pairs_avx512(rounds, Sums()); };
+  if (level == InstructionLevel::Avx512) {
+    std::vector<Peak> peaks = {products_peak("avx512", DType::F32, 16 * kLaneFlops, avx512)};
+    if (level_cap()) return peaks;  // this also caps the libraries, below products of 16 bits
+    if (__builtin_cpu_supports("avx512bf16"))
+      peaks.push_back(products_peak("avx512_bf16", DType::BF16, 32 * kLaneFlops, pairs));
+    if (has_tiles())
+      peaks.push_back(products_peak(
+          "amx_bf16", DType::BF16,
+          kTileProducts * 2.0 * kTileRows * (kTileRowBytes / 4) * (kTileRowBytes / 2), tiles));
+    return peaks;
+  }
+  if (level == InstructionLevel::Avx2 && __builtin_cpu_supports("fma"))
+    return {products_peak("avx2", DType::F32, 8 * kLaneFlops, avx2)};
+#endif
+  const Products plain = [](std::int64_t rounds) { return multiplied_and_added(rounds, Sums()); };
+  return {products_peak("128 bits", DType::F32, 4 * kLaneFlops, plain)};
+}
+
+/// Bytes of this rank that no cache holds beside those of the other ranks of the machine.
+std::int64_t working_set(const comm::World& world) {
+  constexpr std::int64_t kAll = std::int64_t{1} << 30;
+  constexpr std::int64_t kLeast = std::int64_t{1} << 26;
+  const std::int64_t free = read_limits().free_memory.bytes;
+  const std::int64_t most = free > 0 ? std::min(kAll, free / 4) : kAll;
+  return std::max(most / world.local_size(), kLeast);
+}
+
+/// Each run takes the next part of the set, so that nothing is in a cache when its turn comes.
+std::vector<Peak> memory_peaks(const comm::World& world) {
+  const std::int64_t threads = device::kernel_threads();
+  const std::int64_t half = device::aligned(working_set(world) / (2 * kRuns * threads)) /
+                            static_cast<std::int64_t>(sizeof(std::uint64_t));
+  const std::int64_t bytes = 2 * half * threads * static_cast<std::int64_t>(sizeof(std::uint64_t));
+  const device::Arena arena(kRuns * bytes);
+  auto* const words = reinterpret_cast<std::uint64_t*>(arena.at(0));
+  std::vector<std::uint64_t> results(static_cast<std::size_t>(threads));
+  const auto read = [=, to = results.data()](std::int64_t run) {
+    return [=, from = words + 2 * half * threads * run](std::int64_t thread) {
+      std::uint64_t sum = 0;
+      for (std::int64_t i = 0; i < 2 * half; ++i) sum += from[2 * half * thread + i];
+      to[thread] = sum;
+    };
+  };
+  const auto copy = [=](std::int64_t run) {
+    return [half, from = words + 2 * half * threads * run](std::int64_t thread) {
+      std::uint64_t* const own = from + 2 * half * thread;
+      std::memcpy(own + half, own, static_cast<std::size_t>(half) * sizeof(*own));
+    };
+  };
+  const auto work = static_cast<double>(bytes);
+  return {{"reading", {}, best_rate(work, read)}, {"copying", {}, best_rate(work, copy)}};
+}
+
+}  // namespace
+
+std::vector<report::Peak> measure_peaks(const comm::World& world) {
+  world.barrier();  // all ranks at once, as in a training
+  std::vector<Peak> peaks = products_peaks();
+  for (Peak& peak : memory_peaks(world)) peaks.push_back(std::move(peak));
+  return peaks;
+}
+#else
+std::vector<report::Peak> measure_peaks(const comm::World&) { return {}; }
+#endif
+
+}  // namespace millrace::train
