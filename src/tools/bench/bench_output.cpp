@@ -221,12 +221,11 @@ void BenchOutput::finish(const train::KernelBenchResult& result) {
     return fmt::print("{}\n", json.dump());
   }
   constexpr std::size_t kShown = 20;
-  const std::size_t steps = run_.step_seconds.size();
   fmt::print("{:<13} {}; {}\n", run_.use, run_.network, run_.images);
-  fmt::print(
-      "step time     {:.2f} ms (mean of the faster {} of {}) on {} rank(s) with {} thread(s)\n\n{}",
-      1e3 * table.seconds / static_cast<double>(run_.ranks), (steps + 1) / 2, steps, run_.ranks,
-      run_.threads, to_text(table, options_.flag("verbose") ? table.times.size() : kShown));
+  fmt::print("step time     {:.2f} ms (fastest of {}) on {} rank(s) with {} thread(s)\n\n{}",
+             1e3 * table.seconds / static_cast<double>(run_.ranks), run_.step_seconds.size(),
+             run_.ranks, run_.threads,
+             to_text(table, options_.flag("verbose") ? table.times.size() : kShown));
 }
 
 void BenchOutput::print_json(const train::DataBenchResult& result) const {

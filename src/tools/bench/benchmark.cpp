@@ -5,10 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
+#include <limits>
 #include <variant>
 
 #include "core/clock.hpp"
+#include "core/error.hpp"
 #include "core/percentile.hpp"
 #include "partition/cost.hpp"
 #include "run/learning_rate.hpp"
@@ -99,63 +100,80 @@ report::KernelTime time_of(const models::Graph& graph, const pipeline::StageProg
   if (call.has(Role::Skip)) kernel += " add";
   if (call.fn != Activation::None) kernel += fmt::format(" {}", name_of(call.fn));
   const bool multiplies = row_of(call.kind).work == Work::Products;
+  const bool forward = piece.phase == pipeline::Phase::Forward;
+  // Within a backward pass, what reads an activation and no gradient is recomputed.
+  const bool again =
+      call.has(Role::X) && !call.has(Role::Dy) && !call.has(Role::Dz) && !call.has(Role::Dx);
   return {.kernel = std::move(kernel),
           .shape = shape_of(graph, call),
-          .pass = call.repeated                             ? "again"
-                  : piece.phase == pipeline::Phase::Forward ? "forward"
-                                                            : "backward",
+          .pass = forward ? "forward"
+                  : again ? "again"
+                          : "backward",
           .seconds = 1e-9 * static_cast<double>(piece.end - piece.begin),
           .flops = multiplies ? work.flops + work.depthwise_flops : 0.0,
           .bytes = work.bytes};
 }
 
-/// What this process did in its last step: its kernels, and what it does between passes.
+/// What this process did in its last step: each kernel, then a row for all of each thing that it
+/// does besides. The same rows for each step.
 std::vector<report::KernelTime> times_of(const Session& session) {
-  using pipeline::ActionKind;
   using pipeline::Doing;
   const pipeline::Recording& recording = session.executor().recording();
-  const auto entry_of = [&](const auto& piece) { return recording.entries()[piece.entry]; };
   std::vector<report::KernelTime> times;
-  for (const pipeline::KernelPiece& piece : recording.kernels())
-    times.push_back(time_of(
-        session.graph(), session.units()[entry_of(piece).unit].state->training().program(), piece));
+  for (const pipeline::KernelPiece& piece : recording.kernels()) {
+    const std::size_t unit = recording.entries()[piece.entry].unit;
+    times.push_back(
+        time_of(session.graph(), session.units()[unit].state->training().program(), piece));
+  }
+  const std::size_t kernels = times.size();
+  for (int doing = 0; doing <= static_cast<int>(Doing::AwaitAllRanks); ++doing)
+    times.push_back({.kernel = std::string(name_of(static_cast<Doing>(doing))), .count = 0.0});
+  times[kernels].kernel = "update weights";
   for (const pipeline::Piece& piece : recording.pieces()) {
-    const bool updates = entry_of(piece).action.kind == ActionKind::Update;
-    if (piece.doing == Doing::Work && !updates) continue;
-    times.push_back({.kernel = std::string(piece.doing == Doing::Work ? "update weights"
-                                                                      : name_of(piece.doing)),
-                     .seconds = 1e-9 * static_cast<double>(piece.end - piece.begin)});
+    const pipeline::ActionKind kind = recording.entries()[piece.entry].action.kind;
+    if (piece.doing == Doing::Work && kind != pipeline::ActionKind::Update) continue;
+    report::KernelTime& time = times[kernels + static_cast<std::size_t>(piece.doing)];
+    time.count = 1.0;
+    time.seconds += 1e-9 * static_cast<double>(piece.end - piece.begin);
   }
   return times;
 }
 
-/// A step, by its time.
-struct TimedStep {
-  double seconds = 0.0;
-  std::vector<report::KernelTime> times;
-};
+/// The shortest times that were seen in any step, and the fastest step.
+class FastestTimes {
+ public:
+  void add(double seconds, const std::vector<report::KernelTime>& times) {
+    if (times_.empty()) times_ = times;
+    MILLRACE_ASSERT(times.size() == times_.size());
+    double known = 0.0;
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      known += times[i].seconds;
+      times_[i].seconds = std::min(times_[i].seconds, times[i].seconds);
+    }
+    if (seconds < step_.seconds) step_ = {.seconds = seconds, .known = known};
+  }
 
-/// What all ranks did in the faster half of their steps; rank 0's. Collective.
-report::KernelTable table_of(std::vector<TimedStep> steps, DType type, const comm::World& world,
-                             std::vector<report::Peak> peaks) {
-  std::ranges::sort(steps, {}, &TimedStep::seconds);
-  steps.resize((steps.size() + 1) / 2);
-  std::array<double, 1> seconds = {0.0};
-  std::vector<report::KernelTime> times;
-  for (const TimedStep& step : steps) {
-    seconds[0] += step.seconds;
-    std::ranges::copy(step.times, std::back_inserter(times));
+  /// Of all ranks together; rank 0's. Collective.
+  [[nodiscard]] report::KernelTable table(std::vector<report::Peak> peaks, DType type,
+                                          const comm::World& world) const {
+    std::array<double, 2> step = {step_.seconds, step_.known};
+    world.add(step);
+    Json own = Json::list();
+    for (const report::KernelTime& time : report::added_up(times_))
+      if (time.count > 0.0) own.push_back(to_json(time));
+    std::vector<report::KernelTime> times;
+    for (const std::string& text : world.gather(own.dump())) {
+      const Json of_rank = Json::parse(text);
+      for (const Json& time : of_rank.items()) times.push_back(report::kernel_time_of(time));
+    }
+    return report::kernel_table(std::move(peaks), type, times,
+                                {.seconds = step[0], .known = step[1]});
   }
-  Json own = Json::list();
-  for (const report::KernelTime& time : report::added_up(times)) own.push_back(to_json(time));
-  world.add(seconds);
-  times.clear();
-  for (const std::string& text : world.gather(own.dump())) {
-    const Json of_rank = Json::parse(text);
-    for (const Json& time : of_rank.items()) times.push_back(report::kernel_time_of(time));
-  }
-  return report::kernel_table(std::move(peaks), type, times, seconds[0], steps.size());
-}
+
+ private:
+  std::vector<report::KernelTime> times_;
+  report::StepTime step_ = {.seconds = std::numeric_limits<double>::infinity()};
+};
 
 }  // namespace
 
@@ -225,13 +243,13 @@ DataBenchResult bench_data(const run::Run& config, const comm::World& world,
 
 KernelBenchResult bench_kernels(const run::Run& config, const comm::World& world,
                                 const std::shared_ptr<const io::Dataset>& dataset,
-                                const BenchLength& length, const AfterStep& after_step) {
-  std::vector<report::Peak> peaks = measure_peaks(world);
+                                const BenchLength& length, std::vector<report::Peak> peaks,
+                                const AfterStep& after_step) {
   run::Run timed = config;
   timed.trace_detail = run::TraceDetail::Kernels;
   Started started(timed, world, dataset, BenchUse::Training);
   KernelBenchResult result;
-  std::vector<TimedStep> steps;
+  FastestTimes fastest;
   for (std::int64_t i = 0; i < length.all(); ++i) {
     const Timer timer;
     (void)started.session.step(started.feeds, i,
@@ -240,9 +258,9 @@ KernelBenchResult bench_kernels(const run::Run& config, const comm::World& world
     after_step(i, seconds);
     if (i < length.warmup) continue;
     result.step_seconds.push_back(seconds);
-    steps.push_back({seconds, times_of(started.session)});
+    fastest.add(seconds, times_of(started.session));
   }
-  result.table = table_of(std::move(steps), config.precision.activations, world, std::move(peaks));
+  result.table = fastest.table(std::move(peaks), config.precision.activations, world);
   return result;
 }
 

@@ -70,11 +70,11 @@ struct KernelBenchResult {
   std::vector<double> step_seconds;  ///< of the measured steps, in the order in which they ran
   report::KernelTable table;         ///< rank 0's: the sums of all ranks
 };
-/// Measures the peaks, then each kernel of the steps. The table is the mean of the faster half of
-/// the steps, which other work on the machine disturbed less.
+/// Measures each kernel of the steps, and takes the shortest time of each: other work on the
+/// machine lengthens some kernels of every step.
 [[nodiscard]] KernelBenchResult bench_kernels(
     const run::Run& config, const comm::World& world,
     const std::shared_ptr<const io::Dataset>& dataset, const BenchLength& length,
-    const AfterStep& after_step = [](std::int64_t, double) {});
+    std::vector<report::Peak> peaks, const AfterStep& after_step = [](std::int64_t, double) {});
 
 }  // namespace millrace::train

@@ -73,7 +73,8 @@ void measure(const OpenedBench& prepared, const Patch& options, BenchOutput* out
   const run::Run& config = prepared.run.config;
   const auto& dataset = prepared.dataset();
   if (options.flag("kernels"))
-    return finish(train::bench_kernels(config, world, dataset, prepared.length, after_step));
+    return finish(train::bench_kernels(config, world, dataset, prepared.length,
+                                       train::measure_peaks(world), after_step));
   if (options.flag("dataset-benchmark"))
     return finish(train::bench_data(config, world, dataset, prepared.length, after_step));
   finish(train::DataBenchResult{

@@ -69,14 +69,15 @@ Cells cells_of(const KernelTime& time, double step, bool exact) {
           fmt::format("{:.{}f}", 100.0 * time.seconds / step, exact ? 4 : 1)};
 }
 
-/// `table` with one row in place of those behind the `most` heaviest, but for the last.
+/// `table` with one row in place of those behind the `most` heaviest, but for the last two.
 std::vector<KernelTime> shown(const KernelTable& table, std::size_t most) {
   std::vector<KernelTime> times = table.times;
-  if (times.size() <= most + 2) return times;
+  if (times.size() <= most + 3) return times;
   KernelTime others{.kernel = "others", .count = 0.0};
-  for (std::size_t i = most; i + 1 < times.size(); ++i) add(others, times[i]);
-  times.erase(times.begin() + static_cast<std::ptrdiff_t>(most), times.end() - 1);
-  times.insert(times.end() - 1, others);
+  const auto first = times.begin() + static_cast<std::ptrdiff_t>(most);
+  std::for_each(first, times.end() - 2, [&](const KernelTime& time) { add(others, time); });
+  *first = others;
+  times.erase(first + 1, times.end() - 2);
   return times;
 }
 
@@ -126,20 +127,17 @@ std::vector<KernelTime> added_up(std::span<const KernelTime> times) {
 }
 
 KernelTable kernel_table(std::vector<Peak> peaks, DType type, std::span<const KernelTime> times,
-                         double seconds, std::size_t steps) {
-  const auto n = static_cast<double>(steps);
-  KernelTable table{std::move(peaks), added_up(times), seconds / n};
-  KernelTime rest{.kernel = "framework", .count = 0.0, .seconds = table.seconds};
+                         const StepTime& step) {
+  KernelTable table{std::move(peaks), added_up(times), step.seconds};
+  KernelTime spread{.kernel = "spread", .count = 0.0, .seconds = step.known};
   for (KernelTime& time : table.times) {
-    time.count /= n;
-    time.seconds /= n;
-    time.flops /= n;
-    time.bytes /= n;
     time.least_seconds = least_seconds(time, type, table.peaks);
-    rest.seconds -= time.seconds;
+    spread.seconds -= time.seconds;
   }
   std::ranges::stable_sort(table.times, std::ranges::greater{}, &KernelTime::seconds);
-  table.times.push_back(std::move(rest));
+  table.times.push_back(spread);
+  table.times.push_back(
+      {.kernel = "framework", .count = 0.0, .seconds = step.seconds - step.known});
   return table;
 }
 

@@ -39,19 +39,26 @@ struct KernelTime {
 /// The inverse, without `least_seconds`. Errors: JsonError.
 [[nodiscard]] KernelTime kernel_time_of(const Json& json);
 
+/// The fastest step.
+struct StepTime {
+  double seconds = 0.0;
+  double known = 0.0;  ///< of these, in kernels and other things that have a row
+};
+
 struct KernelTable {
   std::vector<Peak> peaks;
-  std::vector<KernelTime> times;  ///< heaviest first; the last is what the others leave of a step
-  double seconds = 0.0;           ///< of a step, of all ranks together: the sum of `times`
+  /// Heaviest first. The last two are "spread", by which what the fastest step did is above what it
+  /// took in the fastest case, and "framework", which is the rest of that step.
+  std::vector<KernelTime> times;
+  double seconds = 0.0;  ///< of the fastest step, of all ranks together: the sum of `times`
 };
 
 /// One for each kernel, shape and pass.
 [[nodiscard]] std::vector<KernelTime> added_up(std::span<const KernelTime> times);
-/// The table of a step from what was measured in several. `seconds` is all of their time, and
-/// `type` that of the operands of products, which may always be float32 as well.
+/// The table of a step that has `times` in the fastest case. `type` is that of the operands of
+/// products, which may always be float32 as well.
 [[nodiscard]] KernelTable kernel_table(std::vector<Peak> peaks, DType type,
-                                       std::span<const KernelTime> times, double seconds,
-                                       std::size_t steps);
+                                       std::span<const KernelTime> times, const StepTime& step);
 
 /// Peaks, times and the rest in columns. Of the times the `most` heaviest; the others in one row.
 [[nodiscard]] std::string to_text(const KernelTable& table, std::size_t most);

@@ -71,6 +71,27 @@ TEST(BenchTableTest, RefusesWhatConcernsASingleRun) {
   expect_end(millrace("train --precision 16.32,32.32"), 2, {"--precision: '16.32,32.32'"});
 }
 
+TEST(BenchKernelsTest, SumsUpTheKernelsOfAllRanks) {
+  const Words line = Words("bench --kernels --json --batch-size 2 --warmup-steps 0 --steps 2 -q") +
+                     kSmall + "--replicas 2";
+  const ProcessResult result = millrace(line, Capture::Output);
+  if (result.code == 2) return expect_end(millrace(line), 2, {"computes on another device"});
+  ASSERT_EQ(result.code, 0) << result.output;
+  const json bench = json::parse(result.output, nullptr, false);
+  EXPECT_EQ(bench["ranks"], 2);
+  EXPECT_EQ(bench["step_ms"].size(), 2u);
+  EXPECT_EQ(bench["peaks"].back()["name"], "copying");
+  double seconds = 0.0;
+  double forward = 0.0;
+  for (const json& kernel : bench["kernels"]) {
+    seconds += kernel["seconds"].get<double>();
+    if (kernel["kernel"] == "LinearForward") forward += kernel["count"].get<double>();
+  }
+  expect_near(bench["step_seconds"], seconds);
+  const json& ops = bench["ops"];
+  EXPECT_DOUBLE_EQ(forward, 2.0 * (ops["Conv"].get<double>() + ops["Dense"].get<double>()));
+}
+
 TEST(InferenceTest, HasTheLossAndTheAccuracyOfAValidation) {
   const Words data = Words{"--data-dir", small_data(), "--seed 3"} + kSmall;
   const json bench =

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/benchmark.hpp"
 
+#include "device/parallel.hpp"
 #include "tests/support/test.hpp"
 #include "tests/train/small_run.hpp"
 
@@ -140,6 +141,73 @@ TEST(BenchmarkTest, SyntheticImagesStayOnTheDevice) {
     EXPECT_EQ(result.metrics.samples, 2 * config.total_batch());
     EXPECT_EQ(data->all_reads(), config.batch_size) << "one micro-batch, once";
   }
+}
+
+/// Products and calls of the kernels of one name.
+report::KernelTime sum_of(const report::KernelTable& table, std::string_view kernel,
+                          std::string_view pass = "forward") {
+  report::KernelTime sum{.kernel = std::string(kernel), .count = 0.0};
+  for (const report::KernelTime& time : table.times) {
+    if (time.kernel != kernel || time.pass != pass) continue;
+    sum.count += time.count;
+    sum.flops += time.flops;
+  }
+  return sum;
+}
+
+TEST(BenchKernelsTest, TheRowsAreTheKernelsOfAStepAndAddUpToIt) {
+  for (const Layout& layout :
+       {Layout{}, Layout{.replicas = 2},
+        Layout{.stages = 3, .schedule = "1F1B", .recompute = true, .type = DType::BF16},
+        Layout{.stages = 3, .schedule = "1F1B", .family = Family::EfficientNet}}) {
+    SCOPED_TRACE(name_of(layout));
+    const run::Run config = measured(layout);
+    const models::Graph graph = network_of(config);
+    const comm::World world;
+    const KernelBenchResult result =
+        bench_kernels(config, world, std::make_shared<NoiseDataset>(graph.input_shape),
+                      {.warmup = 1, .steps = 3}, {});
+    EXPECT_EQ(result.step_seconds.size(), 3u);
+    const report::KernelTable& table = result.table;
+    double seconds = 0.0;
+    for (const report::KernelTime& time : table.times) seconds += time.seconds;
+    EXPECT_NEAR(seconds, table.seconds, 1e-9 * table.seconds);
+    const auto products = std::ranges::count_if(graph.ops, [](const models::Op& op) {
+      return std::holds_alternative<models::Conv>(op.kind) ||
+             std::holds_alternative<models::Dense>(op.kind);
+    });
+    const auto images = static_cast<double>(config.total_batch());
+    const double flops = 2.0 * images * static_cast<double>(graph.forward_macs());
+    const report::KernelTime forward = sum_of(table, "LinearForward");
+    EXPECT_DOUBLE_EQ(forward.count, static_cast<double>(products) * images / 2.0) << "of 2 images";
+    EXPECT_NEAR(forward.flops, flops, 1e-9 * flops);
+    EXPECT_NEAR(sum_of(table, "LinearBackwardWeight", "backward").flops, flops, 1e-9 * flops);
+    EXPECT_EQ(sum_of(table, "LinearForward", "again").count > 0.0, layout.recompute);
+    EXPECT_EQ(table.times.back().kernel, "framework");
+  }
+}
+
+TEST(BenchKernelsTest, AConvolutionHasItsShapeAndItsProducts) {
+  const comm::World world;
+  const KernelBenchResult result =
+      bench_kernels(measured({}), world, std::make_shared<NoiseDataset>(Shape{16, 16, 3}),
+                    {.warmup = 0, .steps = 1}, {});
+  const auto first = std::ranges::find(result.table.times, "3x3/1 16x16x3 -> 16x16x16",
+                                       &report::KernelTime::shape);
+  ASSERT_NE(first, result.table.times.end());
+  EXPECT_DOUBLE_EQ(first->count, 8.0) << "micro-batches";
+  EXPECT_DOUBLE_EQ(first->flops, 8.0 * 2 * (2 * 16 * 16 * 16 * 3 * 3 * 3));
+  EXPECT_DOUBLE_EQ(first->bytes, 8.0 * 4 * (2 * 16 * 16 * (3 + 16) + 3 * 3 * 3 * 16));
+}
+
+TEST(BenchKernelsTest, ThePeaksAreProductsThenMemory) {
+  if (!device::kOnCores) GTEST_SKIP() << "there the peaks are those of another device";
+  const std::vector<report::Peak> peaks = measure_peaks(comm::World());
+  ASSERT_GE(peaks.size(), 3u);
+  EXPECT_EQ(peaks.front().type, DType::F32);
+  EXPECT_EQ(peaks[peaks.size() - 2].name, "reading");
+  EXPECT_EQ(peaks.back().name, "copying");
+  for (const report::Peak& peak : peaks) EXPECT_GT(peak.per_second, 0.0) << peak.name;
 }
 
 }  // namespace

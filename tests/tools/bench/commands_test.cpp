@@ -2,6 +2,7 @@
 //
 // `bench` from words to what it measures.
 #include "cli/open_run.hpp"
+#include "device/parallel.hpp"
 #include "tests/cli/support.hpp"
 #include "tools/bench/bench_machine.hpp"
 #include "tools/bench/bench_output.hpp"
@@ -34,6 +35,19 @@ TEST(BenchMachineTest, TakesTheHostsOfACluster) {
     expect_said(run_words(words(line)), 2, {"has no effect here: it needs --hosts"});
 }
 
+TEST(BenchKernelsTest, OptionsThatDoNotGoWithATableOfKernelsAreRefused) {
+  const std::string line = "bench --kernels --dataset cifar-10 --model-size 8 ";
+  const auto expect_refused = [&](const std::string& more, const std::string& message) {
+    const bool at_once = device::kOnCores || more.starts_with("--batch-sizes");
+    expect_said(run_words(words(line + more)), 2,
+                {at_once ? message : "computes on another device"});
+  };
+  expect_refused("--inference", "--inference has no effect with --kernels");
+  expect_refused("--display-every 2", "--display-every has no effect with --kernels");
+  expect_refused("--fp-exceptions", "--fp-exceptions checks the result of each kernel");
+  expect_refused("--batch-sizes 1,2", "--kernels shows a single run, but --batch-sizes lists");
+}
+
 OpenedBench prepared(const std::string& line) {
   static const comm::World alone;
   const Environment environment = environment_of({});
@@ -53,6 +67,7 @@ TEST(OpenBenchTest, NeedsNoDataAndLeavesNothing) {
   EXPECT_EQ(bench.run.config.data.source, run::ImageSource::Device);
   EXPECT_TRUE(bench.run.config.run_directory.empty());
   EXPECT_TRUE(bench.run.notices.empty());
+  EXPECT_EQ(prepared("--dataset cifar-10 --kernels").length.all(), 12);
 }
 
 TEST(OpenBenchTest, ARecipeSaysNothingOfALengthThatItHasNot) {
