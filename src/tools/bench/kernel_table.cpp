@@ -33,39 +33,38 @@ double least_seconds(const KernelTime& time, DType type, std::span<const Peak> p
     else if (*peak.type == DType::F32 || *peak.type == type)
       products = std::max(products, peak.per_second);
   }
-  return std::max(time.flops > 0.0 ? time.flops / products : 0.0,
-                  time.bytes > 0.0 ? time.bytes / memory : 0.0);
+  return std::max(time.flops / products, time.bytes / memory);
 }
 
-const Cells kHead = {"kernel",  "shape", "pass",       "count", "ms",
-                     "GFLOP/s", "GB/s",  "roofline %", "step %"};
-
-/// A number, or nothing where it would be 0 because it is not known.
+/// A number, or nothing where it is not known.
 std::string known(double number, bool exact) {
-  if (number <= 0.0) return "";
+  if (!(number > 0.0)) return "";
   return exact ? fmt::format("{:.6g}", number) : fmt::format("{:.1f}", number);
 }
 
 Cells cells_of(const Peak& peak, bool exact) {
   const std::string rate = known(1e-9 * peak.per_second, exact);
-  const std::string name = peak.type ? fmt::format("{} {}", name_of(*peak.type), peak.name)
-                                     : fmt::format("memory {}", peak.name);
-  return {"peak", name, "", "", "", peak.type ? rate : "", peak.type ? "" : rate, "", ""};
+  const std::string_view of = peak.type ? name_of(*peak.type) : "memory";
+  return {"peak",
+          fmt::format("{} {}", of, peak.name),
+          "",
+          "",
+          "",
+          peak.type ? rate : "",
+          peak.type ? "" : rate,
+          "",
+          ""};
 }
 
 Cells cells_of(const KernelTime& time, double step, bool exact) {
-  const double least = time.seconds > 0.0 ? time.least_seconds / time.seconds : 0.0;
-  const auto number = [&](double value) {
-    return exact ? fmt::format("{:.6g}", value) : fmt::format("{:.3f}", value);
-  };
   return {time.kernel,
           time.shape,
           time.pass,
           time.count > 0.0 ? fmt::format("{:.6g}", time.count) : "",
-          number(1e3 * time.seconds),
+          fmt::format("{:.{}f}", 1e3 * time.seconds, exact ? 6 : 3),
           known(1e-9 * time.flops / time.seconds, exact),
           known(1e-9 * time.bytes / time.seconds, exact),
-          known(100.0 * least, exact),
+          known(100.0 * time.least_seconds / time.seconds, exact),
           fmt::format("{:.{}f}", 100.0 * time.seconds / step, exact ? 4 : 1)};
 }
 
@@ -82,7 +81,8 @@ std::vector<KernelTime> shown(const KernelTable& table, std::size_t most) {
 }
 
 std::vector<Cells> rows_of(const KernelTable& table, std::size_t most, bool exact) {
-  std::vector<Cells> rows = {kHead};
+  std::vector<Cells> rows = {
+      {"kernel", "shape", "pass", "count", "ms", "GFLOP/s", "GB/s", "roofline %", "step %"}};
   for (const Peak& peak : table.peaks) rows.push_back(cells_of(peak, exact));
   for (const KernelTime& time : shown(table, most))
     rows.push_back(cells_of(time, table.seconds, exact));

@@ -75,67 +75,48 @@ template <std::size_t... I>
   return (_mm512_cvtss_f32(sums[I]) + ...);
 }
 
-constexpr int kTileRows = 16;
-constexpr int kTileRowBytes = 64;
-constexpr int kTileProducts = 4;
+constexpr double kTileFlops = 4.0 * 2.0 * 16 * 16 * 32;
 
-/// Four tiles of 16 x 16 sums, from two tiles of 16 x 32 and two of 32 x 16 operands.
+/// Four tiles of 16 x 16 sums, from two tiles of 16 x 32 and two of 32 x 16 operands, all of zeros.
 [[gnu::target("amx-tile,amx-bf16")]] float tiles(std::int64_t rounds) {
-  struct alignas(64) Shapes {
-    std::uint8_t palette = 1;
-    std::uint8_t start_row = 0;
-    std::array<std::uint8_t, 14> reserved = {};
-    std::array<std::uint16_t, 16> row_bytes = {};
-    std::array<std::uint8_t, 16> rows = {};
-  } shapes;
-  static_assert(sizeof(Shapes) == 64);
-  std::fill_n(shapes.row_bytes.begin(), 8, std::uint16_t{kTileRowBytes});
-  std::fill_n(shapes.rows.begin(), 8, std::uint8_t{kTileRows});
-  alignas(64) std::array<float, 256> memory = {};
-  asm volatile("" : : "r"(&shapes), "r"(memory.data()) : "memory");  // GCC 12 drops their stores
-  _tile_loadconfig(&shapes);
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  _tile_loadd(4, memory.data(), kTileRowBytes);
-  _tile_loadd(5, memory.data(), kTileRowBytes);
-  _tile_loadd(6, memory.data(), kTileRowBytes);
-  _tile_loadd(7, memory.data(), kTileRowBytes);
+  alignas(64) std::array<std::uint8_t, 64> shapes = {1};
+  std::fill_n(shapes.begin() + 48, 8, std::uint8_t{16});                       // rows
+  for (std::size_t tile = 0; tile < 8; ++tile) shapes.at(16 + 2 * tile) = 64;  // bytes of a row
+  alignas(64) std::array<float, 256> sums = {};
+  asm volatile("" : : "r"(shapes.data()) : "memory");  // GCC 12 drops what nobody seems to read
+  _tile_loadconfig(shapes.data());
   for (; rounds > 0; --rounds) {
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }
-  _tile_stored(0, memory.data(), kTileRowBytes);
+  _tile_stored(0, sums.data(), 64);
   _tile_release();
-  return memory[0];
+  return sums[0];
 }
 
 /// Whether there are tiles, and the system saves them for this process once it is asked to.
 bool has_tiles() {
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
+  std::array<unsigned, 4> words = {};
   constexpr unsigned kTiles = (1U << 22U) | (1U << 24U);  // AMX-BF16, AMX-TILE
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kTiles) != kTiles) return false;
-  constexpr long kAskForState = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kAskForState = 0x1023;                   // ARCH_REQ_XCOMP_PERM
   constexpr long kTileData = 18;
-  return ::syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+  return __get_cpuid_count(7, 0, &words[0], &words[1], &words[2], &words[3]) != 0 &&
+         (words[3] & kTiles) == kTiles && ::syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
 }
 #endif
 
-/// `work` over the shortest time in which each thread calls run_of(number of the run)(its number).
-/// Runs take about a millisecond, so that other programs do not interrupt each of them.
-template <class RunOf>
-double best_rate(double work, const RunOf& run_of) {
+/// `work` over the shortest time in which each thread calls function(run, its number). Runs take
+/// about a millisecond, so that other programs do not interrupt each of them.
+template <class Function>
+double best_rate(double work, const Function& function) {
   const device::ExecutionSpace space;
   double seconds = std::numeric_limits<double>::infinity();
   for (std::int64_t run = 0; run < kRuns; ++run) {
     const Timer timer;
-    device::parallel("peak", space, device::kernel_threads(), run_of(run));
+    device::parallel("peak", space, device::kernel_threads(),
+                     [=](std::int64_t thread) { function(run, thread); });
     device::fence(space);
     seconds = std::min(seconds, timer.seconds());
   }
@@ -147,11 +128,11 @@ Peak products_peak(const char* name, DType type, double flops, Products products
   constexpr double kFlops = 1e8;  // of a thread in a run
   const auto rounds = static_cast<std::int64_t>(kFlops / flops);
   std::vector<float> results(static_cast<std::size_t>(device::kernel_threads()));
-  const auto run = [to = results.data(), products, rounds](std::int64_t thread) {
+  const auto run = [to = results.data(), products, rounds](std::int64_t, std::int64_t thread) {
     to[thread] = products(rounds);
   };
-  const double work = flops * static_cast<double>(rounds) * device::kernel_threads();
-  return {name, type, best_rate(work, [&run](std::int64_t) { return run; })};
+  return {name, type,
+          best_rate(flops * static_cast<double>(rounds * device::kernel_threads()), run)};
 }
 
 std::vector<Peak> products_peaks() {
@@ -166,10 +147,7 @@ std::vector<Peak> products_peaks() {
     if (level_cap()) return peaks;  // this also caps the libraries, below products of 16 bits
     if (__builtin_cpu_supports("avx512bf16"))
       peaks.push_back(products_peak("avx512_bf16", DType::BF16, 32 * kLaneFlops, pairs));
-    if (has_tiles())
-      peaks.push_back(products_peak(
-          "amx_bf16", DType::BF16,
-          kTileProducts * 2.0 * kTileRows * (kTileRowBytes / 4) * (kTileRowBytes / 2), tiles));
+    if (has_tiles()) peaks.push_back(products_peak("amx_bf16", DType::BF16, kTileFlops, tiles));
     return peaks;
   }
   if (level == InstructionLevel::Avx2 && __builtin_cpu_supports("fma"))
@@ -191,26 +169,23 @@ std::int64_t working_set(const comm::World& world) {
 /// Each run takes the next part of the set, so that nothing is in a cache when its turn comes.
 std::vector<Peak> memory_peaks(const comm::World& world) {
   const std::int64_t threads = device::kernel_threads();
-  const std::int64_t half = device::aligned(working_set(world) / (2 * kRuns * threads)) /
-                            static_cast<std::int64_t>(sizeof(std::uint64_t));
-  const std::int64_t bytes = 2 * half * threads * static_cast<std::int64_t>(sizeof(std::uint64_t));
-  const device::Arena arena(kRuns * bytes);
-  auto* const words = reinterpret_cast<std::uint64_t*>(arena.at(0));
+  const std::int64_t share = 2 * device::aligned(working_set(world) / (2 * kRuns * threads));
+  const device::Arena arena(kRuns * threads * share);
   std::vector<std::uint64_t> results(static_cast<std::size_t>(threads));
-  const auto read = [=, to = results.data()](std::int64_t run) {
-    return [=, from = words + 2 * half * threads * run](std::int64_t thread) {
-      std::uint64_t sum = 0;
-      for (std::int64_t i = 0; i < 2 * half; ++i) sum += from[2 * half * thread + i];
-      to[thread] = sum;
-    };
+  const auto part = [=, set = arena.at(0)](std::int64_t run, std::int64_t thread) {
+    return set + (run * threads + thread) * share;
   };
-  const auto copy = [=](std::int64_t run) {
-    return [half, from = words + 2 * half * threads * run](std::int64_t thread) {
-      std::uint64_t* const own = from + 2 * half * thread;
-      std::memcpy(own + half, own, static_cast<std::size_t>(half) * sizeof(*own));
-    };
+  const auto read = [=, to = results.data()](std::int64_t run, std::int64_t thread) {
+    const auto* const words = reinterpret_cast<const std::uint64_t*>(part(run, thread));
+    std::uint64_t sum = 0;
+    for (std::int64_t i = 0; i < share / 8; ++i) sum += words[i];
+    to[thread] = sum;
   };
-  const auto work = static_cast<double>(bytes);
+  const auto copy = [=](std::int64_t run, std::int64_t thread) {
+    std::byte* const from = part(run, thread);
+    std::memcpy(from + share / 2, from, static_cast<std::size_t>(share / 2));
+  };
+  const auto work = static_cast<double>(threads * share);
   return {{"reading", {}, best_rate(work, read)}, {"copying", {}, best_rate(work, copy)}};
 }
 
