@@ -95,7 +95,8 @@ TEST(KernelTableTest, CsvAndJsonHaveTheSameNumbers) {
   ASSERT_EQ(lines.size(), 9u);
   EXPECT_EQ(lines[0], "kernel,shape,pass,count,ms,GFLOP/s,GB/s,roofline %,step %");
   EXPECT_EQ(lines[2], "peak,bfloat16 tiles,,,,400,,,");
-  EXPECT_EQ(lines[5], "LinearForward,3x3/1 8x8x4 -> 8x8x4,forward,2,80.000000,50,0.25,12.5,80.0000");
+  EXPECT_EQ(lines[5],
+            "LinearForward,3x3/1 8x8x4 -> 8x8x4,forward,2,80.000000,50,0.25,12.5,80.0000");
   EXPECT_EQ(lines[8], "framework,,,,5.000000,,,,5.0000");
   const Json json = to_json(table);
   EXPECT_EQ(json.at("peaks").items()[1].at("type").text(), "bfloat16");
