@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -43,17 +44,11 @@ std::string known(double number, bool exact) {
 }
 
 Cells cells_of(const Peak& peak, bool exact) {
-  const std::string rate = known(1e-9 * peak.per_second, exact);
-  const std::string_view of = peak.type ? name_of(*peak.type) : "memory";
-  return {"peak",
-          fmt::format("{} {}", of, peak.name),
-          "",
-          "",
-          "",
-          peak.type ? rate : "",
-          peak.type ? "" : rate,
-          "",
-          ""};
+  Cells cells(9);
+  cells[0] = "peak";
+  cells[1] = fmt::format("{} {}", peak.type ? name_of(*peak.type) : "memory", peak.name);
+  cells[peak.type ? 5 : 6] = known(1e-9 * peak.per_second, exact);
+  return cells;
 }
 
 Cells cells_of(const KernelTime& time, double step, bool exact) {
