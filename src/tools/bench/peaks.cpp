@@ -138,7 +138,7 @@ Peak products_peak(const char* name, DType type, double flops, Products products
 std::vector<Peak> products_peaks() {
   constexpr auto kLaneFlops = 2.0 * static_cast<double>(Sums::size());
 #if defined(__x86_64__)
-  const InstructionLevel level = std::min(instruction_level(), *machine_level());
+  const InstructionLevel level = instruction_level();
   const Products avx2 = [](std::int64_t rounds) { return fused_avx2(rounds, Sums()); };
   const Products avx512 = [](std::int64_t rounds) { return fused_avx512(rounds, Sums()); };
   const Products pairs = [](std::int64_t rounds) { return pairs_avx512(rounds, Sums()); };
