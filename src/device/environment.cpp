@@ -198,8 +198,9 @@ Environment::Environment(int threads, int gpu) {
 Environment::~Environment() { Kokkos::finalize(); }
 
 void cap_vendor_library() {
-  [[maybe_unused]] const std::optional<InstructionLevel> cap = level_cap();
+  [[maybe_unused]] std::optional<InstructionLevel> cap = level_cap();
 #ifdef MILLRACE_ONEDNN
+  if (!cap && has_slow_bfloat16()) cap = InstructionLevel::Avx512;  // without 16-bit products
   if (library_variable().empty() && cap)
     (void)dnnl::set_max_cpu_isa(library_set(*cap));  // fails if the library is already in use
 #endif
