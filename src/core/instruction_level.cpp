@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/instruction_level.hpp"
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#include <cpuid.h>
-#endif
-
 #include <algorithm>
 #include <cstdlib>
 
@@ -56,17 +52,6 @@ std::optional<InstructionLevel> machine_level() noexcept {
   return InstructionLevel::Avx512;
 #else
   return std::nullopt;
-#endif
-}
-
-bool has_slow_bfloat16() noexcept {
-#if defined(__x86_64__) && defined(__GNUC__)
-  constexpr unsigned kAmxBfloat16 = 1U << 22;  // of leaf 7; clang 14 has no word for it
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  return __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512bf16") &&
-         __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kAmxBfloat16) == 0;
-#else
-  return false;
 #endif
 }
 

@@ -35,10 +35,6 @@ inline constexpr std::array kInstructionLevels = {InstructionLevel::Sse42, Instr
 /// The highest level that processor and operating system support; nullopt unless on x86-64.
 [[nodiscard]] std::optional<InstructionLevel> machine_level() noexcept;
 
-/// Whether the processor has products of bfloat16 that are slower than those of float32: Intel's
-/// with AVX512-BF16 and without AMX. On a Xeon of model 207 they take 1.5 times as long.
-[[nodiscard]] bool has_slow_bfloat16() noexcept;
-
 /// Value of MILLRACE_MAX_ISA, read once; nullopt if it is unset or `native`. Errors: Usage, for an
 /// unknown value and for a level below that of a build with MILLRACE_NATIVE.
 [[nodiscard]] std::optional<InstructionLevel> level_cap();

@@ -12,6 +12,7 @@
 #include <utility>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <xmmintrin.h>
 #endif
 #ifdef MILLRACE_ONEDNN
@@ -196,6 +197,17 @@ Environment::Environment(int threads, int gpu) {
 }
 
 Environment::~Environment() { Kokkos::finalize(); }
+
+bool has_slow_bfloat16() noexcept {
+#if defined(__x86_64__) && MILLRACE_ON_HOST
+  constexpr unsigned kAmxBfloat16 = 1U << 22;  // of leaf 7; clang 14 has no word for it
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512bf16") &&
+         __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kAmxBfloat16) == 0;
+#else
+  return false;
+#endif
+}
 
 void cap_vendor_library() {
   [[maybe_unused]] std::optional<InstructionLevel> cap = level_cap();

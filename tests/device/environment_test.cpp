@@ -2,6 +2,9 @@
 #include "device/environment.hpp"
 
 #include <cfenv>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <thread>
 
 #include "device/compat.hpp"
@@ -106,6 +109,16 @@ TEST(VendorScope, NestsEndsAndIsOfOneThread) {
     EXPECT_FALSE(others);
   }
   EXPECT_FALSE(VendorScope::inside());
+}
+
+// The kernel's list of what the processor has.
+TEST(Environment, SlowProductsAreIntelsWithoutTiles) {
+  std::ifstream file("/proc/cpuinfo");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!computes_on_cores() || text.find("\nflags") == std::string::npos)
+    GTEST_SKIP() << "kernels do not run on a processor whose flags /proc/cpuinfo lists";
+  const auto has = [&](const char* word) { return text.find(word) != std::string::npos; };
+  EXPECT_EQ(has_slow_bfloat16(), has("GenuineIntel") && has(" avx512_bf16") && !has(" amx_bf16"));
 }
 
 }  // namespace

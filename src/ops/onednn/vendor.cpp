@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "core/instruction_level.hpp"
 #include "device/environment.hpp"
 #include "ops/onednn/linear_op.hpp"
 #include "ops/vendor.hpp"
@@ -149,7 +148,7 @@ class OneDnnVendor final : public Vendor {
     if (type == DType::F16 && DNNL_VERSION_MAJOR < 3)
       return "this version of oneDNN has no float16 kernels";
     const std::string_view cap = device::vendor_cap();
-    if (cap.empty() && type == DType::BF16 && has_slow_bfloat16())
+    if (cap.empty() && type == DType::BF16 && device::has_slow_bfloat16())
       return "this processor's bfloat16 products are slower than those of float32";
     return cap.empty() ? "this processor has no 16-bit products"
                        : fmt::format("{} disables 16-bit products", cap);
