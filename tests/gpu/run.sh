@@ -41,7 +41,9 @@ while (($#)); do
   case $1 in
     --dry-run) dry=1 ;;
     --build | --cpu | --data | --out | --pack)
-      [[ -n ${2-} ]] || { echo "$1 needs a folder" >&2; exit 2; }
+      needed='a folder'
+      [[ $1 != --pack ]] || needed='FILE.tar.xz or a folder'
+      [[ -n ${2-} ]] || { echo "$1 needs $needed" >&2; exit 2; }
       declare "${1#--}=$(cd "$from" && realpath -m -- "$2")"
       shift
       ;;

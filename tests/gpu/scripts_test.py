@@ -572,6 +572,7 @@ class RunTest(Case):
         for words, said in (
             (["--bogus"], "there is no option --bogus\nUsage: tests/gpu/run.sh "),
             (["--out"], "--out needs a folder\n"),
+            (["--pack"], "--pack needs FILE.tar.xz or a folder\n"),
         ):
             done = subprocess.run(["bash", self.script, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             self.assertEqual(done.returncode, 2)
