@@ -17,8 +17,8 @@ alternate, and while one side or mode has its turn, the others hold no more than
 the GPU's memory. Both sides say what they train: parameters, numbers of convolutions and norms, type,
 images of a step. The comparison stops where they differ.
 
-With --variants, millrace is also measured once with all variants of that file which are marked `before`: without the
-latest changes. With --profile, the kernels of both sides are timed at the end, if there is time. --json keeps what is
+With --variants, millrace is also measured once with all variants of that file which are marked `before` set back. All
+other changes stay. With --profile, the kernels of both sides are timed at the end, if there is time. --json keeps what is
 known so far, also if this program is stopped.
 """
 import argparse
@@ -237,17 +237,17 @@ def millrace_step(options, settings=None):
     return bench(options.millrace, options.network, words, settings=settings)
 
 
-def without_new(options):
-    """Milliseconds of steps without the latest changes, as far as variants undo them. None where there are none."""
+def set_back(options):
+    """Milliseconds of steps with the choices set back that variants mark, and these. None where there are none."""
     rows = [row for row in variants_in(options.variants)
             if row.get("before") and options.network in [case.split()[0] for case in row["networks"]]]
     settings = {name: value for row in rows for name, value in row["set"].items()}
     if not settings:
         return None
     try:
-        return millrace_step(options, settings)["step_ms"]
+        return millrace_step(options, settings)["step_ms"], settings
     except LookupError as error:
-        print(f"without the latest changes: {error}")
+        print(f"{', '.join(settings)} set back: {error}")
         return None
 
 
@@ -367,10 +367,11 @@ def main():
     took = time.monotonic() - begin
     ours, rate = result["step_ms"], result["gflop_per_second"]
     record.add(millrace=in_short(ours), arena_bytes=result.get("arena_bytes"))
-    before = without_new(options) if options.variants else None
+    before = set_back(options) if options.variants else None
     if before:
-        record.add(without_new=in_short(before))
-        print(f"without the latest changes: {statistics.median(before):.2f} ms ({spread(before)})")
+        times, settings = before
+        record.add(set_back={**in_short(times), "set": settings})
+        print(f"{', '.join(settings)} set back: {statistics.median(times):.2f} ms ({spread(times)})")
     torch = import_torch()
     trainings = set_up(torch, options, record)
     require_alike(trainings, result["side"])

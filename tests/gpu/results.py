@@ -76,12 +76,16 @@ def comparisons(measured):
 
 def table(measured):
     """Lines for people."""
-    lines = [f"{'a step':40}{'millrace':>12}{'img/s':>9}{'before':>12}{'PyTorch':>12} {'best mode':10}{'times':>6}{'bar':>6}"]
+    lines = [f"{'a step':40}{'millrace':>12}{'img/s':>9}{'set back':>12}{'PyTorch':>12} {'best mode':10}{'times':>6}{'bar':>6}"]
+    notes = []
     for (network, batch, kind, options), row in comparisons(measured).items():
         mode = min(row["pytorch"], key=lambda each: row["pytorch"][each]["ms"], default=None)
         ms = row["pytorch"][mode]["beside"] if mode else row["millrace"]["ms"]
         name = f"{network} {batch} {kind} {options}".rstrip()
-        before = f"{row['without_new']['ms']:.2f} ms" if "without_new" in row else ""
+        before = ""
+        if "set_back" in row:
+            before = f"{row['set_back']['ms']:.2f} ms"
+            notes.append(f"set back in {name}: {', '.join(row['set_back']['set'])}, and no other change")
         line = f"{name:40}{ms:>9.2f} ms{1e3 * batch / ms:>9.0f}{before:>12}"
         if mode:
             best = row["pytorch"][mode]["ms"]
@@ -89,7 +93,7 @@ def table(measured):
             line += f"{best:>9.2f} ms {mode:10}{best / ms:>6.2f}{bar:>6}"
         lines.append(line.rstrip())
     variants = [row for result in measured.values() for row in result.get("variants", [])]
-    return lines + [f"variant {row['name']}: {row['verdict']}" for row in variants]
+    return lines + notes + [f"variant {row['name']}: {row['verdict']}" for row in variants]
 
 
 def main():

@@ -238,13 +238,14 @@ class CompareTest(Case):
         file = self.folder / "variants.toml"
         words = ["--variants", str(file), "--rounds", "1", "--json", str(self.folder / "results.json")]
         file.write_text(rows)
-        self.assertIn("without the latest changes: 20.00 ms (20.00 to 20.00)", self.compared(*words))
-        self.assertEqual(json.loads((self.folder / "results.json").read_text())["without_new"]["ms"], 20.0)
+        self.assertIn("SLOW set back: 20.00 ms (20.00 to 20.00)", self.compared(*words))
+        known = json.loads((self.folder / "results.json").read_text())["set_back"]
+        self.assertEqual((known["ms"], known["set"]), (20.0, {"SLOW": 2}))
         file.write_text(rows.replace("SLOW", "OTHER"))
-        self.assertIn("without the latest changes: this build, or resnet50, has no MILLRACE_VARIANT_OTHER",
+        self.assertIn("OTHER set back: this build, or resnet50, has no MILLRACE_VARIANT_OTHER",
                       self.compared(*words))
         file.write_text(rows.replace("true", "false"))
-        self.assertFalse(any("latest" in line for line in self.compared(*words)))
+        self.assertFalse(any("set back" in line for line in self.compared(*words)))
 
     def test_a_comparison_stands_without_times_of_kernels(self):
         with mock.patch.object(profile_kernels, "bench", side_effect=SystemExit("failed")):
