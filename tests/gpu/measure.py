@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What compare.py, stages.py and variants.py share: runs of `millrace bench`, variants of kernels that a run may have,
+"""What the other scripts here share: runs of `millrace bench`, variants of kernels that a run may have,
 and rounds within a time."""
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -31,6 +32,12 @@ def skip(why):
     sys.exit(77)
 
 
+def refuse(why):
+    """Ends a program that was called with what it cannot work with: one line, and exit code 2."""
+    print(f"{Path(sys.argv[0]).name}: {why}", file=sys.stderr)
+    sys.exit(2)
+
+
 def bench(program, network, words, environment=None, settings=None):
     """Trains on synthetic images and returns the JSON object that bench prints, with its side of a comparison. `settings`
     are numbers by the names of src/ops/variants.hpp; LookupError if the run came across no such choice."""
@@ -57,9 +64,26 @@ def bench(program, network, words, environment=None, settings=None):
 
 
 def variants_in(path):
-    """The rows of variants.toml."""
-    with open(path, "rb") as file:
-        return tomllib.load(file)["variant"]
+    """The rows of variants.toml; others than its head describes are refused."""
+    try:
+        with open(path, "rb") as file:
+            rows = tomllib.load(file).get("variant")
+    except OSError as error:
+        refuse(f"{path} cannot be read ({error.strerror}); name a file such as tests/gpu/variants.toml")
+    except ValueError as error:
+        refuse(f"{path} is not TOML: {error}")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        refuse(f"{path} has no [[variant]]; where none is left to measure, it says variant = []")
+    for number, row in enumerate(rows, 1):
+        where = f"{path}: variant {number}, {row.get('name', 'without a name')},"
+        for key, kind in (("name", str), ("networks", list), ("expect", str)):
+            if not row.get(key) or not isinstance(row[key], kind):
+                refuse(f"{where} needs {key}, a {'text' if kind is str else 'list'}")
+        for case in row["networks"]:
+            if not re.fullmatch(f"({'|'.join(NETWORKS)}) [1-9][0-9]*", str(case)):
+                refuse(f"{where} has the network '{case}'; it needs a name and images, as in 'resnet50 256', "
+                       f"and names are {', '.join(NETWORKS)}")
+    return rows
 
 
 def precision(kind):

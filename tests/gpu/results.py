@@ -93,7 +93,10 @@ def table(measured):
             line += f"{best:>9.2f} ms {mode:10}{best / ms:>6.2f}{bar:>6}"
         lines.append(line.rstrip())
     variants = [row for result in measured.values() for row in result.get("variants", [])]
-    return lines + notes + [f"variant {row['name']}: {row['verdict']}" for row in variants]
+    for row in variants:
+        once = ", ".join(row.get("as_it_is_once", []))
+        notes.append(f"variant {row['name']}: {row['verdict']}" + (f" (measured once as it is: {once})" if once else ""))
+    return lines + notes
 
 
 def main():

@@ -66,6 +66,13 @@ class Case(unittest.TestCase):
             function()
         return out.getvalue().splitlines()
 
+    def assertRefused(self, said, call):
+        err = io.StringIO()
+        with contextlib.redirect_stderr(err), self.assertRaises(SystemExit) as end:
+            call()
+        self.assertEqual((end.exception.code, err.getvalue().count("\n")), (2, 1))
+        self.assertIn(said, err.getvalue())
+
     def calls(self):
         return (self.folder / "millrace.calls").read_text().splitlines()
 
@@ -340,6 +347,33 @@ class VariantsTest(Case):
             lines, rows = self.measured(self.row("a", "FAST = 1") + self.row("b", "FAST = 1"), "--seconds", "80")
         self.assertEqual([row["verdict"] for row in rows.values()], ["keep", "not measured"])
         self.assertIn("b: no time is left", lines)
+        self.assertTrue(any("as it is    10.00 ms (once: noise is taken as 1 %): +100.0 %" in line for line in lines), lines)
+
+    def test_a_network_that_fails_costs_only_its_variants(self):
+        rows = self.row("a", "FAST = 1") + self.row("b", "FAST = 1", "resnext101")
+        program = self.program(PROGRAM.replace("stages=2", 'stages=2; case "$*" in *resnext*) exit 3 ;; esac', 1))
+        with mock.patch.object(self, "program", return_value=program):
+            lines, known = self.measured(rows)
+        self.assertEqual([row["verdict"] for row in known.values()], ["keep", "not measured"])
+        self.assertTrue(any(line.startswith("resnext101 128 as it is: failed with exit code 3") for line in lines), lines)
+
+    def test_results_are_kept_after_every_variant(self):
+        for times, end, verdicts in (([10, 5, KeyboardInterrupt], KeyboardInterrupt, [("keep", ["resnet50 128"])]),
+                                     (TimeoutError("no time is left"), SystemExit, [("not measured", [])] * 2)):
+            with mock.patch.object(variants.Measurement, "milliseconds", side_effect=times), self.assertRaises(end):
+                self.measured(self.row("a", "FAST = 1") + self.row("b", "FAST = 1"))
+            known = json.loads((self.folder / "variants.json").read_text())["variants"]
+            self.assertEqual([(row["verdict"], row["as_it_is_once"]) for row in known], verdicts)
+
+    def test_what_it_cannot_work_with_is_refused_before_anything_runs(self):
+        row = self.row("a", "FAST = 1")
+        for text, words, said in (
+            ("", [], "has no [[variant]]"), ("a = [", [], "is not TOML"), (row, ["--json", "/no/x"], "/no/x cannot be written"),
+            (row.replace("networks", "other"), [], "needs networks"), (row.replace(" 128", ""), [], "the network 'resnet50'"),
+        ):
+            self.assertRefused(said, lambda: self.measured(text, *words))
+        self.assertRefused("/no/x cannot be read", lambda: measure.variants_in("/no/x"))
+        self.assertFalse((self.folder / "millrace.calls").exists())
 
     def test_verdicts(self):
         noise = {"x": 0.01, "y": 0.03}

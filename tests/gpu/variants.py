@@ -4,13 +4,15 @@
 
 Every network that a variant names is measured as it is at the beginning and at the end. A variant counts as faster or
 slower where it differs by more than these two do, and by more than one percent. It is to be kept if it is faster with
-one of its networks and slower with none.
+one of its networks and slower with none. Where the time ends before a network is measured once more, only the one
+percent counts, and the results say so. What fails is left out, and --json has the rest from the first variant on.
 """
 import argparse
 import os
+import sys
 from pathlib import Path
 
-from measure import NETWORKS, bench, in_short, precision, save, skip, time_left, variants_in
+from measure import bench, in_short, precision, refuse, save, skip, time_left, variants_in
 
 LEAST = 0.01
 
@@ -31,6 +33,7 @@ class Measurement:
     def __init__(self, options):
         self.options = options
         self.longest = 0.0  # seconds of a run
+        self.failures = []
 
     def milliseconds(self, case, row=None):
         network, batch = case.split()
@@ -45,6 +48,17 @@ class Measurement:
             self.longest = max(self.longest, before - time_left(self.options.seconds))
         return in_short(result["step_ms"])["ms"]
 
+    def tried(self, what, cases, row=None):
+        """Milliseconds by network, up to the first that cannot be measured."""
+        times = {}
+        try:
+            for case in cases:
+                times[case] = self.milliseconds(case, row)
+        except (LookupError, TimeoutError, SystemExit) as error:
+            print(f"{what}: {error}")
+            self.failures.append(error)
+        return times
+
 
 def verdict(gains, noise):
     """Of a variant with these gains by network: 0.02 is 2 % faster than as it is."""
@@ -56,39 +70,47 @@ def verdict(gains, noise):
 
 
 def measured(options, rows):
-    """Times by variant and network, and those of networks as they are."""
+    """The results of all variants, and what failed."""
     measurement = Measurement(options)
     cases = list(dict.fromkeys(case for row in rows for case in row["networks"]))
-    unchanged = {case: [measurement.milliseconds(case)] for case in cases}
+    unchanged = {case: list(measurement.tried(f"{case} as it is", [case]).values()) for case in cases}
     found = {}
     for row in rows:
-        times = {}
-        try:
-            for case in row["networks"]:
-                times[case] = measurement.milliseconds(case, row)
-        except (LookupError, TimeoutError, SystemExit) as error:
-            print(f"{row['name']}: {error}")
-        found[row["name"]] = times
-    try:
-        for case in cases:
-            unchanged[case].append(measurement.milliseconds(case))
-    except TimeoutError as error:
-        print(f"as it is, once more: {error}")
-    return found, unchanged
+        known = [case for case in row["networks"] if unchanged[case]]
+        found[row["name"]] = measurement.tried(row["name"], known, row)
+        save(options.json, {"variants": judged(rows, found, unchanged)})
+    for case, times in unchanged.items():
+        if times:
+            times += measurement.tried(f"{case} as it is, once more", [case]).values()
+    results = judged(rows, found, unchanged)
+    save(options.json, {"variants": results})
+    return results, measurement.failures
 
 
 def judged(rows, found, unchanged):
-    """What the file of results says of every variant."""
-    noise = {case: max(LEAST, max(times) / min(times) - 1) for case, times in unchanged.items()}
-    middle = {case: sum(times) / len(times) for case, times in unchanged.items()}
+    """What the file of results says of every variant that had its turn."""
+    middle = {case: sum(times) / len(times) for case, times in unchanged.items() if times}
+    noise = {case: max(LEAST, max(unchanged[case]) / min(unchanged[case]) - 1) for case in middle}
     results = []
     for row in rows:
+        if row["name"] not in found:
+            continue
         times = found[row["name"]]
         gains = {case: middle[case] / ms - 1 for case, ms in times.items()}
         complete = len(times) == len(row["networks"])
-        results.append({**row, "ms": times, "as_it_is": {case: middle[case] for case in row["networks"]},
+        results.append({**row, "ms": times, "as_it_is": {case: middle[case] for case in row["networks"] if case in middle},
+                        "as_it_is_once": [case for case in row["networks"] if len(unchanged[case]) == 1],
                         "verdict": verdict(gains, noise) if complete else "not measured"})
     return results
+
+
+def end_without_results(failures):
+    """Says why there are none."""
+    if all(isinstance(error, LookupError) for error in failures):
+        skip("this build has no variants: it needs -DMILLRACE_VARIANTS=ON")
+    if all(isinstance(error, (LookupError, TimeoutError)) for error in failures):
+        skip("there was no time for a variant: --seconds needs to be more")
+    sys.exit("no variant was measured: see the failures above")
 
 
 def main():
@@ -96,18 +118,18 @@ def main():
     rows = variants_in(options.file)
     if not rows:
         skip("there are no variants")
-    for row in rows:
-        for case in row["networks"]:
-            if case.split()[0] not in NETWORKS:
-                raise SystemExit(f"{options.file}: {row['name']} names an unknown network, {case}")
-    results = judged(rows, *measured(options, rows))
+    try:
+        save(options.json, {"variants": []})
+    except OSError as error:
+        refuse(f"--json {options.json} cannot be written ({error.strerror}); name a file in a folder that exists")
+    results, failures = measured(options, rows)
     if not any(row["ms"] for row in results):
-        skip("this build has no variants: it needs -DMILLRACE_VARIANTS=ON")
-    save(options.json, {"variants": results})
+        end_without_results(failures)
     for row in results:
         for case, ms in row["ms"].items():
             base = row["as_it_is"][case]
-            print(f"{row['name']:48} {case:20} {ms:8.2f} ms, as it is {base:8.2f} ms: {100 * (base / ms - 1):+.1f} %")
+            once = f" (once: noise is taken as {100 * LEAST:.0f} %)" if case in row["as_it_is_once"] else ""
+            print(f"{row['name']:48} {case:20} {ms:8.2f} ms, as it is {base:8.2f} ms{once}: {100 * (base / ms - 1):+.1f} %")
         print(f"{row['name']:48} {row['verdict']}; expected: {' '.join(row['expect'].split())}")
     of = {kind: [row["name"] for row in results if row["verdict"] == kind] for kind in ("keep", "mixed", "not measured")}
     print("; ".join(f"{kind}: {', '.join(names) or 'none'}" for kind, names in of.items()))
