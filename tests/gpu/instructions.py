@@ -11,6 +11,9 @@ import argparse
 import heapq
 import re
 import subprocess
+from pathlib import Path
+
+from measure import refuse
 
 BF16 = "8bfloat16"
 # Name, pattern of the mangled name, and how many elements are done with how many loads of 16 bytes (by
@@ -110,16 +113,26 @@ def table(listing, usage):
     return "\n".join(rows)
 
 
+def dumped(program, what, file):
+    """What cuobjdump says of a file."""
+    if not Path(file).is_file():
+        refuse(f"there is no file {file}; name object files of a build with CUDA, or its program")
+    try:
+        done = subprocess.run([program, what, file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    except OSError as error:
+        refuse(f"{program} does not start ({error.strerror}); it comes with CUDA, and --cuobjdump names it")
+    if done.returncode != 0:
+        said = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        refuse(f"{program} finds no device code in {file} ({said}); name object files of a build with CUDA, or its program")
+    return done.stdout
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", help="object files, or a program")
     parser.add_argument("--cuobjdump", default="cuobjdump")
     options = parser.parse_args()
-    dump = [
-        "".join(subprocess.run([options.cuobjdump, what, f], stdout=subprocess.PIPE, text=True, check=True).stdout for f in options.files)
-        for what in ("-sass", "-res-usage")
-    ]
-    print(table(*dump))
+    print(table(*("".join(dumped(options.cuobjdump, what, f) for f in options.files) for what in ("-sass", "-res-usage"))))
 
 
 if __name__ == "__main__":

@@ -238,7 +238,7 @@ class CompareTest(Case):
         self.assertEqual({mode: of["ms"] for mode, of in known["pytorch"].items()}, Steps.MILLISECONDS)
         self.assertEqual((known["network"], known["batch"], known["type"]), ("resnet50", 512, "bfloat16"))
 
-    def test_the_latest_changes_are_also_left_out(self):
+    def test_choices_are_also_set_back(self):
         rows = VARIANT.format(name="a", setting="SLOW = 2", before="true", network="resnet50")
         rows += VARIANT.format(name="b", setting="FAST = 1", before="false", network="resnet50")
         rows += VARIANT.format(name="c", setting="FAST = 1", before="true", network="resnet20")
@@ -650,7 +650,7 @@ class InstructionsTest(Case):
     def test_counts_the_shortest_way_past_all_wide_accesses(self):
         listing = f"#!/bin/sh\ncase $1 in -sass) cat <<'END'\n{LISTING}END\n;; *) cat <<'END'\n{USAGE}END\n;; esac\n"
         self.assertEqual(
-            self.printed(instructions.main, "a.o", "--cuobjdump", self.program(listing)),
+            self.printed(instructions.main, __file__, "--cuobjdump", self.program(listing)),
             [
                 "| kernel | instructions | registers | threads |",
                 "|---|---|---|---|",
@@ -658,6 +658,12 @@ class InstructionsTest(Case):
                 "| swish | 0.6 | 25 | 2048 |",
             ],
         )
+
+    def test_files_and_tools_that_do_not_do_are_refused(self):
+        none = self.program("#!/bin/sh\necho 'does not contain device code' >&2\nexit 255\n")
+        for file, tool, said in (("/no/a.o", none, "no file /no/a.o"), (none, none, "contain device code"),
+                                 (none, "/no/tool", "/no/tool does not start")):
+            self.assertRefused(said, lambda: self.printed(instructions.main, file, "--cuobjdump", tool))
 
     def test_threads_are_bounded_by_registers_and_by_the_multiprocessor(self):
         for registers, threads in ((16, 2048), (32, 2048), (33, 1536), (64, 1024), (255, 256)):
