@@ -80,6 +80,7 @@ WHOLE = {
                                                         "--dataset cifar-10 --model-size 8",
     "millrace data convert": "millrace data convert NEW --raw-dir RAW",
     "millrace bench --steps 2": "millrace bench --steps 2 --warmup-steps 0 --dataset cifar-10 --model-size 8",
+    "millrace bench --kernels": "millrace bench --kernels --steps 1 --warmup-steps 0 --dataset cifar-10 --model-size 8",
     "millrace bench --pipeline": "millrace bench --pipeline --steps 1 --warmup-steps 0 --dataset cifar-10 --model-size 8 "
                                  "--shards 2 --pipeline-depth 2 --pipeline-splits auto",
     "millrace plan --cost-model profile": "millrace plan --cost-model profile --dataset cifar-10 --model-size 8 "
