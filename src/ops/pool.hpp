@@ -28,8 +28,8 @@ struct WindowShape {
 
 /// y = maximum over the window. `winner` stores the row-major index of the maximum in the window,
 /// which backward needs; it may be null. W is std::uint8_t, or std::int32_t, which windows of more
-/// than 256 positions need. The first of equal values wins; padding never wins. The window is one of
-/// what `norm`, with ReLU, makes of x if there is one.
+/// than 256 positions need. The first of equal values wins; padding never wins. The window is one
+/// of what `norm`, with ReLU, makes of x if there is one.
 template <class T, class W>
 void max_pool_forward(const device::ExecutionSpace& space, const WindowShape& shape, T* y,
                       W* winner, const T* x, const InlinedNorm& norm = {});
