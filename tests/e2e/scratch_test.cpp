@@ -56,7 +56,10 @@ TEST(ScratchLimitTest, NumbersForEachStageHoldForTheirCuts) {
   const std::string digest = digest_with(first, kTwoStages);
   EXPECT_EQ(digest_with(first, kTwoStages + "--ranks 1 --pipeline-schedule GPipe --xla-recompute"),
             digest);
-  EXPECT_NE(digest_with(first, "--shards 2 --pipeline-splits b3/0"), digest);
+  // Which ops have kernels with scratch depends on the processor: these cuts give nearly all of
+  // them to one stage, or to the other.
+  EXPECT_NE(digest_with(first, "--shards 2 --pipeline-splits b1/0"),
+            digest_with(first, "--shards 2 --pipeline-splits b3/0/conv2"));
   const Words alike = Words{kNothing, kNothing, kNothing, kNothing};
   EXPECT_EQ(digest_with(alike, kTwoStages), of_one_stage(kNothing).first);
 }
