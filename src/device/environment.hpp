@@ -51,8 +51,8 @@ class Environment {
 };
 
 /// Whether the processor has products of bfloat16 that are slower than those of float32: Intel's
-/// with AVX512-BF16 and without AMX. On a Xeon of model 207 they take 1.5 times as long. False
-/// where kernels run on a GPU.
+/// with AVX512-BF16 and without AMX. A core of a Xeon of model 207 computes 87 GFLOP/s with them,
+/// 178 with those of float32. False where kernels run on a GPU.
 [[nodiscard]] bool has_slow_bfloat16() noexcept;
 
 /// Applies MILLRACE_MAX_ISA to the vendor's library, and keeps it from slow products, unless the
