@@ -198,12 +198,20 @@ Environment::Environment(int threads, int gpu) {
 
 Environment::~Environment() { Kokkos::finalize(); }
 
+bool has_tiles() noexcept {
+#if defined(__x86_64__) && MILLRACE_ON_HOST
+  constexpr unsigned kTiles =
+      (1U << 22U) | (1U << 24U);  // AMX-BF16, AMX-TILE: no words in clang 14
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kTiles) == kTiles;
+#else
+  return false;
+#endif
+}
+
 bool has_slow_bfloat16() noexcept {
 #if defined(__x86_64__) && MILLRACE_ON_HOST
-  constexpr unsigned kAmxBfloat16 = 1U << 22;  // of leaf 7; clang 14 has no word for it
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  return __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512bf16") &&
-         __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kAmxBfloat16) == 0;
+  return __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512bf16") && !has_tiles();
 #else
   return false;
 #endif

@@ -50,6 +50,9 @@ class Environment {
   SubnormalsAsZero subnormals_;
 };
 
+/// Whether the processor has tiles of bfloat16 (AMX). False where kernels run on a GPU.
+[[nodiscard]] bool has_tiles() noexcept;
+
 /// Whether the processor has products of bfloat16 that are slower than those of float32: Intel's
 /// with AVX512-BF16 and without AMX. A core of a Xeon of model 207 computes 87 GFLOP/s with them,
 /// 178 with those of float32. False where kernels run on a GPU.

@@ -16,7 +16,6 @@
 #include "tools/bench/benchmark.hpp"
 
 #if defined(__x86_64__) && MILLRACE_ON_HOST
-#include <cpuid.h>
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -97,13 +96,10 @@ constexpr double kTileFlops = 4.0 * 2.0 * 16 * 16 * 32;
 }
 
 /// Whether there are tiles, and the system saves them for this process once it is asked to.
-bool has_tiles() {
-  std::array<unsigned, 4> words = {};
-  constexpr unsigned kTiles = (1U << 22U) | (1U << 24U);  // AMX-BF16, AMX-TILE
-  constexpr long kAskForState = 0x1023;                   // ARCH_REQ_XCOMP_PERM
+bool may_use_tiles() {
+  constexpr long kAskForState = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr long kTileData = 18;
-  return __get_cpuid_count(7, 0, &words[0], &words[1], &words[2], &words[3]) != 0 &&
-         (words[3] & kTiles) == kTiles && ::syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+  return device::has_tiles() && ::syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
 }
 #endif
 
@@ -147,7 +143,7 @@ std::vector<Peak> products_peaks() {
     if (level_cap()) return peaks;  // this also caps the libraries, below products of 16 bits
     if (__builtin_cpu_supports("avx512bf16"))
       peaks.push_back(products_peak("avx512_bf16", DType::BF16, 32 * kLaneFlops, pairs));
-    if (has_tiles()) peaks.push_back(products_peak("amx_bf16", DType::BF16, kTileFlops, tiles));
+    if (may_use_tiles()) peaks.push_back(products_peak("amx_bf16", DType::BF16, kTileFlops, tiles));
     return peaks;
   }
   if (level == InstructionLevel::Avx2 && __builtin_cpu_supports("fma"))
