@@ -29,7 +29,7 @@ enum class KernelKind {
   ActivationBackward,  ///< Dy, X or Y -> Dx
   AddForward,          ///< X, Skip -> Y
   AddGradients,        ///< Dy, Dy2 -> Dz
-  PoolForward,         ///< X -> Y, [Winner]
+  PoolForward,         ///< X, [Statistics] -> Y, [Winner]
   PoolBackward,        ///< Dy, [Winner] -> Dx
   GlobalPoolForward,   ///< X, [Statistics] -> Y
   GlobalPoolBackward,
