@@ -58,7 +58,7 @@ inline constexpr int kPlaces = kColumns > 0 ? kColumns* kColumns : 9;
 /// Bytes: 2 for each element of x, 3 for each of y. An inlined norm adds none.
 template <class T, class Position, int kColumns, class Input>
 struct MaxForward {
-  static constexpr int N = kPlaces<kColumns>;
+  static constexpr int kCount = kPlaces<kColumns>;
   template <int W>
   using Values = typename Input::template Values<W, T>;
   PixelItems items;
@@ -75,7 +75,7 @@ struct MaxForward {
       const Values<W> values(norm, p.n, p.first);
       take_best<W, true>(p, values, 0, best, code);
       if constexpr (kColumns == 0)
-        for (int first = N; first < s.places(); first += N)
+        for (int first = kCount; first < s.places(); first += kCount)
           take_best<W, false>(p, values, first, best, code);
       const std::int64_t at = s.out_image(p) + s.out_pixel(p.h, p.w);
       LanesOut<W, T> out(y + at);
@@ -88,18 +88,18 @@ struct MaxForward {
     });
   }
 
-  /// Compares N places from `from` on; `kFirst`: they are the first ones. Comparing a place again
-  /// does not change the result.
+  /// Compares kCount places from `from` on; `kFirst`: they are the first ones. Comparing a place
+  /// again does not change the result.
   template <int W, bool kFirst>
   KOKKOS_INLINE_FUNCTION void take_best(const Place& p, const Values<W>& values, std::int32_t from,
                                         float* best, std::int32_t* code) const {
-    const auto places = WindowPlaces<N>::template from<kColumns>(s, p, from);
-    const StripsAt<W, T, N> pixels(x + s.in_image(p), places.offset);
+    const auto places = WindowPlaces<kCount>::template from<kColumns>(s, p, from);
+    const StripsAt<W, T, kCount> pixels(x + s.in_image(p), places.offset);
     MILLRACE_SIMD
     for (int j = 0; j < p.lanes; ++j) {
       float best_here = kFirst ? values.of(j, to_float(pixels.at(0, j))) : best[j];
       std::int32_t code_here = kFirst ? places.code[0] : code[j];
-      for (int k = kFirst ? 1 : 0; k < N; ++k) {
+      for (int k = kFirst ? 1 : 0; k < kCount; ++k) {
         const float value = values.of(j, to_float(pixels.at(k, j)));
         // A NaN always wins, so that divergence is not hidden. `|` instead of `||` allows vector
         // code.
@@ -123,7 +123,7 @@ bool can_name_positions(const WindowShape& s) {
 /// Bytes: 2 for each element of x and of y.
 template <class T, int kColumns>
 struct AverageForward {
-  static constexpr int N = kPlaces<kColumns>;
+  static constexpr int kCount = kPlaces<kColumns>;
   PixelItems items;
   Windows s;
   Average average;
@@ -135,7 +135,7 @@ struct AverageForward {
       float sum[W] = {};
       add<W>(p, 0, sum);
       if constexpr (kColumns == 0)
-        for (int first = N; first < s.places(); first += N) add<W>(p, first, sum);
+        for (int first = kCount; first < s.places(); first += kCount) add<W>(p, first, sum);
       const float inverse = average.reciprocal(s, p.h, p.w);
       LanesOut<W, T> out(y + s.out_image(p) + s.out_pixel(p.h, p.w));
       MILLRACE_SIMD
@@ -143,15 +143,15 @@ struct AverageForward {
     });
   }
 
-  /// Adds N places from `from` on.
+  /// Adds kCount places from `from` on.
   template <int W>
   KOKKOS_INLINE_FUNCTION void add(const Place& p, std::int32_t from, float* sum) const {
-    const auto places = WindowPlaces<N>::template from<kColumns>(s, p, from);
-    const StripsAt<W, T, N> pixels(x + s.in_image(p), places.offset);
+    const auto places = WindowPlaces<kCount>::template from<kColumns>(s, p, from);
+    const StripsAt<W, T, kCount> pixels(x + s.in_image(p), places.offset);
     MILLRACE_SIMD
     for (int j = 0; j < p.lanes; ++j) {
       float total = sum[j];
-      for (int k = 0; k < N; ++k) total += places.inside[k] ? to_float(pixels.at(k, j)) : 0.0f;
+      for (int k = 0; k < kCount; ++k) total += places.inside[k] ? to_float(pixels.at(k, j)) : 0.0f;
       sum[j] = total;
     }
   }

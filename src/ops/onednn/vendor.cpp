@@ -182,9 +182,9 @@ class OneDnnVendor final : public Vendor {
   [[nodiscard]] LinearClaim prepare(const Shape& shape, DType type, Passes passes,
                                     std::int64_t cap) const {
     if (!context_) context_ = std::make_shared<Context>();
-    const Primitives found = onednn::multiplies(type)
-                                 ? find_primitives(shape, {context_->engine, type, passes, cap})
-                                 : Primitives{};
+    Primitives found = onednn::multiplies(type)
+                           ? find_primitives(shape, {context_->engine, type, passes, cap})
+                           : Primitives{};
     const Passes claimed = found.passes();
     return {claimed, std::make_unique<OneDnnOp>(context_, std::move(found))};
   }
