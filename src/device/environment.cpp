@@ -198,24 +198,19 @@ Environment::Environment(int threads, int gpu) {
 
 Environment::~Environment() { Kokkos::finalize(); }
 
-bool has_tiles() noexcept {
 #if defined(__x86_64__) && MILLRACE_ON_HOST
-  constexpr unsigned kTiles =
-      (1U << 22U) | (1U << 24U);  // AMX-BF16, AMX-TILE: no words in clang 14
+bool has_tiles() noexcept {
+  constexpr unsigned kTiles = (1U << 22U) | (1U << 24U);  // AMX-BF16, AMX-TILE: no words in clang 14
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kTiles) == kTiles;
-#else
-  return false;
-#endif
 }
-
 bool has_slow_bfloat16() noexcept {
-#if defined(__x86_64__) && MILLRACE_ON_HOST
   return __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512bf16") && !has_tiles();
-#else
-  return false;
-#endif
 }
+#else
+bool has_tiles() noexcept { return false; }
+bool has_slow_bfloat16() noexcept { return false; }
+#endif
 
 void cap_vendor_library() {
   [[maybe_unused]] std::optional<InstructionLevel> cap = level_cap();
