@@ -17,9 +17,9 @@ lines() { sources "$@" | xargs -0r cat | wc -l; }
 files() { sources "$@" | tr '\0' '\n' | wc -l; }
 engine=(src models partition pipeline io -path src/tools -prune -o)
 
-within 'engine: lines' "$(lines "${engine[@]}")" 70690
+within 'engine: lines' "$(lines "${engine[@]}")" 70694
 within 'engine and tools: files' "$(files src models partition pipeline io)" 603
-declare -A tool_limits=([bench]=2558 [data]=2720 [onnx]=3221 [weights]=3684)
+declare -A tool_limits=([bench]=2554 [data]=2720 [onnx]=3221 [weights]=3684)
 for tool in src/tools/*/; do
   name=$(basename "$tool")
   within "tool $name: lines" "$(lines "$tool")" "${tool_limits[$name]:-2500}"
