@@ -200,8 +200,7 @@ Environment::~Environment() { Kokkos::finalize(); }
 
 #if defined(__x86_64__) && MILLRACE_ON_HOST
 bool has_tiles() noexcept {
-  constexpr unsigned kTiles =
-      (1U << 22U) | (1U << 24U);  // AMX-BF16, AMX-TILE: no words in clang 14
+  constexpr unsigned kTiles = (1U << 22U) | (1U << 24U);  // AMX, for which clang 14 has no words
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kTiles) == kTiles;
 }
