@@ -37,6 +37,7 @@ PlanRequest plan_request(const Run& run, const pipeline::ScheduleRequest& schedu
   request.device = cpu_model(request.program.type);
   request.link = local_link();
   request.replicas = run.pipeline.ranks.replicas;
+  request.reduced_as = run.reduced_as;
   request.segments = run.chosen_segments;
   request.cost_model = "analytic";
   return request;

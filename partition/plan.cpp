@@ -198,7 +198,7 @@ pipeline::Costs step_costs(const Graph& graph, std::span<const OpRange> stages,
     double gradients = 0.0;
     for (const models::Parameter& p : graph.parameters)
       if (stages[s].contains(p.op) && p.learns())
-        gradients += static_cast<double>(p.elements() * size_of(DType::F32));
+        gradients += static_cast<double>(p.elements() * size_of(request.reduced_as));
     all.gradient_bytes.push_back(gradients);
   }
   return all;

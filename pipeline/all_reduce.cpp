@@ -6,6 +6,7 @@
 
 #include "device/arena.hpp"
 #include "device/queues.hpp"
+#include "ops/elementwise.hpp"
 #include "ops/optimiser.hpp"
 
 namespace millrace::pipeline {
@@ -16,146 +17,193 @@ constexpr std::int64_t kAlignedFloats = device::kAlignment / kFloat;
 
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
-std::int32_t replicas_of(const Borders& borders) {
-  return static_cast<std::int32_t>(borders.size()) - 1;
+std::int32_t replicas_of(const Parts& parts) { return static_cast<std::int32_t>(parts.size()); }
+
+/// The replica of the first message that is not done, or -1.
+std::int32_t first_not_done(comm::Transport& transport, std::span<const PeerMessage> messages) {
+  for (const PeerMessage& message : messages)
+    if (!transport.done(message.number)) return message.replica;
+  return -1;
 }
 
 /// Tag of a message between two replicas.
-int tag(const Peers& peers, std::int32_t replicas, std::int32_t from, std::int32_t to) {
-  return peers.first_tag + from * replicas + to;
+int tag(const Peers& peers, std::int32_t from, std::int32_t to) {
+  return peers.first_tag + from * static_cast<int>(peers.rank_of.size()) + to;
 }
 
 }  // namespace
 
-Borders equal_parts(std::int64_t elements, std::int32_t replicas) {
-  const std::int64_t blocks = (elements + kAlignedFloats - 1) / kAlignedFloats;
-  Borders borders;
-  for (std::int64_t r = 0; r <= replicas; ++r)
-    borders.push_back(std::min(elements, blocks * r / replicas * kAlignedFloats));
-  return borders;
+Parts equal_parts(Elements all, std::int32_t replicas) {
+  const std::int64_t blocks = (all.count() + kAlignedFloats - 1) / kAlignedFloats;
+  const auto border = [&](std::int64_t r) {
+    return std::min(all.last, all.first + blocks * r / replicas * kAlignedFloats);
+  };
+  Parts parts;
+  for (std::int64_t r = 0; r < replicas; ++r) parts.push_back({border(r), border(r + 1)});
+  return parts;
 }
 
-AllGather::AllGather(Borders borders, std::int64_t begin, std::int32_t own)
-    : borders_(std::move(borders)), begin_(begin), own_(own) {}
+AllGather::AllGather(Parts parts, std::int32_t own) : parts_(std::move(parts)), own_(own) {}
 
-std::int64_t AllGather::part_begin(std::int32_t replica) const {
-  return std::clamp(begin_, borders_[at(replica)], borders_[at(replica) + 1]);
+void AllGather::bind(const std::function<std::byte*(std::int32_t)>& place,
+                     std::int64_t element_bytes, const Peers& peers) {
+  transport_ = peers.transport;
+  const std::int64_t own_bytes = parts_[at(own_)].count() * element_bytes;
+  const std::int32_t replicas = replicas_of(parts_);
+  for (std::int32_t r = 0; r < replicas; ++r)
+    if (const std::int64_t bytes = parts_[at(r)].count() * element_bytes; r != own_ && bytes > 0)
+      messages_.push_back({r, transport_->prepare_receive(place(r), bytes, peers.rank_of[at(r)],
+                                                          tag(peers, r, own_))});
+  for (std::int32_t r = 0; r < replicas; ++r)
+    if (r != own_ && own_bytes > 0)
+      messages_.push_back({r, transport_->prepare_send(place(own_), own_bytes, peers.rank_of[at(r)],
+                                                       tag(peers, own_, r))});
 }
-
-std::int64_t AllGather::part_end(std::int32_t replica) const { return borders_[at(replica) + 1]; }
 
 void AllGather::bind(std::byte* array, std::int64_t element_bytes, const Peers& peers) {
-  transport_ = peers.transport;
-  const std::int32_t replicas = replicas_of(borders_);
-  const auto place = [&](std::int32_t r) { return array + part_begin(r) * element_bytes; };
-  const auto bytes = [&](std::int32_t r) { return (part_end(r) - part_begin(r)) * element_bytes; };
-  for (std::int32_t r = 0; r < replicas; ++r)
-    if (r != own_ && bytes(r) > 0)
-      messages_.push_back({r, transport_->prepare_receive(place(r), bytes(r), peers.rank_of[at(r)],
-                                                          tag(peers, replicas, r, own_))});
-  for (std::int32_t r = 0; r < replicas; ++r)
-    if (r != own_ && bytes(own_) > 0)
-      messages_.push_back(
-          {r, transport_->prepare_send(place(own_), bytes(own_), peers.rank_of[at(r)],
-                                       tag(peers, replicas, own_, r))});
+  bind([&](std::int32_t r) { return array + parts_[at(r)].first * element_bytes; }, element_bytes,
+       peers);
 }
 
 std::int64_t AllGather::message_bytes(std::int64_t element_bytes,
                                       std::span<const int> rank_of) const {
   std::int64_t elements = 0;
-  for (std::int32_t r = 0; r < replicas_of(borders_); ++r)
+  for (std::int32_t r = 0; r < replicas_of(parts_); ++r)
     if (rank_of[at(r)] != rank_of[at(own_)])
-      elements += part_end(r) - part_begin(r) + part_end(own_) - part_begin(own_);
+      elements += parts_[at(r)].count() + parts_[at(own_)].count();
   return elements * element_bytes;
 }
 
 void AllGather::start() {
-  for (const Message& message : messages_) transport_->start(message.number);
+  for (const PeerMessage& message : messages_) transport_->start(message.number);
 }
 
-bool AllGather::done() const {
-  return std::all_of(messages_.begin(), messages_.end(),
-                     [&](const Message& message) { return transport_->done(message.number); });
-}
+bool AllGather::done() const { return awaited() < 0; }
 
-std::int32_t AllGather::awaited() const {
-  for (const Message& message : messages_)
-    if (!transport_->done(message.number)) return message.replica;
-  return -1;
-}
+std::int32_t AllGather::awaited() const { return first_not_done(*transport_, messages_); }
 
 void AllGather::wait() {
-  for (const Message& message : messages_)
+  for (const PeerMessage& message : messages_)
     if (!transport_->done(message.number)) return transport_->wait(message.number);
 }
 
-AllReduce::AllReduce(const Borders& borders, std::int64_t gathered_from, std::int32_t own)
-    : borders_(borders),
-      replicas_(replicas_of(borders)),
-      own_(own),
-      gather_(borders, gathered_from, own) {}
+AllReduce::AllReduce(Parts parts, const Options& options, std::int32_t own)
+    : parts_(std::move(parts)), options_(options), own_(own), gather_(parts_, own) {}
 
-std::int64_t AllReduce::bytes() const {
-  return (replicas_ - 1) * device::aligned(elements() * kFloat);
+std::int64_t AllReduce::stride(std::int32_t replica) const {
+  return device::aligned(part(replica).count() * size_of(options_.type));
 }
 
-std::int64_t AllReduce::message_bytes(std::span<const int> rank_of) const {
-  std::int64_t bytes = gather_.message_bytes(kFloat, rank_of);
-  for (std::int32_t r = 0; r < replicas_; ++r)
-    if (rank_of[at(r)] != rank_of[at(own_)])
-      bytes += (elements() + borders_[at(r) + 1] - borders_[at(r)]) * kFloat;
+std::int64_t AllReduce::bytes() const {
+  const std::int32_t replicas = replicas_of(parts_);
+  std::int64_t bytes = (replicas - 1) * stride(own_);
+  for (std::int32_t r = 0; narrow() && r < replicas; ++r) bytes += stride(r);
   return bytes;
 }
 
-void AllReduce::bind(std::span<float> array, std::byte* scratch, const Peers& peers) {
-  array_ = array;
-  scratch_ = reinterpret_cast<float*>(scratch);
-  transport_ = peers.transport;
-  const std::int64_t own_bytes = elements() * kFloat;
-  for (std::int32_t r = 0; r < replicas_; ++r) {
-    if (r == own_) continue;
-    const int rank = peers.rank_of[at(r)];
-    const std::int64_t first = borders_[at(r)];
-    receives_.push_back(
-        transport_->prepare_receive(scratch, own_bytes, rank, tag(peers, replicas_, r, own_)));
-    scratch += device::aligned(own_bytes);
-    sends_.push_back(transport_->prepare_send(
-        reinterpret_cast<const std::byte*>(array.data() + first),
-        (borders_[at(r) + 1] - first) * kFloat, rank, tag(peers, replicas_, own_, r)));
-  }
-  gather_.bind(reinterpret_cast<std::byte*>(array.data()), kFloat, peers);
+std::int64_t AllReduce::message_bytes(std::span<const int> rank_of) const {
+  const std::int64_t element_bytes = size_of(options_.type);
+  std::int64_t bytes = options_.gathers ? gather_.message_bytes(element_bytes, rank_of) : 0;
+  for (std::int32_t r = 0; r < replicas_of(parts_); ++r)
+    if (rank_of[at(r)] != rank_of[at(own_)])
+      bytes += (own().count() + part(r).count()) * element_bytes;
+  return bytes;
 }
 
-void AllReduce::start() {
-  if (replicas_ == 1) return;
+std::byte* AllReduce::place(std::int32_t replica) const {
+  if (!narrow()) return reinterpret_cast<std::byte*>(array_ + part(replica).first);
+  std::byte* place = narrow_;
+  for (std::int32_t r = 0; r < replica; ++r) place += stride(r);
+  return place;
+}
+
+void AllReduce::bind(float* array, std::byte* scratch, const Peers& peers) {
+  array_ = array;
+  received_ = scratch;
+  narrow_ = scratch + (replicas_of(parts_) - 1) * stride(own_);
+  transport_ = peers.transport;
+  const std::int64_t element_bytes = size_of(options_.type);
+  const auto for_others = [&](const auto& work) {
+    for (std::int32_t r = 0; r < replicas_of(parts_); ++r)
+      if (r != own_) work(r, peers.rank_of[at(r)]);
+  };
+  for_others([&](std::int32_t r, int rank) {
+    if (own().count() > 0)
+      messages_.push_back({r, transport_->prepare_receive(scratch, own().count() * element_bytes,
+                                                          rank, tag(peers, r, own_))});
+    scratch += stride(own_);
+  });
+  for_others([&](std::int32_t r, int rank) {
+    if (part(r).count() > 0)
+      messages_.push_back({r, transport_->prepare_send(place(r), part(r).count() * element_bytes,
+                                                       rank, tag(peers, own_, r))});
+  });
+  if (!options_.gathers) return;
+  Peers gathering = peers;
+  gathering.first_tag += tags(replicas_of(parts_)) / 2;
+  gather_.bind([this](std::int32_t r) { return place(r); }, element_bytes, gathering);
+}
+
+void AllReduce::narrow_part(const device::ExecutionSpace& space, std::int32_t replica) const {
+  device::dispatch(options_.type, [&]<class T>() {
+    ops::convert(space, reinterpret_cast<T*>(place(replica)), array_ + part(replica).first,
+                 part(replica).count());
+  });
+}
+
+void AllReduce::widen_part(const device::ExecutionSpace& space, std::int32_t replica) const {
+  device::dispatch(options_.type, [&]<class T>() {
+    ops::widen(space, array_ + part(replica).first, reinterpret_cast<const T*>(place(replica)),
+               part(replica).count());
+  });
+}
+
+void AllReduce::start(const device::ExecutionSpace& space) {
+  const std::int32_t replicas = replicas_of(parts_);
+  if (replicas == 1) return;
   MILLRACE_ASSERT(state_ == State::Idle);
   state_ = State::Scattering;
-  for (const int message : receives_) transport_->start(message);
-  for (const int message : sends_) transport_->start(message);
+  for (std::int32_t r = 0; narrow() && r < replicas; ++r) narrow_part(space, r);
+  if (narrow()) device::settle(space);
+  for (const PeerMessage& message : messages_) transport_->start(message.number);
 }
 
-bool AllReduce::advance(const device::ExecutionSpace& space) {
-  const auto done = [&](int message) { return transport_->done(message); };
-  if (state_ == State::Scattering && std::all_of(receives_.begin(), receives_.end(), done) &&
-      std::all_of(sends_.begin(), sends_.end(), done)) {
-    ops::add_parts(space, elements(), array_.data() + first(), scratch_,
-                   device::aligned(elements() * kFloat) / kFloat, own_, replicas_);
-    device::settle(space);
-    state_ = State::Gathering;
-    gather_.start();
+void AllReduce::add(const device::ExecutionSpace& space) const {
+  if (narrow()) widen_part(space, own_);
+  device::dispatch(options_.type, [&]<class T>() {
+    ops::add_parts(space, own().count(), array_ + own().first,
+                   reinterpret_cast<const T*>(received_), stride(own_) / size_of(options_.type),
+                   own_, replicas_of(parts_));
+  });
+  if (narrow()) {
+    narrow_part(space, own_);
+    widen_part(space, own_);
   }
-  if (state_ == State::Gathering && gather_.done()) state_ = State::Idle;
+  device::settle(space);
+}
+
+bool AllReduce::advance(const device::ExecutionSpace& space, bool may_gather) {
+  if (state_ == State::Scattering && first_not_done(*transport_, messages_) < 0) {
+    add(space);
+    state_ = options_.gathers ? State::Added : State::Idle;
+  }
+  if (state_ == State::Added && may_gather) {
+    gather_.start();
+    state_ = State::Gathering;
+  }
+  if (state_ == State::Gathering && gather_.done()) {
+    for (std::int32_t r = 0; narrow() && r < replicas_of(parts_); ++r)
+      if (r != own_) widen_part(space, r);
+    state_ = State::Idle;
+  }
   return state_ == State::Idle;
 }
 
 std::int32_t AllReduce::awaited() const {
   if (state_ == State::Idle) return -1;
-  if (state_ == State::Gathering) return gather_.awaited();
-  for (std::int32_t r = 0, i = 0; r < replicas_; ++r) {
-    if (r == own_) continue;
-    if (!transport_->done(receives_[at(i++)])) return r;
-  }
-  return own_ == 0 ? 1 : 0;
+  const std::int32_t replica =
+      state_ == State::Gathering ? gather_.awaited() : first_not_done(*transport_, messages_);
+  return replica >= 0 ? replica : own_;
 }
 
 }  // namespace millrace::pipeline

@@ -3,19 +3,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
 #include "comm/transport.hpp"
-#include "device/tensor.hpp"
+#include "core/dtype.hpp"
+#include "pipeline/parameters.hpp"
 
 namespace millrace::pipeline {
 
-/// Begins of the replicas' parts of an array, in elements, and the end of the last part: R + 1
-/// numbers.
-using Borders = std::vector<std::int64_t>;
-/// Equal parts of an array of floats, in whole blocks of 64 bytes.
-[[nodiscard]] Borders equal_parts(std::int64_t elements, std::int32_t replicas);
+/// The elements that each replica adds up, or sends to all others.
+using Parts = std::vector<Elements>;
+/// Equal parts of some elements, in whole blocks of 64 bytes of floats.
+[[nodiscard]] Parts equal_parts(Elements all, std::int32_t replicas);
 
 /// How messages reach the other replicas of a stage.
 struct Peers {
@@ -23,12 +24,19 @@ struct Peers {
   std::span<const int> rank_of;  ///< by replica
   int first_tag = 0;             ///< first of replicas x replicas tags
 };
+/// A message to or from a replica.
+struct PeerMessage {
+  std::int32_t replica;
+  int number;
+};
 
 /// All-gather: each replica sends its part of an array to all others.
 class AllGather {
  public:
-  /// Only elements from `begin` on are sent.
-  AllGather(Borders borders, std::int64_t begin, std::int32_t own);
+  AllGather(Parts parts, std::int32_t own);
+  /// Part r lies at `place(r)`.
+  void bind(const std::function<std::byte*(std::int32_t)>& place, std::int64_t element_bytes,
+            const Peers& peers);
   void bind(std::byte* array, std::int64_t element_bytes, const Peers& peers);
   /// Bytes of the messages to and from other processes; `rank_of` is by replica.
   [[nodiscard]] std::int64_t message_bytes(std::int64_t element_bytes,
@@ -43,61 +51,72 @@ class AllGather {
   void wait();
 
  private:
-  struct Message {
-    std::int32_t replica;
-    int number;
-  };
-  [[nodiscard]] std::int64_t part_begin(std::int32_t replica) const;
-  [[nodiscard]] std::int64_t part_end(std::int32_t replica) const;
-
-  Borders borders_;
-  std::int64_t begin_;
+  Parts parts_;
   std::int32_t own_;
   comm::Transport* transport_ = nullptr;
-  std::vector<Message> messages_;  ///< receives, then sends
+  std::vector<PeerMessage> messages_;  ///< receives, then sends
 };
 
-/// All-reduce of an array over the replicas of a stage, while other work continues. Each replica
-/// receives one part of the array from all others, adds them in the order of the replicas (not of
-/// arrival) and sends the sum to all. Each replica moves 2 (R-1)/R of the array, which is the
-/// minimum, and all get the same bits.
+/// All-reduce of parts of an array of floats over the replicas of a stage, while other work
+/// continues. Each replica receives one part from all others, adds them in the order of the
+/// replicas (not of arrival) and sends the sum to all. Each replica moves 2 (R-1)/R of the
+/// elements, which is the minimum, and all get the same bits, whoever adds them.
 class AllReduce {
  public:
-  /// `borders` are the parts of an array of floats by replica; `own` is this replica. Sums before
-  /// element `gathered_from` are not sent to the other replicas.
-  AllReduce(const Borders& borders, std::int64_t gathered_from, std::int32_t own);
+  struct Options {
+    DType type = DType::F32;  ///< of messages. In 16 bits what is added is rounded to them, and
+                              ///< their sum, which is in float32: on every replica, by whom ever
+    bool gathers = true;      ///< whether all replicas need all sums, not only of their parts
+  };
+  /// `parts` by replica; `own` is this replica.
+  AllReduce(Parts parts, const Options& options, std::int32_t own);
 
   /// Bytes of scratch memory that bind() needs.
   [[nodiscard]] std::int64_t bytes() const;
   /// Bytes of the messages to and from other processes; `rank_of` is by replica.
   [[nodiscard]] std::int64_t message_bytes(std::span<const int> rank_of) const;
-  /// Parts and sums between two replicas use the same tag, as parts always come first.
-  void bind(std::span<float> array, std::byte* scratch, const Peers& peers);
+  /// Tags that all sums of a stage share; if so, they start in the same order on all replicas.
+  [[nodiscard]] static int tags(std::int32_t replicas) { return 2 * replicas * replicas; }
+  void bind(float* array, std::byte* scratch, const Peers& peers);
 
-  /// Begins. This replica's array must be complete.
-  void start();
-  /// Does what is possible without waiting; true once the array has the sums.
-  bool advance(const device::ExecutionSpace& space);
+  /// Begins. This replica's elements must be complete.
+  void start(const device::ExecutionSpace& space);
+  /// Does what is possible without waiting; true once the array has the sums. Nothing is gathered
+  /// unless this `may_gather`: all sums of the stage that started before have begun to.
+  bool advance(const device::ExecutionSpace& space, bool may_gather);
+  /// Whether this sum does not keep those behind it from gathering.
+  [[nodiscard]] bool lets_gather() const {
+    return state_ == State::Gathering || state_ == State::Idle;
+  }
   /// The replica that the sum waits for, or -1.
   [[nodiscard]] std::int32_t awaited() const;
-  /// First element and number of elements of the part that this replica adds up.
-  [[nodiscard]] std::int64_t first() const { return borders_[static_cast<std::size_t>(own_)]; }
-  [[nodiscard]] std::int64_t elements() const {
-    return borders_[static_cast<std::size_t>(own_) + 1] - first();
-  }
+  /// The part that this replica adds up.
+  [[nodiscard]] const Elements& own() const { return part(own_); }
 
  private:
-  enum class State { Idle, Scattering, Gathering };
+  enum class State { Idle, Scattering, Added, Gathering };
 
-  Borders borders_;
-  std::int32_t replicas_;
+  [[nodiscard]] const Elements& part(std::int32_t replica) const {
+    return parts_[static_cast<std::size_t>(replica)];
+  }
+  [[nodiscard]] bool narrow() const { return options_.type != DType::F32; }
+  /// Bytes of a part in messages, aligned.
+  [[nodiscard]] std::int64_t stride(std::int32_t replica) const;
+  /// Where a part lies as messages have it.
+  [[nodiscard]] std::byte* place(std::int32_t replica) const;
+  void narrow_part(const device::ExecutionSpace& space, std::int32_t replica) const;
+  void widen_part(const device::ExecutionSpace& space, std::int32_t replica) const;
+  void add(const device::ExecutionSpace& space) const;
+
+  Parts parts_;
+  Options options_;
   std::int32_t own_;
   State state_ = State::Idle;
-  std::span<float> array_;
-  float* scratch_ = nullptr;
+  float* array_ = nullptr;
+  std::byte* received_ = nullptr;
+  std::byte* narrow_ = nullptr;  ///< all parts in 16 bits
   comm::Transport* transport_ = nullptr;
-  std::vector<int> receives_;  ///< from the other replicas, in their order
-  std::vector<int> sends_;
+  std::vector<PeerMessage> messages_;  ///< of the parts that are added: receives, then sends
   AllGather gather_;
 };
 

@@ -27,24 +27,81 @@ BoundProgram::BoundProgram(const Graph& graph, StageProgram program, Slots slots
       parameters_(&parameters),
       label_smoothing_(label_smoothing),
       claimed_(graph, program_, backend) {
-  divide();
   prepare_linear(backend);
   place_workspace();
+  divide();
 }
 
 void BoundProgram::divide() {
-  for (std::size_t p = 0; p < kPhases; ++p) {
-    const std::vector<Call>& calls = program_.calls[p];
-    parts_[p].emplace_back();
+  if (program_.options.mode == Mode::Training) fill_buckets();
+  std::size_t backward = 0;
+  for (const Phase phase : {Phase::Forward, Phase::BackwardInput, Phase::BackwardWeight}) {
+    const std::vector<Call>& calls = program_.phase(phase);
+    std::vector<Part>& parts = parts_[static_cast<std::size_t>(phase)];
+    parts.emplace_back();
     for (std::size_t i = 0; i < calls.size(); ++i) {
-      if (exchanges_before(calls[i].kind)) parts_[p].push_back({i, i});
-      ++parts_[p].back().last;
+      const bool begins_bucket =
+          i > 0 && phase != Phase::Forward &&
+          std::ranges::find(buckets_, backward + i, &Bucket::calls) != buckets_.end();
+      if (exchanges_before(calls[i].kind) || begins_bucket) parts.push_back({i, i});
+      ++parts.back().last;
     }
+    if (phase != Phase::Forward) backward += calls.size();
   }
 }
 
+std::vector<std::size_t> BoundProgram::calls_for_gradients() const {
+  std::vector<std::size_t> needed(graph_->ops.size());
+  std::vector<OpId> left;  // ops whose gradients a later call adds
+  std::size_t calls = 0;
+  for (const Phase phase : {Phase::BackwardInput, Phase::BackwardWeight}) {
+    const auto p = static_cast<std::size_t>(phase);
+    for (std::size_t i = 0; i < program_.calls[p].size(); ++i) {
+      needed[program_.calls[p][i].op.at()] = ++calls;
+      if (!left_[p][i]) continue;
+      left.push_back(program_.calls[p][i].op);
+      if (left_[p][i]->added == 0) continue;
+      for (const OpId op : left) needed[op.at()] = calls;
+      left.clear();
+    }
+  }
+  return needed;
+}
+
+/// A backward pass completes gradients from the last op on, so a bucket has neighbors in the order
+/// of the graph, and is complete when they are and all behind them.
+void BoundProgram::fill_buckets() {
+  const std::vector<std::size_t> needed = calls_for_gradients();
+  const std::vector<models::ParameterId>& ids = parameters_->ids();
+  Bucket bucket{.first = ids.size(), .last = ids.size()};
+  std::int64_t elements = 0;
+  for (std::size_t place = ids.size(); place-- > 0;) {
+    const models::Parameter& parameter = graph_->parameter(ids[place]);
+    if (!parameter.learns()) continue;
+    const std::size_t calls = needed[parameter.op.at()];
+    const bool fits = elements + parameter.elements() <= parameters_->most_reduced();
+    if (!fits && elements > 0 && calls > bucket.calls) {
+      buckets_.push_back(std::exchange(bucket, {.first = bucket.first, .last = bucket.first}));
+      bucket.calls = buckets_.back().calls;
+      elements = 0;
+    }
+    bucket.calls = std::max(bucket.calls, calls);
+    bucket.first = place;
+    elements += parameter.elements();
+  }
+  bucket.first = 0;
+  buckets_.push_back(bucket);
+}
+
 BufferId BoundProgram::exchanged(Phase phase, std::size_t part) const {
-  return program_.phase(phase)[parts_of(phase)[part].first].at(Role::Exchange);
+  const Call& first = program_.phase(phase)[parts_of(phase)[part].first];
+  return exchanges_before(first.kind) ? first.at(Role::Exchange) : BufferId{};
+}
+
+std::size_t BoundProgram::backward_calls(Phase phase, std::size_t part) const {
+  const std::size_t before =
+      phase == Phase::BackwardWeight ? program_.phase(Phase::BackwardInput).size() : 0;
+  return before + parts_of(phase)[part].last;
 }
 
 bool BoundProgram::calls(KernelKind kind, OpId op) const {

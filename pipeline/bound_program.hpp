@@ -112,11 +112,23 @@ class BoundProgram {
   /// Packs the kernels and prepares the workspace, which another program may have used meanwhile;
   /// call after every change of the weights. The numbers of a step are those of its parameters.
   void begin_step(const device::ExecutionSpace& space);
-  /// Most phases have one part. Before every later part the replicas of a group exchange the
-  /// content of the `exchanged` buffer. Where a device keeps launches, a part that runs again in
-  /// the same slots is one launch.
+  /// Most phases have one part. A phase is divided where the replicas of a group exchange the
+  /// content of a buffer, and behind the last call of a bucket of gradients. Where a device keeps
+  /// launches, a part that runs again in the same slots is one launch.
   [[nodiscard]] std::size_t parts(Phase phase) const { return parts_of(phase).size(); }
+  /// The buffer that is exchanged before a part; not valid if none is.
   [[nodiscard]] BufferId exchanged(Phase phase, std::size_t part) const;
+  /// Gradients of the parameters at places [first, last) of Parameters::ids().
+  struct Bucket {
+    std::size_t first = 0;
+    std::size_t last = 0;
+    std::size_t calls = 0;  ///< of the backward pass, after which they are complete
+  };
+  /// All gradients, parameters().most_reduced() at a time, in the order in which they are complete.
+  [[nodiscard]] const std::vector<Bucket>& buckets() const { return buckets_; }
+  /// Calls of the backward pass up to the end of a part: of the phase BackwardInput, then of
+  /// BackwardWeight.
+  [[nodiscard]] std::size_t backward_calls(Phase phase, std::size_t part) const;
   void run_part(const device::ExecutionSpace& space, Phase phase, std::size_t part,
                 const RunContext& context);
   /// The same as part of a larger launch.
@@ -172,6 +184,9 @@ class BoundProgram {
   }
 
   void divide();
+  /// By op, the calls of the backward pass up to the last that adds to its gradients.
+  [[nodiscard]] std::vector<std::size_t> calls_for_gradients() const;
+  void fill_buckets();
   void prepare_linear(const ops::Backend& backend);
   /// Whether the program has a call of this kind and op that is not in a claimed run.
   [[nodiscard]] bool calls(KernelKind kind, OpId op) const;
@@ -214,6 +229,7 @@ class BoundProgram {
   const Parameters* parameters_;
   LabelSmoothing label_smoothing_;
   std::array<std::vector<Part>, kPhases> parts_;
+  std::vector<Bucket> buckets_;
   ClaimedRuns claimed_;
   std::vector<Linear> linear_;
   std::int64_t claimed_offset_ = 0;

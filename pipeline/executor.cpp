@@ -268,10 +268,7 @@ void Executor::execute(std::size_t first, std::size_t count, const StepSettings&
       record.done = {.kind = ActionKind::Update, .stage = runs_[entry.unit].unit.stage};
       break;
   }
-  if (update_.adding()) {
-    const Recording::While adding(recording_, Doing::Add);
-    update_.advance();
-  }
+  add_up();
   recording_.end(first, count);
 }
 
@@ -294,11 +291,12 @@ void Executor::compute(std::size_t first, std::size_t count, const StepSettings&
     else if (makes_input_gradient(action.kind))
       begin_backward(entry.unit, m);
   });
-  const std::size_t parts = runs_[team.front().unit].parts(action.kind);
+  const std::optional<Phase> phase = exchanging_phase(action.kind);
+  const std::size_t parts = phase ? runs_[team.front().unit].program->parts(*phase) : 0;
   for (std::size_t part = 0; part < parts; ++part) {
-    const bool exchanges = part + 1 < parts;
+    const bool exchanges = teams_.exchanges(team.front(), part);
     for_team([&](std::size_t i, const LocalEntry& entry) {
-      run_part(i, *exchanging_phase(action.kind), part, m, settings);
+      run_part(i, *phase, part, m, settings);
       if (exchanges) teams_.start(entry, part);
     });
     for (std::size_t i = 0; exchanges && i < count; ++i) {
@@ -316,11 +314,21 @@ void Executor::compute(std::size_t first, std::size_t count, const StepSettings&
 
 void Executor::run_part(std::size_t entry, Phase phase, std::size_t part, std::int32_t m,
                         const StepSettings& settings) {
-  const StageRun& run = runs_[recording_.entries()[entry].unit];
+  const std::size_t unit = recording_.entries()[entry].unit;
+  const StageRun& run = runs_[unit];
   if (whole_) return run.program->queue_part(*space_, phase, part, run.context(m));
   spans_.begin(*space_, entry, Doing::Work);
   run.run_part(*space_, phase, part, m, settings, recording_);
   spans_.end(*space_);
+  if (phase != Phase::Forward && m + 1 == micro_batches_)
+    update_.start_complete(unit, run.program->backward_calls(phase, part));
+  add_up();
+}
+
+void Executor::add_up() {
+  if (!update_.adding()) return;
+  const Recording::While adding(recording_, Doing::Add);
+  update_.advance();
 }
 
 void Executor::begin_forward(std::size_t unit, std::int32_t m, io::BatchSource* feed) {
@@ -371,7 +379,8 @@ void Executor::end_backward(std::size_t entry, const StepSettings& settings, Act
   }
   if (!ends_micro_batch(action.kind)) return;
   // For a joined backward this list is empty.
-  run_part(entry, Phase::BackwardWeight, 0, m, settings);
+  for (std::size_t part = 0; part < run.program->parts(Phase::BackwardWeight); ++part)
+    run_part(entry, Phase::BackwardWeight, part, m, settings);
   const bool both = record.done.kind == ActionKind::BackwardInput;
   record.done = {.kind = both ? ActionKind::Backward : ActionKind::BackwardWeight,
                  .stage = run.unit.stage,

@@ -133,6 +133,8 @@ class Executor {
                std::span<io::BatchSource* const> feeds);
   void run_part(std::size_t entry, Phase phase, std::size_t part, std::int32_t m,
                 const StepSettings& settings);
+  /// Lets the sums over replicas go on.
+  void add_up();
   void begin_forward(std::size_t unit, std::int32_t m, io::BatchSource* feed);
   void end_forward(std::size_t unit, std::int32_t m, const StepSettings& settings,
                    ActionRecord& record);

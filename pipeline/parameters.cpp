@@ -246,6 +246,31 @@ bool Parameters::owns(ParameterId id) const {
   return offset >= borders_[share] && offset < borders_[share + 1];
 }
 
+std::int64_t Parameters::most_reduced() const {
+  constexpr std::int64_t kUsual = 8;
+  constexpr std::int64_t kLeast = (std::int64_t{1} << 20) / size_of(DType::F32);
+  if (options_.reduce.replicas == 1) return learning_elements_;
+  if (options_.reduce.most_bytes > 0) return options_.reduce.most_bytes / size_of(DType::F32);
+  return std::max(kLeast, learning_elements_ / kUsual);
+}
+
+std::vector<Elements> Parameters::gradients_of(std::size_t first, std::size_t last) const {
+  std::vector<Elements> elements;
+  for (std::size_t share = 0; share + 1 < borders_.size(); ++share) {
+    Elements own{borders_[share], borders_[share]};
+    for (std::size_t at = first; at < last; ++at) {
+      const Parameter& parameter = graph_->parameter(ids_[at]);
+      const std::int64_t offset = offsets_[at];
+      if (!parameter.learns() || offset < borders_[share] || offset >= borders_[share + 1])
+        continue;
+      if (own.count() == 0) own.first = offset;
+      own.last = offset + padded(parameter.elements());
+    }
+    elements.push_back(own);
+  }
+  return elements;
+}
+
 StoredValues Parameters::stored(ParameterId id) const {
   const std::int64_t offset = offsets_[place(id)];
   if (!graph_->parameter(id).trainable())

@@ -18,6 +18,15 @@
 
 namespace millrace::pipeline {
 
+/// How replicas add up their gradients.
+struct ReduceOptions {
+  std::int32_t replicas = 1;
+  /// Of gradients that are added up at once, more only if one op has more; 0: an eighth of those of
+  /// the stage, at least 1 MiB.
+  std::int64_t most_bytes = 0;
+  DType type = DType::F32;  ///< in which they are sent: F32 or BF16
+};
+
 /// Options of the parameters and their update.
 struct ParameterOptions {
   UpdateRule rule = UpdateRule::Sgd;
@@ -32,6 +41,15 @@ struct ParameterOptions {
   std::int32_t share = 0;
   bool clips = false;     ///< whether square_gradients() will be called
   bool averages = false;  ///< whether moving averages of all values are kept
+  ReduceOptions reduce = {};
+};
+
+/// Elements [first, last) of an array.
+struct Elements {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  [[nodiscard]] std::int64_t count() const { return last - first; }
+  friend bool operator==(const Elements&, const Elements&) = default;
 };
 
 /// Values on the device, in their storage type.
@@ -106,6 +124,11 @@ class Parameters {
   }
   /// Elements of the gradients.
   [[nodiscard]] std::int64_t learning_elements() const { return learning_elements_; }
+  [[nodiscard]] const ReduceOptions& reduce() const { return options_.reduce; }
+  /// Gradients that are added up at once: all, if there is one replica.
+  [[nodiscard]] std::int64_t most_reduced() const;
+  /// By share, the elements of the gradients of ids()[first, last).
+  [[nodiscard]] std::vector<Elements> gradients_of(std::size_t first, std::size_t last) const;
   /// First element of each share in the flat order, and the end of the last share.
   [[nodiscard]] std::span<const std::int64_t> share_borders() const { return borders_; }
   /// Master weights of all parameters, in the flat order.

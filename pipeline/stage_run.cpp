@@ -140,7 +140,9 @@ std::optional<Phase> exchanging_phase(ActionKind kind) {
 
 std::size_t StageRun::parts(ActionKind kind) const {
   const std::optional<Phase> phase = exchanging_phase(kind);
-  return phase ? program->parts(*phase) : 0;
+  const bool weights = is_compute(kind) && kind != ActionKind::Forward && ends_micro_batch(kind);
+  return (phase ? program->parts(*phase) : 0) +
+         (weights ? program->parts(Phase::BackwardWeight) : 0);
 }
 
 RunContext StageRun::context(std::int32_t micro_batch) const {

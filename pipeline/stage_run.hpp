@@ -68,7 +68,7 @@ struct StageRun {
   [[nodiscard]] std::byte* address(BufferId buffer, std::int32_t micro_batch) const {
     return program->address(buffer, context(micro_batch));
   }
-  /// The parts of an action's exchanging phase; 0 if it has none.
+  /// The parts of the phases that an action runs; 0 if it runs none.
   [[nodiscard]] std::size_t parts(ActionKind kind) const;
   void begin_step(const device::ExecutionSpace& space, const StepSettings& settings);
   /// Runs a part of a phase; records its kernels if settings.time_kernels is set. Errors: Numeric

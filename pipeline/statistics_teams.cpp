@@ -6,11 +6,12 @@
 namespace millrace::pipeline {
 namespace {
 
-/// Borders of equal parts, one for each member of a group.
-Borders member_borders(std::int64_t elements, std::int32_t members) {
-  Borders borders;
-  for (std::int32_t r = 0; r <= members; ++r) borders.push_back(elements / members * r);
-  return borders;
+/// Equal parts, one for each member of a group.
+Parts member_parts(std::int64_t elements, std::int32_t members) {
+  const std::int64_t own = elements / members;
+  Parts parts;
+  for (std::int32_t r = 0; r < members; ++r) parts.push_back({own * r, own * (r + 1)});
+  return parts;
 }
 
 std::size_t index(Phase phase) { return static_cast<std::size_t>(phase); }
@@ -40,10 +41,11 @@ void StatisticsTeams::bind(comm::Transport& transport, int first_tag) {
     for (const Phase phase : {Phase::Forward, Phase::BackwardInput}) {
       for (std::size_t part = 1; part < program.parts(phase); ++part) {
         const BufferId buffer = program.exchanged(phase, part);
+        std::optional<AllGather>& exchange = exchanges_[u][index(phase)].emplace_back();
+        if (!buffer.valid()) continue;
         MILLRACE_ASSERT(program.region(buffer) == Region::Transient);
         const std::int64_t elements = program.program().buffer(buffer).bytes / kDouble;
-        exchanges_[u][index(phase)]
-            .emplace_back(member_borders(elements, span), 0, replica % span)
+        exchange.emplace(member_parts(elements, span), replica % span)
             .bind(program.address(buffer, {}), kDouble, peers);
       }
     }
@@ -52,7 +54,8 @@ void StatisticsTeams::bind(comm::Transport& transport, int first_tag) {
 
 std::size_t StatisticsTeams::size_at(std::span<const LocalEntry> entries, std::size_t first) const {
   const StageRun& run = runs_[entries[first].unit];
-  if (run.parts(entries[first].action.kind) <= 1) return 1;
+  const std::optional<Phase> phase = exchanging_phase(entries[first].action.kind);
+  if (!phase || run.program->parts(*phase) <= 1) return 1;
   std::size_t size = 1;
   while (first + size < entries.size() && entries[first + size].entry == entries[first].entry &&
          entries[first + size].replica / run.span == entries[first].replica / run.span)
@@ -61,7 +64,14 @@ std::size_t StatisticsTeams::size_at(std::span<const LocalEntry> entries, std::s
 }
 
 AllGather& StatisticsTeams::exchange(const LocalEntry& entry, std::size_t part) {
-  return exchanges_[entry.unit][index(exchanging_phase(entry.action.kind).value())][part];
+  return *exchanges_[entry.unit][index(exchanging_phase(entry.action.kind).value())][part];
+}
+
+bool StatisticsTeams::exchanges(const LocalEntry& entry, std::size_t part) const {
+  const std::optional<Phase> phase = exchanging_phase(entry.action.kind);
+  if (!phase) return false;
+  const auto& exchanges = exchanges_[entry.unit][index(*phase)];
+  return part < exchanges.size() && exchanges[part].has_value();
 }
 
 void StatisticsTeams::start(const LocalEntry& entry, std::size_t part) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -30,7 +31,9 @@ class StatisticsTeams {
 
   /// Number of entries from `first` on that run together; 1 if the action exchanges nothing.
   [[nodiscard]] std::size_t size_at(std::span<const LocalEntry> entries, std::size_t first) const;
-  /// Begins the exchange after a part of an entry.
+  /// Whether an exchange follows a part of an entry.
+  [[nodiscard]] bool exchanges(const LocalEntry& entry, std::size_t part) const;
+  /// Begins it.
   void start(const LocalEntry& entry, std::size_t part);
   /// Waits until the entry's replica has the sums of its group, and the group has its sums.
   /// Meanwhile `sums` advance.
@@ -43,8 +46,8 @@ class StatisticsTeams {
   const PipelinePlan* plan_;
   std::span<const StageRun> runs_;
   comm::Transport* transport_ = nullptr;
-  /// By unit and phase, and the part that comes before.
-  std::vector<std::array<std::vector<AllGather>, kPhases>> exchanges_;
+  /// By unit and phase, and the part that comes before; none where it exchanges nothing.
+  std::vector<std::array<std::vector<std::optional<AllGather>>, kPhases>> exchanges_;
 };
 
 }  // namespace millrace::pipeline

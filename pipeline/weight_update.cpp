@@ -15,25 +15,36 @@ namespace {
 /// Whether replicas divide the update of these parameters.
 bool divided(const Parameters& parameters) { return parameters.share_borders().size() > 2; }
 
-/// Each replica adds up an equal part; if the update is divided, the gradients of the parameters
-/// that it updates. Running sums are then added up by the last replica and sent to all.
-AllReduce sum_of_gradients(const Parameters& parameters, const StageRun& run) {
-  const std::int64_t elements = parameters.accumulated_elements();
-  if (!divided(parameters)) return {equal_parts(elements, run.replicas), 0, run.unit.replica};
-  const std::span<const std::int64_t> shares = parameters.share_borders();
-  Borders borders(shares.begin(), shares.end());
-  borders.back() = elements;
-  return {borders, parameters.learning_elements(), run.unit.replica};
+/// The sums of a unit, in the order in which they start. If the update is divided, a replica adds
+/// up the gradients of the parameters that it updates; otherwise, and of running sums, an equal
+/// part.
+std::vector<AllReduce> sums_of(const Parameters& parameters, const StageRun& run) {
+  const std::int32_t replica = run.unit.replica;
+  const auto equal = [&](Elements all) { return equal_parts(all, run.replicas); };
+  const ReduceOptions& reduce = parameters.reduce();
+  if (run.replicas == 1)
+    return {AllReduce(equal({0, parameters.accumulated_elements()}), {}, replica)};
+  std::vector<AllReduce> sums;
+  for (const BoundProgram::Bucket& bucket : run.program->buckets()) {
+    const std::vector<Elements> shares = parameters.gradients_of(bucket.first, bucket.last);
+    const bool gathers = !divided(parameters);
+    sums.emplace_back(gathers ? equal(shares.front()) : shares,
+                      AllReduce::Options{.type = reduce.type, .gathers = gathers}, replica);
+  }
+  // Statistics decide about every later evaluation, and are few.
+  sums.emplace_back(equal({parameters.learning_elements(), parameters.accumulated_elements()}),
+                    AllReduce::Options{}, replica);
+  return sums;
 }
 
 std::optional<AllGather> gather_of_weights(const Parameters& parameters, const StageRun& run) {
   if (!divided(parameters)) return {};
   const std::span<const std::int64_t> shares = parameters.share_borders();
-  return AllGather(Borders(shares.begin(), shares.end()), 0, run.unit.replica);
+  Parts parts;
+  for (std::size_t share = 0; share + 1 < shares.size(); ++share)
+    parts.push_back({shares[share], shares[share + 1]});
+  return AllGather(std::move(parts), run.unit.replica);
 }
-
-/// Sums and weights between two replicas use the same tag, as weights always come last.
-int tags_of_stage(std::int32_t replicas) { return replicas * replicas; }
 
 }  // namespace
 
@@ -44,7 +55,7 @@ WeightUpdate::WeightUpdate(const Graph& graph, const PipelinePlan& plan,
   squares_.resize(graph.parameters.size());
   for (const StageRun& run : runs) {
     const Parameters& parameters = run.unit.state->parameters();
-    sums_.push_back({&run, sum_of_gradients(parameters, run), gather_of_weights(parameters, run)});
+    sums_.push_back({&run, sums_of(parameters, run), gather_of_weights(parameters, run)});
   }
   const std::span<const LocalEntry> entries = recording.entries();
   for (std::size_t entry = 0; entry < entries.size(); ++entry)
@@ -53,7 +64,14 @@ WeightUpdate::WeightUpdate(const Graph& graph, const PipelinePlan& plan,
 
 std::int64_t WeightUpdate::bytes() const {
   std::int64_t bytes = 0;
-  for (const Sums& sums : sums_) bytes += sums.gradients.bytes();
+  for (std::size_t unit = 0; unit < sums_.size(); ++unit) bytes += WeightUpdate::bytes(unit);
+  return bytes;
+}
+
+std::int64_t WeightUpdate::bytes(std::size_t unit) const {
+  std::int64_t bytes = 0;
+  if (unit < sums_.size())
+    for (const AllReduce& part : sums_[unit].parts) bytes += part.bytes();
   return bytes;
 }
 
@@ -70,7 +88,7 @@ std::int64_t WeightUpdate::message_bytes() const {
   std::int64_t bytes = 0;
   for (const Sums& sums : sums_) {
     const std::vector<int> rank_of = ranks_of(sums);
-    bytes += sums.gradients.message_bytes(rank_of);
+    for (const AllReduce& part : sums.parts) bytes += part.message_bytes(rank_of);
     if (sums.weights)
       bytes += sums.weights->message_bytes(size_of(sums.parameters().masters().type), rank_of);
   }
@@ -78,7 +96,7 @@ std::int64_t WeightUpdate::message_bytes() const {
 }
 
 int WeightUpdate::tags() const {
-  return plan_->schedule.stages * tags_of_stage(plan_->ranks.replicas);
+  return plan_->schedule.stages * AllReduce::tags(plan_->ranks.replicas);
 }
 
 void WeightUpdate::bind(std::byte* memory, comm::Transport& transport, const comm::World& world,
@@ -93,10 +111,13 @@ void WeightUpdate::bind(std::byte* memory, comm::Transport& transport, const com
     sums.findings = std::exchange(findings, findings + kFindings);
     const std::int32_t stage = sums.run->unit.stage;
     const std::vector<int> rank_of = ranks_of(sums);
-    const Peers peers{&transport, rank_of, first_tag + stage * tags_of_stage(ranks.replicas)};
+    const Peers peers{&transport, rank_of, first_tag + stage * AllReduce::tags(ranks.replicas)};
     const Parameters& parameters = sums.parameters();
-    sums.gradients.bind(parameters.accumulated(), memory, peers);
-    memory += sums.gradients.bytes();
+    for (AllReduce& part : sums.parts) {
+      part.bind(parameters.accumulated().data(), memory, peers);
+      memory += part.bytes();
+    }
+    // Weights come last, and so may use the tags of sums.
     if (!sums.weights) continue;
     const StoredValues masters = parameters.masters();
     sums.weights->bind(masters.data, size_of(masters.type), peers);
@@ -128,32 +149,62 @@ ops::StepValues WeightUpdate::values_of(const StepSettings& settings,
   return values;
 }
 
-void WeightUpdate::start(std::size_t unit) {
-  sums_[unit].gradients.start();
-  ++adding_;
+void WeightUpdate::start(Sums& sums, std::size_t parts) {
+  for (; sums.started < parts; ++sums.started) {
+    sums.parts[sums.started].start(*space_);
+    adding_ = true;
+  }
+}
+
+void WeightUpdate::start_complete(std::size_t unit, std::size_t calls) {
+  Sums& sums = sums_[unit];
+  const std::vector<BoundProgram::Bucket>& buckets = sums.run->program->buckets();
+  if (sums.run->replicas == 1) return;
+  std::size_t complete = 0;
+  while (complete < buckets.size() && buckets[complete].calls <= calls) ++complete;
+  start(sums, complete);
+}
+
+void WeightUpdate::start(std::size_t unit) { start(sums_[unit], sums_[unit].parts.size()); }
+
+bool WeightUpdate::advance(Sums& sums) {
+  bool done = true;
+  bool may_gather = true;
+  for (AllReduce& part : std::span(sums.parts).first(sums.started)) {
+    done = part.advance(*space_, may_gather) && done;
+    may_gather = may_gather && part.lets_gather();
+  }
+  return done;
 }
 
 void WeightUpdate::advance() {
-  adding_ = 0;
+  adding_ = false;
   for (Sums& sums : sums_)
-    if (!sums.gradients.advance(*space_)) ++adding_;
+    if (!advance(sums)) adding_ = true;
 }
 
 void WeightUpdate::await(std::size_t unit, const StepSettings& settings) {
-  AllReduce& gradients = sums_[unit].gradients;
+  Sums& sums = sums_[unit];
   {
     const Recording::While waiting(*recording_, Doing::AwaitMessage);
     comm::Patience patience = world_->patience();
-    for (; !gradients.advance(*space_); patience.pause()) {
-      recording_->await(gradients.awaited());
+    for (; !advance(sums); patience.pause()) {
+      for (const AllReduce& part : sums.parts)
+        if (const std::int32_t replica = part.awaited(); replica >= 0) {
+          recording_->await(replica);
+          break;
+        }
       advance();
     }
   }
-  const Sums& sums = sums_[unit];
-  auto* const part =
-      reinterpret_cast<std::byte*>(sums.parameters().accumulated().data() + gradients.first());
-  sums.parameters().queue_finding(*space_, {part, DType::F32}, gradients.elements(),
-                                  finding(sums, turn_));
+  sums.started = 0;
+  for (const AllReduce& part : sums.parts) {
+    const Elements& own = part.own();
+    auto* const first =
+        reinterpret_cast<std::byte*>(sums.parameters().accumulated().data() + own.first);
+    sums.parameters().queue_finding(*space_, {first, DType::F32}, own.count(),
+                                    finding(sums, turn_));
+  }
   if (!settings.check_exceptions) return;
   device::fence(*space_);
   if (!Parameters::found_none(finding(sums, turn_))) {
@@ -169,19 +220,18 @@ void WeightUpdate::await(std::size_t unit, const StepSettings& settings) {
 std::optional<models::ParameterId> WeightUpdate::first_not_finite(const Sums& sums) const {
   const Parameters& parameters = sums.parameters();
   float* const all = parameters.accumulated().data();
-  const std::int64_t first = sums.gradients.first();
   for (const models::ParameterId id : parameters.ids()) {
     const models::Parameter& parameter = graph_->parameter(id);
     if (parameter.trainable() && !parameter.learns()) continue;
     const float* const sum =
         parameter.learns() ? parameters.gradient(id) : parameters.running_sum(id);
-    // A share may begin and end inside a parameter.
-    const std::int64_t begin = std::max(first, sum - all);
-    const std::int64_t end =
-        std::min(first + sums.gradients.elements(), sum - all + parameter.elements());
-    if (begin >= end) continue;
-    auto* const part = reinterpret_cast<std::byte*>(all + begin);
-    if (!parameters.finite(*space_, {part, DType::F32}, end - begin)) return id;
+    for (const AllReduce& part : sums.parts) {
+      // A part may begin and end inside a parameter.
+      const std::int64_t begin = std::max(part.own().first, sum - all);
+      const std::int64_t end = std::min(part.own().last, sum - all + parameter.elements());
+      auto* const values = reinterpret_cast<std::byte*>(all + begin);
+      if (begin < end && !parameters.finite(*space_, {values, DType::F32}, end - begin)) return id;
+    }
   }
   return std::nullopt;
 }

@@ -7,8 +7,10 @@
 //
 //   1. over the micro-batches of a replica in ascending order, by the kernels of BackwardWeight;
 //      every schedule runs them in that order (schedule.hpp)
-//   2. over the replicas in ascending order, by AllReduce, which runs beside other work between the
-//      actions Reduce and Update of a stage
+//   2. over the replicas in ascending order, by AllReduce, which runs beside other work: a bucket
+//   of
+//      gradients from the part of the last backward pass on that completes it, and what is left
+//      from the action Reduce of the stage on; all of them up to its action Update
 //   3. the squares for clipping, tensor by tensor, in the order of the graph's parameters
 //
 // All weights are updated together at the end of the step. When all stages of the process have
@@ -41,9 +43,7 @@ class WeightUpdate {
   /// Bytes of the scratch memory of the sums.
   [[nodiscard]] std::int64_t bytes() const;
   /// The part of it for a unit.
-  [[nodiscard]] std::int64_t bytes(std::size_t unit) const {
-    return sums_.empty() ? 0 : sums_[unit].gradients.bytes();
-  }
+  [[nodiscard]] std::int64_t bytes(std::size_t unit) const;
   /// Bytes of the messages to and from other processes.
   [[nodiscard]] std::int64_t message_bytes() const;
   /// Number of message tags from `first_tag` of bind() on.
@@ -56,10 +56,13 @@ class WeightUpdate {
   /// is `ahead` of it.
   void begin_step(const device::ExecutionSpace& space, const StepSettings& settings,
                   std::size_t turn, bool ahead);
-  /// Action Reduce: begins to add up the gradients of a unit over the replicas.
+  /// Begins to add up, over the replicas, those gradients of a unit that are complete after so many
+  /// calls of the last micro-batch's backward pass.
+  void start_complete(std::size_t unit, std::size_t calls);
+  /// Action Reduce: begins to add up all others, and the running sums.
   void start(std::size_t unit);
   /// Whether sums are being added up. If so, call advance() while waiting for other things.
-  [[nodiscard]] bool adding() const { return adding_ > 0; }
+  [[nodiscard]] bool adding() const { return adding_; }
   /// Does what is possible without waiting. While a process waits anyway, this counts as waiting.
   void advance();
   /// Action Update: waits for the sums of a unit and queues a check of this replica's part of them.
@@ -83,13 +86,19 @@ class WeightUpdate {
  private:
   struct Sums {
     const StageRun* run;
-    AllReduce gradients;               ///< and running sums
+    std::vector<AllReduce> parts;      ///< of buckets of gradients, then of running sums
     std::optional<AllGather> weights;  ///< if replicas divide the update of a stage
+    std::size_t started = 0;           ///< parts of this step
     std::size_t entry = 0;             ///< its Update action
     std::byte* findings = nullptr;     ///< of the checks of both turns, on the host
     [[nodiscard]] Parameters& parameters() const { return run->unit.state->parameters(); }
   };
 
+  /// Starts parts up to this one.
+  void start(Sums& sums, std::size_t parts);
+  /// Does what is possible without waiting; true once all sums of a unit that were started are
+  /// there.
+  [[nodiscard]] bool advance(Sums& sums);
   /// The first parameter with a sum that is not finite in this process' part of the sums.
   [[nodiscard]] std::optional<models::ParameterId> first_not_finite(const Sums& sums) const;
   /// The ranks of the unit's stage, by replica.
@@ -118,8 +127,8 @@ class WeightUpdate {
   comm::Transport* transport_ = nullptr;
   const comm::World* world_ = nullptr;
   const device::ExecutionSpace* space_ = nullptr;
-  std::size_t turn_ = 0;         ///< of the step
-  int adding_ = 0;               ///< sums in progress
+  std::size_t turn_ = 0;  ///< of the step
+  bool adding_ = false;
   bool norm_is_finite_ = true;   ///< of the last step
   std::vector<double> squares_;  ///< of the norms of gradients, by parameter
 };

@@ -45,7 +45,8 @@ Patch without_layout(Patch options) {
   for (const std::string_view name : kFound) options.erase(name);
   // Those belong to all layouts, and none is there before the search.
   options.erase("device-memory");
-  options.erase("shard-optimizer");
+  for (const char* name : {"shard-optimizer", "reduce-precision", "max-cross-replica-buffer-size"})
+    options.erase(name);
   return options;
 }
 

@@ -135,9 +135,11 @@ template <class T>
 void flag_non_finite(const device::ExecutionSpace& space, std::int64_t n, const T* x,
                      std::uint32_t* flag);
 
-/// out[i] = ((part 0 + part 1) + part 2) + ... over `parts` arrays of n floats. Part `own` is `out`
-/// itself; the others are stored in `others` in ascending order, `stride` floats apart.
-void add_parts(const device::ExecutionSpace& space, std::int64_t n, float* out, const float* others,
+/// out[i] = ((part 0 + part 1) + part 2) + ... over `parts` arrays of n numbers. Part `own` is
+/// `out` itself; the others are stored in `others` in ascending order, `stride` elements apart, as
+/// `T`.
+template <class T>
+void add_parts(const device::ExecutionSpace& space, std::int64_t n, float* out, const T* others,
                std::int64_t stride, int own, int parts);
 
 }  // namespace millrace::ops

@@ -33,20 +33,17 @@ struct ChannelSums {
   }
 };
 
-/// Adds the parts of one block of elements, in order.
+/// Adds the parts of one block of elements, in order. Those of others are stored as `T`.
+template <class T>
 struct AddParts {
   static constexpr std::int64_t kBlock = device::kOnCores ? 1024 : kPiece;
   std::int64_t n;
   float* out;
-  const float* others;
+  const T* others;
   std::int64_t stride;
   int own;
   int parts;
   bool packs;  ///< whether accelerators may access a block at once
-
-  KOKKOS_FUNCTION const float* part(int p) const {
-    return p == own ? out : others + (p < own ? p : p - 1) * stride;
-  }
 
   KOKKOS_FUNCTION void operator()(std::int64_t block) const {
     const std::int64_t begin = block * kBlock;
@@ -56,16 +53,24 @@ struct AddParts {
     for (std::int64_t i = begin; i < begin + length; ++i) add<1>(i);
   }
 
+  /// Calls `use` with a pointer to the elements of a part from `begin` on.
+  template <class Use>
+  KOKKOS_INLINE_FUNCTION void with_part(int p, std::int64_t begin, const Use& use) const {
+    if (p == own) return use(static_cast<const float*>(out) + begin);
+    use(others + (p < own ? p : p - 1) * stride + begin);
+  }
+
   KOKKOS_INLINE_FUNCTION void add_row(std::int64_t begin, std::int64_t length) const {
     float sum[kBlock];
-    const float* first = part(0) + begin;
-    MILLRACE_SIMD
-    for (std::int64_t i = 0; i < length; ++i) sum[i] = first[i];
-    for (int p = 1; p < parts; ++p) {
-      const float* next = part(p) + begin;
+    with_part(0, begin, [&](const auto* first) {
       MILLRACE_SIMD
-      for (std::int64_t i = 0; i < length; ++i) sum[i] += next[i];
-    }
+      for (std::int64_t i = 0; i < length; ++i) sum[i] = to_float(first[i]);
+    });
+    for (int p = 1; p < parts; ++p)
+      with_part(p, begin, [&](const auto* next) {
+        MILLRACE_SIMD
+        for (std::int64_t i = 0; i < length; ++i) sum[i] += to_float(next[i]);
+      });
     MILLRACE_SIMD
     for (std::int64_t i = 0; i < length; ++i) out[begin + i] = sum[i];
   }
@@ -73,11 +78,12 @@ struct AddParts {
   template <int W>
   KOKKOS_INLINE_FUNCTION void add(std::int64_t i) const {
     float sum[W];
-    load_piece(sum, part(0) + i);
-    for (int p = 1; p < parts; ++p) {
-      const LanesIn<W, float> next(part(p) + i);
-      for (int j = 0; j < W; ++j) sum[j] += next[j];
-    }
+    with_part(0, i, [&](const auto* first) { load_piece(sum, first); });
+    for (int p = 1; p < parts; ++p)
+      with_part(p, i, [&]<class S>(const S* at) {
+        const LanesIn<W, S> next(at);
+        for (int j = 0; j < W; ++j) sum[j] += to_float(next[j]);
+      });
     store_piece(out + i, sum);
   }
 };
@@ -157,11 +163,13 @@ void square_gradients(const device::ExecutionSpace& space, const ParameterSpan* 
   sum_squares("grad_squares", space, num_spans, GradientsOfSpan{spans, gradients}, squares);
 }
 
-void add_parts(const device::ExecutionSpace& space, std::int64_t n, float* out, const float* others,
+template <class T>
+void add_parts(const device::ExecutionSpace& space, std::int64_t n, float* out, const T* others,
                std::int64_t stride, int own, int parts) {
+  using Add = AddParts<T>;
   const bool packs = are_aligned(out, others, others + stride);
-  const AddParts add{n, out, others, stride, own, parts, packs};
-  device::parallel("add_parts", space, (n + AddParts::kBlock - 1) / AddParts::kBlock, add);
+  const Add add{n, out, others, stride, own, parts, packs};
+  device::parallel("add_parts", space, (n + Add::kBlock - 1) / Add::kBlock, add);
 }
 
 template <class T>
@@ -173,6 +181,7 @@ void flag_non_finite(const device::ExecutionSpace& space, std::int64_t n, const 
 }
 
 MILLRACE_INSTANTIATE(add_channel_sums)
+MILLRACE_INSTANTIATE(add_parts)
 MILLRACE_INSTANTIATE(flag_non_finite)
 
 }  // namespace millrace::ops

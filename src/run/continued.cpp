@@ -69,11 +69,26 @@ Patch relaid(const Patch& given, const Patch& recorded, Patch merged) {
 }
 
 /// Options that nothing but a training with its backward passes needs.
-constexpr auto kOfTraining = std::to_array<std::string_view>(
-    {"pipeline-warmup", "device-memory", "recompute", "xla-recompute", "recompute-layers",
-     "shard-optimizer", "weight-check-every", "BN-span", "epochs", "max-iterations", "warmup",
-     "warmup-epochs", "warmup-iterations", "lr-horizon", "lr-horizon-epochs", "no-validation",
-     "epochs-between-evals", "iterations-between-evals"});
+constexpr auto kOfTraining = std::to_array<std::string_view>({"pipeline-warmup",
+                                                              "device-memory",
+                                                              "recompute",
+                                                              "xla-recompute",
+                                                              "recompute-layers",
+                                                              "shard-optimizer",
+                                                              "reduce-precision",
+                                                              "max-cross-replica-buffer-size",
+                                                              "weight-check-every",
+                                                              "BN-span",
+                                                              "epochs",
+                                                              "max-iterations",
+                                                              "warmup",
+                                                              "warmup-epochs",
+                                                              "warmup-iterations",
+                                                              "lr-horizon",
+                                                              "lr-horizon-epochs",
+                                                              "no-validation",
+                                                              "epochs-between-evals",
+                                                              "iterations-between-evals"});
 
 /// The device of each stage under a schedule that maps them itself.
 std::string mapping_of(const pipeline::ScheduleRule& rule, std::int64_t devices,

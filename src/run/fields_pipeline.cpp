@@ -113,6 +113,12 @@ void add_ranks(FieldTable& table) {
       "number of copies of the pipeline; they train on different images and average their "
       "gradients",
       commands(kRunsAndValidate), sets<&RankMap::replicas>(), main_option());
+  row("max-cross-replica-buffer-size", integer(at_least(1)), "IPU",
+      "gradients that replicas add up at once, more only if one op has more; each such bucket is "
+      "added up as soon as the last micro-batch has computed it",
+      default_text("an eighth of those of the stage, at least 1 MiB"), unit("bytes"),
+      needs("`replicas`"), harmless(), when(has_replicas), sets<&Run::reduced_at_once>(),
+      if_given());
   row("ranks", integer(between(1, 16384)), "millrace",
       "number of processes among which the devices are divided",
       default_text("shards x replicas, or the number that a launcher started"), unit("processes"),
@@ -193,9 +199,6 @@ void add_device(FieldTable& table) {
 /// What only an IPU has, or does otherwise.
 void add_idle(FieldTable& table) {
   const Rows row(table, Section::Device, kRuns, kLayout);
-  row("max-cross-replica-buffer-size", integer(at_least(1)), "IPU",
-      "bytes that replicas all-reduce at once", unit("bytes"),
-      idle("the gradients of a stage are all-reduced at once"));
   row("enable-half-partials", flag(), "IPU", "accumulate products in 16 bits",
       idle("products are always accumulated in float32"));
   row("disable-variable-offloading", flag(), "IPU", "keep the optimizer state on the device",

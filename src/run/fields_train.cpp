@@ -95,6 +95,15 @@ void add_numerics(FieldTable& table) {
         return Value(std::string(c.precision.activations == DType::F16 ? "fp16" : "bf16"));
       }),
       changes(set_half));
+  row("reduce-precision", choice("f32|bf16"), "millrace",
+      "type in which replicas send gradients; they are added up in float32, and bf16 halves the "
+      "bytes of messages",
+      needs("`replicas`"), when(has_replicas), records([](const Run& c) {
+        return Value(std::string(c.reduced_as == DType::BF16 ? "bf16" : "f32"));
+      }),
+      changes([](const Setting& given, Run& c) {
+        c.reduced_as = text_of(given) == "bf16" ? DType::BF16 : DType::F32;
+      }));
   row("no-stochastic-rounding", flag(), "IPU",
       "round 16-bit weights to the nearest number instead of stochastically",
       needs("`precision` 16.16"), harmless(), when(rounds_weights),

@@ -285,8 +285,10 @@ struct Run {
   SmoothingForm smoothing = SmoothingForm::OtherClasses;
   LossScaling loss_scaling;
   Precision precision;
-  bool stochastic_rounding = true;  ///< 16.16: of stored master weights and slots
-  bool check_exceptions = false;    ///< name the first op that makes a non-finite number
+  bool stochastic_rounding = true;   ///< 16.16: of stored master weights and slots
+  DType reduced_as = DType::F32;     ///< of gradients that replicas send: F32 or BF16
+  std::int64_t reduced_at_once = 0;  ///< bytes of gradients; 0: chosen by the stage
+  bool check_exceptions = false;     ///< name the first op that makes a non-finite number
   Recompute recompute = Recompute::None;
   std::vector<std::string> recompute_layers;
   /// By stage, if they were chosen so that the stages fit; empty: as Recompute says.

@@ -77,6 +77,9 @@ pipeline::StageOptions stage_options(const run::Run& config, Use use) {
     options.parameters.rule = config.optimiser.kind;
     options.parameters.clips = config.optimiser.clip_norm > 0.0;
     options.parameters.averages = config.averaging.ema_decay > 0.0;
+    options.parameters.reduce = {.replicas = config.pipeline.ranks.replicas,
+                                 .most_bytes = config.reduced_at_once,
+                                 .type = config.reduced_as};
   }
   options.parameters.decay_excludes = config.optimiser.decay_excludes;
   options.parameters.lars_skips = config.optimiser.lars_skips;

@@ -60,6 +60,11 @@ TEST(OptimiserOptionsTest, ReachTheConfiguration) {
   EXPECT_EQ(decay.decay_excludes, (std::vector<std::string>{"bias"}));
   EXPECT_TRUE(line("--weight-decay-excludes none").optimiser.decay_excludes.empty());
   EXPECT_TRUE(line("--replicas 2 --ranks 1 --shard-optimizer").optimiser.sharded);
+  const run::Run reduced =
+      line("--replicas 2 --reduce-precision bf16 --max-cross-replica-buffer-size 9");
+  EXPECT_EQ(reduced.reduced_as, DType::BF16);
+  EXPECT_EQ(reduced.reduced_at_once, 9);
+  expect_in(refusal("--reduce-precision bf16"), {"it needs --replicas"});
 }
 
 TEST(ScheduleOptionsTest, ReachTheConfiguration) {

@@ -123,6 +123,17 @@ TEST(AddParts, AddsInTheOrderOfReplicas) {
     }
 }
 
+// The replica's own values are float32.
+TEST(AddParts, WidensWhatOthersSent) {
+  constexpr std::int64_t kCount = 1003;
+  const Values own = random_as<float>(kCount, 1);
+  const Values other = random_as<bfloat16>(kCount, 2);
+  DeviceValues<float> out(own);
+  DeviceValues<bfloat16> received(other);
+  add_parts(device::ExecutionSpace(), kCount, out.data(), received.data(), kCount, 0, 2);
+  EXPECT_EQ(out.values(), stored_sum<float>(own, other));
+}
+
 // ---- norms --------------------------------------------------------------------------------------
 
 // Squares of 1 to n, which are exact in double. A span has the same sum at every place.

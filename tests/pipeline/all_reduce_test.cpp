@@ -16,37 +16,48 @@ namespace {
 
 // A block has 16 floats. The last one may not be whole.
 TEST(EqualPartsTest, AreWholeBlocksAndHaveEveryElement) {
-  EXPECT_EQ(equal_parts(32, 2), (Borders{0, 16, 32}));
-  EXPECT_EQ(equal_parts(33, 2), (Borders{0, 16, 33}));
-  EXPECT_EQ(equal_parts(31, 2), (Borders{0, 16, 31}));
-  EXPECT_EQ(equal_parts(17, 3), (Borders{0, 0, 16, 17}));
-  EXPECT_EQ(equal_parts(1, 4), (Borders{0, 0, 0, 0, 1}));
-  EXPECT_EQ(equal_parts(1000, 3), (Borders{0, 336, 672, 1000}));
-  EXPECT_EQ(equal_parts(0, 2), (Borders{0, 0, 0}));
+  EXPECT_EQ(equal_parts({0, 32}, 2), (Parts{{0, 16}, {16, 32}}));
+  EXPECT_EQ(equal_parts({64, 97}, 2), (Parts{{64, 80}, {80, 97}}));
+  EXPECT_EQ(equal_parts({0, 31}, 2), (Parts{{0, 16}, {16, 31}}));
+  EXPECT_EQ(equal_parts({0, 17}, 3), (Parts{{0, 0}, {0, 16}, {16, 17}}));
+  EXPECT_EQ(equal_parts({0, 1}, 4), (Parts{{0, 0}, {0, 0}, {0, 0}, {0, 1}}));
+  EXPECT_EQ(equal_parts({0, 1000}, 3), (Parts{{0, 336}, {336, 672}, {672, 1000}}));
+  EXPECT_EQ(equal_parts({5, 5}, 2), (Parts{{5, 5}, {5, 5}}));
 }
 
 /// Replicas of a stage, all in this process.
 class Replicas {
  public:
-  Replicas(const Borders& borders, std::int64_t gathered_from)
-      : elements_(borders.back()),
-        count_(static_cast<std::int32_t>(borders.size()) - 1),
-        rank_of_(static_cast<std::size_t>(count_), world_.rank()) {
-    for (std::int32_t r = 0; r < count_; ++r) {
-      AllReduce& sum = sums_.emplace_back(borders, gathered_from, r);
+  explicit Replicas(std::int64_t elements, std::int32_t count)
+      : elements_(elements), rank_of_(static_cast<std::size_t>(count), world_.rank()) {
+    for (std::int32_t r = 0; r < count; ++r) {
       arrays_.emplace_back(device::aligned(elements_ * kFloat));
-      scratch_.emplace_back(device::aligned(sum.bytes() + kFloat));
       test::write_floats(floats(r), values(r));
-      sum.bind({floats(r), static_cast<std::size_t>(elements_)}, scratch_.back().at(0),
-               {transport_.get(), rank_of_, 0});
     }
   }
-  /// Lets the replicas begin and go on in turns.
+  /// Sums of parts of the arrays that start after those before.
+  void add(const Parts& parts, const AllReduce::Options& options = {}) {
+    auto& sums = sums_.emplace_back();
+    for (std::int32_t r = 0; r < count(); ++r) {
+      AllReduce& sum = sums.emplace_back(parts, options, r);
+      scratch_.emplace_back(device::aligned(sum.bytes() + kFloat));
+      sum.bind(floats(r), scratch_.back().at(0), {transport_.get(), rank_of_, 0});
+    }
+  }
+  /// Lets the replicas begin all sums, and go on in turns.
   void run() {
-    for (AllReduce& sum : sums_) sum.start();
+    for (auto& sums : sums_)
+      for (AllReduce& sum : sums) sum.start(space_);
     for (bool done = false; !done;) {
       done = true;
-      for (AllReduce& sum : sums_) done = sum.advance(space_) && done;
+      for (std::int32_t r = count(); r-- > 0;) {
+        bool may_gather = true;
+        for (auto& sums : sums_) {
+          AllReduce& sum = sums[static_cast<std::size_t>(r)];
+          done = sum.advance(space_, may_gather) && done;
+          may_gather = may_gather && sum.lets_gather();
+        }
+      }
     }
     device::fence(space_);
   }
@@ -57,19 +68,28 @@ class Replicas {
     for (float& value : all) value /= static_cast<float>(3 + r);
     return all;
   }
-  /// In the order of the replicas.
-  [[nodiscard]] std::vector<float> sums() const {
-    std::vector<float> all = values(0);
-    for (std::int32_t r = 1; r < count_; ++r) {
+  /// In the order of the replicas, with `rounded` values and sum.
+  template <class Round>
+  [[nodiscard]] std::vector<float> sums(const Round& rounded) const {
+    std::vector<float> all(static_cast<std::size_t>(elements_));
+    for (std::int32_t r = 0; r < count(); ++r) {
       const std::vector<float> more = values(r);
-      for (std::size_t i = 0; i < all.size(); ++i) all[i] += more[i];
+      for (std::size_t i = 0; i < all.size(); ++i)
+        all[i] = r == 0 ? rounded(more[i]) : all[i] + rounded(more[i]);
     }
+    for (float& sum : all) sum = rounded(sum);
     return all;
+  }
+  [[nodiscard]] std::vector<float> sums() const {
+    return sums([](float x) { return x; });
   }
   [[nodiscard]] std::vector<float> array(std::int32_t r) {
     return test::read_floats(floats(r), elements_);
   }
-  AllReduce& operator[](std::int32_t r) { return sums_[static_cast<std::size_t>(r)]; }
+  /// The sum of a replica that was added first.
+  AllReduce& operator[](std::int32_t r) { return sums_.front()[static_cast<std::size_t>(r)]; }
+  void start(std::int32_t r) { (*this)[r].start(space_); }
+  [[nodiscard]] std::int32_t count() const { return static_cast<std::int32_t>(rank_of_.size()); }
 
  private:
   static constexpr std::int64_t kFloat = sizeof(float);
@@ -81,9 +101,8 @@ class Replicas {
   std::unique_ptr<comm::Transport> transport_ =
       comm::make_transport(world_, {.copy_within = device::copy_within});
   std::int64_t elements_;
-  std::int32_t count_;
   std::vector<int> rank_of_;
-  std::deque<AllReduce> sums_;
+  std::deque<std::deque<AllReduce>> sums_;
   std::deque<device::Arena> arrays_;
   std::deque<device::Arena> scratch_;
   device::ExecutionSpace space_;
@@ -93,7 +112,8 @@ class Replicas {
 TEST(AllReduceTest, EveryReplicaHasTheSumOfEveryElement) {
   for (const std::int32_t replicas : {2, 3, 4})
     for (const std::int64_t elements : {1, 15, 17, 33, 100, 1000}) {
-      Replicas all(equal_parts(elements, replicas), 0);
+      Replicas all(elements, replicas);
+      all.add(equal_parts({0, elements}, replicas));
       const std::vector<float> expected = all.sums();
       all.run();
       for (std::int32_t r = 0; r < replicas; ++r)
@@ -101,10 +121,21 @@ TEST(AllReduceTest, EveryReplicaHasTheSumOfEveryElement) {
     }
 }
 
-// If the update is divided, each replica needs the sums of its own part, and of what comes after
-// all parts.
-TEST(AllReduceTest, SumsBeforeTheGatheredOnesStayWhereTheyAreNeeded) {
-  Replicas all({0, 16, 48, 100}, 64);
+// The bits are those of one sum of all elements, however many there are.
+TEST(AllReduceTest, SumsOfPartsUseTheSameTagsInOrder) {
+  Replicas all(1000, 3);
+  for (const Elements part : {Elements{600, 1000}, {100, 600}, {100, 100}, {0, 100}})
+    all.add(equal_parts(part, 3));
+  const std::vector<float> expected = all.sums();
+  all.run();
+  for (std::int32_t r = 0; r < 3; ++r) EXPECT_EQ(all.array(r), expected) << r;
+}
+
+// If the update is divided, each replica needs the sums of its own part only.
+TEST(AllReduceTest, SumsThatAreNotGatheredStayWhereTheyAreNeeded) {
+  Replicas all(100, 3);
+  all.add({{0, 16}, {16, 48}, {48, 64}}, {.gathers = false});
+  all.add(equal_parts({64, 100}, 3));
   const std::vector<float> sums = all.sums();
   all.run();
   for (std::int32_t r = 0; r < 3; ++r) {
@@ -112,29 +143,58 @@ TEST(AllReduceTest, SumsBeforeTheGatheredOnesStayWhereTheyAreNeeded) {
     const std::vector<float> got = all.array(r);
     for (std::size_t i = 0; i < own.size(); ++i) {
       const auto at = static_cast<std::int64_t>(i);
-      const bool sum =
-          at >= 64 || (at >= all[r].first() && at < all[r].first() + all[r].elements());
+      const bool sum = at >= 64 || (at >= all[r].own().first && at < all[r].own().last);
       EXPECT_EQ(got[i], sum ? sums[i] : own[i]) << r << ' ' << i;
     }
   }
 }
 
+// Rounded is what each replica adds, its own values too, and the sum; not what is between. So the
+// bits do not depend on who adds.
+TEST(AllReduceTest, SendsSixteenBitsAndAddsInFloat32) {
+  constexpr std::int64_t kCount = 1003;
+  const std::vector<Parts> divisions = {equal_parts({0, kCount}, 3),
+                                        {{0, 16}, {16, 16}, {16, kCount}}};
+  for (const bool gathers : {true, false})
+    for (const Parts& parts : divisions) {
+      Replicas all(kCount, 3);
+      all.add(parts, {.type = DType::BF16, .gathers = gathers});
+      const std::vector<float> expected = all.sums(rounded_as<bfloat16>);
+      EXPECT_NE(expected, all.sums());
+      all.run();
+      for (std::int32_t r = 0; r < 3; ++r) {
+        const Elements own = gathers ? Elements{0, kCount} : all[r].own();
+        const std::vector<float> got = all.array(r);
+        EXPECT_TRUE(std::equal(got.begin() + own.first, got.begin() + own.last,
+                               expected.begin() + own.first))
+            << r;
+      }
+    }
+}
+
 TEST(AllReduceTest, CountsTheBytesToAndFromOtherProcesses) {
-  const AllReduce first(equal_parts(100, 3), 0, 0);  // parts of 32, 32 and 36 floats
+  const Parts parts = equal_parts({0, 100}, 3);  // 32, 32 and 36 floats
   const std::vector<int> apart = {0, 1, 2};
   const std::vector<int> two = {0, 0, 1};
   // Parts: receives two of 32, sends 32 and 36. Sums: sends 32 twice, receives 32 and 36.
-  EXPECT_EQ(first.message_bytes(apart), 4 * (2 * 32 + 32 + 36 + 2 * 32 + 32 + 36));
-  EXPECT_EQ(first.message_bytes(two), 4 * (32 + 36 + 32 + 36));
-  EXPECT_EQ(first.bytes(), 2 * 128);
+  const AllReduce floats(parts, {}, 0);
+  EXPECT_EQ(floats.message_bytes(apart), 4 * (2 * 32 + 32 + 36 + 2 * 32 + 32 + 36));
+  EXPECT_EQ(floats.message_bytes(two), 4 * (32 + 36 + 32 + 36));
+  EXPECT_EQ(floats.bytes(), 2 * 128);
+  const AllReduce stays(parts, {.gathers = false}, 0);
+  EXPECT_EQ(stays.message_bytes(apart), 4 * (2 * 32 + 32 + 36));
+  const AllReduce narrow(parts, {.type = DType::BF16}, 0);
+  EXPECT_EQ(narrow.message_bytes(apart), floats.message_bytes(apart) / 2);
+  EXPECT_EQ(narrow.bytes(), 2 * 64 + 64 + 64 + 128);
 }
 
 TEST(AllReduceTest, NamesTheReplicaThatItWaitsFor) {
-  Replicas all(equal_parts(100, 3), 0);
+  Replicas all(100, 3);
+  all.add(equal_parts({0, 100}, 3));
   EXPECT_EQ(all[0].awaited(), -1);
-  all[0].start();
+  all.start(0);
   EXPECT_EQ(all[0].awaited(), 1);
-  all[1].start();
+  all.start(1);
   EXPECT_EQ(all[0].awaited(), 2);
   EXPECT_EQ(all[1].awaited(), 2);
 }

@@ -426,6 +426,39 @@ TEST(LawTest, ReplicasAgreeToRoundingAndWithThemselves) {
   }
 }
 
+// Every bucket of gradients is added up by itself, while the backward pass goes on. In 16 bits the
+// bits are others, but as few replicas or stages know of each other.
+TEST(LawTest, GradientsAreAddedUpInBucketsOfAnySize) {
+  constexpr std::int64_t kAll = 1 << 30;
+  for (const DType type : {DType::F32, DType::BF16}) {
+    Layout layout{.replicas = 4, .reduced_at_once = kAll, .reduced_as = type};
+    const Outcome whole = train(layout, 2);
+    for (const std::int64_t bytes : {1, 20'000})
+      for (const Cut& cut : {Cut{1, "Sequential"}, Cut{3, "1F1B"}, Cut{2, "ZB-H1"},
+                             Cut{.stages = 1, .schedule = "Sequential", .recompute = true}}) {
+        layout.reduced_at_once = bytes;
+        for (const Layout& each : {in_stages(layout, cut), in_stages(sharded(layout), cut)}) {
+          const Outcome outcome = train(each, 2);
+          EXPECT_EQ(outcome.digest, whole.digest) << name_of(each) << ", " << bytes << " bytes";
+          EXPECT_GT(outcome.sums_within_backward, whole.sums_within_backward) << name_of(each);
+        }
+      }
+  }
+  const Layout exact{.replicas = 2};
+  const Layout rounded{.replicas = 2, .reduced_as = DType::BF16};
+  const Outcome expected = train(exact, 1);
+  const Outcome actual = train(rounded, 1);
+  EXPECT_NE(actual.digest, expected.digest);
+  EXPECT_LT(relative_difference(actual.weights, expected.weights), 1e-2);
+}
+
+TEST(SpanLawTest, BucketsLieBetweenExchangesOfStatistics) {
+  const Layout layout{.replicas = 4, .span = 2};
+  Layout buckets = in_stages(layout, {2, "1F1B"});
+  buckets.reduced_at_once = 10'000;
+  EXPECT_EQ(train(buckets, 2).digest, train(layout, 2).digest);
+}
+
 // Replicas that share their statistics train like fewer replicas with larger micro-batches:
 // weights, velocities and running statistics.
 TEST(SpanLawTest, ReplicasTrainAsOneOfAllTheirSamples) {

@@ -16,6 +16,7 @@ struct Outcome {
   pipeline::MicroBatchMetrics validation;
   std::vector<float> weights;
   std::int64_t arena_bytes = 0;
+  std::int64_t sums_within_backward = 0;
 };
 
 /// Expects that every entry of every device's list was executed in order, and that no stage held
@@ -56,6 +57,15 @@ inline void expect_schedule_was_kept(const pipeline::Executor& executor, bool sp
       EXPECT_EQ(executor.measured_stash()[unit++], peak) << name;
 }
 
+/// Pieces of the last step in which backward passes went on with sums over replicas.
+inline std::int64_t sums_within_backward(const pipeline::Recording& recording) {
+  return std::ranges::count_if(recording.pieces(), [&](const pipeline::Piece& piece) {
+    const pipeline::ActionKind kind = recording.entries()[piece.entry].action.kind;
+    return piece.doing == pipeline::Doing::Add && is_compute(kind) &&
+           kind != pipeline::ActionKind::Forward;
+  });
+}
+
 /// Trains on noise for some steps, and validates.
 inline Outcome train(const Layout& layout, std::int64_t steps = kSteps,
                      const std::shared_ptr<const io::Dataset>& data = nullptr,
@@ -76,6 +86,7 @@ inline Outcome train(const Layout& layout, std::int64_t steps = kSteps,
   }
   if (steps > 0)
     expect_schedule_was_kept(training.session().executor(), layout.span > 1, name_of(layout));
+  outcome.sums_within_backward = sums_within_backward(training.session().executor().recording());
   training.session().compare_replicas();
   outcome.validation =
       training.validate(std::make_shared<NoiseDataset>(config.model.image, -1, kValidationImages));

@@ -98,6 +98,8 @@ struct Layout {
   double smoothing = 0.0;
   SmoothingForm form = SmoothingForm::OtherClasses;
   double ema_decay = 0.0;
+  std::int64_t reduced_at_once = 0;  ///< bytes of gradients
+  DType reduced_as = DType::F32;
 };
 
 inline std::string name_of(const Layout& layout) {
@@ -165,6 +167,8 @@ inline run::Run config_of(const Layout& layout) {
   if (layout.rule == UpdateRule::Adam || layout.rule == UpdateRule::AdamW)
     config.optimiser.epsilon = 1e-8;
   config.optimiser.sharded = layout.sharded;
+  config.reduced_at_once = layout.reduced_at_once;
+  config.reduced_as = layout.reduced_as;
   config.recompute = !layout.recompute_layers.empty() ? run::Recompute::Layers
                      : layout.recompute               ? run::Recompute::Stage
                                                       : run::Recompute::None;
