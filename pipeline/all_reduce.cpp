@@ -194,6 +194,7 @@ bool AllReduce::advance(const device::ExecutionSpace& space, bool may_gather) {
   if (state_ == State::Gathering && gather_.done()) {
     for (std::int32_t r = 0; narrow() && r < replicas_of(parts_); ++r)
       if (r != own_) widen_part(space, r);
+    device::settle(space);
     state_ = State::Idle;
   }
   return state_ == State::Idle;
