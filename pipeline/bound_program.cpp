@@ -33,7 +33,7 @@ BoundProgram::BoundProgram(const Graph& graph, StageProgram program, Slots slots
 }
 
 void BoundProgram::divide() {
-  if (program_.options.mode == Mode::Training) fill_buckets();
+  if (program_.options.mode == Mode::Training && parameters_->reduce().replicas > 1) fill_buckets();
   std::size_t backward = 0;
   for (const Phase phase : {Phase::Forward, Phase::BackwardInput, Phase::BackwardWeight}) {
     const std::vector<Call>& calls = program_.phase(phase);

@@ -249,7 +249,6 @@ bool Parameters::owns(ParameterId id) const {
 std::int64_t Parameters::most_reduced() const {
   constexpr std::int64_t kUsual = 8;
   constexpr std::int64_t kLeast = (std::int64_t{1} << 20) / size_of(DType::F32);
-  if (options_.reduce.replicas == 1) return learning_elements_;
   if (options_.reduce.most_bytes > 0) return options_.reduce.most_bytes / size_of(DType::F32);
   return std::max(kLeast, learning_elements_ / kUsual);
 }

@@ -125,7 +125,7 @@ class Parameters {
   /// Elements of the gradients.
   [[nodiscard]] std::int64_t learning_elements() const { return learning_elements_; }
   [[nodiscard]] const ReduceOptions& reduce() const { return options_.reduce; }
-  /// Gradients that are added up at once: all, if there is one replica.
+  /// Gradients that replicas add up at once.
   [[nodiscard]] std::int64_t most_reduced() const;
   /// By share, the elements of the gradients of ids()[first, last).
   [[nodiscard]] std::vector<Elements> gradients_of(std::size_t first, std::size_t last) const;

@@ -22,6 +22,7 @@ std::vector<AllReduce> sums_of(const Parameters& parameters, const StageRun& run
   const std::int32_t replica = run.unit.replica;
   const auto equal = [&](Elements all) { return equal_parts(all, run.replicas); };
   const ReduceOptions& reduce = parameters.reduce();
+  MILLRACE_ASSERT(reduce.replicas == run.replicas);
   if (run.replicas == 1)
     return {AllReduce(equal({0, parameters.accumulated_elements()}), {}, replica)};
   std::vector<AllReduce> sums;

@@ -213,7 +213,7 @@ TEST(IdleOptionsTest, SayWhyAndChangeNothing) {
                                       "--{} has no effect here: {}", spec.name, spec.idle)}));
     EXPECT_EQ(resolution.config, plain) << spec.name;
   }
-  EXPECT_EQ(idle, 10);
+  EXPECT_EQ(idle, 9);
 }
 
 TEST(NondeterministicOptionTest, HasAnEffectOnlyWhereCudnnComputes) {

@@ -112,6 +112,7 @@ class Rank {
         options.slots = slots[at];
         options.evaluation_slots = evaluation_slots[at];
         options.parameters.rule = UpdateRule::Momentum;
+        options.parameters.reduce = {.replicas = plan.ranks.replicas, .most_bytes = 4096};
         if (sharded) {
           options.parameters.shares = plan.ranks.replicas;
           options.parameters.share = r;
