@@ -3,6 +3,7 @@
 // The formulas of the activations. An activation without one does not compile.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 
@@ -13,56 +14,50 @@
 
 namespace millrace::ops {
 
-/// 2^n as a float, for n from -126 to 127; unspecified for other n.
-MILLRACE_FUNCTION float power_of_two(std::int32_t n) {
-  const std::uint32_t bits = static_cast<std::uint32_t>(n + 127) << 23;
-  return std::bit_cast<float>(bits);
-}
-
-/// e^x, infinity on overflow, NaN for NaN.
+/// e^-x of a number x, to (|x| + 2) 2^-23 of its size; infinity on overflow, which on cores begins
+/// at -88.3, and at most 2^-125 above 87.3. Has no branches or calls, so that loops over it
+/// vectorize.
 ///
-/// On cores to within one unit in the last place: 0 below -104 (where subnormal floats are zero,
-/// below -87.3). Has no branches or calls, so that loops over it vectorize. Method: x = n ln 2 + r
-/// with |r| <= ln 2 / 2, and e^r by the polynomial of Cephes' expf (Moshier 1989).
-///
-/// On GPUs two instructions, to 2^-22 + |x| 2^-23 of its size; 0 below -87.3.
-MILLRACE_FUNCTION float exponential(float x) {
-  constexpr float kLog2e = 1.44269504088896341f;
+/// On cores 2^t = 2^n 2^f with t = -x log2 e, an integer n and |f| <= 1/2, and 2^f by a polynomial
+/// that is 1 at 0 and nowhere off by more than 1.1e-7. Bounds are minima of signed integers, a
+/// single instruction, which leave negative floats as they are. Of floats they would be branches
+/// for the compiler, with divisions of their own. They make numbers of NaNs: callers multiply by x,
+/// too.
+MILLRACE_FUNCTION float exponential_of_minus(float x) {
+  constexpr float kMinusLog2e = -1.44269504088896341f;
 #if MILLRACE_PTX
   float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * kLog2e));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * kMinusLog2e));
   return y;
 #elif MILLRACE_AMDGCN
-  return __builtin_exp2f(x * kLog2e);
+  return __builtin_exp2f(x * kMinusLog2e);
 #else
-  constexpr float kLn2High = 0.693359375f;  // has few bits, so that its product with n is exact
-  constexpr float kLn2Low = -2.12194440e-4f;
-  constexpr float kRounder = 12582912.0f;  // 1.5 x 2^23: adding it rounds to an integer
-  constexpr std::uint32_t kRounderBits = 0x4b400000u;
-  const float low = x < -104.0f ? -104.0f : x;
-  const float within = low > 89.0f ? 89.0f : low;
-  const float rounded = within * kLog2e + kRounder;
-  const float n = rounded - kRounder;
-  const float r = (within - n * kLn2High) - n * kLn2Low;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = (p * (r * r) + r) + 1.0f;
-  const auto bits = std::bit_cast<std::uint32_t>(rounded);
-  const auto exponent = static_cast<std::int32_t>(bits - kRounderBits);
-  // In two steps, because 2^exponent may not be a float.
-  const std::int32_t half = exponent >> 1;
-  return p * power_of_two(half) * power_of_two(exponent - half);
+  const auto at_most = [](float a, float bound) {
+    return std::bit_cast<float>(
+        std::min(std::bit_cast<std::int32_t>(a), std::bit_cast<std::int32_t>(bound)));
+  };
+  // Adding 1.5 x 2^23 rounds to an integer. With the bias of exponents the lowest bits of the sum
+  // are the exponent of 2^n; at 128 it is that of infinity.
+  constexpr float kRounder = 12582912.0f + 127.0f;
+  const float t = at_most(at_most(x, 87.3f) * kMinusLog2e, 128.0f);
+  const float rounded = t + kRounder;
+  const float f = t - (rounded - kRounder);
+  float p = 1.32647285e-3f;
+  p = p * f + 9.67151392e-3f;
+  p = p * f + 5.55073358e-2f;
+  p = p * f + 2.40222424e-1f;
+  p = p * f + 6.93147004e-1f;
+  p = p * f + 1.0f;
+  return p * std::bit_cast<float>(std::bit_cast<std::uint32_t>(rounded) << 23);
 #endif
 }
 
-/// 1 / (1 + e^-z); on GPUs to (|z| + 4) 2^-23 of its size, and 0 below -87.3.
-MILLRACE_FUNCTION float sigmoid(float z) { return fast_quotient(1.0f, 1.0f + exponential(-z)); }
+/// 1 / (1 + e^-z) of a number z, to (|z| + 4) 2^-23 of its size; on GPUs 0 below -87.3.
+MILLRACE_FUNCTION float sigmoid(float z) {
+  return fast_quotient(1.0f, 1.0f + exponential_of_minus(z));
+}
 
-/// The derivative of swish from s = sigmoid(z); on GPUs to (|z| + 4) 2^-22.
+/// The derivative of swish from s = sigmoid(z), to (|z| + 4) 2^-22.
 MILLRACE_FUNCTION float swish_slope(float z, float s) {
   return s * multiply_add(z, 1.0f - s, 1.0f);
 }
@@ -101,7 +96,7 @@ template <>
 struct Formula<Activation::Swish> {
   static constexpr bool kExact = false;
   static MILLRACE_FUNCTION float value(float z, ActivationNumbers = {}) {
-    return fast_quotient(z, 1.0f + exponential(-z));  // as near as sigmoid(z)
+    return fast_quotient(z, 1.0f + exponential_of_minus(z));  // as near as sigmoid(z)
   }
   static MILLRACE_FUNCTION float gradient(float dy, float z, ActivationNumbers = {}) {
     return dy * swish_slope(z, sigmoid(z));
@@ -111,9 +106,11 @@ struct Formula<Activation::Swish> {
 template <>
 struct Formula<Activation::Sigmoid> {
   static constexpr bool kExact = false;
-  static MILLRACE_FUNCTION float value(float z, ActivationNumbers = {}) { return sigmoid(z); }
+  static MILLRACE_FUNCTION float value(float z, ActivationNumbers = {}) {
+    return z == z ? sigmoid(z) : z;
+  }
   static MILLRACE_FUNCTION float gradient(float dy, float z, ActivationNumbers = {}) {
-    const float s = sigmoid(z);
+    const float s = value(z);
     return dy * (s * (1.0f - s));
   }
 };

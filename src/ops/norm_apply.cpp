@@ -19,6 +19,7 @@ enum class Skip { None, Values, Norm };
 template <class T, Activation kFn, Skip kSkip, bool kMask, bool kScaled>
 struct Apply {
   static constexpr bool kAdds = kSkip != Skip::None;
+  static constexpr bool kLong = kComputesLong<T, kFn>;
   [[maybe_unused]] static constexpr int kThreadsAtOnce = 1024;
   Tiling t;
   T* y;
@@ -37,8 +38,8 @@ struct Apply {
     for_samples<kScaled>(t, s, excitation.pixels, [&](const Strip& rows, std::int64_t sample) {
       const ScaledLanes<W, T, kScaled> scaled(t, s, lane, excitation, sample);
       for_rows<kRowsAtOnce<T, W, kAdds ? 2 : 1>>(t, rows, lane, [&]<int kRows>(std::int64_t at) {
-        const RowsIn<kRows, W, T> in(x + at, t.width);
-        const RowsIn<kRows, W, T> others((kAdds ? skip : x) + at, t.width);
+        const RowsIn<kRows, W, T, kLong> in(x + at, t.width);
+        const RowsIn<kRows, W, T, kLong && kAdds> others((kAdds ? skip : x) + at, t.width);
         for (int r = 0; r < kRows; ++r) {
           LanesOut<W, T> out(y + at + r * t.width);
           [[maybe_unused]] bool positive[W];
@@ -63,6 +64,7 @@ struct Apply {
 /// Of 16-bit types it must read 4 bytes an element and write 2.
 template <class T, Activation kFn, bool kScaled>
 struct BackwardApply {
+  static constexpr bool kLong = kComputesLong<T, kFn>;
   /// Factors need more registers.
   [[maybe_unused]] static constexpr int kThreadsAtOnce = kScaled ? 512 : 1024;
   Tiling t;
@@ -92,8 +94,8 @@ struct BackwardApply {
     for_samples<kScaled>(t, s, excitation.pixels, [&](const Strip& rows, std::int64_t sample) {
       const ScaledLanes<W, T, kScaled> scaled(t, s, lane, excitation, sample);
       for_rows<kRowsAtOnce<T, W, 2>>(t, rows, lane, [&]<int kRows>(std::int64_t at) {
-        const RowsIn<kRows, W, T> x_rows(x + at, t.width);
-        const RowsIn<kRows, W, T> dz_rows(dz + at, t.width);
+        const RowsIn<kRows, W, T, kLong> x_rows(x + at, t.width);
+        const RowsIn<kRows, W, T, kLong> dz_rows(dz + at, t.width);
         for (int r = 0; r < kRows; ++r) {
           LanesOut<W, T> dx_row(dx + at + r * t.width);
           MILLRACE_SIMD

@@ -28,6 +28,7 @@ struct Reduce {
   static constexpr bool kReadsOutput = kSkip && kFn != Activation::None && !kMask;  // Relu only
   static constexpr bool kWrites = kSkip || kTwo;
   static constexpr int kInputs = 2 + kReadsOutput + kTwo;
+  static constexpr bool kLong = kComputesLong<T, kFn>;
   /// Swish and factors need more registers; 512 threads still have 32 KiB on their way.
   [[maybe_unused]] static constexpr int kThreadsAtOnce = kScaled ? 512 : kExact<kFn> ? 1024 : 768;
   /// Whether products are scaled by the inverse deviation one by one, or their sum is.
@@ -52,10 +53,11 @@ struct Reduce {
     for_samples<kScaled>(t, s, in.excitation.pixels, [&](const Strip& own, std::int64_t sample) {
       const ScaledLanes<W, T, kScaled> scaled(t, s, lane, in.excitation, sample);
       for_rows<kRowsAtOnce<T, W, kInputs>>(t, own, lane, [&]<int kRows>(std::int64_t at) {
-        const RowsIn<kRows, W, T> x_rows(in.x + at, t.width);
-        const RowsIn<kRows, W, T> dy_rows(in.dy + at, t.width);
-        const RowsIn<kRows, W, T> dy2_rows((kTwo ? in.dy2 : in.dy) + at, t.width);
-        const RowsIn<kRows, W, T> y_rows((kReadsOutput ? in.y : in.x) + at, t.width);
+        const RowsIn<kRows, W, T, kLong> x_rows(in.x + at, t.width);
+        const RowsIn<kRows, W, T, kLong> dy_rows(in.dy + at, t.width);
+        const RowsIn<kRows, W, T, kLong && kTwo> dy2_rows((kTwo ? in.dy2 : in.dy) + at, t.width);
+        const RowsIn<kRows, W, T, kLong && kReadsOutput> y_rows((kReadsOutput ? in.y : in.x) + at,
+                                                                t.width);
         [[maybe_unused]] BitsIn<W> bits[kRows];
         if constexpr (kMask)
           for (int r = 0; r < kRows; ++r) bits[r] = {in.mask, at + r * t.width};

@@ -91,12 +91,23 @@ inline constexpr int kRowsAtOnce = device::kOnCores || W == 1
                                        ? 1
                                        : std::max(1, 64 / (W * int{sizeof(T)} * kInputs));
 
-/// W values each of kRows rows that are `step` apart. On accelerators all of them are read first.
-template <int kRows, int W, class T>
+/// Whether a core computes with a vector for so long that it looks ahead at less memory than it
+/// must have on its way.
+template <class T, Activation kFn>
+inline constexpr bool kComputesLong = device::kOnCores && (sizeof(T) == 2 || !kExact<kFn>);
+
+/// W values each of kRows rows that are `step` apart. On accelerators all of them are read first;
+/// on cores, with kAhead, those of the next row but one are asked for.
+template <int kRows, int W, class T, bool kAhead = false>
 class RowsIn {
  public:
   KOKKOS_INLINE_FUNCTION RowsIn(const T* from, std::int64_t step) {
     for (int r = 0; r < kRows; ++r) rows_[r] = LanesIn<W, T>(from + r * step);
+    if constexpr (kAhead && W > 1) {
+      constexpr int kLine = 64 / int{sizeof(T)};
+      MILLRACE_UNROLL
+      for (int j = 0; j < W; j += kLine) __builtin_prefetch(from + 2 * step + j);
+    }
   }
   KOKKOS_INLINE_FUNCTION const LanesIn<W, T>& operator[](int r) const { return rows_[r]; }
 

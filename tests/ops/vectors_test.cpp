@@ -104,9 +104,9 @@ void for_each_norm(const Add& add) {
   add("NormApplyRelu", {10, 6, 5}, {29, 25, 17}, {133, 121, 78}, apply(Activation::Relu));
   add("NormReduceRelu", {19, 16, 11}, {40, 32, 30}, {110, 95, 71}, reduce(Activation::Relu));
   add("NormBackwardRelu", {17, 14, 11}, {52, 43, 36}, {157, 141, 96}, backward(Activation::Relu));
-  add("NormApplySwish", {68, 51, 48}, {128, 97, 75}, {188, 166, 118}, apply(Activation::Swish));
-  add("NormReduceSwish", {91, 65, 64}, {147, 108, 90}, {224, 182, 146}, reduce(Activation::Swish));
-  add("NormBackwardSwish", {88, 64, 63}, {154, 116, 97}, {286, 230, 174},
+  add("NormApplySwish", {32, 28, 25}, {70, 60, 52}, {181, 164, 115}, apply(Activation::Swish));
+  add("NormReduceSwish", {48, 41, 44}, {87, 72, 68}, {218, 188, 140}, reduce(Activation::Swish));
+  add("NormBackwardSwish", {45, 39, 41}, {101, 84, 74}, {274, 236, 167},
       backward(Activation::Swish));
   add("NormAdd", {13, 7, 7}, {47, 40, 30}, {187, 166, 114}, [](const Args& o) {
     norm_apply<T>(o.space, o.rows(), o.a, o.b, o.c, o.f, o.f, o.f, Activation::Relu);
@@ -119,9 +119,9 @@ void for_each_norm(const Add& add) {
 template <class T, class Add>
 void for_each_other(const Add& add) {
   using Args = Arguments<T>;
-  add("Swish", {64, 48, 47}, {98, 71, 64}, {132, 128, 96},
+  add("Swish", {29, 25, 25}, {48, 41, 36}, {94, 96, 72},
       [](const Args& o) { activation_forward<T>(o.space, o.a, o.b, o.n, Activation::Swish); });
-  add("SwishBackward", {79, 56, 55}, {100, 78, 70}, {214, 188, 137}, [](const Args& o) {
+  add("SwishBackward", {37, 29, 29}, {60, 49, 44}, {175, 170, 123}, [](const Args& o) {
     activation_backward<T>(o.space, o.a, o.b, o.c, o.n, Activation::Swish);
   });
   add("AddRelu", {10, 8, 8}, {30, 26, 24}, {152, 138, 88},
