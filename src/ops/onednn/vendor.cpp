@@ -148,7 +148,7 @@ class OneDnnVendor final : public Vendor {
     if (type == DType::F16 && DNNL_VERSION_MAJOR < 3)
       return "this version of oneDNN has no float16 kernels";
     const std::string_view cap = device::vendor_cap();
-    if (cap.empty() && type == DType::BF16 && device::has_slow_bfloat16())
+    if (cap.empty() && device::has_slow_bfloat16())  // which holds the library to float32
       return "this processor's bfloat16 products are slower than those of float32";
     return cap.empty() ? "this processor has no 16-bit products"
                        : fmt::format("{} disables 16-bit products", cap);
