@@ -6,6 +6,13 @@ set(millrace_share ${CMAKE_INSTALL_DATADIR}/millrace)
 
 # Without symbols, whether --strip is given or not: debuggers have the program of the build.
 install(CODE "set(CMAKE_INSTALL_DO_STRIP TRUE)" COMPONENT program)
+# A oneDNN of your own is found where this build found it.
+if(MILLRACE_ONEDNN)
+  cmake_path(GET ONEDNN_LIBRARY PARENT_PATH folder)
+  if(NOT folder IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES)
+    set_property(TARGET millrace PROPERTY INSTALL_RPATH ${folder})
+  endif()
+endif()
 install(TARGETS millrace RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 install(DIRECTORY configs DESTINATION ${millrace_share} COMPONENT program USE_SOURCE_PERMISSIONS)
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
