@@ -84,6 +84,19 @@ auto implementation_within(std::int64_t cap, DType type, const Describe& describ
   return slow ? decltype(describe())() : implementation_within(cap, describe);
 }
 
+/// Descriptor of oneDNN 3 or later, empty if the library has no such primitive. What contradicts
+/// itself is an error, as for the operation descriptors before; descriptors that are allowed to be
+/// empty would hide it.
+template <class Descriptor, class... Args>
+Descriptor described(const Args&... args) {
+  try {
+    return Descriptor(args..., user_scratch());
+  } catch (const dnnl::error& error) {
+    if (error.status != dnnl_unimplemented) throw;
+    return Descriptor();
+  }
+}
+
 /// Descriptor of a forward primitive, with at most `cap` bytes of scratch if possible. Empty if the
 /// library has no such primitive. oneDNN before 3.0 needs an operation descriptor, which must stay
 /// alive while implementations are listed.
@@ -91,11 +104,10 @@ template <class Primitive, class... Args>
 auto forward_descriptor(const dnnl::engine& engine, std::int64_t cap, DType type,
                         const Args&... args) {
   using Descriptor = typename Primitive::primitive_desc;
-  constexpr bool kMayBeEmpty = true;
 #if DNNL_VERSION_MAJOR >= 3
-  return implementation_within(
-      cap, type, [&] { return Descriptor(engine, args..., user_scratch(), kMayBeEmpty); });
+  return implementation_within(cap, type, [&] { return described<Descriptor>(engine, args...); });
 #else
+  constexpr bool kMayBeEmpty = true;
   const typename Primitive::desc operation(args...);
   return implementation_within(
       cap, type, [&] { return Descriptor(operation, user_scratch(), engine, kMayBeEmpty); });
@@ -106,11 +118,11 @@ template <class Primitive, class Hint, class... Args>
 auto backward_descriptor(const dnnl::engine& engine, std::int64_t cap, DType type, const Hint& hint,
                          const Args&... args) {
   using Descriptor = typename Primitive::primitive_desc;
-  constexpr bool kMayBeEmpty = true;
 #if DNNL_VERSION_MAJOR >= 3
-  return implementation_within(
-      cap, type, [&] { return Descriptor(engine, args..., hint, user_scratch(), kMayBeEmpty); });
+  return implementation_within(cap, type,
+                               [&] { return described<Descriptor>(engine, args..., hint); });
 #else
+  constexpr bool kMayBeEmpty = true;
   const typename Primitive::desc operation(args...);
   return implementation_within(
       cap, type, [&] { return Descriptor(operation, user_scratch(), engine, hint, kMayBeEmpty); });
