@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 
 #include "core/error.hpp"
 #include "core/instruction_level.hpp"
@@ -16,8 +17,6 @@ constexpr std::size_t kChannels = 3;
 /// extra value.
 constexpr std::size_t kLanes = 4;
 constexpr std::size_t kSpare = kLanes - kChannels;
-/// Fraction bits of a fixed-point weight: 32 minus 8 for the pixel and 2 for sign and overshoot.
-constexpr int kFixedBits = 32 - 8 - 2;
 /// Steps of TensorFlow's table of the cubic.
 constexpr double kCubicSteps = 1024;
 
@@ -176,71 +175,41 @@ void weigh(AxisWeights& weights, Filter filter, const Axis& axis, std::int32_t b
 
 // ---- rows ---------------------------------------------------------------------------------------
 
-/// out = weighted sum of `Count` rows of n bytes.
-template <int Count>
-void blend_rows(const std::array<const std::uint8_t*, kLanes>& rows, const float* weight,
-                std::size_t n, float* out) {
-  for (std::size_t i = 0; i < n; ++i) {
-    float sum = weight[0] * static_cast<float>(rows[0][i]);
-    for (std::size_t t = 1; t < Count; ++t) sum += weight[t] * static_cast<float>(rows[t][i]);
-    out[i] = sum;
+/// out = sum of rows of n bytes, each times its weight. Taps: 0 for any number, here and below.
+template <std::size_t Taps, class Value>
+void blend_rows(std::span<const std::uint8_t* const> rows, const Value* weight, std::size_t n,
+                Value* out) {
+  if constexpr (Taps > 0) {
+    std::array<const std::uint8_t*, Taps> row{};
+    std::copy_n(rows.begin(), Taps, row.begin());
+    for (std::size_t i = 0; i < n; ++i) {
+      Value sum = weight[0] * static_cast<Value>(row[0][i]);
+      for (std::size_t t = 1; t < Taps; ++t) sum += weight[t] * static_cast<Value>(row[t][i]);
+      out[i] = sum;
+    }
+  } else {
+    blend_rows<1>(rows, weight, n, out);
+    for (std::size_t t = 1; t < rows.size(); ++t)
+      for (std::size_t i = 0; i < n; ++i) out[i] += weight[t] * static_cast<Value>(rows[t][i]);
   }
 }
 
-/// Dispatches on the number of rows of a result, at most four.
-void blend_rows(const std::array<const std::uint8_t*, kLanes>& rows, std::size_t taps,
-                const float* weight, std::size_t n, float* out) {
-  switch (taps) {
-    case 1:
-      return blend_rows<1>(rows, weight, n, out);
-    case 2:
-      return blend_rows<2>(rows, weight, n, out);
-    case 3:
-      return blend_rows<3>(rows, weight, n, out);
-    default:
-      return blend_rows<4>(rows, weight, n, out);
-  }
-}
-
-/// Computes one result row from a source row that begins at pixel `begin`.
-template <int Count, class Value>
-void blend_columns(const Value* row, const AxisWeights& columns, const Value* weight,
-                   std::int32_t begin, Value start, Value* out) {
+/// Computes one result row from a source row that begins at the first column used.
+template <std::size_t Taps, class Value>
+void blend_columns(const Value* row, const AxisWeights& columns, const Value* weight, Value* out) {
   const std::int32_t* const first = columns.first.data();
+  const std::int32_t begin = columns.begin;
   const std::size_t size = columns.size();
-  const std::size_t taps = Count > 0 ? Count : static_cast<std::size_t>(columns.taps);
+  const std::size_t taps = Taps > 0 ? Taps : static_cast<std::size_t>(columns.taps);
   for (std::size_t x = 0; x < size; ++x) {
     const Value* const from = row + kChannels * static_cast<std::size_t>(first[x] - begin);
-    Value sum[kLanes] = {start, start, start, start};
+    Value sum[kLanes] = {};
     for (std::size_t t = 0; t < taps; ++t)
 #pragma omp simd
       for (std::size_t c = 0; c < kLanes; ++c)
         sum[c] += weight[x * taps + t] * from[kChannels * t + c];
 #pragma omp simd
     for (std::size_t c = 0; c < kLanes; ++c) out[kChannels * x + c] = sum[c];
-  }
-}
-
-/// One pass over columns; the usual numbers of taps are unrolled.
-template <class Value>
-void blend_columns(const Value* row, const AxisWeights& columns, const Value* weight, Value start,
-                   Value* out) {
-  const std::int32_t begin = columns.begin;
-  switch (columns.taps) {
-    case 2:
-      return blend_columns<2>(row, columns, weight, begin, start, out);
-    case 3:
-      return blend_columns<3>(row, columns, weight, begin, start, out);
-    case 4:
-      return blend_columns<4>(row, columns, weight, begin, start, out);
-    case 5:
-      return blend_columns<5>(row, columns, weight, begin, start, out);
-    case 7:
-      return blend_columns<7>(row, columns, weight, begin, start, out);
-    case 9:
-      return blend_columns<9>(row, columns, weight, begin, start, out);
-    default:
-      return blend_columns<0>(row, columns, weight, begin, start, out);
   }
 }
 
@@ -253,8 +222,9 @@ void round_row(const float* row, std::size_t n, std::uint8_t* out) {
 }
 
 void round_row(const std::int32_t* row, std::size_t n, std::uint8_t* out) {
+  constexpr std::int32_t kHalf = 1 << (kFixedBits - 1);
   for (std::size_t i = 0; i < n; ++i)
-    out[i] = static_cast<std::uint8_t>(std::clamp(row[i] >> kFixedBits, 0, 255));
+    out[i] = static_cast<std::uint8_t>(std::clamp((row[i] + kHalf) >> kFixedBits, 0, 255));
 }
 
 }  // namespace
@@ -300,54 +270,79 @@ void Resampler::resample_float(const PixelView& source, std::uint8_t* image) {
   const std::size_t bytes = columns_.size() * kChannels;
   const std::int32_t left = columns_.begin;
   const auto source_bytes = kChannels * static_cast<std::size_t>(columns_.end - left);
-  float_row_.resize(source_bytes + kSpare);
+  float_row_.resize(source_bytes + kWideSpare);
   float_result_.resize(bytes + kSpare);
   const auto taps = static_cast<std::size_t>(rows_.taps);
-  at_level([&] {
-    for (std::size_t y = 0; y < rows_.size(); ++y) {
-      std::array<const std::uint8_t*, kLanes> rows{};
-      for (std::size_t t = 0; t < taps; ++t)
-        rows[t] = source.at(left, rows_.first[y] + static_cast<std::int32_t>(t));
-      blend_rows(rows, taps, rows_.weight.data() + y * taps, source_bytes, float_row_.data());
-      blend_columns(float_row_.data(), columns_, columns_.weight.data(), 0.0f,
-                    float_result_.data());
-      round_row(float_result_.data(), bytes, image + y * bytes);
+  const bool wide = float_columns_.prepare(columns_, columns_.weight.data());
+  row_pointers_.resize(taps);
+  for (std::size_t y = 0; y < rows_.size(); ++y) {
+    const float* const weight = rows_.weight.data() + y * taps;
+    for (std::size_t t = 0; t < taps; ++t)
+      row_pointers_[t] = source.at(left, rows_.first[y] + static_cast<std::int32_t>(t));
+    if (wide) {
+      blend_wide(row_pointers_, weight, source_bytes, float_row_.data());
+      float_columns_.blend(float_row_.data(), image + y * bytes);
+      continue;
     }
-  });
+    at_level([&] {
+      with_taps(taps, [&](auto n) {
+        blend_rows<n()>(row_pointers_, weight, source_bytes, float_row_.data());
+      });
+      with_taps(static_cast<std::size_t>(columns_.taps), [&](auto n) {
+        blend_columns<n()>(float_row_.data(), columns_, columns_.weight.data(),
+                           float_result_.data());
+      });
+      round_row(float_result_.data(), bytes, image + y * bytes);
+    });
+  }
 }
 
 /// Columns first, with bytes between the two, as Pillow does.
 void Resampler::resample_fixed(const PixelView& source, std::uint8_t* image) {
-  constexpr std::int32_t kHalf = 1 << (kFixedBits - 1);
   const std::size_t bytes = columns_.size() * kChannels;
   const std::int32_t left = columns_.begin;
   const std::int32_t top = rows_.begin;
   const auto height = static_cast<std::size_t>(rows_.end - top);
   const auto source_bytes = kChannels * static_cast<std::size_t>(columns_.end - left);
-  fixed_row_.resize(source_bytes + kSpare);
+  fixed_row_.resize(source_bytes + kWideSpare);
   fixed_result_.resize(bytes + kSpare);
   narrow_rows_.resize(height * bytes);
   const auto taps = static_cast<std::size_t>(rows_.taps);
-  at_level([&] {
-    for (std::size_t y = 0; y < height; ++y) {
-      const std::uint8_t* const row = source.at(left, top + static_cast<std::int32_t>(y));
+  const bool wide = fixed_columns_.prepare(columns_, columns_.fixed.data());
+  row_pointers_.resize(taps);
+  for (std::size_t y = 0; y < height; ++y) {
+    const std::uint8_t* const row = source.at(left, top + static_cast<std::int32_t>(y));
+    std::uint8_t* const narrow = narrow_rows_.data() + y * bytes;
+    if (wide) {
+      widen(row, source_bytes, fixed_row_.data());
+      fixed_columns_.blend(fixed_row_.data(), narrow);
+      continue;
+    }
+    at_level([&] {
       std::copy(row, row + source_bytes, fixed_row_.begin());
-      blend_columns(fixed_row_.data(), columns_, columns_.fixed.data(), kHalf,
-                    fixed_result_.data());
-      round_row(fixed_result_.data(), bytes, narrow_rows_.data() + y * bytes);
+      with_taps(static_cast<std::size_t>(columns_.taps), [&](auto n) {
+        blend_columns<n()>(fixed_row_.data(), columns_, columns_.fixed.data(),
+                           fixed_result_.data());
+      });
+      round_row(fixed_result_.data(), bytes, narrow);
+    });
+  }
+  for (std::size_t y = 0; y < rows_.size(); ++y) {
+    const std::int32_t* const weight = rows_.fixed.data() + y * taps;
+    for (std::size_t t = 0; t < taps; ++t)
+      row_pointers_[t] =
+          narrow_rows_.data() + (static_cast<std::size_t>(rows_.first[y] - top) + t) * bytes;
+    if (wide) {
+      blend_wide(row_pointers_, weight, bytes, image + y * bytes);
+      continue;
     }
-    for (std::size_t y = 0; y < rows_.size(); ++y) {
-      std::fill(fixed_result_.begin(), fixed_result_.end(), kHalf);
-      for (std::size_t t = 0; t < taps; ++t) {
-        const std::int32_t weight = rows_.fixed[y * taps + t];
-        const std::size_t from = static_cast<std::size_t>(rows_.first[y] - top) + t;
-        const std::uint8_t* const row = narrow_rows_.data() + from * bytes;
-        std::int32_t* const sum = fixed_result_.data();
-        for (std::size_t i = 0; i < bytes; ++i) sum[i] += weight * row[i];
-      }
+    at_level([&] {
+      with_taps(taps, [&](auto n) {
+        blend_rows<n()>(row_pointers_, weight, bytes, fixed_result_.data());
+      });
       round_row(fixed_result_.data(), bytes, image + y * bytes);
-    }
-  });
+    });
+  }
 }
 
 }  // namespace millrace::io

@@ -28,6 +28,7 @@
 
 #include "core/image_records.hpp"
 #include "io/images/header.hpp"
+#include "io/images/wide_rows.hpp"
 
 namespace millrace::io {
 
@@ -39,6 +40,9 @@ enum class Filter : std::uint8_t {
   BilinearAntialiased,
   BicubicAntialiased,
 };
+
+/// Fraction bits of a fixed-point weight: 32 minus 8 for the pixel and 2 for sign and overshoot.
+inline constexpr int kFixedBits = 32 - 8 - 2;
 
 /// Whether the source is mirrored before resampling, or the result after it. The two differ for
 /// legacy forms.
@@ -85,9 +89,12 @@ class Resampler {
   Filter filter_ = Filter::BilinearLegacy;
   AxisWeights columns_;
   AxisWeights rows_;
-  std::vector<float> float_row_;         ///< a row of source columns
-  std::vector<float> float_result_;      ///< a row of the result
-  std::vector<std::int32_t> fixed_row_;  ///< as float_row_
+  WideColumns<float> float_columns_;
+  WideColumns<std::int32_t> fixed_columns_;
+  std::vector<const std::uint8_t*> row_pointers_;  ///< of the taps of a result row
+  std::vector<float> float_row_;                   ///< a row of source columns
+  std::vector<float> float_result_;                ///< a row of the result
+  std::vector<std::int32_t> fixed_row_;            ///< as float_row_
   std::vector<std::int32_t> fixed_result_;
   std::vector<std::uint8_t> narrow_rows_;  ///< all used rows, at the result's width
 };

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/crc32c.hpp"
 #include "core/random.hpp"
 #include "tests/io/images/test_images.hpp"
 #include "tests/support/test.hpp"
@@ -175,6 +176,26 @@ TEST(ResampleTest, OneResamplerServesImagesOfAllSizes) {
       }
     }
   }
+}
+
+/// Images that grow, and that shrink by so much that sixteen values of a row take two, four and
+/// more registers: the same bits with every set of instructions and in every version.
+TEST(ResampleTest, BitsStay) {
+  const Image photo = make_image(700, 500);
+  std::uint32_t crc = 0;
+  for (const Filter filter : kFilters)
+    for (const int side : {224, 100, 37})
+      for (const PixelBox& box :
+           {PixelBox{0, 0, 500, 700}, PixelBox{60, 50, 360, 410}, PixelBox{9, 7, 120, 99}})
+        for (const MirrorStage stage : {MirrorStage::Before, MirrorStage::After}) {
+          const ImageWindow window{.box = box,
+                                   .scaled_width = side,
+                                   .scaled_height = side,
+                                   .mirror = side == 100 ? Mirror::No : Mirror::Yes};
+          const auto image = resampled(photo.view(), window, {filter, stage}, side);
+          crc = crc32c(std::as_bytes(std::span(image)), crc);
+        }
+  EXPECT_EQ(crc, 0x63afa6b0u);
 }
 
 // ---- Pillow -------------------------------------------------------------------------------------
