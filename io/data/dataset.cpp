@@ -11,6 +11,7 @@
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
 #include "core/instruction_level.hpp"
+#include "io/images/wide_rows.hpp"
 
 namespace millrace::io {
 
@@ -25,7 +26,8 @@ namespace {
 /// Values that are converted at once: a multiple of the vector length of any processor and of any
 /// number of channels.
 constexpr std::size_t kBlock = 384;
-static_assert(kBlock % 3 == 0 && kBlock % kMaxByteChannels == 0);
+static_assert(kBlock % 3 == 0 && kBlock % kMaxByteChannels == 0 &&
+              kBlock % (2 * kWidePattern) == 0);
 
 /// Mean and scale of every value of a block.
 struct Pattern {
@@ -50,7 +52,10 @@ void scale_bytes(const std::uint8_t* bytes, const Pattern& pattern, std::size_t 
 template <class T>
 void normalise_run(const std::uint8_t* bytes, const Pattern& pattern, std::size_t n, T* values) {
   std::array<float, kBlock> wide;
-  for (std::size_t done = 0; done < n; done += kBlock) {
+  std::size_t done = 0;
+  if constexpr (std::is_same_v<T, bfloat16>)
+    done = normalise_wide(bytes, pattern.mean.data(), pattern.scale.data(), n, values);
+  for (; done < n; done += kBlock) {
     const std::size_t count = std::min(kBlock, n - done);
     if constexpr (std::is_same_v<T, float>) {
       scale_bytes(bytes + done, pattern, count, values + done);
