@@ -237,11 +237,10 @@ def millrace_step(options, settings=None):
     return bench(options.millrace, options.network, words, settings=settings)
 
 
-def set_back(options):
+def set_back(options, rows):
     """Milliseconds of steps with the choices set back that variants mark, and these. None where there are none."""
-    rows = [row for row in variants_in(options.variants)
-            if row.get("before") and options.network in [case.split()[0] for case in row["networks"]]]
-    settings = {name: value for row in rows for name, value in row["set"].items()}
+    settings = {name: value for row in rows if row.get("before")
+                and options.network in [case.split()[0] for case in row["networks"]] for name, value in row["set"].items()}
     if not settings:
         return None
     try:
@@ -362,12 +361,14 @@ def import_torch():
 def main():
     options = arguments()
     record = Record(options)
+    record.add()
+    rows = variants_in(options.variants) if options.variants else []
     begin = time.monotonic()
     result = millrace_step(options)
     took = time.monotonic() - begin
     ours, rate = result["step_ms"], result["gflop_per_second"]
     record.add(millrace=in_short(ours), arena_bytes=result.get("arena_bytes"))
-    before = set_back(options) if options.variants else None
+    before = set_back(options, rows)
     if before:
         times, settings = before
         record.add(set_back={**in_short(times), "set": settings})

@@ -63,6 +63,32 @@ def bench(program, network, words, environment=None, settings=None):
         sys.exit(f"does not say what it measured ({error!r}): {' '.join(line)}")
 
 
+# What a row of variants.toml may have.
+FIELDS = {"name": (str, "a text"), "networks": (list, "a list"), "expect": (str, "a text"), "before": (bool, "true or false"),
+          "options": (str, "a text"), "set": (dict, "names with numbers"), "environment": (dict, "names with texts")}
+
+
+def why_not(row):
+    """What keeps a row of variants.toml from being measured, if anything does."""
+    for key, (kind, said) in FIELDS.items():
+        value = row.get(key, kind())
+        each = {"set": int, "environment": str}.get(key)
+        if type(value) is not kind or each and not all(
+                type(of) is each and re.fullmatch(r"\w+", name, re.ASCII) for name, of in value.items()):
+            return f"has {key} = {value!r}; it needs {said}"
+        if key in ("name", "networks", "expect") and not value:
+            return f"needs {key}, {said}"
+    for case in row["networks"]:
+        if not re.fullmatch(f"({'|'.join(NETWORKS)}) [1-9][0-9]*", str(case)):
+            return (f"has the network '{case}'; it needs a name and images, as in 'resnet50 256', "
+                    f"and names are {', '.join(NETWORKS)}")
+    changes = ("set",) if row.get("before") else ("set", "environment", "options")
+    if not any(row.get(key) for key in changes):
+        return f"needs {' or '.join(changes)}{', as it is marked before' if row.get('before') else ''}"
+    unknown = [key for key in row if key not in FIELDS]
+    return unknown and f"has {unknown[0]}; there are only {', '.join(FIELDS)}"
+
+
 def variants_in(path):
     """The rows of variants.toml; others than its head describes are refused."""
     try:
@@ -75,14 +101,8 @@ def variants_in(path):
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         refuse(f"{path} has no [[variant]]; where none is left to measure, it says variant = []")
     for number, row in enumerate(rows, 1):
-        where = f"{path}: variant {number}, {row.get('name', 'without a name')},"
-        for key, kind in (("name", str), ("networks", list), ("expect", str)):
-            if not row.get(key) or not isinstance(row[key], kind):
-                refuse(f"{where} needs {key}, a {'text' if kind is str else 'list'}")
-        for case in row["networks"]:
-            if not re.fullmatch(f"({'|'.join(NETWORKS)}) [1-9][0-9]*", str(case)):
-                refuse(f"{where} has the network '{case}'; it needs a name and images, as in 'resnet50 256', "
-                       f"and names are {', '.join(NETWORKS)}")
+        if why := why_not(row) or (row["name"] in [other["name"] for other in rows[:number - 1]] and "has the name of another"):
+            refuse(f"{path}: variant {number}, {row.get('name', 'without a name')}, {why}")
     return rows
 
 
@@ -125,5 +145,8 @@ def save(path, value):
     """Writes a JSON file whole, so that a program that is stopped leaves what it knew."""
     if path:
         new = Path(f"{path}.new")
-        new.write_text(json.dumps(value, indent=1) + "\n")
-        new.replace(path)
+        try:
+            new.write_text(json.dumps(value, indent=1) + "\n")
+            new.replace(path)
+        except OSError as error:
+            refuse(f"{path} cannot be written ({error.strerror}); name a file in a folder that exists")

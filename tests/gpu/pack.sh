@@ -15,13 +15,23 @@ cpu=${3-}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 required=(millrace ops_test device_test stage_test numerics_test gpu_streaming)
 optional=(gpu_ceilings) # only builds with cuDNN have it
-most=$((${MILLRACE_PACK_MB:-25} * 1000000))
+mb=${MILLRACE_PACK_MB:-25}
 
 # fail WHY: nothing can be packed.
 fail() {
   printf 'pack.sh: %s\n' "$1" >&2
   exit 2
 }
+
+[[ $mb =~ ^[1-9][0-9]{0,5}$ ]] || fail "MILLRACE_PACK_MB is '$mb': set it to a number of megabytes, such as 25"
+most=$((mb * 1000000))
+case $target in
+  *.tar.xz)
+    { [[ ! -d $target ]] && : >"$target.new" && rm "$target.new"; } 2>/dev/null ||
+      fail "$target cannot be written: name a file in a folder that exists" ;;
+  *.tar | *.tar.* | *.t[bgx]z | *.xz | *.gz | *.zip) fail "$target is no folder, and archives are FILE.tar.xz" ;;
+  *) { mkdir -p "$target" && [[ -w $target ]]; } 2>/dev/null || fail "$target cannot be written: name a folder" ;;
+esac
 
 # libraries_of FILE..: those that do not come with the system, CUDA or PyTorch.
 libraries_of() {
@@ -66,7 +76,11 @@ pack_build() {
     mkdir -p "$to/${folder#"$prefix"/}"
     cp -rL "$folder/." "$to/${folder#"$prefix"/}"
   done
-  components=("$(path_of pkglibdir)"/*.so)
+  folder=$(path_of pkglibdir)
+  folder=$to/${folder#"$prefix"/}
+  # Networks between machines, and OpenSHMEM: with their libraries, megabytes.
+  rm -f "$folder"/mca_*_{ucx,ofi,psm,psm2,openib,usnic,uct,portals4}.so "$folder"/mca_{atomic,memheap,scoll,spml,sshmem}_*.so
+  components=("$folder"/*.so)
   mapfile -t libraries < <(libraries_of "${packed[@]}" "${components[@]}")
   ((${#libraries[@]} == 0)) || cp -L "${libraries[@]}" "$to/lib/"
   settings=$(path_of sysconfdir)/openmpi-mca-params.conf
@@ -79,7 +93,7 @@ archive() {
   mib=$(($(du -sm --apparent-size "$folder" | cut -f 1) + 1))
   ((mib <= 256)) || mib=256
   tar -C "$(dirname "$folder")" --sort=name --owner=0 --group=0 -c "$(basename "$folder")" |
-    xz --threads=1 --lzma2=preset=9,dict="${mib}MiB" >"$file.new"
+    xz --threads=1 --x86 --lzma2=preset=9,dict="${mib}MiB" >"$file.new"
   size=$(stat -c %s "$file.new")
   if ((size > most)); then
     rm "$file.new"
@@ -97,7 +111,7 @@ if [[ $target != *.tar.xz ]]; then
   exit
 fi
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap 'rm -rf "$work" "$target.new"' EXIT
 root=$work/millrace-gpu
 mkdir -p "$root/tests/gpu" "$root/tests/support" "$root/configs"
 pack_build "$build" "$root/build/cuda" "${required[@]}"

@@ -74,6 +74,7 @@ archives() {
   for name in ops_test device_test stage_test numerics_test gpu_streaming gpu_ceilings; do cp "$fake/millrace" "$fake/$name"; done
   cp "$fake/millrace" "$work/mpi/bin/mpirun"
   cp "$fake/libnccl.so.2" "$work/mpi/lib/openmpi/mca_stand_in.so"
+  cp "$fake/libnccl.so.2" "$work/mpi/lib/openmpi/mca_pml_ucx.so"
   # shellcheck disable=SC2016 # whoever runs the script expands that
   cat >"$work/mpi/bin/ompi_info" <<<'#!/bin/sh
 root=$(dirname "$(dirname "$0")")
@@ -89,6 +90,7 @@ echo "path:$2:$root"'
     grep -qx "millrace-gpu/$name" <<<"$listed" || failed "the archive has no $name"
   done
   ! grep -E 'lib(nccl|cudnn|cublas|cudart)' <<<"$listed" || failed 'the archive has libraries that PyTorch brings'
+  ! grep mca_pml_ucx <<<"$listed" || failed 'the archive has networks between machines'
   tar -xJf "$file" -C "$work"
   said=$("$work/millrace-gpu/tests/gpu/run.sh" --dry-run quick) || failed "run.sh of the archive: $said"
   grep -q ' build/cuda/ops_test ' <<<"$said" || failed "run.sh of the archive looks elsewhere: $said"

@@ -12,23 +12,39 @@ from pathlib import Path
 
 from measure import bench
 
-# The first that is found in the name of a kernel says its kind.
+# Our kernels by name, the kind being that of the name that comes first in a kernel's type.
+OURS = {
+    "images": "PreparePieces MixPieces",
+    "pools": "MaxForward AverageForward BlockGradients PixelGradients GlobalAverageForward GlobalAverageBackward",
+    "norms": "NormTeams SumTiles JoinTiles Apply BackwardApply Coefficients UpdateRunning norm_join_moments "
+             "norm_join_sums norm_statistics_from_running norm_statistics_of_sums add_parameter_gradients clear_counters",
+    "convolutions": "ConvForward ConvBackwardInput ConvBackwardWeight BiasGradient ChannelSums JoinParts TileProduct Turn "
+                    "DepthwisePixels PartialRuns JoinChunks JoinWeights WidenRow NarrowRow one_pixel",
+    "optimiser": "UpdatePiece RefreshPiece LarsRatio SquaresOf FlagNonFinite AddParts begin_step exchange move_average "
+                 "round_average",
+    "loss": "LossByTeam LossOfRow GradientByTeam GradientOfRow",
+    "elementwise": "Blocks Pixels ScaleBackward Accumulate DropSamples dropout set_values ShortcutForward ShortcutBackward",
+}
+OUR_KINDS = {name: kind for kind, names in OURS.items() for name in names.split()}
+# Of others, the first that is found in the name says the kind.
 KINDS = {
-    "images": r"Prepare(Pieces)?\b",
-    "pools": r"[Pp]ool|MaxForward|Nearest",
-    "norms": r"[Nn]orm|Moments|Statistics|BackwardApply|\(anonymous namespace\)::Apply<|UpdateRunning|EachSet",
-    "convolutions": r"cudnn|cutlass|xmma|nvjet|cublas|[Gg]emm|[sd]grad|wgrad|fprop|conv|[Dd]epthwise|TileProduct|"
-                    r"PartialWeights|JoinWeights",
-    "optimiser": r"optimi[sz]er|UpdatePiece|RefreshPiece|LarsRatio|multi_tensor|FlagNonFinite|SquaresOf|"
-                 r"GradientsOfSpan",
-    "loss": r"[Ss]oft_?[Mm]ax|nll_loss|LossByTeam|GradientByTeam",
-    "elementwise": r"elementwise|Blocks<|Activation|Pixels<|Scale|Concat|Drop|Accumulate|dropout",
+    "pools": r"[Pp]ool|MeanOps",
+    "norms": r"[Nn]orm|\bbn_[bf]w|Moments|Statistics",
+    "convolutions": r"cudnn|cutlass|xmma|nvjet|cublas|[Gg]emm|[sd]grad|wgrad|fprop|conv|[Dd]epthwise",
+    "optimiser": r"optimi[sz]er|multi_tensor",
+    "loss": r"[Ss]oft_?[Mm]ax|nll_loss",
+    "elementwise": r"elementwise|dropout",
 }
 STEPS = 8
 LOSS = r"\bLoss(ByTeam|OfRow)\b"  # a kernel of ours that runs once in a step
 
 
 def kind_of(name):
+    if "cutlass::" in name:  # which our own products are in
+        return "convolutions"
+    if "millrace::" in name:
+        found = re.search(rf"\b({'|'.join(OUR_KINDS)})\b", name)
+        return OUR_KINDS[found[0]] if found else "other"
     for kind, pattern in KINDS.items():
         if re.search(pattern, name):
             return kind

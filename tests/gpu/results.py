@@ -7,6 +7,8 @@ import re
 import sys
 from pathlib import Path
 
+from measure import refuse, save
+
 # What is wanted: times the speed of PyTorch's best mode.
 BARS = {
     ("resnet50", 256): 1.6,
@@ -18,7 +20,7 @@ BARS = {
 
 
 def text_of(path):
-    return path.read_text(errors="replace") if path.is_file() else ""
+    return path.read_text(errors="replace") if path and path.is_file() else ""
 
 
 def json_of(path):
@@ -35,17 +37,32 @@ def streaming_in(text):
     return {name: float(share) for name, share in rows}
 
 
+def steps_in(path):
+    """The steps of a run, which run.sh wrote."""
+    rows = [re.fullmatch(r"([^\t]+)\t([^\t]+)\t(\d+)\t(.*)", line) for line in text_of(path).split("\n") if line]
+    if None in rows:
+        refuse(f"{path}: line {rows.index(None) + 1} is not what run.sh writes of a step")
+    return [{"name": row[1], "result": row[2], "seconds": int(row[3]), "said": row[4]} for row in rows]
+
+
+def checked(path, results):
+    """Results that a file has, which is refused if no run wrote it."""
+    try:
+        table(merged({}, results)["measured"])
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
+        refuse(f"{path} is not what run.sh writes ({error!r})")
+    return results
+
+
 def collected(folder):
-    """All that a run left."""
-    steps = [dict(zip(("name", "result", "seconds", "said"), line.split("\t")))
-             for line in text_of(folder / "steps.tsv").splitlines() if line.count("\t") >= 3]
-    for step in steps:
-        step["seconds"] = int(step["seconds"])
-    found = {"machine": text_of(folder / "machine").strip(), "doctor": text_of(folder / "doctor").splitlines(),
-             "steps": steps, "ceilings": json_of(folder / "ceilings"),
-             "streaming": streaming_in(text_of(folder / "streaming")),
-             "measured": {path.stem: json_of(path) for path in sorted(folder.glob("*.json"))
-                          if path.name != "results.json" and isinstance(json_of(path), dict)}}
+    """All that the steps of a run left. What others left in its folder is older."""
+    steps = steps_in(folder / "steps.tsv")
+    files = {step["name"]: folder / step["name"] for step in steps}
+    found = {"machine": text_of(folder / "machine").strip(), "doctor": text_of(files.get("doctor")).splitlines(),
+             "steps": steps, "ceilings": json_of(files.get("ceilings")),
+             "streaming": streaming_in(text_of(files.get("streaming"))),
+             "measured": {name: value for name in sorted(files) if isinstance(value := json_of(folder / f"{name}.json"), dict)
+                          and value and checked(folder / f"{name}.json", {"measured": {name: value}})}}
     return {name: value for name, value in found.items() if value}
 
 
@@ -111,10 +128,10 @@ def main():
         sys.exit(f"there is no folder {folder}")
     results = collected(folder)
     for other in options.earlier:
-        if not isinstance(old := json_of(other), dict):
-            sys.exit(f"{other} has no results of run.sh")
-        results = merged(results, old)
-    (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+        if not isinstance(old := json_of(other), dict) or "steps" not in old:
+            refuse(f"{other} has no results of run.sh")
+        results = merged(results, checked(other, old))
+    save(folder / "results.json", results)
     if results.get("measured"):
         print("\n".join(table(results["measured"])))
     print(f"all results: {folder / 'results.json'}")

@@ -62,7 +62,7 @@ cpu=${cpu:-build/default}
 # A packed build brings its own mpirun. cuDNN, NCCL and CUPTI may come from PyTorch's packages.
 mpirun=mpirun
 [[ ! -x $build/mpirun ]] || mpirun=$build/mpirun
-torch_libraries=$(python3 -c 'import nvidia, os
+torch_libraries=$(timeout 3 python3 -c 'import nvidia, os
 for root in nvidia.__path__:
     print(*(os.path.join(root, n, "lib") for n in ("cudnn", "cublas", "nccl", "cuda_cupti", "cu13")), sep=":")' 2>/dev/null |
   paste -sd :) || true
@@ -70,7 +70,9 @@ export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}${torch_libraries:+:$torch_libraries}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 # What this pass over the steps does: it lists their names, prints them (dry), or runs them.
 pass=names
-limits=0 # of the steps of this pass, in sum
+limits=0  # of the steps of this pass, in sum
+kills=0   # half seconds for steps that have to be killed
+around=8  # seconds at most for what is no step: the libraries, the driver, the results
 names=()
 only=() # the steps to run, if not all of them
 
@@ -84,6 +86,7 @@ step() {
     ((limit <= longest)) || longest=$limit
   else
     limits=$((limits + limit))
+    kills=$((kills + 1))
   fi
   if [[ $pass == dry ]]; then
     shift 2
@@ -100,6 +103,7 @@ step() {
 run_step() {
   local name=$1 limit=$2 begin=$SECONDS rc=0 result=passed said
   shift 2
+  rm -f "$out/$name.json"
   if command -v "$1" >/dev/null || [[ $1 == */* ]]; then
     timeout --kill-after=0.5 "$limit" "$@" >"$out/$name" 2>&1 || rc=$?
   else
@@ -112,7 +116,7 @@ run_step() {
     124 | 137) result='over its limit' ;;
     *) result="failed ($rc)" ;;
   esac
-  said=$(grep -v '^$' "$out/$name" | tail -n 1 | cut -c 1-160 | tr '\t' ' ') || true
+  said=$(grep -v '^$' "$out/$name" | tail -n 1 | cut -c 1-160 | tr '\t\r' '  ') || true
   printf '%s\t%s\t%d\t%s\n' "$name" "$result" $((SECONDS - begin)) "$said" >>"$out/steps.tsv"
   printf '%-24s %-15s %4d s  %s\n' "$name" "$result" $((SECONDS - begin)) "$said" | tee -a "$table"
 }
@@ -123,6 +127,7 @@ side_by_side() {
   local together=' |' longest=0
   "$@"
   limits=$((limits + longest))
+  kills=$((kills + (longest > 0)))
   [[ $pass != run ]] || wait
 }
 
@@ -298,10 +303,10 @@ networks() {
 }
 
 quick() {
-  side_by_side checks 48 "$few"
+  side_by_side checks 44 "$few"
   step ceilings 10 "$build/gpu_ceilings"
   step streaming 6 "$build/gpu_streaming"
-  networks 39 31 36 44 24 --rounds 1 --set-up 24
+  networks 38 30 36 42 22 --rounds 1 --set-up 24
 }
 
 full() {
@@ -315,7 +320,7 @@ full() {
 
 # What has no room in the eight minutes. torch.compile needs more than 45 s for ResNet-50.
 named() {
-  measured variants 240 variants tests/gpu/variants.toml
+  measured variants 231 variants tests/gpu/variants.toml
   compared resnet50-compiled 150 resnet50 256 --modes compiled
   compared resnet50-32-compiled 150 resnet50 32 --steps 50 --modes compiled
   compared resnext101-compiled 240 resnext101 128 --modes compiled
@@ -345,15 +350,12 @@ named
 groups=()
 steps=()
 for name in "${asked[@]}"; do
-  case " quick full ${names[*]} " in
-    *" $name "*) ;;
-    *)
-      echo "there is no step $name, only quick, full and ${names[*]}" >&2
-      exit 2
-      ;;
-  esac
+  if [[ -z $name || $name == *[[:space:]]* || " quick full ${names[*]} " != *" $name "* ]]; then
+    echo "there is no step ${name@Q}, only quick, full and ${names[*]}" >&2
+    exit 2
+  fi
   case $name in
-    quick | full) groups+=("$name") ;;
+    quick | full) [[ " ${groups[*]} " == *" $name "* ]] || groups+=("$name") ;;
     *) steps+=("$name") ;;
   esac
 done
@@ -362,15 +364,16 @@ if [[ -n $dry ]]; then
   out=${out:-OUT}
   pass=dry
   asked_for
-  printf '%d s at most\n' "$limits"
+  limits=$((limits + (kills + 1) / 2 + around))
+  printf '%d s at most, %d of them to kill steps and around them\n' "$limits" $(((kills + 1) / 2 + around))
   most=$limits
   [[ ${groups[*]-} != quick || ${#steps[@]} -gt 0 ]] || most=240
-  [[ ${groups[*]-} != full || ${#steps[@]} -gt 0 ]] || most=470 # the rest of eight minutes is for steps to be killed
+  [[ ${groups[*]-} != full || ${#steps[@]} -gt 0 ]] || most=480
   ((limits <= most)) || exit 1
   ((${#asked[@]} > 0)) || { echo 'only if named:'; named; }
   exit 0
 fi
-if ! nvidia-smi >/dev/null 2>&1; then
+if ! machine=$(timeout --kill-after=0.5 3 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null); then
   echo 'skipped: no NVIDIA driver here (--dry-run prints the steps)'
   exit 77
 fi
@@ -379,12 +382,12 @@ mkdir -p "$out/runs"
 table=$out/table.txt
 : >"$table"
 : >"$out/steps.tsv"
-nvidia-smi --query-gpu=name,driver_version --format=csv,noheader >"$out/machine"
+printf '%s\n' "$machine" >"$out/machine"
 export millrace cpu out data
 pass=run
 asked_for
 printf '\n%s\n' "$(cat "$out/machine")"
 cat "$table"
 echo
-! command -v python3 >/dev/null || python3 -B tests/gpu/results.py "$out"
+! command -v python3 >/dev/null || timeout 2 python3 -B tests/gpu/results.py "$out"
 ! cut -f 2 "$out/steps.tsv" | grep -q '^failed\|^over'

@@ -70,6 +70,7 @@ def measure(options, name, words):
 def main():
     options = arguments()
     words = layouts(options.depth)
+    save(options.json, {})
     times = {"one stage": [], "two stages": []}
     for _ in rounds(options.rounds, options.seconds):
         begin = time.monotonic()

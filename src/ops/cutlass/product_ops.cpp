@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/cutlass/product_ops.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <string_view>
@@ -8,6 +9,7 @@
 
 #include "ops/cutlass/products.hpp"
 #include "ops/cutlass/tile_norms.hpp"
+#include "ops/variants.hpp"
 
 namespace millrace::ops::tiles {
 namespace {
@@ -180,8 +182,9 @@ Passes product_passes(const ConvShape& s) {
   const bool pointwise = w.kernel_h == 1 && w.kernel_w == 1 && w.stride_h == 1 && w.stride_w == 1;
   const bool padded = w.pad_top > 0 || w.pad_left > 0 || s.pad_bottom > 0 || s.pad_right > 0;
   constexpr std::int64_t kAligned = 8;  // values in 16 bytes
+  static const std::int64_t most = variant("PRODUCT_CHANNELS", 1 << 20);
   if (!has_products() || !pointwise || padded || s.groups > 1 || s.bias || s.stored ||
-      w.in.c % kAligned != 0 || w.out.c % kAligned != 0)
+      std::max(w.in.c, w.out.c) > most || w.in.c % kAligned != 0 || w.out.c % kAligned != 0)
     return {false, false, false};
   return {.backward_input = tiles_of_dx(s).fits(),
           .backward_weight = false,
