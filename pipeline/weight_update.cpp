@@ -15,24 +15,27 @@ namespace {
 /// Whether replicas divide the update of these parameters.
 bool divided(const Parameters& parameters) { return parameters.share_borders().size() > 2; }
 
-/// The sums of a unit, in the order in which they start. If the update is divided, a replica adds
-/// up the gradients of the parameters that it updates; otherwise, and of running sums, an equal
+/// The sums of a unit, in the order in which they start: of each bucket of gradients, and of
+/// running sums. If there is one bucket, the two are one where they can be. If the update is
+/// divided, a replica adds up the gradients of the parameters that it updates, otherwise an equal
 /// part.
 std::vector<AllReduce> sums_of(const Parameters& parameters, const StageRun& run) {
   const std::int32_t replica = run.unit.replica;
   const auto equal = [&](Elements all) { return equal_parts(all, run.replicas); };
   const ReduceOptions& reduce = parameters.reduce();
   MILLRACE_ASSERT(reduce.replicas == run.replicas);
-  if (run.replicas == 1)
+  const std::vector<BoundProgram::Bucket>& buckets = run.program->buckets();
+  const bool one = buckets.size() == 1 && reduce.type == DType::F32 && !divided(parameters);
+  if (one || run.replicas == 1)
     return {AllReduce(equal({0, parameters.accumulated_elements()}), {}, replica)};
   std::vector<AllReduce> sums;
-  for (const BoundProgram::Bucket& bucket : run.program->buckets()) {
+  for (const BoundProgram::Bucket& bucket : buckets) {
     const std::vector<Elements> shares = parameters.gradients_of(bucket.first, bucket.last);
     const bool gathers = !divided(parameters);
     sums.emplace_back(gathers ? equal(shares.front()) : shares,
                       AllReduce::Options{.type = reduce.type, .gathers = gathers}, replica);
   }
-  // Statistics decide about every later evaluation, and are few.
+  // Statistics are few, and in 16 bits they would stop moving.
   sums.emplace_back(equal({parameters.learning_elements(), parameters.accumulated_elements()}),
                     AllReduce::Options{}, replica);
   return sums;

@@ -109,6 +109,7 @@ class AllocationTest : public testing::TestWithParam<Case> {
     options.recompute = GetParam().recompute;
     options.slots = slots;
     options.parameters.rule = UpdateRule::Momentum;
+    options.parameters.reduce = {.replicas = 2, .most_bytes = 4096, .type = DType::BF16};
     return options;
   }
 };
