@@ -243,7 +243,8 @@ void scale_backward(const ExecutionSpace& space, const ScaleShape& shape, T* dx,
     if constexpr (device::kOnCores)
       parallel("scale dx", space, shape.samples * kernel.strips(), kernel);
     else
-      sum_pixels("scale dx", space, shape, are_aligned(dx, dscale, dy, x, scale), kernel);
+      sum_pixels("scale dx", space, shape,
+                 are_aligned(dx, dscale, dy, x, scale) && norm.is_aligned(), kernel);
   });
 }
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "ops/activation_function.hpp"
+#include "ops/lanes.hpp"
 #include "ops/tiling.hpp"
 
 namespace millrace::ops {
@@ -32,6 +33,8 @@ struct InlinedNorm {
   std::int64_t instances = 1;  ///< of the statistics: 1, or one for each sample
   std::int64_t channels = 1;
   Activation fn = Activation::None;
+
+  [[nodiscard]] bool is_aligned() const { return are_aligned(statistics, gamma, beta); }
 };
 
 // The values of W neighboring channels of a sample that a kernel works on, from those it reads.
@@ -42,6 +45,7 @@ struct AsStored {
   struct Values {
     KOKKOS_INLINE_FUNCTION Values(const InlinedNorm&, std::int64_t, std::int64_t) {}
     [[nodiscard]] KOKKOS_INLINE_FUNCTION float of(int, float x) const { return x; }
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION float before_fn(int, float x) const { return x; }
   };
 };
 
@@ -55,11 +59,19 @@ struct Normalized {
     KOKKOS_INLINE_FUNCTION Values(const InlinedNorm& norm, std::int64_t sample, std::int64_t c) {
       const float* const mean = norm.statistics + (norm.instances > 1 ? sample * norm.channels : 0);
       const float* const inverse = mean + norm.instances * norm.channels;
+      const LanesIn<W, float> gammas(norm.gamma + c);
+      const LanesIn<W, float> betas(norm.beta + c);
+      const LanesIn<W, float> means(mean + c);
+      const LanesIn<W, float> inverses(inverse + c);
       for (int j = 0; j < W; ++j)
-        set_affine(a[j], b[j], norm.gamma[c + j], norm.beta[c + j], mean[c + j], inverse[c + j]);
+        set_affine(a[j], b[j], gammas[j], betas[j], means[j], inverses[j]);
+    }
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION float before_fn(int j, float x) const {
+      return rounded_as<T>(multiply_add(a[j], x, b[j]));
     }
     [[nodiscard]] KOKKOS_INLINE_FUNCTION float of(int j, float x) const {
-      return to_float(store_fn<T, kFn>(rounded_as<T>(multiply_add(a[j], x, b[j]))));
+      const float y = Formula<kFn>::value(before_fn(j, x));
+      return kExact<kFn> ? y : rounded_as<T>(y);
     }
   };
 };

@@ -27,7 +27,9 @@ template <class T, Activation kFn, bool kSkip, bool kTwo, bool kMask, bool kScal
 struct Reduce {
   static constexpr bool kReadsOutput = kSkip && kFn != Activation::None && !kMask;  // Relu only
   static constexpr bool kWrites = kSkip || kTwo;
-  static constexpr int kInputs = 2 + kReadsOutput + kTwo;
+  /// With a second gradient, a and b of what the activation saw leave no room for a second row.
+  static constexpr bool kOneRow = kTwo && kFn != Activation::None && !kReadsOutput && !kMask;
+  static constexpr int kInputs = 2 + kReadsOutput + kTwo + kOneRow;
   static constexpr bool kLong = kComputesLong<T, kFn>;
   /// Swish and factors need more registers; 512 threads still have 32 KiB on their way.
   [[maybe_unused]] static constexpr int kThreadsAtOnce = kScaled ? 512 : kExact<kFn> ? 1024 : 768;

@@ -84,12 +84,12 @@ class ScaledLanes {
 };
 
 /// How many rows of W values of each of `kInputs` arrays a thread of an accelerator reads before it
-/// uses the first: 64 bytes, 64 KiB of a multiprocessor with 1,024 threads. Memory of 5 TB/s that
-/// answers after 0.8 us needs 30 KiB.
+/// uses the first: at least 64 bytes, 64 KiB of a multiprocessor with 1,024 threads. Memory of 5
+/// TB/s that answers after 0.8 us needs 30 KiB.
 template <class T, int W, int kInputs>
 inline constexpr int kRowsAtOnce = device::kOnCores || W == 1
                                        ? 1
-                                       : std::max(1, 64 / (W * int{sizeof(T)} * kInputs));
+                                       : 1 + 63 / (W * int{sizeof(T)} * kInputs);
 
 /// Whether a core computes with a vector for so long that it looks ahead at less memory than it
 /// must have on its way.

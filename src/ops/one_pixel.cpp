@@ -115,6 +115,7 @@ class PixelRun final : public ClaimedRun {
         linear_(forward_ ? 0 : half_ - 1) {
     for (const std::size_t i : {linear_, half_ + linear_})
       ops_.emplace_back(std::get<ConvShape>(calls[i].shape));
+    used_.reserve(2 * calls.size());
   }
   /// Scratch: the gradients before both products, which nothing else reads if their weights'
   /// gradients are part of the run.
@@ -131,11 +132,11 @@ class PixelRun final : public ClaimedRun {
   void run(const ExecutionSpace& space, std::span<const CallBuffers> calls, bool first) override {
     Gradients<T> gradients{ops_[0].samples, first};
     std::array<Step<T>, 2> steps;
-    std::vector<Operand> used;
+    used_.clear();
     for (std::size_t k = 0; k < 2; ++k)
-      add_half(k, calls.subspan(k * half_, half_), gradients, steps[k], used);
+      add_half(k, calls.subspan(k * half_, half_), gradients, steps[k]);
     if (half_ == 1) return gradients.launch(space);
-    const bool apart = are_apart(used, ops_[0].samples);
+    const bool apart = are_apart(used_, ops_[0].samples);
     if (!apart && !has_weights()) return run_each(space, calls);
     if (!apart) steps[1].kernel = nullptr;
     forward_ ? ops_[0].template run<true>(space, at<T>(calls[0], Role::X), steps[0], &steps[1])
@@ -160,10 +161,10 @@ class PixelRun final : public ClaimedRun {
 
   /// What the calls of product k do, and what they use until the run's last launch.
   void add_half(std::size_t k, std::span<const CallBuffers> calls, Gradients<T>& gradients,
-                Step<T>& step, std::vector<Operand>& used) const {
+                Step<T>& step) {
     const PixelOp<T>& op = ops_[k];
     const auto use = [&](const T* at, std::int64_t values, bool by_all = false) {
-      used.push_back({reinterpret_cast<std::uintptr_t>(at), values * sizeof(T), by_all});
+      used_.push_back({reinterpret_cast<std::uintptr_t>(at), values * sizeof(T), by_all});
       return at;
     };
     if (half_ == 1)
@@ -211,6 +212,7 @@ class PixelRun final : public ClaimedRun {
   std::size_t linear_;  ///< the call of a half that has a product
   std::vector<PixelOp<T>> ops_;
   std::array<std::byte*, 2> scratch_ = {};
+  std::vector<Operand> used_;  ///< by a run; has room for all, so that no step allocates
 };
 
 /// Whether the first calls are of these kinds, each with the result of the one before.

@@ -171,7 +171,8 @@ void global_average_forward(const ExecutionSpace& space, std::int64_t batch, con
     if constexpr (device::kOnCores)
       parallel("global pool", space, batch * kernel.strips(), kernel);
     else
-      sum_pixels("global pool", space, ScaleShape{batch, pixels, in.c}, are_aligned(y, x), kernel);
+      sum_pixels("global pool", space, ScaleShape{batch, pixels, in.c},
+                 are_aligned(y, x) && norm.is_aligned(), kernel);
   });
 }
 

@@ -55,9 +55,13 @@ void dispatch_window(const WindowShape& s, const F& f) {
 template <int kColumns>
 inline constexpr int kPlaces = kColumns > 0 ? kColumns* kColumns : 9;
 
-/// Bytes: 2 for each element of x, 3 for each of y. An inlined norm adds none.
+/// Bytes: 2 for each element of x, 3 for each of y. An inlined norm, whose activation is a ReLU,
+/// adds none.
 template <class T, class Position, int kColumns, class Input>
 struct MaxForward {
+  /// Of 16-bit types small windows fit into few registers.
+  [[maybe_unused]] static constexpr int kThreadsAtOnce =
+      (sizeof(T) == 2 && kColumns > 0 ? 1152 : 768) - (Input::kInlined ? 128 : 0);
   static constexpr int kCount = kPlaces<kColumns>;
   template <int W>
   using Values = typename Input::template Values<W, T>;
@@ -100,7 +104,8 @@ struct MaxForward {
       float best_here = kFirst ? values.of(j, to_float(pixels.at(0, j))) : best[j];
       std::int32_t code_here = kFirst ? places.code[0] : code[j];
       for (int k = kFirst ? 1 : 0; k < kCount; ++k) {
-        const float value = values.of(j, to_float(pixels.at(k, j)));
+        // Only the first place needs the ReLU: what is above its result is positive.
+        const float value = values.before_fn(j, to_float(pixels.at(k, j)));
         // A NaN always wins, so that divergence is not hidden. `|` instead of `||` allows vector
         // code.
         const bool better = (value > best_here) | (value != value);
@@ -335,7 +340,8 @@ void max_pool_forward(const ExecutionSpace& space, const WindowShape& s, T* y, P
   MILLRACE_ASSERT(winner == nullptr || can_name_positions<Position>(s));
   const bool inlined = norm.statistics != nullptr;
   MILLRACE_ASSERT(!inlined || (!device::kOnCores && norm.fn == Activation::Relu));
-  const PixelItems items(s.batch, s.out, whole_strips(s.out.c, y, winner, x));
+  const bool whole = whole_strips(s.out.c, y, winner, x) && norm.is_aligned();
+  const PixelItems items(s.batch, s.out, whole);
   const auto launch = [&]<int kColumns, class Input>() {
     parallel("max pool", space, items.count(),
              MaxForward<T, Position, kColumns, Input>{items, Windows(s), y, winner, x, norm});

@@ -25,6 +25,7 @@ KERNELS = (
     ("norm + norm + ReLU", f"5ApplyI.*{BF16}.*ActivationE1E.*4SkipE2ELb1E", 8, 2),
     ("norm backward, sums", f"6ReduceI.*{BF16}.*ActivationE1ELb0ELb0ELb0ELb0E", 8, 2),
     ("norm backward, sums with add", f"6ReduceI.*{BF16}.*ActivationE1ELb1ELb0ELb1ELb0E", 8, 2),
+    ("norm backward, sums with two gradients", f"6ReduceI.*{BF16}.*ActivationE1ELb1ELb1ELb1ELb0E", 8, 3),
     ("norm backward, sums with factors, swish", f"6ReduceI.*{BF16}.*ActivationE2ELb0ELb0ELb0ELb1E", 8, 2),
     ("norm backward, ReLU", f"13BackwardApplyI.*{BF16}.*ActivationE1ELb0E", 8, 2),
     ("norm backward, factors, swish", f"13BackwardApplyI.*{BF16}.*ActivationE2ELb1E", 8, 2),
@@ -40,6 +41,8 @@ KERNELS = (
     ("update, momentum", f"UpdatePieceI.*8MomentumEfLb0E.*{BF16}", 8, 6),
     ("update, RMSprop", f"UpdatePieceI.*7RmsPropEfLb0E.*{BF16}", 8, 8),
     ("global average", f"PixelSumsI.*GlobalAverageForwardI.*{BF16}.*8AsStored", 8, 1),
+    ("global average of norm + swish", f"PixelSumsI.*GlobalAverageForwardI.*{BF16}.*ActivationE2E", 8, 1),
+    ("gradient of factors, norm + swish", f"PixelSumsI.*ScaleBackwardI.*{BF16}.*ActivationE2E", 8, 2),
 )
 
 

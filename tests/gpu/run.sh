@@ -305,8 +305,8 @@ networks() {
 quick() {
   side_by_side checks 44 "$few"
   step ceilings 10 "$build/gpu_ceilings"
-  step streaming 6 "$build/gpu_streaming"
-  networks 38 30 36 42 22 --rounds 1 --set-up 24
+  step streaming 8 "$build/gpu_streaming"
+  networks 37 30 36 41 22 --rounds 1 --set-up 24
 }
 
 full() {

@@ -19,6 +19,7 @@
 #include <deque>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,7 +33,9 @@
 #include "device/compat.hpp"
 #include "device/environment.hpp"
 #include "device/queues.hpp"
+#include "ops/channels.hpp"
 #include "ops/elementwise.hpp"
+#include "ops/linear.hpp"
 #include "ops/norm.hpp"
 #include "ops/optimiser.hpp"
 #include "ops/pool.hpp"
@@ -223,34 +226,50 @@ void add_norm_forward(const List& list) {
                            Activation::Relu, mask);
       };
     });
+  list.add("norm, norm of shortcut and relu", [](Memory& m) -> Launch {
+    return
+        [x = m.reads<T>(m.n()), skip = m.reads<T>(m.n()), mask = m.writes<std::uint8_t>(m.n() / 8),
+         y = m.writes<T>(m.n()), e = NormExtras(m)](const auto& space) {
+          ops::norm_apply<T>(space, e.shape, y, x, skip, e.statistics, e.gamma, e.beta,
+                             Activation::Relu, mask, {e.statistics, e.gamma, e.beta});
+        };
+  });
 }
 
-/// With a skip, a mask is read and the gradient of the sum is written in addition.
+/// Behind `fn`.
+template <class T>
+Launch backward_sums(Memory& m, ops::NormBackwardReduce<T> args, Activation fn) {
+  args.dy = m.reads<T>(m.n());
+  args.x = m.reads<T>(m.n());
+  const NormExtras e(m);
+  args.statistics = e.statistics;
+  args.gamma = e.gamma;
+  args.beta = e.beta;
+  args.dgamma = e.gradients;
+  args.dbeta = e.gradients + e.shape.channels;
+  args.coefficients = e.coefficients;
+  args.scratch = e.scratch;
+  args.fn = fn;
+  return [args, shape = e.shape](const auto& space) {
+    ops::norm_backward_reduce<T>(space, shape, args);
+  };
+}
+
+/// With a skip, a mask is read and the gradient of the sum is written in addition. Behind most
+/// additions of ResNet-50 there are two gradients.
 template <class T>
 void add_norm_backward(const List& list) {
-  for (const bool skips : {false, true})
-    list.add(skips ? "norm, add backward, sums" : "norm backward, sums",
-             [skips](Memory& m) -> Launch {
+  list.add("norm backward, sums",
+           [](Memory& m) -> Launch { return backward_sums<T>(m, {}, Activation::Relu); });
+  for (const bool two : {false, true})
+    list.add(two ? "norm, add backward, two gradients" : "norm, add backward, sums",
+             [two](Memory& m) -> Launch {
                ops::NormBackwardReduce<T> args;
-               args.dy = m.reads<T>(m.n());
-               args.x = m.reads<T>(m.n());
-               args.skip_used = skips;
-               if (skips) {
-                 args.mask = m.reads<std::uint8_t>(m.n() / 8);
-                 args.dz = m.writes<T>(m.n());
-               }
-               const NormExtras e(m);
-               args.statistics = e.statistics;
-               args.gamma = e.gamma;
-               args.beta = e.beta;
-               args.dgamma = e.gradients;
-               args.dbeta = e.gradients + e.shape.channels;
-               args.coefficients = e.coefficients;
-               args.scratch = e.scratch;
-               args.fn = Activation::Relu;
-               return [args, shape = e.shape](const auto& space) {
-                 ops::norm_backward_reduce<T>(space, shape, args);
-               };
+               args.skip_used = true;
+               if (two) args.dy2 = m.reads<T>(m.n());
+               args.mask = m.reads<std::uint8_t>(m.n() / 8);
+               args.dz = m.writes<T>(m.n());
+               return backward_sums<T>(m, args, Activation::Relu);
              });
   list.add("norm backward", [](Memory& m) -> Launch {
     return [dy = m.reads<T>(m.n()), x = m.reads<T>(m.n()), dx = m.writes<T>(m.n()),
@@ -259,6 +278,87 @@ void add_norm_backward(const List& list) {
                                   e.beta, Activation::Relu);
     };
   });
+}
+
+/// What EfficientNet does around squeeze and excitation, whose operands are computed from the
+/// norm's input (ops/inlined_norm.hpp).
+template <class T>
+void add_excitation(const List& list) {
+  const auto excitation = [](Memory& m) {
+    const std::int64_t factors = m.sizes.batch * m.sizes.channels;
+    return ops::Excitation<T>{m.others<T>(factors), m.others<T>(factors),
+                              m.sizes.side * m.sizes.side};
+  };
+  const auto inlined = [](const NormExtras& e) {
+    return ops::InlinedNorm{e.statistics,        e.gamma,          e.beta,
+                            e.shape.instances(), e.shape.channels, Activation::Swish};
+  };
+  list.add("norm, swish and factors", [=](Memory& m) -> Launch {
+    return [x = m.reads<T>(m.n()), y = m.writes<T>(m.n()), factors = excitation(m),
+            e = NormExtras(m)](const auto& space) {
+      ops::norm_apply<T>(space, e.shape, y, x, nullptr, e.statistics, e.gamma, e.beta,
+                         Activation::Swish, nullptr, {}, factors);
+    };
+  });
+  list.add("means of norm and swish", [=](Memory& m) -> Launch {
+    return [s = m.sizes, x = m.reads<T>(m.n()), y = m.others<T>(m.sizes.batch * m.sizes.channels),
+            norm = inlined(NormExtras(m))](const auto& space) {
+      ops::global_average_forward<T>(space, s.batch, {s.side, s.side, s.channels}, y, x, norm);
+    };
+  });
+  list.add("gradient of factors", [=](Memory& m) -> Launch {
+    const Sizes& s = m.sizes;
+    return [shape = ops::ScaleShape{s.batch, s.side * s.side, s.channels}, x = m.reads<T>(m.n()),
+            dy = m.reads<T>(m.n()), dscale = m.others<T>(s.batch * s.channels),
+            norm = inlined(NormExtras(m))](const auto& space) {
+      ops::scale_backward<T>(space, shape, nullptr, dscale, dy, x, nullptr, norm);
+    };
+  });
+  list.add("factors backward, sums", [=](Memory& m) -> Launch {
+    ops::NormBackwardReduce<T> args;
+    args.excitation = excitation(m);
+    return backward_sums<T>(m, args, Activation::Swish);
+  });
+  list.add("factors backward", [=](Memory& m) -> Launch {
+    return [dy = m.reads<T>(m.n()), x = m.reads<T>(m.n()), dx = m.writes<T>(m.n()),
+            factors = excitation(m), e = NormExtras(m)](const auto& space) {
+      ops::norm_backward_apply<T>(space, e.shape, dx, dy, x, e.coefficients, e.statistics, e.gamma,
+                                  e.beta, Activation::Swish, factors);
+    };
+  });
+}
+
+/// Windows of 3x3 and 5x5 on each channel.
+template <class T>
+void add_depthwise(const List& list) {
+  enum Pass { Forward, Input, Weight };
+  for (const std::int64_t k : {3, 5})
+    for (const auto& [name, pass] : {std::pair{"forward", Forward}, std::pair{"backward", Input},
+                                     std::pair{"weight gradient", Weight}})
+      list.add(
+          fmt::format("depthwise {}x{} {}", k, k, name), [k, pass = pass](Memory& m) -> Launch {
+            const Shape image{m.sizes.side, m.sizes.side, m.sizes.channels};
+            const ops::ConvShape shape{
+                .window = {m.sizes.batch, image, image, k, k, 1, 1, k / 2, k / 2},
+                .pad_bottom = k / 2,
+                .pad_right = k / 2,
+                .groups = image.c};
+            constexpr DType kType = device::dtype_of<T>();
+            const std::shared_ptr<ops::LinearOp> op =
+                pass == Weight ? ops::make_depthwise_gradient(shape, kType)
+                               : ops::make_depthwise_pixels(shape, kType);
+            op->bind({.kernel = reinterpret_cast<std::byte*>(m.others<T>(shape.kernel_elements())),
+                      .dkernel = m.others<float>(shape.kernel_elements()),
+                      .scratch = reinterpret_cast<std::byte*>(
+                          m.others<float>(op->bytes().scratch / 4 + 1))});
+            auto* const x = reinterpret_cast<std::byte*>(m.reads<T>(m.n()));
+            auto* const y = reinterpret_cast<std::byte*>(m.reads<T>(m.n()));
+            return [=](const auto& space) {
+              if (pass == Forward) op->forward(space, y, x);
+              if (pass == Input) op->backward_input(space, x, y);
+              if (pass == Weight) op->backward_weight(space, y, x, true);
+            };
+          });
 }
 
 // ---- windows and images -------------------------------------------------------------------------
@@ -279,13 +379,23 @@ ops::WindowShape stem_pool(const Sizes& s) {
 
 template <class T>
 void add_max_pool(const List& list) {
-  list.add("max pool forward", [](Memory& m) -> Launch {
-    const ops::WindowShape w = stem_pool(m.sizes);
-    return [w, x = m.reads<T>(w.in_elements()), y = m.writes<T>(w.out_elements()),
-            winner = m.writes<std::uint8_t>(w.out_elements())](const auto& space) {
-      ops::max_pool_forward<T, std::uint8_t>(space, w, y, winner, x);
-    };
-  });
+  for (const bool norm : {false, true}) {
+    if (norm && device::kOnCores) continue;
+    list.add(norm ? "max pool of norm and relu" : "max pool forward", [norm](Memory& m) -> Launch {
+      const ops::WindowShape w = stem_pool(m.sizes);
+      const std::int64_t c = w.in.c;
+      const ops::InlinedNorm inlined{norm ? m.others<float>(2 * c) : nullptr,
+                                     m.others<float>(c),
+                                     m.others<float>(c),
+                                     1,
+                                     c,
+                                     Activation::Relu};
+      return [w, inlined, x = m.reads<T>(w.in_elements()), y = m.writes<T>(w.out_elements()),
+              winner = m.writes<std::uint8_t>(w.out_elements())](const auto& space) {
+        ops::max_pool_forward<T, std::uint8_t>(space, w, y, winner, x, inlined);
+      };
+    });
+  }
   list.add("max pool backward", [](Memory& m) -> Launch {
     const ops::WindowShape w = stem_pool(m.sizes);
     auto* const winner = m.reads<std::uint8_t>(w.out_elements());
@@ -438,6 +548,10 @@ std::vector<Recipe> all_recipes() {
   std::vector<Recipe> recipes;
   const List narrow{"bfloat16", recipes};
   add_all<bfloat16>(narrow);
+  if constexpr (!device::kOnCores) {  // programs for cores have none of these
+    add_excitation<bfloat16>(narrow);
+    add_depthwise<bfloat16>(narrow);
+  }
   add_conversions<bfloat16>(narrow);
   add_update<bfloat16>(narrow, "momentum, stochastic", UpdateRule::Momentum);
   const List wide{"float32", recipes};
