@@ -12,8 +12,7 @@
 namespace millrace::pipeline {
 namespace {
 
-constexpr std::int64_t kFloat = sizeof(float);
-constexpr std::int64_t kAlignedFloats = device::kAlignment / kFloat;
+constexpr std::int64_t kAlignedFloats = device::kAlignment / std::int64_t{sizeof(float)};
 
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 

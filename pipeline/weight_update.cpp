@@ -181,6 +181,12 @@ bool WeightUpdate::advance(Sums& sums) {
   return done;
 }
 
+std::int32_t WeightUpdate::awaited(const Sums& sums) {
+  for (const AllReduce& part : sums.parts)
+    if (const std::int32_t replica = part.awaited(); replica >= 0) return replica;
+  return -1;
+}
+
 void WeightUpdate::advance() {
   adding_ = false;
   for (Sums& sums : sums_)
@@ -193,11 +199,7 @@ void WeightUpdate::await(std::size_t unit, const StepSettings& settings) {
     const Recording::While waiting(*recording_, Doing::AwaitMessage);
     comm::Patience patience = world_->patience();
     for (; !advance(sums); patience.pause()) {
-      for (const AllReduce& part : sums.parts)
-        if (const std::int32_t replica = part.awaited(); replica >= 0) {
-          recording_->await(replica);
-          break;
-        }
+      recording_->await(awaited(sums));
       advance();
     }
   }

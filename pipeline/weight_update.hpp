@@ -7,10 +7,9 @@
 //
 //   1. over the micro-batches of a replica in ascending order, by the kernels of BackwardWeight;
 //      every schedule runs them in that order (schedule.hpp)
-//   2. over the replicas in ascending order, by AllReduce, which runs beside other work: a bucket
-//   of
-//      gradients from the part of the last backward pass on that completes it, and what is left
-//      from the action Reduce of the stage on; all of them up to its action Update
+//   2. over the replicas in ascending order, by AllReduce, which runs beside other work up to the
+//      action Update of a stage: for a bucket of gradients from the part of the last backward pass
+//      on that completes it, for all others from the action Reduce on
 //   3. the squares for clipping, tensor by tensor, in the order of the graph's parameters
 //
 // All weights are updated together at the end of the step. When all stages of the process have
@@ -99,6 +98,8 @@ class WeightUpdate {
   /// Does what is possible without waiting; true once all sums of a unit that were started are
   /// there.
   [[nodiscard]] bool advance(Sums& sums);
+  /// The replica that the sums of a unit wait for, or -1.
+  [[nodiscard]] static std::int32_t awaited(const Sums& sums);
   /// The first parameter with a sum that is not finite in this process' part of the sums.
   [[nodiscard]] std::optional<models::ParameterId> first_not_finite(const Sums& sums) const;
   /// The ranks of the unit's stage, by replica.
@@ -127,8 +128,8 @@ class WeightUpdate {
   comm::Transport* transport_ = nullptr;
   const comm::World* world_ = nullptr;
   const device::ExecutionSpace* space_ = nullptr;
-  std::size_t turn_ = 0;  ///< of the step
-  bool adding_ = false;
+  std::size_t turn_ = 0;         ///< of the step
+  bool adding_ = false;          ///< whether sums are in progress
   bool norm_is_finite_ = true;   ///< of the last step
   std::vector<double> squares_;  ///< of the norms of gradients, by parameter
 };

@@ -45,8 +45,7 @@ Patch without_layout(Patch options) {
   for (const std::string_view name : kFound) options.erase(name);
   // Those belong to all layouts, and none is there before the search.
   options.erase("device-memory");
-  for (const char* name : {"shard-optimizer", "reduce-precision", "max-cross-replica-buffer-size"})
-    options.erase(name);
+  for (const std::string_view name : run::kOptionsOfReplicas) options.erase(name);
   return options;
 }
 

@@ -94,9 +94,8 @@ void shrink_batch(Smaller& run, std::int64_t usual) {
 }
 
 void shrink_layout(Smaller& run) {
-  for (const char* name : {"hosts", "distributed", "BN-span", "shard-optimizer", "reduce-precision",
-                           "max-cross-replica-buffer-size"})
-    run.drop(name);
+  for (const char* name : {"hosts", "distributed", "BN-span"}) run.drop(name);
+  for (const std::string_view name : run::kOptionsOfReplicas) run.drop(name);
   if (run.options().integer("shards").value_or(1) > 1 || run.options().find("ranks") != nullptr)
     run.set("ranks", std::int64_t{1});
 }

@@ -3,6 +3,7 @@
 // From what was asked to a Run: every default of the recipe, every derived number.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -151,5 +152,8 @@ void complete_devices(const MachineFacts& machine, Run& config, Notices& notices
 void drop_replicas(Patch& options, const Patch& given, std::int64_t started);
 /// Options for forward passes alone: those of the backward pass and of the length are left out.
 [[nodiscard]] Patch validated_options(Patch options);
+/// Options that need replicas: with one, they have no effect.
+inline constexpr auto kOptionsOfReplicas = std::to_array<std::string_view>(
+    {"shard-optimizer", "reduce-precision", "max-cross-replica-buffer-size", "weight-check-every"});
 
 }  // namespace millrace::run

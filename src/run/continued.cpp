@@ -70,14 +70,10 @@ Patch relaid(const Patch& given, const Patch& recorded, Patch merged) {
 
 /// Options that nothing but a training with its backward passes needs.
 constexpr auto kOfTraining = std::to_array<std::string_view>(
-    {"pipeline-warmup", "device-memory", "recompute", "xla-recompute", "recompute-layers", "epochs",
-     "max-iterations", "warmup", "warmup-epochs", "warmup-iterations", "lr-horizon",
-     "lr-horizon-epochs", "no-validation", "epochs-between-evals", "iterations-between-evals"});
-/// Of these, those that nothing but replicas need.
-constexpr auto kOfReplicas = std::to_array<std::string_view>({"shard-optimizer", "reduce-precision",
-                                                              "max-cross-replica-buffer-size",
-                                                              "weight-check-every", "BN-span"});
-
+    {"pipeline-warmup", "device-memory", "recompute", "xla-recompute", "recompute-layers",
+     "BN-span", "epochs", "max-iterations", "warmup", "warmup-epochs", "warmup-iterations",
+     "lr-horizon", "lr-horizon-epochs", "no-validation", "epochs-between-evals",
+     "iterations-between-evals"});
 /// The device of each stage under a schedule that maps them itself.
 std::string mapping_of(const pipeline::ScheduleRule& rule, std::int64_t devices,
                        std::int64_t chunks) {
@@ -363,7 +359,7 @@ void drop_replicas(Patch& options, const Patch& given, std::int64_t started) {
 
 Patch validated_options(Patch options) {
   for (const std::string_view name : kOfTraining) options.erase(name);
-  for (const std::string_view name : kOfReplicas) options.erase(name);
+  for (const std::string_view name : kOptionsOfReplicas) options.erase(name);
   run_forward(options);
   impose(options, "iterations", std::int64_t{1});
   impose(options, "validation-mode", std::string("all"));

@@ -221,8 +221,9 @@ TEST(SmokeTest, NamesWhatEachReductionReplaces) {
   EXPECT_EQ(
       reductions_of(cifar +
                     "--epochs 2 --max-iterations 50 --warmup-epochs 0 --logs-per-epoch 4 "
-                    "--epochs-between-evals 2 --valid-batch-size 8 --weight-avg-N 2 --distributed"),
-      (Lines{"smoke: without --distributed",
+                    "--epochs-between-evals 2 --valid-batch-size 8 --weight-avg-N 2 --distributed "
+                    "--weight-check-every 9"),
+      (Lines{"smoke: without --distributed", "smoke: without --weight-check-every 9",
              "smoke: --iterations 6 instead of --epochs 2, --max-iterations 50",
              "smoke: without --weight-avg-N 2", "smoke: --log-freq 1 instead of --logs-per-epoch 4",
              ("smoke: --validation-mode none instead of --epochs-between-evals 2, "

@@ -28,7 +28,7 @@ TEST(EqualPartsTest, AreWholeBlocksAndHaveEveryElement) {
 /// Replicas of a stage, all in this process.
 class Replicas {
  public:
-  explicit Replicas(std::int64_t elements, std::int32_t count)
+  Replicas(std::int64_t elements, std::int32_t count)
       : elements_(elements), rank_of_(static_cast<std::size_t>(count), world_.rank()) {
     for (std::int32_t r = 0; r < count; ++r) {
       arrays_.emplace_back(device::aligned(elements_ * kFloat));
