@@ -43,7 +43,7 @@ std::optional<InstructionLevel> machine_level() noexcept {
   // All instruction sets that at_level() compiles for. __builtin_cpu_supports also checks that the
   // operating system saves the wide registers.
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("bmi") ||
-      !__builtin_cpu_supports("bmi2"))
+      !__builtin_cpu_supports("bmi2") || !__builtin_cpu_supports("fma"))
     return InstructionLevel::Sse42;
   if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
       !__builtin_cpu_supports("avx512cd") || !__builtin_cpu_supports("avx512dq") ||

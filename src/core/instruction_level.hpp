@@ -54,7 +54,7 @@ namespace levels {
 
 // Instruction sets by name rather than "arch=": GCC inlines a function only if it was compiled for
 // the same architecture and a subset of the caller's instruction sets.
-#define MILLRACE_AVX2 "avx2,bmi,bmi2"
+#define MILLRACE_AVX2 "avx2,bmi,bmi2,fma"
 #if defined(__clang__)
 #define MILLRACE_WIDE ""  // clang uses the widest vectors by default
 #else

@@ -153,4 +153,15 @@ template <class T>
 /// Its forward and backward input, without a weight gradient, with the bits of plain loops.
 [[nodiscard]] std::unique_ptr<LinearOp> make_depthwise_pixels(const ConvShape& shape, DType type);
 
+/// Tiles of 4x4 outputs in a batch.
+[[nodiscard]] std::int64_t winograd_tiles(const ConvShape& shape);
+/// A 3x3 convolution with stride 1 whose channels are multiples of 16 and whose outputs fill most
+/// of the tiles.
+[[nodiscard]] bool is_winograd(const ConvShape& shape);
+/// Its passes by Winograd's F(4x4, 3x3), on cores, with sums in float32: a quarter of the products,
+/// packed kernels of four times the size. The error is about twice that of a sum of products, where
+/// what counts are the largest products of a tile, not those of an output.
+[[nodiscard]] std::unique_ptr<LinearOp> make_winograd(const ConvShape& shape, DType type,
+                                                      Passes passes);
+
 }  // namespace millrace::ops

@@ -123,6 +123,36 @@ std::unique_ptr<LinearOp> make_own_gradient(const LinearRequest& asked, const Pr
   return make_depthwise_gradient(conv(asked), asked.type);
 }
 
+/// Whether Winograd's products are faster. oneDNN's time divided by theirs (oneDNN 2.6.3, one core
+/// of an Intel Xeon, model 207, without packing; forward, backward input, backward weight):
+///
+///                                          AVX2             AVX-512
+///   16 x 56x56, 64 channels                2.3, 2.4, 2.5    1.9, 2.1, 2.2
+///   16 x 28x28, 128 channels               2.5, 2.5, 2.6    2.1, 2.2, 1.9
+///   16 x 14x14, 256 channels               2.0, 1.9, 1.8    1.6, 1.8, 1.5
+///   128 x 32x32, 16 channels               1.7, 1.5, 1.4    1.0, 1.1, 1.0
+///   128 x 16x16, 32 channels               2.0, 2.0, 1.9    1.6, 1.6, 1.5
+///
+/// A kernel is packed once a step, for 25 tiles' worth of the time that a step of one micro-batch
+/// saves, and takes four times the memory.
+bool is_faster_by_winograd(const ConvShape& s, DType, MeasuredLevel level) {
+  constexpr std::int64_t kFewestTiles = 96;
+  constexpr std::int64_t kFewChannels = 16;
+  const bool few = std::max(s.window.in.c, s.window.out.c) <= kFewChannels;
+  if (level < MeasuredLevel::Avx2 || (few && level > MeasuredLevel::Avx2)) return false;
+  if constexpr (device::kOnCores) return is_winograd(s) && winograd_tiles(s) >= kFewestTiles;
+  return false;
+}
+
+bool is_float_winograd(const ConvShape& s, DType type, MeasuredLevel level) {
+  return type == DType::F32 && is_faster_by_winograd(s, type, level);
+}
+
+std::unique_ptr<LinearOp> by_winograd(const LinearRequest& asked, const PrepareLinear&) {
+  if constexpr (device::kOnCores) return make_winograd(conv(asked), asked.type, asked.passes);
+  return nullptr;
+}
+
 /// Whether a forward pass computes the input gradient faster. oneDNN's time for backward input
 /// divided by the time of that forward pass (oneDNN 2.6.3, float32, one core of an AMD EPYC, batch
 /// size 16, shapes of ResNet-18 and SqueezeNet):
@@ -132,18 +162,24 @@ std::unique_ptr<LinearOp> make_own_gradient(const LinearRequest& asked, const Pr
 ///   3x3, smaller                     0.88 to 0.99   1.10 to 1.13, except turning large kernels
 ///   3x3, 16 or 32 channels alone     0.63 to 1.11   0.74 to 0.86
 ///   1x1                              0.99 to 1.01   1.05 to 1.28
+///
+/// 1x1 with kernels of 4 MB and more on an Intel Xeon (model 207), AVX-512: 1.46 to 1.62; smaller
+/// ones and small images 0.88 to 1.10.
 bool is_faster_turned(const ConvShape& s, DType type, MeasuredLevel level) {
   constexpr std::int64_t kLarge = 27 * 27;
   constexpr std::int64_t kMany = 64;
+  constexpr std::int64_t kLargeKernel = 1 << 20;
   const WindowShape& w = s.window;
+  const bool large =
+      w.in.pixels() >= kLarge ||
+      (w.kernel_h == 1 && level >= MeasuredLevel::Avx512 && s.kernel_elements() >= kLargeKernel);
   const bool cheap = w.kernel_h == 3 || level >= MeasuredLevel::Avx512;
   const bool shaped = w.kernel_h == w.kernel_w && (w.kernel_h == 1 || w.kernel_h == 3) && cheap;
   const bool turnable = w.stride_h == 1 && w.stride_w == 1 && s.dilation_h == 1 &&
                         s.dilation_w == 1 && s.groups == 1 &&
                         std::max(w.pad_top, s.pad_bottom) < w.kernel_h &&
                         std::max(w.pad_left, s.pad_right) < w.kernel_w;
-  return type == DType::F32 && shaped && turnable && w.in.pixels() >= kLarge &&
-         std::max(w.in.c, w.out.c) >= kMany;
+  return type == DType::F32 && shaped && turnable && large && std::max(w.in.c, w.out.c) >= kMany;
 }
 
 /// Copies one tap of one input channel from [out][tap][in] to [in][last tap .. first tap][out].
@@ -244,8 +280,10 @@ constexpr auto kRewrites = std::to_array<Rewrite>({
     {"gathered pixels", Measured, kAll, false, is_strided_pointwise, gather_pixels},
     {"product", Measured, kAll, false, is_product, make_product},
     {"own gradient", Measured, kOnlyWeight, false, has_slow_gradient, make_own_gradient},
+    {"winograd", Measured, kAll, false, is_float_winograd, by_winograd},
     {"turned", Measured, kInput, false, is_faster_turned, turn},
     {"merged groups", Measured, kAll, false, has_narrow_groups, merge_groups},
+    {"winograd", Unclaimed, kAll, false, is_faster_by_winograd, by_winograd},
     {"widened", Unclaimed, kAll, true, is_widened, widen_op},
 });
 

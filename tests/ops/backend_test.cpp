@@ -54,6 +54,21 @@ TEST(Rewrites, FollowTheMeasuredTable) {
   EXPECT_EQ(choice(pointwise, DType::F32, Avx2), "");
   EXPECT_EQ(choice(pointwise, DType::F32, Avx512), "turned");
   EXPECT_EQ(choice(pointwise, DType::BF16, Avx512), "");
+  const ConvShape heavy = ConvCase{"", 1, {7, 7, 512}, 2048}.shape();
+  EXPECT_EQ(choice(heavy, DType::F32, Avx2), "");
+  EXPECT_EQ(choice(heavy, DType::F32, Avx512), "turned");
+  const auto square = [](std::int64_t batch, std::int64_t channels) {
+    return ConvCase{"", batch, {14, 14, channels}, channels, {3, 3}, {1, 1}, {1, 1, 1, 1}}.shape();
+  };
+  const std::string winograd = device::kOnCores ? "winograd" : "";
+  EXPECT_EQ(choice(square(6, 64), DType::F32, Avx512), winograd);
+  EXPECT_EQ(choice(square(6, 64), DType::F32, Amx), winograd);
+  EXPECT_EQ(choice(square(6, 64), DType::F32, Sse), "");
+  EXPECT_EQ(choice(square(6, 64), DType::BF16, Amx), "");
+  EXPECT_EQ(choice(square(5, 64), DType::F32, Avx512), "");
+  EXPECT_EQ(choice(square(6, 16), DType::F32, Avx2), winograd);
+  EXPECT_EQ(choice(square(6, 16), DType::F32, Avx512), "");
+  EXPECT_EQ(choice(square(6, 24), DType::F32, Avx2), "");
   const ConvShape narrow =
       ConvCase{"", 1, {56, 56, 128}, 128, {3, 3}, {1, 1}, {1, 1, 1, 1}, 32}.shape();
   EXPECT_EQ(choice(narrow, DType::BF16, Avx512), "");

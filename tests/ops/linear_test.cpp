@@ -8,6 +8,9 @@
 // 2^-24, which is small enough to detect one missing product. The result is rounded to the storage
 // type once. A partial sum in bfloat16 would exceed this bound. cuDNN also rounds the weight
 // gradient of each micro-batch to the storage type, which cublasLt does not.
+#include <array>
+#include <cmath>
+
 #include "ops/rewrites.hpp"
 #include "ops/wider_kernels.hpp"
 #include "tests/ops/backends.hpp"
@@ -438,6 +441,40 @@ TEST_P(DepthwiseTest, HasTheBitsOfPlainLoops) {
 
 INSTANTIATE_TEST_SUITE_P(Table, DepthwiseTest, DepthwiseTest::all(depthwise_cases()),
                          DepthwiseTest::name_of);
+
+// ---- Winograd -----------------------------------------------------------------------------------
+
+/// Root of the mean square of an op's errors in y, dx and dkernel.
+std::array<double, 3> errors_of(Harness<float>& h) {
+  h.forward();
+  h.backward_input();
+  h.backward_weight();
+  const auto error = [](const Values& actual, const Values& expected) {
+    double sum = 0.0;
+    for (std::size_t i = 0; i < actual.size(); ++i) sum += std::pow(actual[i] - expected[i], 2);
+    return std::sqrt(sum / static_cast<double>(actual.size()));
+  };
+  return {
+      error(h.y_device.values(), reference::conv_forward(h.shape, h.x, h.kernel, h.bias)),
+      error(h.dx_device.values(), reference::conv_backward_input(h.shape, h.dy, h.kernel)),
+      error(h.dkernel_device.values(), reference::conv_backward_weight(h.shape, h.dy, h.x)),
+  };
+}
+
+TEST(Winograd, HasAboutTwiceTheErrorOfSums) {
+  if constexpr (device::kOnCores) {
+    const ConvShape s =
+        ConvCase{"", 2, {28, 26, 64}, 48, {3, 3}, {1, 1}, {1, 1, 1, 1}, 1, {1, 1}, true}.shape();
+    Harness<float> by_sums(make_plain(s, DType::F32), s);
+    Harness<float> by_winograd(make_winograd(s, DType::F32, {}), s);
+    const auto sums = errors_of(by_sums);
+    const auto winograd = errors_of(by_winograd);
+    for (std::size_t pass = 0; pass < sums.size(); ++pass)
+      EXPECT_LT(winograd[pass], 3.0 * sums[pass]) << "pass " << pass;
+  } else {
+    GTEST_SKIP() << "it runs on cores only";
+  }
+}
 
 // ---- memory -------------------------------------------------------------------------------------
 
