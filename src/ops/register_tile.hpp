@@ -18,6 +18,14 @@
 #include "ops/lanes.hpp"
 #include "ops/tiling.hpp"
 
+// A loop over the columns of a tile: GCC makes vectors of the loop, clang of its unrolled
+// statements.
+#if defined(__clang__)
+#define MILLRACE_COLUMNS MILLRACE_UNROLL
+#else
+#define MILLRACE_COLUMNS MILLRACE_SIMD
+#endif
+
 namespace millrace::ops {
 
 /// Rows of a product must be a multiple of this.
@@ -35,13 +43,14 @@ struct ProductOperand {
 /// c[m][n] = sum over k < depth, which is at least 1, of a(m, k) b(k, n), for kRows rows and
 /// kColumns columns, added to what is in c if `add`. Columns of b must be neighbors.
 template <int kRows, int kColumns>
-void register_tile(float* c, std::int64_t c_row, const ProductOperand& a, const ProductOperand& b,
-                   std::int64_t depth, bool add) {
+KOKKOS_FORCEINLINE_FUNCTION void register_tile(float* c, std::int64_t c_row,
+                                               const ProductOperand& a, const ProductOperand& b,
+                                               std::int64_t depth, bool add) {
   float sums[kRows][kColumns];
   MILLRACE_UNROLL
   for (int m = 0; m < kRows; ++m) {
     const float left = a.data[m * a.row];
-    MILLRACE_SIMD
+    MILLRACE_COLUMNS
     for (int n = 0; n < kColumns; ++n)
       sums[m][n] = std::fma(left, b.data[n], add ? c[m * c_row + n] : 0.0f);
   }
@@ -50,37 +59,47 @@ void register_tile(float* c, std::int64_t c_row, const ProductOperand& a, const 
     MILLRACE_UNROLL
     for (int m = 0; m < kRows; ++m) {
       const float left = a.data[m * a.row + k * a.column];
-      MILLRACE_SIMD
+      MILLRACE_COLUMNS
       for (int n = 0; n < kColumns; ++n) sums[m][n] = std::fma(left, right[n], sums[m][n]);
     }
   }
   MILLRACE_UNROLL
   for (int m = 0; m < kRows; ++m) {
-    MILLRACE_SIMD
+    MILLRACE_COLUMNS
     for (int n = 0; n < kColumns; ++n) c[m * c_row + n] = sums[m][n];
   }
 }
 
+/// The same for `rows` rows from `first` on, as far as tiles fit; returns the first row that is
+/// left.
+template <int kRows, int kColumns>
+KOKKOS_FORCEINLINE_FUNCTION std::int64_t multiply_tiles(float* c, std::int64_t c_row,
+                                                        const ProductOperand& a,
+                                                        const ProductOperand& b, std::int64_t first,
+                                                        std::int64_t rows, std::int64_t columns,
+                                                        std::int64_t depth, bool add) {
+  for (std::int64_t n = 0; n < columns; n += kColumns)
+    for (std::int64_t m = first; m + kRows <= rows; m += kRows)
+      register_tile<kRows, kColumns>(c + m * c_row + n, c_row,
+                                     {a.data + m * a.row, a.row, a.column}, {b.data + n, b.row},
+                                     depth, add);
+  return first + (rows - first) / kRows * kRows;
+}
+
 /// The same for any multiple of kProductRows and kProductColumns, within a function that is
 /// compiled for instruction_level().
-inline void multiply(float* c, std::int64_t c_row, const ProductOperand& a, const ProductOperand& b,
-                     std::int64_t rows, std::int64_t columns, std::int64_t depth, bool add) {
-  const auto tiles = [&]<int kRows, int kColumns>(std::int64_t first) {
-    for (std::int64_t n = 0; n < columns; n += kColumns)
-      for (std::int64_t m = first; m + kRows <= rows; m += kRows)
-        register_tile<kRows, kColumns>(c + m * c_row + n, c_row,
-                                       {a.data + m * a.row, a.row, a.column}, {b.data + n, b.row},
-                                       depth, add);
-    return first + (rows - first) / kRows * kRows;
-  };
+KOKKOS_FORCEINLINE_FUNCTION void multiply(float* c, std::int64_t c_row, const ProductOperand& a,
+                                          const ProductOperand& b, std::int64_t rows,
+                                          std::int64_t columns, std::int64_t depth, bool add) {
   if (instruction_level() == InstructionLevel::Avx512) {
     if (columns % 32 == 0)
-      tiles.template operator()<8, 32>(0);
+      multiply_tiles<8, 32>(c, c_row, a, b, 0, rows, columns, depth, add);
     else
-      tiles.template operator()<8, 16>(0);
+      multiply_tiles<8, 16>(c, c_row, a, b, 0, rows, columns, depth, add);
   } else {
-    const std::int64_t first = tiles.template operator()<6, 16>(0);
-    tiles.template operator()<2, 16>(tiles.template operator()<4, 16>(first));
+    auto left = multiply_tiles<6, 16>(c, c_row, a, b, 0, rows, columns, depth, add);
+    left = multiply_tiles<4, 16>(c, c_row, a, b, left, rows, columns, depth, add);
+    multiply_tiles<2, 16>(c, c_row, a, b, left, rows, columns, depth, add);
   }
 }
 

@@ -11,7 +11,7 @@
 //
 // Tiles are computed in chunks whose values stay in a core's cache. A tile's outputs depend on no
 // other tile, and sums over tiles have fixed chunks, so results do not depend on the number of
-// threads.
+// threads. All that kernels call is inlined, as only then clang compiles it for the level at hand.
 #include <algorithm>
 
 #include "device/arena.hpp"
@@ -47,13 +47,13 @@ struct Forward {
 
   [[nodiscard]] std::int64_t chunks() const { return (tiles.count() + chunk - 1) / chunk; }
 
-  void operator()(std::int64_t part) const {
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(std::int64_t part) const {
     float* const own = scratch + part * part_scratch;
     for (std::int64_t i = chunks() * part / parts; i < chunks() * (part + 1) / parts; ++i)
       run(i * chunk, std::min(chunk, tiles.count() - i * chunk), own);
   }
 
-  void run(std::int64_t first, std::int64_t count, float* own) const {
+  KOKKOS_FORCEINLINE_FUNCTION void run(std::int64_t first, std::int64_t count, float* own) const {
     const std::int64_t rows = (count + kProductRows - 1) / kProductRows * kProductRows;
     const Planes inputs{own, rows, tiles.in.c};
     for (std::int64_t t = 0; t < count; ++t) transform_inputs(inputs, t, tiles, x, first + t);
@@ -73,11 +73,12 @@ struct Forward {
   }
 
   /// A strip of the outputs of a tile.
-  void store(std::int64_t tile, std::int64_t channel, const float* sums, std::int64_t plane) const {
+  KOKKOS_FORCEINLINE_FUNCTION void store(std::int64_t tile, std::int64_t channel, const float* sums,
+                                         std::int64_t plane) const {
     float half[kOutputs][kPoints][kStrip];
     for (int j = 0; j < kPoints; ++j)
-      along_axis<to_outputs, kPoints, kOutputs>(half[0][j], kPoints * kStrip, sums + j * plane,
-                                                kPoints * plane);
+      along_axis<to_outputs, kPoints, kOutputs>(half[0][j], kPoints * kStrip,
+                                                Strips<float>{sums + j * plane, kPoints * plane});
     const Tiles::Place at = tiles.place(tile);
     const Shape& out = tiles.out;
     T* const to = y + ((at.sample * out.h + at.row) * out.w + at.column) * out.c + channel;
@@ -86,7 +87,8 @@ struct Forward {
     const float* const added = bias != nullptr ? bias + channel : kNoBias;
     for (std::int64_t i = 0; i < height; ++i) {
       float outputs[kOutputs][kStrip];
-      along_axis<to_outputs, kPoints, kOutputs>(outputs[0], kStrip, half[i][0], kStrip);
+      along_axis<to_outputs, kPoints, kOutputs>(outputs[0], kStrip,
+                                                Strips<float>{half[i][0], kStrip});
       for (std::int64_t j = 0; j < width; ++j) {
         T* const pixel = to + (i * out.w + j) * out.c;
         MILLRACE_SIMD
@@ -105,7 +107,7 @@ struct PackKernel {
   float* packed;
   const T* kernel;  ///< canonical: [out][tap][in], or [in][tap][out] if turned
 
-  void operator()(std::int64_t strip) const {
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(std::int64_t strip) const {
     const std::int64_t o = strip * kStrip;
     float* const to = packed + o / panel * panel * kPointsOfTile * in + o % panel;
     for (std::int64_t i = 0; i < in; i += kStrip) {
@@ -123,7 +125,7 @@ struct PackKernel {
         }
       for (int m = 0; m < kStrip; ++m)
         along_both<of_taps, kTaps, kPoints>(to + (i + m) * panel, kPoints * panel * in, panel * in,
-                                            taps[m][0], kTaps * kStrip, kStrip);
+                                            Columns<float>{taps[m][0], kTaps * kStrip, kStrip});
     }
   }
 };
@@ -137,7 +139,7 @@ struct TransformBoth {
   const T* x;
   const T* dy;
 
-  void operator()(std::int64_t t) const {
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(std::int64_t t) const {
     transform_inputs(inputs, t, tiles, x, first + t);
     const Tiles::Place at = tiles.place(first + t);
     transform_pixels<of_outputs, kOutputs>(gradients, t, dy + at.sample * tiles.out.elements(),
@@ -152,7 +154,7 @@ struct GradientAtPoint {
   float* sums;         ///< [point][output][input]
   bool add;
 
-  void operator()(std::int64_t i) const {
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(std::int64_t i) const {
     const std::int64_t strips = gradients.channels / kStrip;
     const std::int64_t p = i / strips;
     const std::int64_t out = i % strips * kStrip;
@@ -170,11 +172,12 @@ struct GradientOfOutput {
   float* dkernel;
   bool first;
 
-  void operator()(std::int64_t o) const {
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(std::int64_t o) const {
     for (std::int64_t c = 0; c < in; c += kStrip) {
       float taps[kTapsOfKernel][kStrip];
-      along_both<to_taps, kPoints, kTaps>(taps[0], kTaps * kStrip, kStrip, sums + o * in + c,
-                                          kPoints * out * in, out * in);
+      along_both<to_taps, kPoints, kTaps>(
+          taps[0], kTaps * kStrip, kStrip,
+          Columns<float>{sums + o * in + c, kPoints * out * in, out * in});
       for (int tap = 0; tap < kTapsOfKernel; ++tap) {
         float* const to = dkernel + (o * kTapsOfKernel + tap) * in + c;
         const float* const from = taps[tap];

@@ -117,75 +117,108 @@ struct Planes {
   [[nodiscard]] std::int64_t elements() const { return kPointsOfTile * plane(); }
 };
 
-/// Transforms along one axis: to[i] from from[j], a strip of channels each.
-template <auto kAxis, int kFrom, int kTo, class T>
-void along_axis(float* to, std::int64_t to_step, const T* from, std::int64_t from_step) {
-  // A function of its own for a lane: what is declared within a simd loop is an array to GCC.
-  const auto each = [=]<std::size_t... i, std::size_t... j>(int n, std::index_sequence<i...>,
-                                                            std::index_sequence<j...>) {
-    const auto result = kAxis(to_float(from[j * from_step + n])...);
-    ((to[i * to_step + n] = std::get<i>(result)), ...);
-  };
+/// One lane of along_axis(). What is declared within a simd loop itself is an array to GCC.
+template <auto kAxis, class From, int... i, int... j>
+KOKKOS_FORCEINLINE_FUNCTION void along_axis(float* to, std::int64_t to_step, const From& from,
+                                            int n, std::integer_sequence<int, i...>,
+                                            std::integer_sequence<int, j...>) {
+  const auto result = kAxis(to_float(from(j)[n])...);
+  ((to[i * to_step + n] = std::get<i>(result)), ...);
+}
+
+/// Transforms along one axis: to[i] from from(j), pointers to a strip of channels each.
+template <auto kAxis, int kFrom, int kTo, class From>
+KOKKOS_FORCEINLINE_FUNCTION void along_axis(float* to, std::int64_t to_step, const From& from) {
   MILLRACE_SIMD
   for (int n = 0; n < kStrip; ++n)
-    each(n, std::make_index_sequence<kTo>(), std::make_index_sequence<kFrom>());
+    along_axis<kAxis>(to, to_step, from, n, std::make_integer_sequence<int, kTo>(),
+                      std::make_integer_sequence<int, kFrom>());
 }
 
-/// Transforms kFrom x kFrom strips along both axes. A strip is at from + i * row + j * column and
-/// goes to to + i * to_row + j * to_column.
-template <auto kAxis, int kFrom, int kTo, class T>
-void along_both(float* to, std::int64_t to_row, std::int64_t to_column, const T* from,
-                std::int64_t row, std::int64_t column) {
+/// Strips that lie `step` apart.
+template <class T>
+struct Strips {
+  const T* first;
+  std::int64_t step;
+  [[nodiscard]] KOKKOS_FORCEINLINE_FUNCTION const T* operator()(int i) const {
+    return first + i * step;
+  }
+};
+
+/// Columns of strips: strip (i, j) is at first + i * row + j * column.
+template <class T>
+struct Columns {
+  const T* first;
+  std::int64_t row, column;
+  [[nodiscard]] KOKKOS_FORCEINLINE_FUNCTION Strips<T> operator()(int j) const {
+    return {first + j * column, row};
+  }
+};
+
+/// Transforms kFrom x kFrom strips along both axes. What they become goes to
+/// to + i * to_row + j * to_column.
+template <auto kAxis, int kFrom, int kTo, class From>
+KOKKOS_FORCEINLINE_FUNCTION void along_both(float* to, std::int64_t to_row, std::int64_t to_column,
+                                            const From& columns) {
   float half[kTo][kFrom][kStrip];
   for (int j = 0; j < kFrom; ++j)
-    along_axis<kAxis, kFrom, kTo>(half[0][j], kFrom * kStrip, from + j * column, row);
+    along_axis<kAxis, kFrom, kTo>(half[0][j], kFrom * kStrip, columns(j));
   for (int i = 0; i < kTo; ++i)
-    along_axis<kAxis, kFrom, kTo>(to + i * to_row, to_column, half[i][0], kStrip);
+    along_axis<kAxis, kFrom, kTo>(to + i * to_row, to_column, Strips<float>{half[i][0], kStrip});
 }
 
-/// Copies a strip of the kSize x kSize pixels from (row, column) on; zeros outside of the image.
-template <int kSize, class T>
-void copy_pixels(float (&to)[kSize][kSize][kStrip], const T* image, const Shape& shape,
-                 std::int64_t row, std::int64_t column) {
-  for (int i = 0; i < kSize; ++i)
-    for (int j = 0; j < kSize; ++j) {
-      const bool inside =
-          row + i >= 0 && row + i < shape.h && column + j >= 0 && column + j < shape.w;
-      const T* const pixel =
-          inside ? image + ((row + i) * shape.w + column + j) * shape.c : nullptr;
-      MILLRACE_SIMD
-      for (int n = 0; n < kStrip; ++n) to[i][j][n] = inside ? to_float(pixel[n]) : 0.0f;
-    }
-}
+template <class T>
+inline constexpr T kNoPixel[kStrip] = {};
+
+/// Strips of pixels from (row, column) on; zeros outside of the image.
+template <class T, int kSize>
+struct BorderColumns {
+  struct List {
+    const T* at[kSize];
+    [[nodiscard]] KOKKOS_FORCEINLINE_FUNCTION const T* operator()(int i) const { return at[i]; }
+  };
+  const T* image;
+  Shape shape;
+  std::int64_t row, column, channel;
+
+  [[nodiscard]] KOKKOS_FORCEINLINE_FUNCTION List operator()(int j) const {
+    const bool in_row = column + j >= 0 && column + j < shape.w;
+    List list;
+    for (int i = 0; i < kSize; ++i)
+      list.at[i] = in_row && row + i >= 0 && row + i < shape.h
+                       ? image + ((row + i) * shape.w + column + j) * shape.c + channel
+                       : kNoPixel<T>;
+    return list;
+  }
+};
 
 /// Transforms kSize x kSize pixels from (row, column) on, all of their channels, into row `tile` of
 /// `planes`.
 template <auto kAxis, int kSize, class T>
-void transform_pixels(const Planes& planes, std::int64_t tile, const T* image, const Shape& shape,
-                      std::int64_t row, std::int64_t column) {
-  const auto transform = [&](std::int64_t c, const auto* from, std::int64_t from_row,
-                             std::int64_t from_column) {
-    along_both<kAxis, kSize, kPoints>(planes.data + tile * planes.row() + c,
-                                      kPoints * planes.plane(), planes.plane(), from, from_row,
-                                      from_column);
-  };
+KOKKOS_FORCEINLINE_FUNCTION void transform_pixels(const Planes& planes, std::int64_t tile,
+                                                  const T* image, const Shape& shape,
+                                                  std::int64_t row, std::int64_t column) {
   const bool inside =
       row >= 0 && column >= 0 && row + kSize <= shape.h && column + kSize <= shape.w;
+  const std::int64_t plane = planes.plane();
   for (std::int64_t c = 0; c < shape.c; c += kStrip) {
+    float* const to = planes.data + tile * planes.row() + c;
     if (inside) {
-      transform(c, image + (row * shape.w + column) * shape.c + c, shape.w * shape.c, shape.c);
-      continue;
+      const T* const first = image + (row * shape.w + column) * shape.c + c;
+      along_both<kAxis, kSize, kPoints>(to, kPoints * plane, plane,
+                                        Columns<T>{first, shape.w * shape.c, shape.c});
+    } else {
+      along_both<kAxis, kSize, kPoints>(to, kPoints * plane, plane,
+                                        BorderColumns<T, kSize>{image, shape, row, column, c});
     }
-    float pixels[kSize][kSize][kStrip];
-    copy_pixels(pixels, image + c, shape, row, column);
-    transform(c, pixels[0][0], kSize * kStrip, kStrip);
   }
 }
 
 /// The inputs of a tile.
 template <class T>
-void transform_inputs(const Planes& planes, std::int64_t row, const Tiles& tiles, const T* x,
-                      std::int64_t tile) {
+KOKKOS_FORCEINLINE_FUNCTION void transform_inputs(const Planes& planes, std::int64_t row,
+                                                  const Tiles& tiles, const T* x,
+                                                  std::int64_t tile) {
   const Tiles::Place at = tiles.place(tile);
   transform_pixels<of_inputs, kPoints>(planes, row, x + at.sample * tiles.in.elements(), tiles.in,
                                        at.row - tiles.pad_top, at.column - tiles.pad_left);

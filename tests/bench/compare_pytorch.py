@@ -8,8 +8,9 @@ Usage: compare_pytorch.py [--cases NAME,..] [--types TYPE,..] [--threads N] [--r
 Both sides train networks of the same architecture (torch_networks.py; the numbers of parameters are compared) on
 synthetic images, with momentum, weight decay and cross-entropy, on the same cores, one after the other, in several
 rounds. A rate is the median over the rounds of the median over a round's steps. The second ratio compares the
-processor time of a step, which other work on the machine disturbs less. PyTorch stores images channels-last; bfloat16
-is its autocast with float32 weights, as in millrace's precision 16.32. float16 runs with millrace only.
+processor time of a step, which other work on the machine disturbs less; the third one the most memory that a process
+held, ours over theirs. PyTorch stores images channels-last; bfloat16 is its autocast with float32 weights, as in
+millrace's precision 16.32. float16 runs with millrace only.
 --torch-keeps-memory makes the C library keep PyTorch's freed tensors instead of returning them to the system, which
 saves page faults. This makes the comparison harder than PyTorch's default.
 
@@ -28,10 +29,10 @@ import json
 import math
 import os
 import re
-import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -163,19 +164,31 @@ def millrace_command(binary: Path, case: Case, threads: int, warmup: int, steps:
             "--threads-per-device", str(threads), "--warmup-steps", str(warmup), "--steps", str(steps), "--json"]
 
 
-def timed_run(command: list[str], threads: int, **environment: str) -> tuple[str, float]:
-    """Output and processor seconds of a command that inherits this process' cores."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+@dataclass(frozen=True)
+class Ran:
+    """What a process printed and used."""
+
+    output: str
+    cpu: float  # seconds
+    peak: float  # GB of memory at most
+
+
+def timed_run(command: list[str], threads: int, **environment: str) -> Ran:
+    """Runs a command that inherits this process' cores."""
     variables = {**os.environ, "OMP_NUM_THREADS": str(threads), **environment}
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        stop(f"exit code {done.returncode} from: {' '.join(command)}\n{done.stderr.strip()}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return done.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        child = subprocess.Popen(command, env=variables, stdout=output, stderr=errors)
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        errors.seek(0)
+        if child.returncode != 0:
+            stop(f"exit code {child.returncode} from: {' '.join(command)}\n{errors.read().strip()}")
+        return Ran(output.read(), used.ru_utime + used.ru_stime, 1024 * used.ru_maxrss / 1e9)
 
 
 def run(command: list[str], threads: int, **environment: str) -> str:
-    return timed_run(command, threads, **environment)[0]
+    return timed_run(command, threads, **environment).output
 
 
 def millrace_parameters(binary: Path, network: Network) -> list[int]:
@@ -238,6 +251,7 @@ class Side:
     kernels: list[Kernel] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)  # images per second
     step_cpu: list[float] = field(default_factory=list)  # processor seconds per step
+    peaks: list[float] = field(default_factory=list)  # GB
 
     @property
     def rate(self) -> float:
@@ -247,23 +261,28 @@ class Side:
     def cpu(self) -> float:
         return statistics.median(self.step_cpu)
 
+    @property
+    def peak(self) -> float:
+        return statistics.median(self.peaks)
+
     def run_first(self, threads: int, cap: str) -> None:
         """Runs a single step: records versions, instruction sets and the cost of the first step."""
-        output, self.first_cpu = timed_run(self.command(0, 1), threads, **self.environment, ONEDNN_VERBOSE="1",
-                                           DNNL_VERBOSE="1")
-        self.kernels = convolution_kernels(output)
-        used = re.findall(r",info,cpu,isa:(.*)", output) + re.findall(r'"capability": "(\w+)"', output)
+        first = timed_run(self.command(0, 1), threads, **self.environment, ONEDNN_VERBOSE="1", DNNL_VERBOSE="1")
+        self.first_cpu = first.cpu
+        self.kernels = convolution_kernels(first.output)
+        used = re.findall(r",info,cpu,isa:(.*)", first.output) + re.findall(r'"capability": "(\w+)"', first.output)
         beyond = [isa for isa in used if re.search(BEYOND_CAP[cap], isa)]
         if beyond:
             stop(f"--isa {cap} has no effect on {self.name}: it uses {beyond[0]}")
 
     def run_round(self, network: Network, threads: int) -> None:
-        output, cpu = timed_run(self.command(network.warmup, network.steps), threads, **self.environment)
-        result = json.loads(output)
+        ran = timed_run(self.command(network.warmup, network.steps), threads, **self.environment)
+        result = json.loads(ran.output)
         if result["threads"] != threads:
             stop(f"{self.name} used {result['threads']} threads, not {threads}")
         self.rates.append(1e3 * network.batch / result["median_ms"])
-        self.step_cpu.append(result.get("processor_ms", 1e3 * self.beyond_first(cpu, network)) / 1e3)
+        self.step_cpu.append(result.get("processor_ms", 1e3 * self.beyond_first(ran.cpu, network)) / 1e3)
+        self.peaks.append(ran.peak)
 
     def beyond_first(self, cpu: float, network: Network) -> float:
         """Processor seconds of a step, for a program that does not report them; start-up is negligible."""
@@ -271,6 +290,7 @@ class Side:
 
     def as_dict(self) -> dict[str, Any]:
         return {"rate": self.rate, "cpu_seconds": self.cpu, "rates": self.rates, "step_cpu_seconds": self.step_cpu,
+                "peak_gigabytes": self.peak,
                 "kernels": [asdict(kernel) for kernel in self.kernels]}
 
 
@@ -294,6 +314,10 @@ class Comparison:
         return None if self.torch is None else self.torch.cpu / self.millrace.cpu
 
     @property
+    def memory_ratio(self) -> float | None:
+        return None if self.torch is None else self.millrace.peak / self.torch.peak
+
+    @property
     def verdict(self) -> str:
         if self.ratio is None or not self.one_thread:
             return "no bar"
@@ -301,7 +325,7 @@ class Comparison:
 
     def as_dict(self) -> dict[str, Any]:
         return {"name": self.case.name, **{side.name: side.as_dict() for side in self.sides}, "ratio": self.ratio,
-                "cpu_ratio": self.cpu_ratio, "verdict": self.verdict}
+                "cpu_ratio": self.cpu_ratio, "memory_ratio": self.memory_ratio, "verdict": self.verdict}
 
 
 def sides_of(case: Case, options: argparse.Namespace) -> tuple[Side, Side | None]:
@@ -354,7 +378,7 @@ def noted_rates(processor: str) -> dict[str, float]:
 
 # ---- tables ---------------------------------------------------------------------------------------
 
-HEADS = ("network", "batch", "storage", "PyTorch img/s", "millrace img/s", "ratio", "of processor time", "bar")
+HEADS = ("network", "batch", "storage", "PyTorch img/s", "millrace img/s", "ratio", "of processor time", "of memory", "bar")
 
 
 def table(results: list[Comparison], markdown: bool) -> str:
@@ -363,7 +387,7 @@ def table(results: list[Comparison], markdown: bool) -> str:
 
     rows = [(c.case.network.title, str(c.case.network.batch), c.case.storage,
              number(c.torch and c.torch.rate, 1), number(c.millrace.rate, 1), number(c.ratio, 2),
-             number(c.cpu_ratio, 2), c.verdict) for c in results]
+             number(c.cpu_ratio, 2), number(c.memory_ratio, 2), c.verdict) for c in results]
     if markdown:
         return "\n".join(f"| {' | '.join(row)} |" for row in (HEADS, ("---",) * len(HEADS), *rows))
     widths = [max(map(len, column)) for column in zip(HEADS, *rows)]

@@ -148,7 +148,7 @@ TEST_P(ProposalTest, FitsAsItIsPrinted) {
 INSTANTIATE_TEST_SUITE_P(
     Layouts, ProposalTest,
     testing::Values(
-        Case{"Recomputation", kLarge, 0.0, 180'000'000, "--recompute segments fits with"},
+        Case{"Recomputation", kLarge, 0.0, 190'000'000, "--recompute segments fits with"},
         Case{"Batch", kLarge + "--recompute segments", 0.0, 90'000'000, ": --batch-size "},
         Case{"Cuts", kLarge + "--shards 2 --pipeline-depth 4 --pipeline-splits b3/2", 0.0,
              370'000'000, ": --pipeline-splits ", true},

@@ -67,7 +67,6 @@ TEST(Rewrites, FollowTheMeasuredTable) {
   EXPECT_EQ(choice(square(6, 64), DType::BF16, Amx), "");
   EXPECT_EQ(choice(square(5, 64), DType::F32, Avx512), "");
   EXPECT_EQ(choice(square(6, 16), DType::F32, Avx2), winograd);
-  EXPECT_EQ(choice(square(6, 16), DType::F32, Avx512), "");
   EXPECT_EQ(choice(square(6, 24), DType::F32, Avx2), "");
   const ConvShape narrow =
       ConvCase{"", 1, {56, 56, 128}, 128, {3, 3}, {1, 1}, {1, 1, 1, 1}, 32}.shape();
