@@ -49,6 +49,21 @@ bool has_narrow_groups(const ConvShape& s, DType type, MeasuredLevel level) {
          !s.bias && s.groups % (kMatrixChannels / width) == 0 && level >= MeasuredLevel::Amx;
 }
 
+/// The same for float32, where only the narrowest groups gain, and only in some passes: 1.9 for the
+/// weight gradient with AVX-512 and 2.3 forward with AVX2, for groups of 4 at 56x56 (oneDNN 2.6.3,
+/// one core of an Intel Xeon, model 207, batch size 16); 0.5 to 1.15 in other passes, for wider
+/// groups.
+bool has_narrowest_groups(const ConvShape& s, DType type) {
+  return type == DType::F32 && has_narrow_groups(s, DType::BF16, MeasuredLevel::Amx) &&
+         s.window.in.c / s.groups == 4;
+}
+bool has_slow_narrow_gradient(const ConvShape& s, DType type, MeasuredLevel level) {
+  return has_narrowest_groups(s, type) && level >= MeasuredLevel::Avx512;
+}
+bool has_slow_narrow_forward(const ConvShape& s, DType type, MeasuredLevel level) {
+  return has_narrowest_groups(s, type) && level == MeasuredLevel::Avx2;
+}
+
 std::unique_ptr<LinearOp> merge_groups(const LinearRequest& asked, const PrepareLinear& prepare) {
   const ConvShape& s = conv(asked);
   const std::int64_t merged = kMatrixChannels * s.groups / s.window.in.c;
@@ -161,37 +176,51 @@ std::unique_ptr<LinearOp> by_winograd(const LinearRequest& asked, const PrepareL
 ///   1x1                              0.99 to 1.01   1.05 to 1.28
 ///
 /// 1x1 with kernels of 4 MB and more on an Intel Xeon (model 207), AVX-512: 1.46 to 1.62; smaller
-/// ones and small images 0.88 to 1.10.
+/// ones and small images 0.88 to 1.10. With fewer pixels in a micro-batch, turning the kernel takes
+/// longer than the pass.
 bool is_faster_turned(const ConvShape& s, DType type, MeasuredLevel level) {
   constexpr std::int64_t kLarge = 27 * 27;
   constexpr std::int64_t kMany = 64;
   constexpr std::int64_t kLargeKernel = 1 << 20;
+  constexpr std::int64_t kManyPixels = 512;
   const WindowShape& w = s.window;
-  const bool large =
-      w.in.pixels() >= kLarge ||
-      (w.kernel_h == 1 && level >= MeasuredLevel::Avx512 && s.kernel_elements() >= kLargeKernel);
+  const bool heavy = w.kernel_h == 1 && level >= MeasuredLevel::Avx512 &&
+                     s.kernel_elements() >= kLargeKernel && w.batch * w.in.pixels() >= kManyPixels;
   const bool cheap = w.kernel_h == 3 || level >= MeasuredLevel::Avx512;
   const bool shaped = w.kernel_h == w.kernel_w && (w.kernel_h == 1 || w.kernel_h == 3) && cheap;
   const bool turnable = w.stride_h == 1 && w.stride_w == 1 && s.dilation_h == 1 &&
                         s.dilation_w == 1 && s.groups == 1 &&
                         std::max(w.pad_top, s.pad_bottom) < w.kernel_h &&
                         std::max(w.pad_left, s.pad_right) < w.kernel_w;
-  return type == DType::F32 && shaped && turnable && large && std::max(w.in.c, w.out.c) >= kMany;
+  return type == DType::F32 && shaped && turnable && (heavy || w.in.pixels() >= kLarge) &&
+         std::max(w.in.c, w.out.c) >= kMany;
 }
 
-/// Copies one tap of one input channel from [out][tap][in] to [in][last tap .. first tap][out].
+/// Copies one tap of a strip of input channels from [out][tap][in] to [in][last tap .. first
+/// tap][out], by squares, so that lines of the cache are read and written whole.
 struct Turn {
+  static constexpr std::int64_t kStrip = 16;
   std::int64_t out;
   std::int64_t taps;
   std::int64_t in;
   float* to;
   const float* from;
 
+  [[nodiscard]] std::int64_t work_items() const { return (in + kStrip - 1) / kStrip * taps; }
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
     const std::int64_t tap = i % taps;
-    const std::int64_t c = i / taps;
-    for (std::int64_t o = 0; o < out; ++o)
-      to[i * out + o] = from[(o * taps + taps - 1 - tap) * in + c];
+    const std::int64_t first = i / taps * kStrip;
+    const std::int64_t channels = first + kStrip < in ? kStrip : in - first;
+    for (std::int64_t o = 0; o < out; o += kStrip) {
+      const std::int64_t outputs = o + kStrip < out ? kStrip : out - o;
+      float square[kStrip][kStrip];
+      for (std::int64_t n = 0; n < outputs; ++n)
+        for (std::int64_t c = 0; c < channels; ++c)
+          square[c][n] = from[((o + n) * taps + taps - 1 - tap) * in + first + c];
+      for (std::int64_t c = 0; c < channels; ++c)
+        for (std::int64_t n = 0; n < outputs; ++n)
+          to[((first + c) * taps + tap) * out + o + n] = square[c][n];
+    }
   }
 };
 
@@ -220,7 +249,8 @@ std::unique_ptr<LinearOp> turn(const LinearRequest& asked, const PrepareLinear& 
   operands.turned = true;
   operands.kernel_bytes = s.kernel_elements() * kFloatBytes;
   operands.kernel = [=](const ExecutionSpace& space, std::byte* to, const std::byte* from) {
-    parallel("turn kernel", space, in * taps, Turn{out, taps, in, as<float>(to), as<float>(from)});
+    const Turn turn_kernel{out, taps, in, as<float>(to), as<float>(from)};
+    parallel("turn kernel", space, turn_kernel.work_items(), turn_kernel);
   };
   return make_rewritten(std::move(operands), prepare(inner));
 }
@@ -270,6 +300,7 @@ std::unique_ptr<LinearOp> widen_op(const LinearRequest& asked, const PrepareLine
 
 using enum Rewrite::When;
 constexpr Passes kAll = {};
+constexpr Passes kOnlyForward = {.backward_input = false, .backward_weight = false};
 constexpr Passes kInput = {.backward_input = true, .backward_weight = false, .forward = false};
 
 constexpr auto kRewrites = std::to_array<Rewrite>({
@@ -280,6 +311,8 @@ constexpr auto kRewrites = std::to_array<Rewrite>({
     {"winograd", Measured, kAll, false, is_float_winograd, by_winograd},
     {"turned", Measured, kInput, false, is_faster_turned, turn},
     {"merged groups", Measured, kAll, false, has_narrow_groups, merge_groups},
+    {"merged groups", Measured, kOnlyWeight, false, has_slow_narrow_gradient, merge_groups},
+    {"merged groups", Measured, kOnlyForward, false, has_slow_narrow_forward, merge_groups},
     {"winograd", Unclaimed, kAll, false, is_faster_by_winograd, by_winograd},
     {"widened", Unclaimed, kAll, true, is_widened, widen_op},
 });

@@ -54,9 +54,12 @@ TEST(Rewrites, FollowTheMeasuredTable) {
   EXPECT_EQ(choice(pointwise, DType::F32, Avx2), "");
   EXPECT_EQ(choice(pointwise, DType::F32, Avx512), "turned");
   EXPECT_EQ(choice(pointwise, DType::BF16, Avx512), "");
-  const ConvShape heavy = ConvCase{"", 1, {7, 7, 512}, 2048}.shape();
-  EXPECT_EQ(choice(heavy, DType::F32, Avx2), "");
-  EXPECT_EQ(choice(heavy, DType::F32, Avx512), "turned");
+  const auto heavy = [](std::int64_t batch) {
+    return ConvCase{"", batch, {7, 7, 512}, 2048}.shape();
+  };
+  EXPECT_EQ(choice(heavy(11), DType::F32, Avx2), "");
+  EXPECT_EQ(choice(heavy(11), DType::F32, Avx512), "turned");
+  EXPECT_EQ(choice(heavy(10), DType::F32, Avx512), "");
   const auto square = [](std::int64_t batch, std::int64_t channels) {
     return ConvCase{"", batch, {14, 14, channels}, channels, {3, 3}, {1, 1}, {1, 1, 1, 1}}.shape();
   };
@@ -72,6 +75,10 @@ TEST(Rewrites, FollowTheMeasuredTable) {
       ConvCase{"", 1, {56, 56, 128}, 128, {3, 3}, {1, 1}, {1, 1, 1, 1}, 32}.shape();
   EXPECT_EQ(choice(narrow, DType::BF16, Avx512), "");
   EXPECT_EQ(choice(narrow, DType::BF16, Amx), "merged groups");
+  EXPECT_EQ(choice(narrow, DType::F32, Avx512, {true, false}), "");
+  EXPECT_EQ(choice(narrow, DType::F32, Avx512, kOnlyWeight), "merged groups");
+  EXPECT_EQ(choice(narrow, DType::F32, Avx2, kOnlyWeight), "");
+  EXPECT_EQ(choice(narrow, DType::F32, Avx2, {false, false}), "merged groups");
   std::int64_t groups = 0;
   const LinearRequest asked{.shape = narrow, .type = DType::BF16, .passes = {}};
   (void)find_rewrite(asked, Rewrite::When::Measured, Amx)
