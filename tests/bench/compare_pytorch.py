@@ -9,8 +9,8 @@ Both sides train networks of the same architecture (torch_networks.py; the numbe
 synthetic images, with momentum, weight decay and cross-entropy, on the same cores, one after the other, in several
 rounds. A rate is the median over the rounds of the median over a round's steps. The second ratio compares the
 processor time of a step, which other work on the machine disturbs less; the third one the most memory that a process
-held, ours over theirs. PyTorch stores images channels-last; bfloat16 is its autocast with float32 weights, as in
-millrace's precision 16.32. float16 runs with millrace only.
+held, ours over theirs, where ours is more than this script holds. PyTorch stores images channels-last; bfloat16 is its
+autocast with float32 weights, as in millrace's precision 16.32. float16 runs with millrace only.
 --torch-keeps-memory makes the C library keep PyTorch's freed tensors instead of returning them to the system, which
 saves page faults. This makes the comparison harder than PyTorch's default.
 
@@ -29,6 +29,7 @@ import json
 import math
 import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -170,7 +171,7 @@ class Ran:
 
     output: str
     cpu: float  # seconds
-    peak: float  # GB of memory at most
+    peak: float | None  # GB of memory at most; None: less than this script, whose memory a child starts with
 
 
 def timed_run(command: list[str], threads: int, **environment: str) -> Ran:
@@ -184,7 +185,9 @@ def timed_run(command: list[str], threads: int, **environment: str) -> Ran:
         errors.seek(0)
         if child.returncode != 0:
             stop(f"exit code {child.returncode} from: {' '.join(command)}\n{errors.read().strip()}")
-        return Ran(output.read(), used.ru_utime + used.ru_stime, 1024 * used.ru_maxrss / 1e9)
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        peak = 1024 * used.ru_maxrss / 1e9 if used.ru_maxrss > 1.05 * own else None
+        return Ran(output.read(), used.ru_utime + used.ru_stime, peak)
 
 
 def run(command: list[str], threads: int, **environment: str) -> str:
@@ -251,7 +254,7 @@ class Side:
     kernels: list[Kernel] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)  # images per second
     step_cpu: list[float] = field(default_factory=list)  # processor seconds per step
-    peaks: list[float] = field(default_factory=list)  # GB
+    peak: float | None = None  # GB
 
     @property
     def rate(self) -> float:
@@ -260,10 +263,6 @@ class Side:
     @property
     def cpu(self) -> float:
         return statistics.median(self.step_cpu)
-
-    @property
-    def peak(self) -> float:
-        return statistics.median(self.peaks)
 
     def run_first(self, threads: int, cap: str) -> None:
         """Runs a single step: records versions, instruction sets and the cost of the first step."""
@@ -282,7 +281,7 @@ class Side:
             stop(f"{self.name} used {result['threads']} threads, not {threads}")
         self.rates.append(1e3 * network.batch / result["median_ms"])
         self.step_cpu.append(result.get("processor_ms", 1e3 * self.beyond_first(ran.cpu, network)) / 1e3)
-        self.peaks.append(ran.peak)
+        self.peak = ran.peak
 
     def beyond_first(self, cpu: float, network: Network) -> float:
         """Processor seconds of a step, for a program that does not report them; start-up is negligible."""
@@ -315,7 +314,8 @@ class Comparison:
 
     @property
     def memory_ratio(self) -> float | None:
-        return None if self.torch is None else self.millrace.peak / self.torch.peak
+        ours, theirs = self.millrace.peak, self.torch and self.torch.peak
+        return None if ours is None or theirs is None else ours / theirs
 
     @property
     def verdict(self) -> str:
