@@ -57,7 +57,8 @@ class OwnVendor final : public Vendor {
   [[nodiscard]] bool multiplies(DType) const override { return false; }
   [[nodiscard]] LinearClaim claim(const ConvShape& s, DType type, Passes passes,
                                   std::int64_t) const override {
-    if (device::kOnCores && is_winograd(s)) return {passes, make_winograd(s, type, passes)};
+    if constexpr (device::kOnCores)
+      if (is_winograd(s)) return {passes, make_winograd(s, type, passes)};
     if (is_depthwise(s))
       return {passes,
               make_by_pass(kOnlyWeight, make_depthwise_gradient(s, type), make_plain(s, type))};
