@@ -10,7 +10,8 @@
 //
 // at_level(f) calls f compiled for that level, including everything that it inlines. f must be a
 // lambda or functor whose loops can be inlined. Results are bit-identical at all levels: a product
-// and a sum are never contracted into one operation.
+// and a sum are never contracted into one operation. Where one rounding is wanted, std::fma says
+// so; it is an instruction from AVX2 on.
 //
 // MILLRACE_MAX_ISA=sse4.2|avx2|avx512|native caps the level of this code and of the libraries, so
 // that each level can be tested on a machine with a higher one. A build with MILLRACE_NATIVE has a

@@ -70,6 +70,8 @@ KOKKOS_FORCEINLINE_FUNCTION void register_tile(float* c, std::int64_t c_row,
   }
 }
 
+#undef MILLRACE_COLUMNS
+
 /// The same for `rows` rows from `first` on, as far as tiles fit; returns the first row that is
 /// left.
 template <int kRows, int kColumns>

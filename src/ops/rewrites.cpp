@@ -38,30 +38,30 @@ std::unique_ptr<LinearOp> read_stored(const LinearRequest& asked, const PrepareL
   return make_stored(s, asked.type, prepare(with_shape(asked, as_stored(s))));
 }
 
+/// Groups of `width` channels on both sides that fill up whole wider ones.
+bool is_narrow(const ConvShape& s, std::int64_t width) {
+  return s.window.in.c / s.groups == width && s.window.out.c / s.groups == width && !s.bias &&
+         s.groups % (kMatrixChannels / width) == 0;
+}
+
 /// bf16 tiles take 16 channels at a time, which groups of 4 or 8 cannot use. oneDNN's time without
 /// joining divided by the time with joining (setup as below, shapes of ResNeXt-50; forward,
 /// backward input, backward weight): 3.5, 2.6, 5.3 for groups of 4 at 56x56; 3.8, 2.9, 1.9 for
 /// groups of 8 at 28x28; 1.6, 0.6, 2.5 for groups of 8 at 56x56 with stride 2. In float32 the ratio
 /// is 0.8 to 1.2 for all three passes together.
 bool has_narrow_groups(const ConvShape& s, DType type, MeasuredLevel level) {
-  const std::int64_t width = s.window.in.c / s.groups;
-  return (width == 4 || width == 8) && s.window.out.c / s.groups == width && type == DType::BF16 &&
-         !s.bias && s.groups % (kMatrixChannels / width) == 0 && level >= MeasuredLevel::Amx;
+  return type == DType::BF16 && level >= MeasuredLevel::Amx && (is_narrow(s, 4) || is_narrow(s, 8));
 }
 
 /// The same for float32, where only the narrowest groups gain, and only in some passes: 1.9 for the
 /// weight gradient with AVX-512 and 2.3 forward with AVX2, for groups of 4 at 56x56 (oneDNN 2.6.3,
 /// one core of an Intel Xeon, model 207, batch size 16); 0.5 to 1.15 in other passes, for wider
 /// groups.
-bool has_narrowest_groups(const ConvShape& s, DType type) {
-  return type == DType::F32 && has_narrow_groups(s, DType::BF16, MeasuredLevel::Amx) &&
-         s.window.in.c / s.groups == 4;
-}
 bool has_slow_narrow_gradient(const ConvShape& s, DType type, MeasuredLevel level) {
-  return has_narrowest_groups(s, type) && level >= MeasuredLevel::Avx512;
+  return type == DType::F32 && level >= MeasuredLevel::Avx512 && is_narrow(s, 4);
 }
 bool has_slow_narrow_forward(const ConvShape& s, DType type, MeasuredLevel level) {
-  return has_narrowest_groups(s, type) && level == MeasuredLevel::Avx2;
+  return type == DType::F32 && level == MeasuredLevel::Avx2 && is_narrow(s, 4);
 }
 
 std::unique_ptr<LinearOp> merge_groups(const LinearRequest& asked, const PrepareLinear& prepare) {
@@ -158,6 +158,14 @@ bool is_faster_by_winograd(const ConvShape& s, DType, MeasuredLevel level) {
 
 bool is_float_winograd(const ConvShape& s, DType type, MeasuredLevel level) {
   return type == DType::F32 && is_faster_by_winograd(s, type, level);
+}
+
+/// Of 16 bits that are multiplied in float32, on the same machine: 1.1 and more for bfloat16; for
+/// float16 with 16 channels alone 0.8, as its conversions take long, and more than 1 from 32 on.
+bool is_widened_winograd(const ConvShape& s, DType type, MeasuredLevel level) {
+  constexpr std::int64_t kFew = 16;
+  const bool slow = type == DType::F16 && std::max(s.window.in.c, s.window.out.c) <= kFew;
+  return !slow && is_faster_by_winograd(s, type, level);
 }
 
 std::unique_ptr<LinearOp> by_winograd(const LinearRequest& asked, const PrepareLinear&) {
@@ -301,7 +309,7 @@ std::unique_ptr<LinearOp> widen_op(const LinearRequest& asked, const PrepareLine
 using enum Rewrite::When;
 constexpr Passes kAll = {};
 constexpr Passes kOnlyForward = {.backward_input = false, .backward_weight = false};
-constexpr Passes kInput = {.backward_input = true, .backward_weight = false, .forward = false};
+constexpr Passes kOnlyInput = {.backward_input = true, .backward_weight = false, .forward = false};
 
 constexpr auto kRewrites = std::to_array<Rewrite>({
     {"stored images", Always, kAll, false, is_stored, read_stored},
@@ -309,11 +317,11 @@ constexpr auto kRewrites = std::to_array<Rewrite>({
     {"product", Measured, kAll, false, is_product, make_product},
     {"own gradient", Measured, kOnlyWeight, false, has_slow_gradient, make_own_gradient},
     {"winograd", Measured, kAll, false, is_float_winograd, by_winograd},
-    {"turned", Measured, kInput, false, is_faster_turned, turn},
+    {"turned", Measured, kOnlyInput, false, is_faster_turned, turn},
     {"merged groups", Measured, kAll, false, has_narrow_groups, merge_groups},
     {"merged groups", Measured, kOnlyWeight, false, has_slow_narrow_gradient, merge_groups},
     {"merged groups", Measured, kOnlyForward, false, has_slow_narrow_forward, merge_groups},
-    {"winograd", Unclaimed, kAll, false, is_faster_by_winograd, by_winograd},
+    {"winograd", Unclaimed, kAll, false, is_widened_winograd, by_winograd},
     {"widened", Unclaimed, kAll, true, is_widened, widen_op},
 });
 

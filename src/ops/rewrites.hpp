@@ -8,7 +8,8 @@
 //   gathered pixels       a strided 1x1 convolution with stride 1          measured as faster
 //   product               1x1 images: a dense op                           measured as faster
 //   own gradient          a depthwise weight gradient by our own loops     measured as faster
-//   winograd              3x3 with stride 1 by a quarter of the products    measured as faster
+//   winograd              3x3 with stride 1 by a quarter of the products   measured as faster, or
+//                                                                          no vendor has the pass
 //   turned                backward input as a forward pass                 measured as faster
 //   merged groups         neighboring narrow groups joined to wide ones    measured as faster
 //   widened               16 bits as float32 between conversions           no vendor has the pass

@@ -10,8 +10,9 @@
 //   dk   at each point dy^T x, outputs x tiles by tiles x inputs; 36 -> 3x3 taps
 //
 // Tiles are computed in chunks whose values stay in a core's cache. A tile's outputs depend on no
-// other tile, and sums over tiles have fixed chunks, so results do not depend on the number of
-// threads. All that kernels call is inlined, as only then clang compiles it for the level at hand.
+// other tile, and a sum over tiles goes on from chunk to chunk as it goes on within one, so results
+// depend neither on chunks nor on threads. What kernels call is inlined by force, as only then
+// clang compiles it for the level at hand.
 #include <algorithm>
 
 #include "device/arena.hpp"
@@ -30,22 +31,28 @@ using namespace winograd;
 
 constexpr auto kFloatBytes = static_cast<std::int64_t>(sizeof(float));
 constexpr float kNoBias[kStrip] = {};
+static_assert(kStrip % kProductRows == 0 && kStrip % kProductColumns == 0);
 
-/// A forward pass. Work item i computes the i-th part of the chunks with scratch of its own.
+/// Rows of a product that has so many at least.
+std::int64_t whole_rows(std::int64_t rows) {
+  return tiling::quotient_up(rows, kProductRows) * kProductRows;
+}
+
+/// A forward pass, also that of a turned kernel. Work item i computes the i-th part of the chunks.
 template <class T>
-struct Forward {
+struct ConvolveTiles {
   Tiles tiles;
   std::int64_t chunk;  ///< tiles
   std::int64_t parts;
   std::int64_t panel;  ///< outputs
-  float* scratch;      ///< of each part
-  std::int64_t part_scratch;
+  float* scratch;
+  std::int64_t part_scratch;  ///< floats of each part
   const float* kernel;
   const float* bias;  ///< or null
   T* y;
   const T* x;
 
-  [[nodiscard]] std::int64_t chunks() const { return (tiles.count() + chunk - 1) / chunk; }
+  [[nodiscard]] std::int64_t chunks() const { return tiling::quotient_up(tiles.count(), chunk); }
 
   KOKKOS_FORCEINLINE_FUNCTION void operator()(std::int64_t part) const {
     float* const own = scratch + part * part_scratch;
@@ -54,12 +61,9 @@ struct Forward {
   }
 
   KOKKOS_FORCEINLINE_FUNCTION void run(std::int64_t first, std::int64_t count, float* own) const {
-    const std::int64_t rows = (count + kProductRows - 1) / kProductRows * kProductRows;
+    const std::int64_t rows = whole_rows(count);  // those past the end have any values
     const Planes inputs{own, rows, tiles.in.c};
     for (std::int64_t t = 0; t < count; ++t) transform_inputs(inputs, t, tiles, x, first + t);
-    for (int p = 0; p < kPointsOfTile; ++p)
-      std::fill_n(inputs.data + p * inputs.plane() + count * inputs.row(),
-                  (rows - count) * inputs.row(), 0.0f);
     float* const sums = own + inputs.elements();  // [point][tile][output of the panel]
     for (std::int64_t out = 0; out < tiles.out.c; out += panel) {
       const float* const k = kernel + out * kPointsOfTile * tiles.in.c;
@@ -112,17 +116,16 @@ struct PackKernel {
     float* const to = packed + o / panel * panel * kPointsOfTile * in + o % panel;
     for (std::int64_t i = 0; i < in; i += kStrip) {
       float taps[kStrip][kTapsOfKernel][kStrip];  // [input][tap][output]
-      for (int m = 0; m < kStrip; ++m)
-        for (int tap = 0; tap < kTapsOfKernel; ++tap) {
-          const int turned_tap = kTapsOfKernel - 1 - tap;
-          if (turned)
+      for (int row = 0; row < kStrip; ++row)
+        for (int tap = 0; tap < kTapsOfKernel; ++tap)
+          if (turned) {
+            const T* const outputs = kernel + ((i + row) * kTapsOfKernel + tap) * out + o;
             for (int n = 0; n < kStrip; ++n)
-              taps[m][tap][n] =
-                  to_float(kernel[((i + m) * kTapsOfKernel + turned_tap) * out + o + n]);
-          else
-            for (int n = 0; n < kStrip; ++n)
-              taps[n][tap][m] = to_float(kernel[((o + m) * kTapsOfKernel + tap) * in + i + n]);
-        }
+              taps[row][kTapsOfKernel - 1 - tap][n] = to_float(outputs[n]);
+          } else {
+            const T* const inputs = kernel + ((o + row) * kTapsOfKernel + tap) * in + i;
+            for (int m = 0; m < kStrip; ++m) taps[m][tap][row] = to_float(inputs[m]);
+          }
       for (int m = 0; m < kStrip; ++m)
         along_both<of_taps, kTaps, kPoints>(to + (i + m) * panel, kPoints * panel * in, panel * in,
                                             Columns<float>{taps[m][0], kTaps * kStrip, kStrip});
@@ -188,41 +191,63 @@ struct GradientOfOutput {
   }
 };
 
-/// Tiles of a chunk with so many channels at each point: as many as fit into a core's cache, but
-/// enough to use a kernel's values, or the sums of its gradient, often.
-std::int64_t chunk_of(const Tiles& tiles, std::int64_t channels) {
+/// Tiles of a chunk with so many channels at each point: as many as fit into the caches of `cores`
+/// cores, but enough to use a kernel's values, or the sums of its gradient, often.
+std::int64_t chunk_of(const Tiles& tiles, std::int64_t channels, std::int64_t cores) {
   constexpr std::int64_t kBytes = 1 << 19;
   constexpr std::int64_t kFewest = 64;
   const std::int64_t fitting = kBytes / (kPointsOfTile * (channels + kStrip) * kFloatBytes);
-  const std::int64_t chunk = std::min(std::max(fitting, kFewest), tiles.count());
-  return (chunk + kProductRows - 1) / kProductRows * kProductRows;
+  return whole_rows(std::min(std::max(fitting, kFewest) * cores, tiles.count()));
+}
+
+std::int64_t panel_of(std::int64_t channels) { return channels % 32 == 0 ? 32 : kStrip; }
+
+/// Images that are convolved, and how.
+struct Convolved {
+  Tiles tiles;
+  std::int64_t chunk;
+  std::int64_t parts;         ///< of the chunks, one for each thread
+  std::int64_t part_scratch;  ///< floats of each part
+
+  Convolved(const Tiles& images, std::int64_t threads) : tiles(images) {
+    chunk = std::min(chunk_of(tiles, tiles.in.c, 1),
+                     whole_rows(tiling::quotient_up(tiles.count(), threads)));
+    parts = std::min(tiling::quotient_up(tiles.count(), chunk), threads);
+    part_scratch = Planes{nullptr, chunk, tiles.in.c}.elements() +
+                   kPointsOfTile * chunk * panel_of(tiles.out.c);
+  }
+  [[nodiscard]] std::int64_t scratch() const { return parts * part_scratch * kFloatBytes; }
+};
+
+Tiles forward_tiles(const WindowShape& w) { return {w.batch, w.in, w.out, w.pad_top, w.pad_left}; }
+Tiles backward_tiles(const WindowShape& w) {
+  return {w.batch, w.out, w.in, kTaps - 1 - w.pad_top, kTaps - 1 - w.pad_left};
 }
 
 template <class T>
 class Winograd final : public LinearOp {
  public:
-  Winograd(const ConvShape& shape, Passes passes) : s_(shape), passes_(passes) {
-    const WindowShape& w = shape.window;
-    forward_ = {w.batch, w.in, w.out, w.pad_top, w.pad_left};
-    backward_ = {w.batch, w.out, w.in, kTaps - 1 - w.pad_top, kTaps - 1 - w.pad_left};
-  }
+  Winograd(const ConvShape& shape, Passes passes, std::int64_t threads)
+      : s_(shape),
+        passes_(passes),
+        forward_(forward_tiles(shape.window), threads),
+        backward_(backward_tiles(shape.window), threads),
+        weight_chunk_(chunk_of(forward_.tiles, shape.window.in.c + shape.window.out.c, threads)) {}
 
   [[nodiscard]] LinearBytes bytes() const override {
     const std::int64_t packed = kPointsOfTile * s_.window.in.c * s_.window.out.c * kFloatBytes;
     LinearBytes bytes;
     if (passes_.forward) {
       bytes.packed_forward = packed;
-      bytes.scratch = parts_of(forward_) * part_scratch(forward_) * kFloatBytes;
+      bytes.scratch = forward_.scratch();
     }
     if (passes_.backward_input) {
       bytes.packed_backward = packed;
-      bytes.scratch =
-          std::max(bytes.scratch, parts_of(backward_) * part_scratch(backward_) * kFloatBytes);
+      bytes.scratch = std::max(bytes.scratch, backward_.scratch());
     }
     if (passes_.backward_weight) {
-      const std::int64_t chunk = weight_chunk();
-      const std::int64_t planes = Planes{nullptr, chunk, s_.window.in.c}.elements() +
-                                  Planes{nullptr, chunk, s_.window.out.c}.elements();
+      const std::int64_t planes = Planes{nullptr, weight_chunk_, s_.window.in.c}.elements() +
+                                  Planes{nullptr, weight_chunk_, s_.window.out.c}.elements();
       bytes.scratch = std::max(bytes.scratch, packed + planes * kFloatBytes);
       if (s_.bias) bytes.scratch = std::max(bytes.scratch, channel_sums_bytes(s_.window.out.c));
     }
@@ -254,14 +279,14 @@ class Winograd final : public LinearOp {
                        bool first) override {
     const std::int64_t in = s_.window.in.c;
     const std::int64_t out = s_.window.out.c;
-    const std::int64_t chunk = weight_chunk();
     auto* const sums = as<float>(memory_.scratch);
-    const Planes inputs{sums + kPointsOfTile * in * out, chunk, in};
-    const Planes gradients{inputs.data + inputs.elements(), chunk, out};
-    for (std::int64_t at = 0; at < forward_.count(); at += chunk) {
-      const std::int64_t count = std::min(chunk, forward_.count() - at);
+    const Planes inputs{sums + kPointsOfTile * in * out, weight_chunk_, in};
+    const Planes gradients{inputs.data + inputs.elements(), weight_chunk_, out};
+    const Tiles& tiles = forward_.tiles;
+    for (std::int64_t at = 0; at < tiles.count(); at += weight_chunk_) {
+      const std::int64_t count = std::min(weight_chunk_, tiles.count() - at);
       parallel("winograd dw", space, count,
-               TransformBoth<T>{forward_, at, inputs, gradients, as<T>(x), as<T>(dy)});
+               TransformBoth<T>{tiles, at, inputs, gradients, as<T>(x), as<T>(dy)});
       parallel("winograd dw", space, kPointsOfTile * out / kStrip,
                GradientAtPoint{inputs, gradients, count, sums, at > 0});
     }
@@ -273,44 +298,29 @@ class Winograd final : public LinearOp {
   }
 
  private:
-  static std::int64_t panel_of(std::int64_t channels) { return channels % 32 == 0 ? 32 : kStrip; }
-  static std::int64_t parts_of(const Tiles& tiles) {
-    const std::int64_t chunk = chunk_of(tiles, tiles.in.c);
-    return std::min<std::int64_t>((tiles.count() + chunk - 1) / chunk, device::kernel_threads());
-  }
-  static std::int64_t part_scratch(const Tiles& tiles) {
-    const std::int64_t chunk = chunk_of(tiles, tiles.in.c);
-    return Planes{nullptr, chunk, tiles.in.c}.elements() +
-           kPointsOfTile * chunk * panel_of(tiles.out.c);
-  }
-  [[nodiscard]] std::int64_t weight_chunk() const {
-    return chunk_of(forward_, s_.window.in.c + s_.window.out.c);
-  }
-
-  void run(const ExecutionSpace& space, const Tiles& tiles, const std::byte* packed,
+  void run(const ExecutionSpace& space, const Convolved& images, const std::byte* packed,
            const float* bias, std::byte* y, const std::byte* x) {
-    const std::int64_t parts = parts_of(tiles);
-    parallel("winograd", space, parts,
-             Forward<T>{tiles, chunk_of(tiles, tiles.in.c), parts, panel_of(tiles.out.c),
-                        as<float>(memory_.scratch), part_scratch(tiles), as<float>(packed), bias,
-                        as<T>(y), as<T>(x)});
+    parallel("winograd", space, images.parts,
+             ConvolveTiles<T>{images.tiles, images.chunk, images.parts,
+                              panel_of(images.tiles.out.c), as<float>(memory_.scratch),
+                              images.part_scratch, as<float>(packed), bias, as<T>(y), as<T>(x)});
   }
 
   ConvShape s_;
   Passes passes_;
-  Tiles forward_, backward_;
+  Convolved forward_, backward_;
+  std::int64_t weight_chunk_;
   LinearMemory memory_;
 };
 
 }  // namespace
 
-std::int64_t winograd_tiles(const ConvShape& s) {
-  const WindowShape& w = s.window;
-  return Tiles{w.batch, w.in, w.out, w.pad_top, w.pad_left}.count();
-}
+std::int64_t winograd_tiles(const ConvShape& s) { return forward_tiles(s.window).count(); }
 
 bool is_winograd(const ConvShape& s) {
-  constexpr std::int64_t kFewestUsed = 9;  // of the 16 outputs of a tile
+  // Of the 16 outputs of a tile. In smaller images most products are for nothing, and gradients of
+  // taps that see only padding are not exactly zero.
+  constexpr std::int64_t kFewestUsed = 9;
   const WindowShape& w = s.window;
   return w.kernel_h == kTaps && w.kernel_w == kTaps && w.stride_h == 1 && w.stride_w == 1 &&
          s.dilation_h == 1 && s.dilation_w == 1 && s.groups == 1 && w.in.c % kStrip == 0 &&
@@ -321,7 +331,7 @@ bool is_winograd(const ConvShape& s) {
 std::unique_ptr<LinearOp> make_winograd(const ConvShape& shape, DType type, Passes passes) {
   MILLRACE_ASSERT(is_winograd(shape));
   return device::dispatch(type, [&]<class T>() -> std::unique_ptr<LinearOp> {
-    return std::make_unique<Winograd<T>>(shape, passes);
+    return std::make_unique<Winograd<T>>(shape, passes, device::kernel_threads());
   });
 }
 

@@ -34,9 +34,10 @@ TEST(Widened, BlocksAreTheLargestThatDivideTheBatchAndFit) {
 
 TEST(Rewrites, FollowTheMeasuredTable) {
   const auto choice = [](const ConvShape& s, DType type, std::optional<MeasuredLevel> level,
-                         Passes passes = {}) -> std::string {
+                         Passes passes = {},
+                         Rewrite::When when = Rewrite::When::Measured) -> std::string {
     const Rewrite* const row =
-        find_rewrite({.shape = s, .type = type, .passes = passes}, Rewrite::When::Measured, level);
+        find_rewrite({.shape = s, .type = type, .passes = passes}, when, level);
     return row != nullptr ? row->name : "";
   };
   using enum MeasuredLevel;
@@ -71,6 +72,12 @@ TEST(Rewrites, FollowTheMeasuredTable) {
   EXPECT_EQ(choice(square(5, 64), DType::F32, Avx512), "");
   EXPECT_EQ(choice(square(6, 16), DType::F32, Avx2), winograd);
   EXPECT_EQ(choice(square(6, 24), DType::F32, Avx2), "");
+  const auto unclaimed = [&](std::int64_t channels, DType type) {
+    return choice(square(6, channels), type, Avx512, {}, Rewrite::When::Unclaimed);
+  };
+  EXPECT_EQ(unclaimed(16, DType::BF16), device::kOnCores ? "winograd" : "widened");
+  EXPECT_EQ(unclaimed(32, DType::F16), device::kOnCores ? "winograd" : "widened");
+  EXPECT_EQ(unclaimed(16, DType::F16), "widened");
   const ConvShape narrow =
       ConvCase{"", 1, {56, 56, 128}, 128, {3, 3}, {1, 1}, {1, 1, 1, 1}, 32}.shape();
   EXPECT_EQ(choice(narrow, DType::BF16, Avx512), "");

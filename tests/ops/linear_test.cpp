@@ -461,16 +461,21 @@ std::array<double, 3> errors_of(Harness<float>& h) {
   };
 }
 
+// 1.4 to 1.9 for 64 channels, up to 2.4 for 16. The shapes have several chunks of tiles.
 TEST(Winograd, HasAboutTwiceTheErrorOfSums) {
   if constexpr (device::kOnCores) {
-    const ConvShape s =
-        ConvCase{"", 2, {28, 26, 64}, 48, {3, 3}, {1, 1}, {1, 1, 1, 1}, 1, {1, 1}, true}.shape();
-    Harness<float> by_sums(make_plain(s, DType::F32), s);
-    Harness<float> by_winograd(make_winograd(s, DType::F32, {}), s);
-    const auto sums = errors_of(by_sums);
-    const auto winograd = errors_of(by_winograd);
-    for (std::size_t pass = 0; pass < sums.size(); ++pass)
-      EXPECT_LT(winograd[pass], 3.0 * sums[pass]) << "pass " << pass;
+    const auto expect = [](std::int64_t channels, double most) {
+      const ConvShape s =
+          ConvCase{"", 5, {28, 26, channels}, 48, {3, 3}, {1, 1}, {1, 1, 1, 1}}.shape();
+      Harness<float> by_sums(make_plain(s, DType::F32), s);
+      Harness<float> by_winograd(make_winograd(s, DType::F32, {}), s);
+      const auto sums = errors_of(by_sums);
+      const auto winograd = errors_of(by_winograd);
+      for (std::size_t pass = 0; pass < sums.size(); ++pass)
+        EXPECT_LT(winograd[pass], most * sums[pass]) << channels << " channels, pass " << pass;
+    };
+    expect(64, 2.2);
+    expect(16, 3.0);
   } else {
     GTEST_SKIP() << "it runs on cores only";
   }

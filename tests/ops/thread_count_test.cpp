@@ -29,7 +29,7 @@ constexpr const char* kKernels =
     "Table/Norm.*Chunks*:Table/Norm.*C300*:Table/Pool.*:SoftmaxLoss/*:Elementwise/*:Channels/*"
     ":Drop/*:Optimiser/UpdateRuleTest.*:FlagNonFinite.*:SquareGradients.*:AddParts.*:PrepareImages/"
     "*"
-    ":Table/Linear.Order*Depthwise*Own*:Table/Linear.Order*K3C*Own*";
+    ":Table/Linear.Order*Depthwise*Own*:Table/Linear.Order*K3C*Own*:Winograd.*";
 
 /// What those tests print in a process with `threads` threads.
 std::string in_a_process_with(int threads) {
