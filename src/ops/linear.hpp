@@ -160,8 +160,8 @@ template <class T>
 [[nodiscard]] bool is_winograd(const ConvShape& shape);
 /// Its passes by Winograd's F(4x4, 3x3), on cores, with sums in float32: a quarter of the products,
 /// packed kernels of four times the size. The error is about twice that of a sum of products (up to
-/// 2.7 times with 16 channels), where what counts are the largest products of a tile, not those of an
-/// output.
+/// 2.7 times with 16 channels), where what counts are the largest products of a tile, not those of
+/// an output.
 [[nodiscard]] std::unique_ptr<LinearOp> make_winograd(const ConvShape& shape, DType type,
                                                       Passes passes);
 
