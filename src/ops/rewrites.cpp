@@ -149,7 +149,7 @@ std::unique_ptr<LinearOp> make_own_gradient(const LinearRequest& asked, const Pr
 ///   128 x 16x16, 32 channels               2.0, 2.0, 1.9    1.6, 1.7, 1.4
 ///
 /// Packing a kernel, once a step, takes as long as some 50 tiles save in a step of one micro-batch.
-bool is_faster_by_winograd(const ConvShape& s, DType, MeasuredLevel level) {
+bool is_faster_by_winograd(const ConvShape& s, MeasuredLevel level) {
   constexpr std::int64_t kFewestTiles = 96;
   if constexpr (device::kOnCores)
     return level >= MeasuredLevel::Avx2 && is_winograd(s) && winograd_tiles(s) >= kFewestTiles;
@@ -157,7 +157,7 @@ bool is_faster_by_winograd(const ConvShape& s, DType, MeasuredLevel level) {
 }
 
 bool is_float_winograd(const ConvShape& s, DType type, MeasuredLevel level) {
-  return type == DType::F32 && is_faster_by_winograd(s, type, level);
+  return type == DType::F32 && is_faster_by_winograd(s, level);
 }
 
 /// Of 16 bits that are multiplied in float32, on the same machine: 1.1 and more for bfloat16; for
@@ -165,7 +165,7 @@ bool is_float_winograd(const ConvShape& s, DType type, MeasuredLevel level) {
 bool is_widened_winograd(const ConvShape& s, DType type, MeasuredLevel level) {
   constexpr std::int64_t kFew = 16;
   const bool slow = type == DType::F16 && std::max(s.window.in.c, s.window.out.c) <= kFew;
-  return !slow && is_faster_by_winograd(s, type, level);
+  return !slow && is_faster_by_winograd(s, level);
 }
 
 std::unique_ptr<LinearOp> by_winograd(const LinearRequest& asked, const PrepareLinear&) {

@@ -79,26 +79,21 @@ struct ConvolveTiles {
   /// A strip of the outputs of a tile.
   KOKKOS_FORCEINLINE_FUNCTION void store(std::int64_t tile, std::int64_t channel, const float* sums,
                                          std::int64_t plane) const {
-    float half[kOutputs][kPoints][kStrip];
-    for (int j = 0; j < kPoints; ++j)
-      along_axis<to_outputs, kPoints, kOutputs>(half[0][j], kPoints * kStrip,
-                                                Strips<float>{sums + j * plane, kPoints * plane});
+    float outputs[kOutputs][kOutputs][kStrip];
+    along_both<to_outputs, kPoints, kOutputs>(outputs[0][0], kOutputs * kStrip, kStrip,
+                                              Columns<float>{sums, kPoints * plane, plane});
     const Tiles::Place at = tiles.place(tile);
     const Shape& out = tiles.out;
     T* const to = y + ((at.sample * out.h + at.row) * out.w + at.column) * out.c + channel;
     const std::int64_t height = std::min<std::int64_t>(kOutputs, out.h - at.row);
     const std::int64_t width = std::min<std::int64_t>(kOutputs, out.w - at.column);
     const float* const added = bias != nullptr ? bias + channel : kNoBias;
-    for (std::int64_t i = 0; i < height; ++i) {
-      float outputs[kOutputs][kStrip];
-      along_axis<to_outputs, kPoints, kOutputs>(outputs[0], kStrip,
-                                                Strips<float>{half[i][0], kStrip});
+    for (std::int64_t i = 0; i < height; ++i)
       for (std::int64_t j = 0; j < width; ++j) {
         T* const pixel = to + (i * out.w + j) * out.c;
         MILLRACE_SIMD
-        for (int n = 0; n < kStrip; ++n) pixel[n] = store_as<T>(outputs[j][n] + added[n]);
+        for (int n = 0; n < kStrip; ++n) pixel[n] = store_as<T>(outputs[i][j][n] + added[n]);
       }
-    }
   }
 };
 
