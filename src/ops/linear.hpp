@@ -158,6 +158,8 @@ template <class T>
 /// A 3x3 convolution with stride 1 whose channels are multiples of 16 and whose outputs fill most
 /// of the tiles.
 [[nodiscard]] bool is_winograd(const ConvShape& shape);
+/// Bytes of scratch of all its passes by one thread: the same wherever it runs.
+[[nodiscard]] std::int64_t winograd_scratch(const ConvShape& shape);
 /// Its passes by Winograd's F(4x4, 3x3), on cores, with sums in float32: a quarter of the products,
 /// packed kernels of four times the size. The error is about twice that of a sum of products (up to
 /// 2.7 times with 16 channels), where what counts are the largest products of a tile, not those of

@@ -173,6 +173,11 @@ std::unique_ptr<LinearOp> by_winograd(const LinearRequest& asked, const PrepareL
   return nullptr;
 }
 
+std::int64_t scratch_by_winograd(const ConvShape& shape) {
+  if constexpr (device::kOnCores) return winograd_scratch(shape);
+  return 0;
+}
+
 /// Whether a forward pass computes the input gradient faster. oneDNN's time for backward input
 /// divided by the time of that forward pass (oneDNN 2.6.3, float32, one core of an AMD EPYC, batch
 /// size 16, shapes of ResNet-18 and SqueezeNet):
@@ -316,12 +321,12 @@ constexpr auto kRewrites = std::to_array<Rewrite>({
     {"gathered pixels", Measured, kAll, false, is_strided_pointwise, gather_pixels},
     {"product", Measured, kAll, false, is_product, make_product},
     {"own gradient", Measured, kOnlyWeight, false, has_slow_gradient, make_own_gradient},
-    {"winograd", Measured, kAll, false, is_float_winograd, by_winograd},
+    {"winograd", Measured, kAll, false, is_float_winograd, by_winograd, scratch_by_winograd},
     {"turned", Measured, kOnlyInput, false, is_faster_turned, turn},
     {"merged groups", Measured, kAll, false, has_narrow_groups, merge_groups},
     {"merged groups", Measured, kOnlyWeight, false, has_slow_narrow_gradient, merge_groups},
     {"merged groups", Measured, kOnlyForward, false, has_slow_narrow_forward, merge_groups},
-    {"winograd", Unclaimed, kAll, false, is_widened_winograd, by_winograd},
+    {"winograd", Unclaimed, kAll, false, is_widened_winograd, by_winograd, scratch_by_winograd},
     {"widened", Unclaimed, kAll, true, is_widened, widen_op},
 });
 
@@ -335,7 +340,8 @@ const Rewrite* find_rewrite(const LinearRequest& asked, Rewrite::When when,
   for (const Rewrite& row : kRewrites)
     if (row.when == when && (dense == nullptr || row.also_dense) &&
         (asked.passes & row.takes).any() &&
-        row.applies(shape, asked.type, level.value_or(MeasuredLevel::Sse)))
+        row.applies(shape, asked.type, level.value_or(MeasuredLevel::Sse)) &&
+        (row.scratch == nullptr || row.scratch(shape) <= asked.cap))
       return &row;
   return nullptr;
 }

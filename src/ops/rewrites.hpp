@@ -32,7 +32,7 @@ struct LinearRequest {
   std::variant<ConvShape, DenseShape> shape;
   DType type = DType::F32;
   Passes passes;
-  std::int64_t cap = std::numeric_limits<std::int64_t>::max();  ///< of the vendor's scratch
+  std::int64_t cap = std::numeric_limits<std::int64_t>::max();  ///< bytes of scratch
 };
 /// Prepares the op that computes another one.
 using PrepareLinear = std::function<std::unique_ptr<LinearOp>(const LinearRequest&)>;
@@ -49,6 +49,7 @@ struct Rewrite {
   bool also_dense;  ///< of dense ops, too, as_convolution()
   bool (*applies)(const ConvShape& shape, DType type, MeasuredLevel level);
   std::unique_ptr<LinearOp> (*make)(const LinearRequest& asked, const PrepareLinear& prepare);
+  std::int64_t (*scratch)(const ConvShape& shape) = nullptr;  ///< at most the cap, if it is known
 };
 
 /// The first row that takes some of the passes, or null. Without a level (a vendor that was not

@@ -323,6 +323,10 @@ bool is_winograd(const ConvShape& s) {
          s.pad_right < kTaps && w.batch * w.out.pixels() >= kFewestUsed * winograd_tiles(s);
 }
 
+std::int64_t winograd_scratch(const ConvShape& s) {
+  return Winograd<float>(s, {}, 1).bytes().scratch;
+}
+
 std::unique_ptr<LinearOp> make_winograd(const ConvShape& shape, DType type, Passes passes) {
   MILLRACE_ASSERT(is_winograd(shape));
   return device::dispatch(type, [&]<class T>() -> std::unique_ptr<LinearOp> {
