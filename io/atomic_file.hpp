@@ -100,13 +100,14 @@ class StagedFile {
 };
 
 /// Exclusive use of a run directory, or of another output directory (`what`, for the message), for
-/// the lifetime of the object: an flock on `RUN_DIR/.lock`, which contains the owner's process id
-/// and the time. The kernel releases the lock when its owner dies, so no cleanup is needed. Errors:
-/// Usage, naming the holder, if the directory is still in use after four seconds; Io.
+/// the lifetime of the object: an flock on `RUN_DIR/.lock` (`name`), which contains the owner's
+/// process id and the time. The kernel releases the lock when its owner dies, so no cleanup is
+/// needed. Errors: Usage, naming the holder, if the directory is still in use after four seconds;
+/// Io.
 class RunLock {
  public:
   explicit RunLock(const std::filesystem::path& run_directory,
-                   std::string_view what = "run directory");
+                   std::string_view what = "run directory", std::string_view name = ".lock");
 
  private:
   UniqueFd file_;

@@ -222,8 +222,9 @@ int lock(int fd) {
 
 }  // namespace
 
-RunLock::RunLock(const std::filesystem::path& run_directory, std::string_view what) {
-  const std::filesystem::path path = run_directory / ".lock";
+RunLock::RunLock(const std::filesystem::path& run_directory, std::string_view what,
+                 std::string_view name) {
+  const std::filesystem::path path = run_directory / name;
   file_ = open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW);
   if (const int error = lock(file_.get()); error != 0) {
     if (error != EWOULDBLOCK) fail_io("lock", path, error);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 namespace millrace::pipeline {
@@ -66,6 +67,25 @@ constexpr int kOutboxSlots = 2;
 constexpr int kEvaluationSlots = 2;
 
 }  // namespace
+
+std::int32_t RankMap::first_of(std::int32_t rank) const {
+  if (!shares.empty()) return std::accumulate(shares.begin(), shares.begin() + rank, 0);
+  return static_cast<std::int32_t>((std::int64_t{rank} * all_devices() + ranks - 1) / ranks);
+}
+
+std::int32_t RankMap::most_devices() const {
+  if (!shares.empty()) return *std::ranges::max_element(shares);
+  return (all_devices() + ranks - 1) / ranks;
+}
+
+std::int32_t RankMap::rank_of(std::int32_t replica, std::int32_t device) const {
+  const std::int32_t at = replica * devices + device;
+  if (shares.empty()) return static_cast<std::int32_t>(std::int64_t{at} * ranks / all_devices());
+  std::int32_t rank = 0;
+  for (std::int32_t end = shares.front(); at >= end; end += shares[static_cast<std::size_t>(rank)])
+    ++rank;
+  return rank;
+}
 
 PipelinePlan plan_of_one_stage(const Graph& graph, std::int32_t micro_batches) {
   PipelinePlan plan;

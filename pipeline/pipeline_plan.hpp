@@ -33,18 +33,23 @@ struct Message {
 [[nodiscard]] std::vector<Link> links(std::span<const Message> messages);
 [[nodiscard]] std::vector<Link> links(const Graph& graph, std::span<const OpRange> ranges);
 
-/// Which process has which device. Devices are numbered replica by replica and divided into equal
+/// Which process has which device. Devices are numbered replica by replica and divided into
 /// consecutive groups, so that neighboring stages are on neighboring ranks, which launchers place
 /// on one machine.
 struct RankMap {
   std::int32_t devices = 1;  ///< of a replica
   std::int32_t replicas = 1;
-  std::int32_t ranks = 1;  ///< divides devices x replicas
+  std::int32_t ranks = 1;            ///< at most devices x replicas
+  std::vector<std::int32_t> shares;  ///< devices of each rank; empty: as equal as possible
 
-  [[nodiscard]] std::int32_t devices_per_rank() const { return devices * replicas / ranks; }
-  [[nodiscard]] std::int32_t rank_of(std::int32_t replica, std::int32_t device) const {
-    return (replica * devices + device) / devices_per_rank();
+  [[nodiscard]] std::int32_t all_devices() const { return devices * replicas; }
+  /// The first device of a rank, or all_devices() for the rank behind the last.
+  [[nodiscard]] std::int32_t first_of(std::int32_t rank) const;
+  [[nodiscard]] std::int32_t devices_of(std::int32_t rank) const {
+    return first_of(rank + 1) - first_of(rank);
   }
+  [[nodiscard]] std::int32_t most_devices() const;  ///< of a rank
+  [[nodiscard]] std::int32_t rank_of(std::int32_t replica, std::int32_t device) const;
   friend bool operator==(const RankMap&, const RankMap&) = default;
 };
 

@@ -10,6 +10,7 @@
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
+#include "io/atomic_file.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -175,6 +176,21 @@ Cluster parse_tf_config(std::string_view json, const Environment& environment) {
   return result;
 }
 
+std::vector<std::string> hosts_in(const std::filesystem::path& file) {
+  constexpr std::uint64_t kMostBytes = 1 << 20;
+  constexpr std::string_view kSlots = "slots=";
+  std::vector<std::string> hosts;
+  for (const std::string& line : split_list(io::read_text(file, kMostBytes), '\n')) {
+    const std::vector<std::string> words = split_list(line.substr(0, line.find('#')), ' ');
+    if (words.empty()) continue;
+    const bool counted = words.size() > 1 && words[1].starts_with(kSlots);
+    hosts.push_back(counted ? words[0] + ":" + words[1].substr(kSlots.size()) : words[0]);
+    check_slots(hosts.back(), file.string());
+  }
+  if (hosts.empty()) fail(ErrorKind::Usage, "{}: no line names a host", file.string());
+  return hosts;
+}
+
 std::optional<Cluster> cluster_of(const Patch& options, const Environment& environment) {
   std::optional<Cluster> cluster;
   if (options.flag("distributed"))
@@ -186,6 +202,10 @@ std::optional<Cluster> cluster_of(const Patch& options, const Environment& envir
   if (const auto hosts = options.text("hosts"); hosts && !cluster) {
     cluster.emplace();
     cluster->hosts = split_list(*hosts, ' ');
+    if (cluster->hosts.size() == 1 && std::filesystem::is_regular_file(cluster->hosts.front())) {
+      cluster->file = cluster->hosts.front();
+      cluster->hosts = hosts_in(cluster->file);
+    }
     for (const std::string& host : cluster->hosts) check_slots(host, options.find("hosts")->where);
   }
   if (!cluster) {

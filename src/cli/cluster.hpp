@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@ namespace millrace::cli {
 /// The machines of a run.
 struct Cluster {
   std::vector<std::string> hosts;  ///< "name" or "name:ranks"
+  std::filesystem::path file;      ///< that has them; empty: they were given
   int task = 0;                    ///< index of the host that this process was started for
   int ssh_port = 0;                ///< 0: the launcher's default
   std::string interface;           ///< empty: the launcher's choice
@@ -27,6 +29,10 @@ struct Cluster {
 [[nodiscard]] Cluster parse_tf_config(
     std::string_view json,
     const Environment& environment = [](const std::string&) { return std::nullopt; });
+
+/// The hosts in a file, as Cluster has them: one a line, "name", "name:4" or "name slots=4"; #
+/// begins a remark. Errors: Io; Usage.
+[[nodiscard]] std::vector<std::string> hosts_in(const std::filesystem::path& file);
 
 /// The machines given by options (--hosts, or --distributed with TF_CONFIG); nothing if the run
 /// stays on this machine. Errors: Usage.

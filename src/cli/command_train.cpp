@@ -92,7 +92,8 @@ int run_training(const Invocation& invocation, Open open, Train train) {
   return run_on_all_ranks(world, invocation, [&] {
     OpenedRun run = open(invocation, world);
     watch.end();  // the training has its own watchdog
-    if (must_launch(run.config, world)) {
+    const bool supervised = run.config.layout.elastic && !comm::started_by_launcher();
+    if (supervised || must_launch(run.config, world)) {
       run.lock.reset();
       return launch_ranks(run.config, invocation, [&] { return signals.received(); });
     }

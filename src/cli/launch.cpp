@@ -17,7 +17,7 @@
 #include "cli/command_line.hpp"
 #include "cli/launcher_end.hpp"
 #include "cli/launcher_place.hpp"
-#include "cli/launcher_process.hpp"
+#include "cli/supervisor.hpp"
 #include "core/clock.hpp"
 #include "core/error.hpp"
 #include "core/machine_limits.hpp"
@@ -155,26 +155,32 @@ void announce(const std::vector<std::string>& command, int ranks,
   print_error(join(words, " "));
 }
 
-/// Starts the ranks of a run, waits for them and returns their exit code.
-int launch(const pipeline::PipelinePlan& plan, std::span<const std::string> words,
-           const std::optional<Cluster>& cluster, run::Verbosity verbosity,
-           const std::function<int()>& received) {
-  const int ranks = plan.ranks.ranks;
-  std::vector<std::string> command = launch_command(ranks, words, cluster);
+}  // namespace
+
+std::vector<std::string> RanksToStart::hosts() const {
+  return cluster ? hosts_by_rank(*cluster, plan.ranks.ranks) : std::vector<std::string>{};
+}
+
+LauncherEnd start_ranks(const RanksToStart& start, const std::function<int()>& received,
+                        const std::function<bool()>& ends) {
+  const int ranks = start.plan.ranks.ranks;
+  const std::optional<Cluster>& cluster = start.cluster;
+  std::vector<std::string> command = launch_command(ranks, start.words, cluster);
   // Folders of this machine do not exist on others.
   std::optional<LauncherPlace> place;
   if (comm::is_open_mpi() && !cluster) {
     const std::vector<std::string> more = place.emplace().words();
     command.insert(command.begin() + 1, more.begin(), more.end());
   }
-  announce(command, ranks, cluster, verbosity);
+  announce(command, ranks, cluster, start.verbosity);
   allow_root();
   setenv(kStartVariable, start_to_pass_on().c_str(), 1);
   if (const train::Terminal terminal = train::terminal_of(stderr); terminal.rewrites_lines)
     setenv(train::kTerminalVariable, train::terminal_text(terminal).c_str(), 1);
-  const auto hosts = cluster ? hosts_by_rank(*cluster, ranks) : std::vector<std::string>{};
-  return meaning_of(run_launcher(command, received), command.front(), plan, hosts);
+  return run_launcher(command, received, ends);
 }
+
+namespace {
 
 /// Restricts this process to those of its cores whose index among them is `wanted`.
 void keep_cores(const std::function<bool(int)>& wanted) {
@@ -207,8 +213,10 @@ int launch_ranks(const run::Run& config, const Invocation& invocation,
                printable(cluster->hosts.front()), map.ranks);
     return 0;
   }
+  if (invocation.options.flag("elastic")) return supervise(config, invocation, cluster, received);
   if (cluster) check_room(*cluster, map.ranks);
-  return launch(config.pipeline, invocation.words, cluster, config.verbosity, received);
+  const RanksToStart start{config.pipeline, invocation.words, cluster, config.verbosity};
+  return meaning_of(start_ranks(start, received), launcher(), start.plan, start.hosts());
 }
 
 StartupWatch::StartupWatch(const Patch& options) {

@@ -10,6 +10,7 @@
 
 #include "cli/cluster.hpp"
 #include "cli/commands.hpp"
+#include "cli/launcher_process.hpp"
 #include "comm/world.hpp"
 #include "core/error.hpp"
 #include "run/run.hpp"
@@ -25,7 +26,23 @@ namespace millrace::cli {
 /// The environment variables that ranks use, as lines to print.
 [[nodiscard]] std::vector<std::string> environment_lines();
 
-/// Starts the ranks of a run, waits for them and returns their exit code. Signals are forwarded as
+/// The ranks of one launch, and the arguments of each of them.
+struct RanksToStart {
+  pipeline::PipelinePlan plan;  ///< with the number of ranks
+  std::vector<std::string> words;
+  std::optional<Cluster> cluster;  ///< none: they run on this machine
+  run::Verbosity verbosity = run::Verbosity::Normal;
+
+  /// The host of each rank; empty on one machine.
+  [[nodiscard]] std::vector<std::string> hosts() const;
+};
+/// Starts ranks and waits for them, like run_launcher().
+[[nodiscard]] LauncherEnd start_ranks(const RanksToStart& start,
+                                      const std::function<int()>& received,
+                                      const std::function<bool()>& ends = nullptr);
+
+/// Starts the ranks of a run, waits for them and returns their exit code; with --elastic, starts
+/// them again where that can help. Signals are forwarded as
 /// a request to save and stop, including one that arrived earlier, which `received` returns (0:
 /// none). Only task 0 of a cluster starts ranks; the others print that and return. Errors: Usage
 /// with --no-launch, giving the number of processes needed; those of meaning_of().

@@ -17,8 +17,7 @@ namespace {
 std::string place_of(int rank, const pipeline::PipelinePlan& plan) {
   const pipeline::RankMap& map = plan.ranks;
   std::vector<std::string> parts;
-  const int first = rank * map.devices_per_rank();
-  for (int d = first; d < first + map.devices_per_rank(); ++d) {
+  for (int d = map.first_of(rank); d < map.first_of(rank + 1); ++d) {
     std::vector<int> stages;
     for (std::size_t s = 0; s < plan.schedule.device_of.size(); ++s)
       if (plan.schedule.device_of[s] == d % map.devices) stages.push_back(static_cast<int>(s));
@@ -80,6 +79,15 @@ int meaning_of(const LauncherEnd& end, const std::string& launcher,
          end.killed ? launcher : "a rank", code - kSignalled, strsignal(code - kSignalled),
          end.killed ? "" : fmt::format(": {} names it above", launcher));
   return code;
+}
+
+std::set<std::string> silent_hosts(const LauncherEnd& end, std::span<const std::string> hosts) {
+  std::set<std::string> silent;
+  if (end.stuck_ranks.empty()) return silent;
+  silent.insert(hosts.begin(), hosts.end());
+  for (const int rank : end.stuck_ranks)
+    if (const auto at = static_cast<std::size_t>(rank); at < hosts.size()) silent.erase(hosts[at]);
+  return silent;
 }
 
 }  // namespace millrace::cli

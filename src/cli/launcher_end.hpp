@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <set>
 #include <span>
 #include <string>
 
@@ -16,5 +17,9 @@ namespace millrace::cli {
 [[nodiscard]] int meaning_of(const LauncherEnd& end, const std::string& launcher,
                              const pipeline::PipelinePlan& plan,
                              std::span<const std::string> hosts);
+
+/// The hosts of whose ranks none said anything when the others gave up: they are cut off, or hang.
+[[nodiscard]] std::set<std::string> silent_hosts(const LauncherEnd& end,
+                                                 std::span<const std::string> hosts);
 
 }  // namespace millrace::cli

@@ -167,11 +167,11 @@ using Clock = std::chrono::steady_clock;
 /// cannot. Ranks that print something are ready to receive it.
 class Reminder {
  public:
-  void remind(pid_t child, bool ranks_print) {
+  void remind(pid_t child, bool ranks_print, bool asked) {
     constexpr std::chrono::milliseconds kAgain{500};
     constexpr int kMostToListeners = 6;
     if (ranks_print) left_ = std::min(left_, kMostToListeners);
-    if (g_asked == 0 || left_ == 0 || Clock::now() - told_ < kAgain) return;
+    if (!asked || left_ == 0 || Clock::now() - told_ < kAgain) return;
     told_ = Clock::now();
     --left_;
     kill(child, SIGUSR1);
@@ -186,7 +186,7 @@ class Reminder {
 class Deadline {
  public:
   void check(pid_t child, const LauncherOutput& output) {
-    constexpr std::chrono::seconds kGrace{7};  // ranks need two of them to end
+    constexpr std::chrono::seconds kGrace{3};  // ranks need two of them to end
     if (output.stuck_ranks().empty()) return;
     if (!begun_) begun_ = Clock::now();
     if (Clock::now() - *begun_ > kGrace) kill(-child, SIGKILL);
@@ -202,7 +202,8 @@ bool was_explained(int code) {
 }
 
 /// Waits for the launcher, shows its output and returns how it ended.
-LauncherEnd wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueFd& messages) {
+LauncherEnd wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueFd& messages,
+                     const std::function<bool()>& ends) {
   constexpr std::chrono::milliseconds kPause{10};
   int status = 0;
   LauncherOutput output;
@@ -218,7 +219,8 @@ LauncherEnd wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueF
     show(messages, output, status_line, ended == child ? std::chrono::milliseconds{0} : kPause);
     if (ended == child) break;
     put(output.late(), status_line);
-    reminder.remind(child, end.ranks_printed);
+    end.asked = end.asked || g_asked != 0 || (ends && ends());
+    reminder.remind(child, end.ranks_printed, end.asked);
     deadline.check(child, output);
   }
   status_line.clear();
@@ -232,7 +234,7 @@ LauncherEnd wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueF
 }  // namespace
 
 LauncherEnd run_launcher(const std::vector<std::string>& command,
-                         const std::function<int()>& received) {
+                         const std::function<int()>& received, const std::function<bool()>& ends) {
   forward_signals();
   (void)std::fflush(stdout);  // before the output of the ranks
   // Asked only now, so that no signal is lost between the two handlers.
@@ -244,10 +246,13 @@ LauncherEnd run_launcher(const std::vector<std::string>& command,
   printed.write = io::UniqueFd();
   messages.write = io::UniqueFd();
   if (g_asked != 0) kill(child, SIGUSR1);
-  LauncherEnd end = wait_for(child, printed.read, messages.read);
+  LauncherEnd end = wait_for(child, printed.read, messages.read, ends);
+  g_launcher = 0;
   end.interrupted = g_interrupted != 0;
-  end.asked = g_asked != 0;
+  end.asked = end.asked || g_asked != 0;
   return end;
 }
+
+int asked_to_stop() { return g_asked; }
 
 }  // namespace millrace::cli

@@ -13,7 +13,7 @@ struct LauncherEnd {
   int code = 0;              ///< its exit code, or kSignalled + the signal that ended it
   bool killed = false;       ///< a signal ended the launcher itself
   bool interrupted = false;  ///< by SIGINT while it ran
-  bool asked = false;        ///< to stop, by a signal
+  bool asked = false;        ///< to stop, by a signal or by `ends`
   bool ranks_printed = false;
   std::set<int> stuck_ranks;  ///< those that reported where they stand when they gave up
 };
@@ -23,10 +23,14 @@ inline constexpr int kSignalled = 128;
 
 /// Runs a launcher in its own process group and waits for it. Signals that ask this process to stop
 /// reach the ranks as SIGUSR1, which asks them to save first; so does a signal that arrived earlier
-/// (`received` returns it, or 0). A second SIGINT or SIGTERM ends the ranks at once. Standard error
-/// is filtered by LauncherOutput. Standard output is passed on, and dropped when it has no reader.
-/// Errors: Io.
+/// (`received` returns it, or 0), and `ends`, which is called about a hundred times a second until
+/// it returns true. A second SIGINT or SIGTERM ends the ranks at once. Standard error is filtered
+/// by LauncherOutput. Standard output is passed on, and dropped when it has no reader. Errors: Io.
 [[nodiscard]] LauncherEnd run_launcher(const std::vector<std::string>& command,
-                                       const std::function<int()>& received);
+                                       const std::function<int()>& received,
+                                       const std::function<bool()>& ends = nullptr);
+
+/// The signal that asked to stop since the first run_launcher(), also when none runs; 0: none.
+[[nodiscard]] int asked_to_stop();
 
 }  // namespace millrace::cli

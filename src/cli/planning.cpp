@@ -122,7 +122,7 @@ partition::PlanRequest request_to_plan(const Resolution& resolution, CostModel m
   request.cost_model = model == CostModel::Profile ? "profile" : "analytic";
   if (shared_cores) {
     request.processors = processors_of(config, *shared_cores);
-    request.devices_per_process = config.pipeline.ranks.devices_per_rank();
+    request.devices_per_process = config.pipeline.ranks.most_devices();
   }
   if (pipeline::schedule_rule(request.schedule.name).placement == pipeline::StagePlacement::Free)
     request.schedule.device_of = config.pipeline.schedule.device_of;

@@ -48,9 +48,9 @@ std::filesystem::path without_end(const std::filesystem::path& directory) {
 /// nothing to restore, and no files of others. Links do not count, as they may lead to files of
 /// others or to a disk that is not mounted.
 bool holds_no_checkpoint(const std::filesystem::path& directory) {
-  constexpr auto kFiles =
-      std::to_array<std::string_view>({".lock", "config.toml", "log.txt", "training.csv",
-                                       "validation.csv", "metrics.jsonl", "trace.json"});
+  constexpr auto kFiles = std::to_array<std::string_view>(
+      {".lock", "config.toml", "log.txt", "training.csv", "validation.csv", "metrics.jsonl",
+       "trace.json", kSupervisorLock, kSupervisorLog});
   std::error_code error;
   bool configured = false;
   for (std::filesystem::directory_iterator it(directory, error), end; !error && it != end;
@@ -59,7 +59,8 @@ bool holds_no_checkpoint(const std::filesystem::path& directory) {
     const bool unfinished = name.starts_with("config.toml.tmp.");
     // A process that was killed, or found the disk full, before writing its configuration left its
     // lock.
-    configured = configured || unfinished || name == "config.toml" || name == ".lock";
+    configured = configured || unfinished || name == "config.toml" || name == ".lock" ||
+                 name == kSupervisorLock;
     const bool known = unfinished || std::find(kFiles.begin(), kFiles.end(), name) != kFiles.end();
     const bool ours = name == "checkpoints" ? io::holds_leftovers_alone(it->path())
                                             : known && !it->is_symlink(error);
@@ -84,7 +85,9 @@ void clear_begun_run(const std::filesystem::path& directory, std::string_view pl
   if (!holds_no_checkpoint(directory)) fail_taken(directory, place);
   for (const std::filesystem::directory_entry& entry :
        std::filesystem::directory_iterator(directory))
-    if (entry.path().filename() != ".lock") std::filesystem::remove_all(entry.path());
+    if (const std::string name = entry.path().filename().string();
+        name != ".lock" && name != kSupervisorLock && name != kSupervisorLog)
+      std::filesystem::remove_all(entry.path());
 }
 
 std::string norm_name(const models::ModelOptions& model) {

@@ -11,6 +11,10 @@
 
 namespace millrace::cli {
 
+/// Files of a supervisor in the directory of its run, which a new start of the run keeps.
+inline constexpr std::string_view kSupervisorLock = ".supervisor";
+inline constexpr std::string_view kSupervisorLog = "supervisor.jsonl";
+
 /// Name of a run's directory as the IPU trainer gives it, e.g. "RN20_bs32x4a_BN_16.32_v0.2.0_3S9":
 /// model, batch size, accumulation, norm, precision, image size if unusual, suffix, version, tag.
 [[nodiscard]] std::string run_name(const run::Run& config, std::string_view version,

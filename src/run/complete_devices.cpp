@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <optional>
 
 #include "core/error.hpp"
@@ -170,17 +171,9 @@ void note_turns(const MachineFacts& machine, const Run& config, int local, Notic
                     threads, cores_of(machine), std::max(1, machine.cores / local)));
 }
 
-/// The numbers of ranks among which `devices` can be divided evenly.
-std::vector<std::int32_t> divisors(std::int32_t devices) {
-  std::vector<std::int32_t> result;
-  for (std::int32_t d = 1; d <= devices; ++d)
-    if (devices % d == 0) result.push_back(d);
-  return result;
-}
-
 /// What gives something to do to all processes that a launcher started.
 std::string replicas_remedy(const MachineFacts& machine, const pipeline::RankMap& map) {
-  if (machine.ranks <= map.devices * map.replicas || machine.ranks % map.devices != 0) return "";
+  if (machine.ranks % map.devices != 0) return "";
   return fmt::format(
       "; `replicas` {} gives all of them work, as `distributed` does for the workers in TF_CONFIG",
       machine.ranks / map.devices);
@@ -236,20 +229,33 @@ void complete_devices(const MachineFacts& machine, Run& config, Notices& notices
 
 void complete_ranks(const MachineFacts& machine, Run& config, Notices& notices) {
   pipeline::RankMap& map = config.pipeline.ranks;
-  const std::int32_t devices = map.devices * map.replicas;
+  const std::int32_t devices = map.all_devices();
+  std::vector<std::int32_t>& shares = config.layout.rank_shares;
+  // A supervisor starts as many as there is room for.
+  if (config.layout.elastic && machine.ranks > 0) {
+    config.layout.ranks.reset();
+    if (std::ssize(shares) != machine.ranks) shares.clear();
+  }
   // Recorded only when given: a restored run may have another number of processes.
-  const std::int64_t wanted =
-      config.layout.ranks.value_or(machine.ranks > 0 ? machine.ranks : devices);
+  const std::int64_t wanted = config.layout.ranks.value_or(machine.ranks > 0 ? machine.ranks
+                                                           : shares.empty()  ? devices
+                                                                             : std::ssize(shares));
   if (machine.ranks > 0 && wanted != machine.ranks)
     fail(ErrorKind::Config,
          "{} processes were started, but `ranks` is {}: start that number, or leave `ranks` out",
          machine.ranks, wanted);
-  if (wanted > devices || devices % wanted != 0)
+  if (wanted > devices)
     fail(ErrorKind::Config,
-         "{} ranks cannot share {} device(s) ({} shards x {} replicas) evenly; possible numbers: "
-         "{}{}",
-         wanted, devices, map.devices, map.replicas, join(divisors(devices), ", "),
-         replicas_remedy(machine, map));
+         "{} ranks, but only {} device(s) ({} shards x {} replicas): at most one rank for each{}",
+         wanted, devices, map.devices, map.replicas, replicas_remedy(machine, map));
+  if (!shares.empty() &&
+      (std::ssize(shares) != wanted || std::accumulate(shares.begin(), shares.end(), 0) != devices))
+    fail(ErrorKind::Config,
+         "`devices-of-ranks` {} are {} devices of {} ranks, but the run has {} ({} shards x {} "
+         "replicas) of {}",
+         join(shares, " "), std::accumulate(shares.begin(), shares.end(), 0), shares.size(),
+         devices, map.devices, map.replicas, wanted);
+  map.shares = shares;
   map.ranks = static_cast<std::int32_t>(wanted);
   const int local = ranks_here(machine, config);
   config.threads = config.layout.threads.value_or(threads_of_rank(machine, local));

@@ -18,7 +18,7 @@ void complete_rate(const Patch& given, Run& config, Notices& notices);
 void check_hosts(const Patch& given, const MachineFacts& machine, const Run& config,
                  Notices& notices);
 /// The weight updates to trace and the file to write. Errors: Usage.
-void complete_trace(const Patch& given, Run& config, Notices& notices);
+void complete_trace(const Patch& options, Run& config, Notices& notices);
 void complete_validation(const Patch& given, Run& config, Notices& notices);
 void complete_checkpoints(const Patch& given, Run& config, Notices& notices);
 void complete_logs(const Patch& given, Run& config, Notices& notices);

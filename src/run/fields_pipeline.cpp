@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
@@ -24,6 +26,13 @@ std::vector<std::int32_t> parse_mapping(const Setting& given) {
   return devices;
 }
 
+std::vector<std::int32_t> parse_rank_shares(const Setting& given) {
+  std::vector<std::int32_t> shares = parse_mapping(given);
+  if (std::ranges::find(shares, 0) != shares.end())
+    fail(ErrorKind::Usage, "{}: a rank without a device has nothing to do", given.where);
+  return shares;
+}
+
 std::vector<double> parse_shares(const Setting& given) {
   std::vector<double> shares;
   for (const std::string& word : split_list(text_of(given), ' ')) {
@@ -40,6 +49,8 @@ constexpr auto kPrintList = [](const auto& list) -> std::optional<Value> {
   if (list.empty()) return std::nullopt;
   return Value(join(list, " "));
 };
+
+bool is_elastic(const Run& c) { return c.layout.elastic; }
 
 bool is_cut_by_memory(const Run& c) { return c.layout.cut_by_memory; }
 
@@ -123,7 +134,12 @@ void add_ranks(FieldTable& table) {
       "number of processes among which the devices are divided",
       default_text("shards x replicas, or the number that a launcher started"), unit("processes"),
       commands(kRunsAndValidate), lists(kBench), sets<&LayoutRequest::ranks>());
-  row("hosts", names("NAME[:N] .."), "Habana", "machines on which to start ranks, N ranks on each",
+  row("devices-of-ranks", names("N .."), "millrace",
+      "number of devices of each rank, where some ranks are faster than others",
+      default_text("as equal as possible"), unit("devices"), commands(kRunsAndValidate),
+      written<&LayoutRequest::rank_shares>(parse_rank_shares, kPrintList));
+  row("hosts", names("NAME[:N] .."), "Habana",
+      "machines on which to start ranks, N ranks on each; or a file with a line for each",
       default_text("this machine"), environment("MULTI_HLS_IPS"),
       commands(kContinues | kBench | set_of(Command::Validate)));
   row("ssh-port", integer(between(1, 65535)), "millrace",
@@ -133,6 +149,19 @@ void add_ranks(FieldTable& table) {
       "network interface, or subnet such as 10.0.0.0/8, for messages between machines",
       default_text("the launcher's choice"), environment("MPI_TCP_INCLUDE"), needs("`hosts`"),
       commands(kContinues | kBench | set_of(Command::Validate)));
+  row("elastic", flag(), "millrace",
+      "when a rank or host is lost, go on from the newest checkpoint with the hosts that answer, "
+      "and take a host in again when it is back; the result stays the same, bit for bit",
+      commands(kContinues), changes([](const Setting&, Run& c) { c.layout.elastic = true; }));
+  row("min-ranks", integer(between(1, 16384)), "millrace",
+      "wait until the hosts that answer have room for as many ranks", by_default(1),
+      unit("processes"), needs("`elastic`"), when(is_elastic), commands(kContinues));
+  row("restarts", integer(between(0, 1000000)), "millrace",
+      "losses in a row, without a checkpoint between them, after which the run is given up",
+      by_default(10), needs("`elastic`"), when(is_elastic), commands(kContinues));
+  row("probe-every", integer(between(1, 86400)), "millrace",
+      "time between two questions to lost hosts whether they are back", by_default(60),
+      unit("seconds"), needs("`elastic`"), when(is_elastic), commands(kContinues));
   row("distributed", flag(), "IPU",
       "run on the workers in TF_CONFIG, with `replicas` on each; task 0 starts all ranks",
       commands(kContinues));

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/machine_limits.hpp"
@@ -113,9 +115,12 @@ std::vector<partition::ProcessMemory> forecast_processes(const run::Run& config,
                                                          const comm::World& world,
                                                          std::optional<std::int64_t> base) {
   const pipeline::RankMap& map = config.pipeline.ranks;
-  const int last = config.optimiser.sharded ? map.ranks - 1 : map.rank_of(0, map.devices - 1);
   std::vector<partition::ProcessMemory> processes;
-  for (int rank = 0; rank <= last; ++rank) {
+  std::set<std::pair<int, int>> known;  // ranks with as many devices from the same one on are alike
+  for (int rank = 0; rank < map.ranks; ++rank) {
+    const bool is_new =
+        known.emplace(map.first_of(rank) % map.devices, map.devices_of(rank)).second;
+    if (!is_new && !config.optimiser.sharded) continue;
     device::release_unused();
     const Session session(config, Use::Training, world, rank);
     processes.push_back(forecast_memory(session, config, inputs, base.value_or(resident_bytes())));

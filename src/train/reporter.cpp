@@ -197,7 +197,7 @@ void Reporter::summarise(bool finished, std::int64_t done) {
                      .images_per_second = log_->images_per_second(),
                      .bubble = bubble_,
                      .restored = first_iteration_ > 0,
-                     .takes_turns = config_.pipeline.ranks.devices_per_rank() > 1,
+                     .takes_turns = config_.pipeline.ranks.most_devices() > 1,
                      .accuracies = accuracies_,
                      .set_images = set_images_,
                      .run_directory = config_.run_directory};

@@ -32,7 +32,7 @@ std::int64_t assumed_rest(const run::Run& config) {
   if (!device::computes_on_cores()) return on_the_way;
   const std::int64_t batches = io::LoaderOptions{}.batches_ahead + 1;
   const std::int64_t host = kLeastBase + kMargin + batches * config.batch_size * image;
-  return on_the_way + host / config.pipeline.ranks.devices_per_rank();
+  return on_the_way + host / config.pipeline.ranks.most_devices();
 }
 
 /// The same with checkpoints.

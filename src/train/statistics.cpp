@@ -130,9 +130,9 @@ PipelineReport PipelineStatistics::report(const comm::World& world) const {
   report.measured_bubble = total > 0.0 ? 1.0 - busy / total : 0.0;
   // The devices of a process take turns.
   const pipeline::RankMap& map = executor_->plan().ranks;
-  if (map.devices_per_rank() > 1) {
+  if (map.most_devices() > 1) {
     report.costs.processors = static_cast<double>(map.ranks) / map.replicas;
-    report.costs.devices_per_process = map.devices_per_rank();
+    report.costs.devices_per_process = map.most_devices();
   }
   const pipeline::TimeLine line = simulate(schedule, executor_->links(), report.costs);
   report.simulated_bubble = line.bubble();

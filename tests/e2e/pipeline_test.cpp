@@ -174,6 +174,18 @@ TEST(SpanTest, GroupsMayLieAcrossRanks) {
 }
 
 // A run with shared batch statistics is restored and validated like any other.
+// Eight devices of fewer processes, which have one to four of them.
+TEST(SpanTest, AnyNumberOfRanksSharesTheDevices) {
+  const Words run = kRun + "--iterations 2" + spanning("2");
+  expect_the_digest_of_one_rank(run, {"3", "5", "7"});
+  const TemporaryDirectory directory;
+  const auto digest_with = [&](const char* name, const char* layout) {
+    expect_end(train(directory / name, run + layout), 0);
+    return digest_of(directory / name);
+  };
+  EXPECT_EQ(digest_with("given", "--devices-of-ranks 4 1 3"), digest_with("one", "--ranks 1"));
+}
+
 TEST(SpanTest, ARunContinuesOverOtherRanks) {
   const TemporaryDirectory directory;
   const Words run = kRun + spanning("2");
@@ -343,7 +355,10 @@ TEST(LayoutMistakesTest, AreRefusedBeforeAnythingIsTrained) {
   refused("--shards 2 --pipeline-splits b9/9/relu", "b9/9/relu");
   refused("--shards 3 --pipeline-splits b3/0/relu b2/0/relu", "order");
   refused("--shards 2 --pipeline-splits b2/0/relu b2/0/relu", "given twice");
-  refused("--shards 2 --pipeline-splits b2/0/relu --ranks 3", "3 ranks cannot share 2 device(s)");
+  refused("--shards 2 --pipeline-splits b2/0/relu --ranks 3", "3 ranks, but only 2 device(s)");
+  refused("--replicas 3 --devices-of-ranks 2 2",
+          "2 2 are 4 devices of 2 ranks, but the run has 3 (1 shards x 3 replicas) of 2");
+  refused("--replicas 3 --devices-of-ranks 3 0", "a rank without a device has nothing to do");
   refused("--shards 2 --pipeline-splits b2/0/relu --no-launch", "--no-launch");
   refused("--shards 2 --pipeline-splits auto --chunks 2", "Looped");
   refused("--pipeline-splits b2/0/relu --device-mapping 0 2", "device 1 of 3");

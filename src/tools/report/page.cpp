@@ -215,7 +215,7 @@ std::string curves(std::span<const ReportedRun> runs) {
 }
 
 std::string about_one(const ReportedRun& run) {
-  return network_section(run) + schedule_section(run) + events_section(run) +
+  return network_section(run) + schedule_section(run) + hosts_section(run) + events_section(run) +
          configuration_section(run);
 }
 

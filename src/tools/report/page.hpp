@@ -46,6 +46,7 @@ struct ReportedRun {
 // The parts of the page about a single run, in page_run.cpp.
 [[nodiscard]] std::string network_section(const ReportedRun& run);
 [[nodiscard]] std::string schedule_section(const ReportedRun& run);
+[[nodiscard]] std::string hosts_section(const ReportedRun& run);
 [[nodiscard]] std::string events_section(const ReportedRun& run);
 [[nodiscard]] std::string configuration_section(const ReportedRun& run);
 

@@ -225,6 +225,18 @@ std::string events_section(const ReportedRun& run) {
   return text + "</section>\n";
 }
 
+std::string hosts_section(const ReportedRun& run) {
+  const std::vector<SupervisorEvent>& events = run.record.supervised;
+  if (events.empty()) return "";
+  std::vector<Cells> rows = {{"after", "event", "newest checkpoint", "ranks"}};
+  for (const SupervisorEvent& event : events)
+    rows.push_back({human_seconds(event.time - events.front().time), event.what, event.checkpoint,
+                    event.ranks > 0 ? with_commas(event.ranks) : ""});
+  return "<section><h2>Hosts</h2>\n<div class=\"card scroll\">" +
+         svg::document(draw_hosts(events), svg::Place::Page) +
+         "</div>\n<div class=\"card scroll\">" + table(rows, 3) + "</div>\n</section>\n";
+}
+
 std::string configuration_section(const ReportedRun& run) {
   std::string text = "<section><h2>Configuration</h2>\n";
   const auto rows_of = [](const std::vector<OptionValue>& options, bool with_usual) {

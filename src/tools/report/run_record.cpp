@@ -112,6 +112,22 @@ void read_metrics(RunRecord& run) {
                                     damaged > 1 ? fmt::format(", and {} more", damaged - 1) : ""));
 }
 
+/// Adds a line of supervisor.jsonl; damaged ones are left out.
+void add_supervised(RunRecord& run, std::string_view line) {
+  const std::optional<Json> json = Json::try_parse(line);
+  if (!json || !std::isfinite(number(*json, "time"))) return;
+  SupervisorEvent event{.time = number(*json, "time"),
+                        .event = text(*json, "event"),
+                        .ranks = static_cast<int>(whole(*json, "ranks")),
+                        .hosts = {},
+                        .checkpoint = text(*json, "checkpoint"),
+                        .what = text(*json, "what")};
+  if (const Json* const hosts = json->find("hosts"); hosts != nullptr && hosts->is_list())
+    for (const Json& host : hosts->items())
+      if (host.is_text()) event.hosts.push_back(host.text());
+  run.supervised.push_back(std::move(event));
+}
+
 /// What follows the beginning of a line, up to `end`; to the last letter without it.
 std::string_view after(std::string_view beginning, std::string_view line, std::string_view end) {
   line.remove_prefix(beginning.size());
@@ -252,6 +268,9 @@ RunRecord read_run(const fs::path& directory) {
   if (run.state != RunState::Running) run.state = state_of(run);
   read_lines(run, "log.txt", "what it says about machine, memory and bubble is missing",
              [&](std::string_view line, std::int64_t) { add_log_line(run, line); });
+  if (fs::exists(directory / "supervisor.jsonl"))
+    read_lines(run, "supervisor.jsonl", "",
+               [&](std::string_view line, std::int64_t) { add_supervised(run, line); });
   run.seconds = last_total_time(run);
   if (!run.events.empty() && run.events.back().seconds) run.seconds = run.events.back().seconds;
   find_trace(run);

@@ -5,6 +5,7 @@
 //   run_record     what the logs and checkpoints of a run directory say
 //   traced_step    a step of the run as its trace shows it
 //   chart          curves as SVG
+//   host_line      which hosts a supervised run had, as SVG
 //   page           the page: sections about curves, the network, the schedule, the run
 //
 // Only values come in, the plan among them, and only text comes out: nothing here computes a
@@ -16,6 +17,8 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "tools/report/host_line.hpp"
 
 namespace millrace::report {
 
@@ -66,6 +69,7 @@ struct RunRecord {
   std::vector<TrainPoint> training;
   std::vector<ValidationPoint> validations;
   std::vector<Event> events;
+  std::vector<SupervisorEvent> supervised;   ///< empty without --elastic
   std::vector<SavedCheckpoint> checkpoints;  ///< those that are there
   std::int64_t checkpoints_written = 0;      ///< as log.txt says
   std::optional<double> seconds;             ///< of the run so far

@@ -28,6 +28,14 @@ ReportedRun hostile_run() {
   run.record.events = {
       {.iteration = 10, .what = "restored", .seconds = {}, .images_per_second = {}},
       {20, hostile, 65.0, 123.4}};
+  run.record.supervised = {
+      {.time = 10.0,
+       .event = "start",
+       .ranks = 2,
+       .hosts = {hostile},
+       .checkpoint = hostile,
+       .what = hostile},
+      {.time = 15.0, .event = "lost", .hosts = {}, .checkpoint = hostile, .what = hostile}};
   run.record.machine = {hostile};
   run.record.notes = {hostile};
   run.chosen = {{hostile, hostile, hostile}};
@@ -61,6 +69,32 @@ TEST(PageTest, SaysWhatHappened) {
   test::expect_in(page, {"3 skipped since update 10 (not finite); loss scale now 64"});
   EXPECT_NE(page.find("class=\"mark\""), std::string::npos) << "the restart";
   test::expect_in(page, {"Measured: 1000.00 ms, bubble 0.0 %"});
+}
+
+std::vector<SupervisorEvent> supervised() {
+  const auto event = [](double time, const char* what, std::vector<std::string> hosts) {
+    return SupervisorEvent{.time = time,
+                           .event = what,
+                           .ranks = 0,
+                           .hosts = std::move(hosts),
+                           .checkpoint = "",
+                           .what = what};
+  };
+  return {event(100.0, "start", {"a", "b"}), event(110.0, "lost", {}),
+          event(112.0, "start", {"a"}),      event(130.0, "host back", {}),
+          event(132.0, "start", {"a", "b"}), event(200.0, "end", {})};
+}
+
+// Each host has a bar from each start to its end, also while the ranks save for a host that is
+// back.
+TEST(PageTest, DrawsWhichHostsHadRanks) {
+  const svg::Drawing drawing = draw_hosts(supervised());
+  EXPECT_EQ(count(drawing.body, "<rect"), 5u);
+  EXPECT_EQ(count(drawing.body, ">lost<"), 1u);
+  EXPECT_EQ(count(drawing.body, ">back<"), 1u);
+  // 730 pixels are 100 s: 10 s, and 20 s of the host that stayed alone.
+  test::expect_in(drawing.body, {"width=\"72.00\"", "width=\"145.00\"", "width=\"495.40\""});
+  EXPECT_EQ(count(draw_hosts({}).body, "<"), 0u);
 }
 
 // Of how many images an accuracy is decides what it is compared with.

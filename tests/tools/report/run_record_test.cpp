@@ -22,6 +22,24 @@ constexpr const char* kRow =
 
 void write(const fs::path& file, const std::string& text) { std::ofstream(file) << text; }
 
+TEST(RunRecordTest, ReadsWhatASupervisorWrote) {
+  const test::TemporaryDirectory run;
+  write(run / "metrics.jsonl", kHeader);
+  write(run / "supervisor.jsonl",
+        R"({"time":5.5,"event":"start","ranks":3,"hosts":["a","b"],"checkpoint":"","what":"w"})"
+        "\n"
+        R"({"event":"no time"})"
+        "\n"
+        R"({"time":7,"event":"lost","ranks":0,"hosts":[],"checkpoint":"ckpt-2","what":"lost b"})"
+        "\n");
+  const RunRecord record = read_run(run.path());
+  ASSERT_EQ(record.supervised.size(), 2u);
+  EXPECT_EQ(record.supervised[0].hosts, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(record.supervised[0].ranks, 3);
+  EXPECT_EQ(record.supervised[1].checkpoint, "ckpt-2");
+  EXPECT_EQ(record.supervised[1].what, "lost b");
+}
+
 TEST(RunRecordTest, ReadsRowsValidationsAndEvents) {
   const test::TemporaryDirectory run;
   write(

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/host_probe.hpp"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <thread>
+
+#include "comm/world.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "io/atomic_file.hpp"
+
+namespace millrace::cli {
+namespace {
+
+/// The words that run a command on a host, as Open MPI finds them: the first of its agents, and
+/// the port. An ssh of nobody's choice must not ask for a password.
+std::vector<std::string> agent_words(const Cluster& cluster) {
+  const char* const named = std::getenv("OMPI_MCA_plm_rsh_agent");
+  std::vector<std::string> words =
+      split_list(split_list(named != nullptr ? named : "ssh", ':').front(), ' ');
+  if (std::filesystem::path(words.front()).filename() == "ssh" && named == nullptr)
+    words.insert(words.end(), {"-o", "BatchMode=yes"});
+  if (cluster.ssh_port > 0) words.insert(words.end(), {"-p", std::to_string(cluster.ssh_port)});
+  return words;
+}
+
+/// Starts a command without input and output, in its own process group. Returns its process.
+int start_silently(const std::vector<std::string>& words) {
+  std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    posix_spawn_file_actions_addopen(&files, stream, "/dev/null", O_RDWR, 0);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  pid_t process = 0;
+  const int error =
+      posix_spawnp(&process, arguments.front(), &files, &attributes, arguments.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
+  if (error != 0)
+    fail(ErrorKind::Io, "cannot start {}: {}", words.front(),
+         std::generic_category().message(error));
+  return process;
+}
+
+}  // namespace
+
+bool is_this_machine(const std::string& host) {
+  if (host == "localhost" || host == comm::host_name()) return true;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, nullptr, &found) != 0) return false;
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> all(found, freeaddrinfo);
+  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+    // Only addresses of this machine can be bound.
+    const io::UniqueFd socket(::socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (socket.get() >= 0 && bind(socket.get(), at->ai_addr, at->ai_addrlen) == 0) return true;
+  }
+  return false;
+}
+
+HostProbe::HostProbe(const Cluster& cluster, std::span<const std::string> hosts) {
+  const std::vector<std::string> agent = agent_words(cluster);
+  for (const std::string& host : hosts) {
+    if (is_this_machine(host)) {
+      answered_.insert(host);
+      continue;
+    }
+    std::vector<std::string> words = agent;
+    words.insert(words.end(), {host, "true"});
+    asked_.push_back({host, start_silently(words)});
+  }
+}
+
+HostProbe::~HostProbe() {
+  for (const Asked& asked : asked_) {
+    kill(-asked.process, SIGKILL);
+    waitpid(asked.process, nullptr, 0);
+  }
+}
+
+void HostProbe::look() {
+  std::erase_if(asked_, [&](const Asked& asked) {
+    int status = 0;
+    if (waitpid(asked.process, &status, WNOHANG) != asked.process) return false;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) answered_.insert(asked.host);
+    return true;
+  });
+}
+
+void HostProbe::wait(std::chrono::milliseconds most) {
+  constexpr std::chrono::milliseconds kPause{10};
+  const auto end = std::chrono::steady_clock::now() + most;
+  for (look(); !is_over() && std::chrono::steady_clock::now() < end; look())
+    std::this_thread::sleep_for(kPause);
+}
+
+}  // namespace millrace::cli

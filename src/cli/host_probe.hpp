@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/cluster.hpp"
+
+namespace millrace::cli {
+
+/// Whether a name or address is one of this machine.
+[[nodiscard]] bool is_this_machine(const std::string& host);
+
+/// Asks hosts whether they can start a process: the launcher's own agent runs `true` on all of them
+/// at once. This machine always answers. What has not ended with the object is killed.
+class HostProbe {
+ public:
+  /// Asks `hosts` (names without numbers of ranks) as the launcher would reach them in `cluster`. A
+  /// host on which nothing can be started does not answer. Errors: Io without processes.
+  HostProbe(const Cluster& cluster, std::span<const std::string> hosts);
+  HostProbe(const HostProbe&) = delete;
+  HostProbe& operator=(const HostProbe&) = delete;
+  ~HostProbe();
+
+  /// Looks who has answered since. Does not wait.
+  void look();
+  /// Looks again and again until every host has answered or failed, or `most` has passed.
+  void wait(std::chrono::milliseconds most);
+  [[nodiscard]] bool is_over() const { return asked_.empty(); }
+  [[nodiscard]] const std::set<std::string>& answered() const { return answered_; }
+
+ private:
+  struct Asked {
+    std::string host;
+    int process = 0;
+  };
+  std::vector<Asked> asked_;  ///< those without an answer so far
+  std::set<std::string> answered_;
+};
+
+}  // namespace millrace::cli

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/supervisor.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cli/command_line.hpp"
+#include "cli/host_probe.hpp"
+#include "cli/launch.hpp"
+#include "cli/launcher_end.hpp"
+#include "cli/launcher_process.hpp"
+#include "cli/run_name.hpp"
+#include "core/clock.hpp"
+#include "core/counted.hpp"
+#include "core/error.hpp"
+#include "core/json.hpp"
+#include "core/text.hpp"
+#include "io/atomic_file.hpp"
+#include "io/checkpoint.hpp"
+#include "millrace_version.hpp"
+#include "train/line_file.hpp"
+
+namespace millrace::cli {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+/// What is known of a host of the run.
+struct Host {
+  std::string name;
+  int room = 0;            ///< ranks
+  bool suspected = false;  ///< its ranks said nothing when the others gave up
+};
+
+/// How the ranks of one launch ended.
+struct LaunchEnd {
+  int code = 0;
+  bool for_host = false;         ///< they were asked to, as a host is back
+  std::set<std::string> silent;  ///< hosts of which no rank said anything when the others gave up
+};
+
+bool is_final(int code) {
+  constexpr auto kFinal =
+      std::to_array({ErrorKind::Usage, ErrorKind::Data, ErrorKind::Numeric, ErrorKind::Checkpoint,
+                     ErrorKind::Preempted, ErrorKind::Interrupted});
+  return code == 0 ||
+         std::ranges::any_of(kFinal, [&](ErrorKind kind) { return code == exit_code(kind); });
+}
+
+/// "a, b".
+std::string listed(const std::set<std::string>& names) {
+  return join(std::vector<std::string>(names.begin(), names.end()), ", ");
+}
+
+/// What happened to a run, as lines on standard error and for its report.
+class Journal {
+ public:
+  explicit Journal(const std::filesystem::path& run)
+      : file_(run / kSupervisorLog, train::LineFile::Open::Append) {}
+
+  void tell(std::string_view event, int ranks, std::span<const Host> hosts,
+            const std::string& checkpoint, const std::string& what) {
+    print_error(fmt::format("millrace: elastic: {}", what));
+    Json names = Json::list();
+    for (const Host& host : hosts) names.push_back(host.name);
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    file_.write(Json::object({{"time", std::chrono::duration<double>(now).count()},
+                              {"event", event},
+                              {"ranks", ranks},
+                              {"hosts", std::move(names)},
+                              {"checkpoint", checkpoint},
+                              {"what", what}})
+                    .dump());
+  }
+
+ private:
+  train::LineFile file_;
+};
+
+class Supervisor {
+ public:
+  Supervisor(const run::Run& config, const Invocation& invocation,
+             const std::optional<Cluster>& cluster, const std::function<int()>& received,
+             std::filesystem::path run)
+      : config_(config),
+        invocation_(invocation),
+        cluster_(cluster),
+        received_(received),
+        run_(std::move(run)),
+        lock_(run_, "run directory", kSupervisorLock),
+        journal_(run_),
+        least_(static_cast<int>(invocation.options.value<std::int64_t>("min-ranks"))),
+        most_restarts_(invocation.options.value<std::int64_t>("restarts")),
+        probe_every_(invocation.options.value<std::int64_t>("probe-every")) {}
+
+  int run() {
+    std::int64_t losses = 0;  // in a row, without a new checkpoint
+    for (bool first = true;; first = false) {
+      if (!first) wait_for_lock();
+      const std::string before = newest();
+      const std::vector<Host> used = wait_for_hosts();
+      if (const int signal = asked(); signal != 0)
+        return finish(exit_code(signal == SIGINT ? ErrorKind::Interrupted : ErrorKind::Preempted));
+      const LaunchEnd end = launch_on(used);
+      if (end.for_host && end.code == exit_code(ErrorKind::Preempted) && asked() == 0) continue;
+      if (is_final(end.code) || asked() != 0) return finish(end.code);
+      losses = newest() == before ? losses + 1 : 1;
+      for (Host& host : hosts_) host.suspected = end.silent.contains(host.name);
+      if (losses > most_restarts_) {
+        tell("given up", {},
+             fmt::format("{} without a new checkpoint: giving up",
+                         counted(losses, "loss", "losses")));
+        return end.code;
+      }
+      pause_before_restart(losses, end);
+    }
+  }
+
+ private:
+  /// The signal that asked to stop; 0: none.
+  [[nodiscard]] int asked() const { return asked_to_stop() != 0 ? asked_to_stop() : received_(); }
+
+  /// Waits, unless somebody asks to stop.
+  void pause_for(milliseconds length) const {
+    constexpr milliseconds kPiece{50};
+    for (milliseconds done{0}; done < length && asked() == 0; done += kPiece)
+      std::this_thread::sleep_for(kPiece);
+  }
+
+  /// Ranks on a host that is cut off hold the run until they notice, and a file server longer.
+  void wait_for_lock() {
+    for (bool told = false; asked() == 0; told = true) {
+      try {
+        const io::RunLock free(run_);
+        return;
+      } catch (const Error& error) {
+        if (!told) tell("waiting", {}, error.what());
+        pause_for(seconds{1});
+      }
+    }
+  }
+
+  /// The hosts of the run; a file may have changed. Who was suspected still is.
+  void find_hosts() {
+    if (!cluster_->file.empty()) try {
+        cluster_->hosts = hosts_in(cluster_->file);
+      } catch (const Error& error) {  // perhaps it is just being written
+        report_error(error, "the hosts stay as they were: ");
+      }
+    std::vector<Host> found;
+    for (const std::string& text : with_room(*cluster_, config_.pipeline.ranks.ranks)) {
+      const std::size_t colon = text.find(':');
+      const std::string name = text.substr(0, colon);
+      const auto known = std::ranges::find(hosts_, name, &Host::name);
+      found.push_back({name, parse_number<int>(text.substr(colon + 1)).value_or(1),
+                       known != hosts_.end() && known->suspected});
+    }
+    hosts_ = std::move(found);
+  }
+
+  /// The newest checkpoint, by name.
+  [[nodiscard]] std::string newest() const {
+    const auto all = io::list_checkpoints(run_);
+    return all.empty() ? "" : all.back().filename().string();
+  }
+
+  [[nodiscard]] int ranks_on(std::span<const Host> hosts) const {
+    const int most = config_.pipeline.ranks.ranks;
+    if (!cluster_) return most;
+    int room = 0;
+    for (const Host& host : hosts) room += host.room;
+    return std::min(room, most);
+  }
+
+  void tell(std::string_view event, std::span<const Host> hosts, const std::string& what) {
+    journal_.tell(event, event == "start" ? ranks_on(hosts) : 0, hosts, newest(), what);
+  }
+
+  int finish(int code) {
+    tell("end", {}, code == 0 ? "the run has ended" : fmt::format("ended with code {}", code));
+    return code;
+  }
+
+  void pause_before_restart(std::int64_t losses, const LaunchEnd& end) {
+    constexpr std::int64_t kMost = 600;
+    const seconds pause{
+        losses == 1 ? 0
+                    : std::min(kMost, std::int64_t{1} << std::min<std::int64_t>(losses - 2, 10))};
+    const std::string lost = end.silent.empty()
+                                 ? fmt::format("the ranks ended with code {}", end.code)
+                                 : "lost " + listed(end.silent);
+    const std::string from = newest();
+    tell("lost", {},
+         fmt::format("{}; restart {} of {} from {}{}", lost, losses, most_restarts_,
+                     from.empty() ? "the beginning" : from,
+                     pause.count() > 0 ? fmt::format(" in {} s", pause.count()) : ""));
+    pause_for(pause);
+  }
+
+  /// The hosts that answer, once they have room for enough ranks. Without any on this machine.
+  std::vector<Host> wait_for_hosts() {
+    if (!cluster_) return {};
+    for (bool told = false; asked() == 0; told = true) {
+      find_hosts();
+      std::vector<Host> answering = ask_hosts();
+      if (ranks_on(answering) >= std::max(1, least_)) return answering;
+      if (!told)
+        tell("waiting", answering,
+             fmt::format("{} of {} answer, with room for {}: waiting until there is room for {}",
+                         answering.size(), counted(std::ssize(hosts_), "host"),
+                         counted(ranks_on(answering), "rank"), std::max(1, least_)));
+      pause_for(std::min<milliseconds>(probe_every_, seconds{5}));
+    }
+    return {};
+  }
+
+  /// Hosts that answer. Those that are suspected get less time than those that may be busy.
+  [[nodiscard]] std::vector<Host> ask_hosts() const {
+    constexpr milliseconds kBusy{5000};
+    constexpr milliseconds kSuspected{1000};
+    std::vector<std::string> sound;
+    std::vector<std::string> suspected;
+    for (const Host& host : hosts_) (host.suspected ? suspected : sound).push_back(host.name);
+    HostProbe doubtful(*cluster_, suspected);
+    HostProbe probe(*cluster_, sound);
+    doubtful.wait(kSuspected);
+    probe.wait(kBusy);
+    doubtful.look();
+    std::vector<Host> answering;
+    for (const Host& host : hosts_)
+      if (probe.answered().contains(host.name) || doubtful.answered().contains(host.name))
+        answering.push_back(host);
+    return answering;
+  }
+
+  /// The words of the next launch: a restore where there is something to restore.
+  [[nodiscard]] std::vector<std::string> words() const {
+    const Patch& options = invocation_.options;
+    std::vector<std::string> words = invocation_.words;
+    const auto add = [&](const std::vector<std::string>& more) {
+      words.insert(words.end(), more.begin(), more.end());
+    };
+    if (!newest().empty()) {
+      words = {"restore", "--restore-path", run_.string(), "--elastic"};
+      // What no run records.
+      for (const char* name : {"quiet", "verbose"})
+        if (options.flag(name)) add({std::string("--") + name});
+      if (!config_.layout.devices.empty()) add({"--select-ipus", config_.layout.devices});
+    } else if (options.typed("run-dir") == nullptr && options.typed("restore-path") == nullptr) {
+      add({"--run-dir", run_.string()});
+    }
+    const auto usual = std::get<std::int64_t>(*find_field("hang-timeout")->by_default);
+    if (config_.hang_timeout == usual) add({"--hang-timeout", kHangTimeout});
+    return words;
+  }
+
+  LaunchEnd launch_on(const std::vector<Host>& used) {
+    RanksToStart start{.plan = config_.pipeline,
+                       .words = words(),
+                       .cluster = cluster_,
+                       .verbosity = config_.verbosity == run::Verbosity::Verbose
+                                        ? run::Verbosity::Verbose
+                                        : run::Verbosity::Quiet};  // told below
+    start.plan.ranks.ranks = ranks_on(used);
+    start.plan.ranks.shares.clear();
+    if (start.cluster) {
+      start.cluster->hosts.clear();
+      for (const Host& host : used)
+        start.cluster->hosts.push_back(fmt::format("{}:{}", host.name, host.room));
+    }
+    tell("start", used, told_of_start(start));
+    Return back(*this, used);
+    LaunchEnd end;
+    try {
+      const LauncherEnd ended = start_ranks(start, received_, [&] { return back.is_due(); });
+      const std::vector<std::string> hosts = start.hosts();
+      end.silent = silent_hosts(ended, hosts);
+      end.code = meaning_of(ended, "the launcher", start.plan, hosts);
+    } catch (const Error& error) {
+      report_error(error);
+      end.code = exit_code(error.kind());
+    }
+    end.for_host = back.is_asked();
+    return end;
+  }
+
+  std::string told_of_start(const RanksToStart& start) const {
+    const std::string from = newest();
+    return fmt::format("{} on {}, from {}", counted(start.plan.ranks.ranks, "rank"),
+                       start.cluster ? join(start.cluster->hosts, " ") : "this machine",
+                       from.empty() ? "the beginning" : from);
+  }
+
+  /// Asks the hosts that are not in use from time to time whether they are back.
+  class Return {
+   public:
+    Return(Supervisor& owner, std::span<const Host> used) : owner_(owner), before_(owner.newest()) {
+      if (owner.ranks_on(used) == owner.config_.pipeline.ranks.ranks) return;  // others took over
+      for (const Host& host : owner_.hosts_)
+        if (std::ranges::find(used, host.name, &Host::name) == used.end())
+          left_.push_back(host.name);
+    }
+
+    [[nodiscard]] bool is_asked() const { return asked_; }
+
+    /// Whether the ranks are to end, so that they start again with a host that is back. Not before
+    /// they have written a checkpoint: a host that comes and goes must not keep a run from moving.
+    [[nodiscard]] bool is_due() {
+      if (left_.empty() || asked_) return asked_;
+      if (probe_) {
+        probe_->look();
+        if (!probe_->answered().empty()) return asked_ = has_saved();
+        if (probe_->is_over()) probe_.reset();
+      }
+      if (since_.seconds() < static_cast<double>(owner_.probe_every_.count())) return false;
+      since_ = Timer();
+      probe_.emplace(*owner_.cluster_, left_);
+      return false;
+    }
+
+   private:
+    [[nodiscard]] bool has_saved() {
+      if (looked_.seconds() < 1.0) return false;
+      looked_ = Timer();
+      if (owner_.newest() == before_) return false;
+      owner_.tell("host back", {},
+                  fmt::format("{} answers again: the ranks save and start with it",
+                              listed(probe_->answered())));
+      return true;
+    }
+
+    Supervisor& owner_;
+    std::string before_;  ///< the newest checkpoint at the start
+    std::vector<std::string> left_;
+    std::optional<HostProbe> probe_;
+    Timer since_;
+    Timer looked_;
+    bool asked_ = false;
+  };
+
+  static constexpr const char* kHangTimeout = "60";
+
+  const run::Run& config_;
+  const Invocation& invocation_;
+  std::optional<Cluster> cluster_;
+  std::function<int()> received_;
+  std::filesystem::path run_;
+  io::RunLock lock_;
+  Journal journal_;
+  std::vector<Host> hosts_;
+  int least_;
+  std::int64_t most_restarts_;
+  seconds probe_every_;
+};
+
+}  // namespace
+
+int supervise(const run::Run& config, const Invocation& invocation,
+              const std::optional<Cluster>& cluster, const std::function<int()>& received) {
+  if (!config.logging.keeps || !config.saves_on_the_way())
+    fail(ErrorKind::Usage,
+         "--elastic goes on from checkpoints, but the run keeps none: leave --no-logs and "
+         "--disable-checkpoints out");
+  const std::filesystem::path run =
+      config.run_directory.empty() ? create_run_directory(config, kVersion) : config.run_directory;
+  return Supervisor(config, invocation, cluster, received, run).run();
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs with --elastic outlive their ranks: the supervisor starts them again from the newest
+// checkpoint, and the result is the undisturbed one. tests/e2e/elastic_hosts.sh loses hosts.
+#include "faults.hpp"
+
+namespace millrace::test {
+namespace {
+
+constexpr int kUpdates = 160;
+
+class ElasticTest : public testing::Test {
+ protected:
+  [[nodiscard]] Words training(const Words& more = {}) const {
+    return short_training(kUpdates, 4) + on_ranks(2) + "--elastic" + more +
+           Words{"--run-dir", run_};
+  }
+  /// Waits for a checkpoint behind this update; returns the newest one's.
+  [[nodiscard]] int saved_behind(int update) const {
+    int newest = -1;
+    EXPECT_TRUE(wait_until(
+        [&] {
+          if (!fs::exists(run_ / "checkpoints")) return false;
+          const auto all = io::list_checkpoints(run_);
+          if (!all.empty()) newest = std::atoi(all.back().filename().c_str() + 5);
+          return newest > update;
+        },
+        std::chrono::milliseconds(2)));
+    return newest;
+  }
+  /// Waits for a rank and kills it.
+  void kill_rank(int rank) const {
+    pid_t process = -1;
+    ASSERT_TRUE(wait_until([&] { return (process = process_of_rank(run_, rank)) > 0; },
+                           std::chrono::milliseconds(2)));
+    kill(process, SIGKILL);
+    ASSERT_TRUE(wait_until([&] { return process_of_rank(run_, rank) != process; },
+                           std::chrono::milliseconds(2)));
+  }
+  [[nodiscard]] std::size_t events(const std::string& event) const {
+    const std::string text = read_text(run_ / "supervisor.jsonl");
+    std::size_t n = 0;
+    for (const std::string& line : lines_of(text))
+      n += line.find("\"event\":\"" + event + '"') != std::string::npos ? 1u : 0u;
+    return n;
+  }
+
+  TemporaryDirectory directory_;
+  const fs::path run_ = directory_ / "run";
+};
+
+TEST_F(ElasticTest, LostRanksAreStartedAgain) {
+  Job job(training());
+  (void)saved_behind(0);
+  for (const std::size_t losses : {1u, 2u}) {
+    kill_rank(2 - static_cast<int>(losses));
+    ASSERT_TRUE(wait_until([&] { return events("start") > losses; }, std::chrono::milliseconds(5)));
+    (void)saved_behind(saved_behind(-1));  // the ranks work again
+  }
+  const ProcessResult result = job.wait();
+  expect_end(result, 0, {"a rank was ended by signal 9", "restart 1 of 10 from ckpt-"});
+  EXPECT_EQ(newest_in(run_)->digest, undisturbed(kUpdates).at_end()) << result.output;
+  EXPECT_EQ(events("lost"), 2u) << result.output;
+  EXPECT_EQ(events("start"), 3u) << result.output;
+  EXPECT_EQ(events("end"), 1u) << result.output;
+}
+
+TEST_F(ElasticTest, ARunHasOneSupervisor) {
+  Job job(training({"--iterations 100000"}));
+  (void)saved_behind(0);
+  expect_end(restore(run_, "--elastic"), 2, {"is in use by process"});
+  job.send(SIGTERM);
+  const ProcessResult result = job.wait();
+  expect_end(result, 75, {"ended with code 75"});
+  EXPECT_TRUE(wait_until([&] { return members_of(run_).empty(); }, std::chrono::milliseconds(5)));
+}
+
+// Nothing is saved between the losses: the beginning is tried again, not for ever.
+TEST_F(ElasticTest, LossesWithoutACheckpointEnd) {
+  Job job(training({"--ckpts-per-epoch 1 --iterations 100000 --restarts 1"}));
+  kill_rank(1);
+  kill_rank(1);
+  expect_end(job.wait(), 7,
+             {"restart 1 of 1 from the beginning", "2 losses without a new checkpoint"});
+  EXPECT_EQ(events("given up"), 1u);
+}
+
+// What would come again is not tried again.
+TEST_F(ElasticTest, WrongDataEndsTheRun) {
+  const fs::path data = directory_ / "data";
+  fs::copy(small_data(), data, fs::copy_options::recursive);
+  Job job(training(Words{"--iterations 100000 --data-dir", data}));
+  (void)saved_behind(0);
+  fs::remove_all(data);
+  kill_rank(1);
+  const ProcessResult result = job.wait();
+  EXPECT_TRUE(result.code == 2 || result.code == 3) << result.code << result.output;
+  EXPECT_EQ(events("lost"), 1u) << result.output;
+}
+
+TEST_F(ElasticTest, MistakesAreRefused) {
+  expect_end(millrace(training("--no-logs")), 2, {"--no-logs"});
+  expect_end(millrace(training("--ckpts-per-epoch 0")), 2, {"--elastic goes on from checkpoints"});
+  expect_end(millrace(short_training(4, 4) + Words{"--min-ranks 2 --run-dir", run_}), 2,
+             {"--min-ranks", "elastic"});
+  EXPECT_FALSE(fs::exists(run_));
+}
+
+}  // namespace
+}  // namespace millrace::test
