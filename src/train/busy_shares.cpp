@@ -8,9 +8,9 @@ namespace millrace::train {
 
 BusyShares::BusyShares(const pipeline::Executor& executor) : executor_(&executor) {
   const pipeline::RankMap& map = executor.plan().ranks;
-  if (map.devices < 2) return;
-  devices_ = static_cast<std::size_t>(map.devices) * static_cast<std::size_t>(map.replicas);
-  shares_.resize(static_cast<std::size_t>(map.devices));
+  if (map.all_devices() < 2) return;
+  devices_ = static_cast<std::size_t>(map.all_devices());
+  if (map.devices > 1) shares_.resize(static_cast<std::size_t>(map.devices));
 }
 
 void BusyShares::own(std::span<std::int64_t> thousandths) const {
@@ -42,7 +42,7 @@ void BusyShares::add(std::span<const std::int64_t> thousandths) {
     share /= static_cast<double>(replicas);
     shares_[d] = any_ ? kNewest * share + (1.0 - kNewest) * shares_[d] : share;
   }
-  any_ = true;
+  any_ = !shares_.empty();
 }
 
 }  // namespace millrace::train

@@ -10,8 +10,8 @@
 
 namespace millrace::train {
 
-/// The share of its time in which each device of a pipeline works, for the status line: a running
-/// mean over the last steps. None for a single device.
+/// The share of its time in which each device works; for the status line of a pipeline, a running
+/// mean over the last steps.
 class BusyShares {
  public:
   /// `executor` must outlive this.
@@ -24,7 +24,7 @@ class BusyShares {
   void own(std::span<std::int64_t> thousandths) const;
   /// Adds the shares of all processes in a step.
   void add(std::span<const std::int64_t> thousandths);
-  /// By device, over all replicas; none before the first step.
+  /// By device of a pipeline, over all replicas; none before the first step.
   [[nodiscard]] std::vector<double> shares() const {
     return any_ ? shares_ : std::vector<double>();
   }

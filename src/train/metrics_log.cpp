@@ -286,6 +286,11 @@ double MetricsLog::images_per_second() const {
   return first_seconds_ > 0.0 ? images(1) / first_seconds_ : 0.0;
 }
 
+void MetricsLog::note(std::int64_t iteration, const std::string& event) {
+  if (files_)
+    write(files_->json, Json::object({{"iteration", iteration}, {"event", event}}).dump());
+}
+
 void MetricsLog::end(std::int64_t iteration, bool finished) {
   if (!files_) return;
   const double seconds = total_seconds();

@@ -128,6 +128,8 @@ class MetricsLog {
   [[nodiscard]] double total_seconds() const { return earlier_seconds_ + clock_(); }
   /// Images per second of the iterations of this process, without the first.
   [[nodiscard]] double images_per_second() const;
+  /// Notes something that happened, in words.
+  void note(std::int64_t iteration, const std::string& event);
   /// Notes how the process ended. A finished run notes its total time once more as time_to_train.
   void end(std::int64_t iteration, bool finished);
   /// Messages since the last call: one for each file from which damaged rows were left out or that

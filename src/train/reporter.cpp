@@ -48,6 +48,7 @@ void Reporter::follow(const Session& session, std::int64_t first) {
   first_iteration_ = first;
   statistics_.emplace(session.executor());
   busy_.emplace(session.executor());
+  slow_.emplace(config_.pipeline.ranks);
   if (config_.trace.empty()) return;
   // Fails before any work is done. What is there stays until the new trace is complete.
   FailTogether(world_).lead([&] { (void)io::StagedFile(config_.trace); });
@@ -58,6 +59,7 @@ void Reporter::follow(const Session& session, std::int64_t first) {
 void Reporter::announce(const Session& session, const TrainInputs& inputs,
                         const partition::ProcessMemory& forecast) {
   set_images_ = inputs.validation_set_size;
+  hosts_ = world_.gather(comm::host_name());
   each_line(format_start(config_, inputs.command_line, session.graph()),
             [this](std::string_view text) { console_.line(text); });
   for (const std::string& notice : inputs.notices) important(notice);
@@ -70,6 +72,24 @@ void Reporter::announce(const Session& session, const TrainInputs& inputs,
                   "({} and {} bytes)",
                   human_bytes(session.arena_bytes()), human_bytes(host_peak(forecast)),
                   human_bytes(forecast.loader), session.arena_bytes(), host_peak(forecast)));
+}
+
+void Reporter::add_busy(std::int64_t done, std::span<const std::int64_t> thousandths) {
+  if (thousandths.empty()) return;
+  busy_->add(thousandths);
+  if (world_.rank() != 0) return;
+  const pipeline::RankMap& map = config_.pipeline.ranks;
+  for (const SlowDevice& found : slow_->add(thousandths)) {
+    const int rank = map.rank_of(found.replica, found.device);
+    const std::string text = fmt::format(
+        "{} (rank {}: replica {}, device {}) {} over the last {} updates: {:.1f} times the median "
+        "of "
+        "the other replicas",
+        hosts_.at(static_cast<std::size_t>(rank)), rank, found.replica, found.device,
+        found.slow ? "is slow" : "is no longer slow", SlowDevices::kWindow, found.factor);
+    important(text);
+    if (log_) log_->note(done, text);
+  }
 }
 
 void Reporter::line_by_rank(const std::string& text) {

@@ -20,6 +20,7 @@
 #include "train/metrics_log.hpp"
 #include "train/progress.hpp"
 #include "train/session.hpp"
+#include "train/slow_devices.hpp"
 #include "train/statistics.hpp"
 #include "train/summaries.hpp"
 #include "train/trace.hpp"
@@ -53,7 +54,10 @@ class Reporter {
   /// Shows that in the status line, where nothing else is shown.
   void show_saving() { show("saving " + saving_); }
   /// How busy the devices are in the status line; after follow().
-  [[nodiscard]] BusyShares& busy() { return *busy_; }
+  [[nodiscard]] const BusyShares& busy() const { return *busy_; }
+  /// Adds how busy all devices were in the update after which `done` are done. Names those that
+  /// take longer than others.
+  void add_busy(std::int64_t done, std::span<const std::int64_t> thousandths);
   /// The lines at the start of a run: its configuration, the machine, the memory of each rank.
   /// Collective.
   void announce(const Session& session, const TrainInputs& inputs,
@@ -120,6 +124,8 @@ class Reporter {
   std::optional<PipelineStatistics> statistics_;
   std::optional<Trace> trace_;
   std::optional<BusyShares> busy_;
+  std::optional<SlowDevices> slow_;
+  std::vector<std::string> hosts_;  ///< by rank; on rank 0
   Status progress_;
   std::string saving_;
   std::optional<double> bubble_;  ///< measured, on several devices

@@ -345,14 +345,14 @@ bool TrainingLoop::ends_early(std::int64_t done) {
 void TrainingLoop::meet() {
   constexpr std::size_t kShared = 3;
   const bool due = world_.rank() == 0 && checkpoints_.is_due();
-  BusyShares& busy = reporter_.busy();
+  const BusyShares& busy = reporter_.busy();
   shared_.assign(kShared + busy.devices(), 0);
   shared_[0] = signals_->received();
   shared_[1] = checkpoints_.progress();
   shared_[2] = due ? 1 : 0;
   busy.own(std::span(shared_).subspan(kShared));
   world_.maximum(shared_);
-  busy.add(std::span(shared_).subspan(kShared));
+  reporter_.add_busy(done_, std::span(shared_).subspan(kShared));
   if (received_ == 0) received_ = static_cast<int>(shared_[0]);
   save_is_due_ = shared_[2] != 0;
   checkpoints_.advance(shared_[1]);
