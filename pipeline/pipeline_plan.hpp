@@ -39,8 +39,8 @@ struct Message {
 struct RankMap {
   std::int32_t devices = 1;  ///< of a replica
   std::int32_t replicas = 1;
-  std::int32_t ranks = 1;            ///< at most devices x replicas
-  std::vector<std::int32_t> shares;  ///< devices of each rank; empty: as equal as possible
+  std::int32_t ranks = 1;                 ///< at most devices x replicas
+  std::vector<std::int32_t> shares = {};  ///< devices of each rank; empty: as equal as possible
 
   [[nodiscard]] std::int32_t all_devices() const { return devices * replicas; }
   /// The first device of a rank, or all_devices() for the rank behind the last.

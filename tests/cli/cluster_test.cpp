@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/cluster.hpp"
 
+#include "cli/host_probe.hpp"
 #include "cli/launch.hpp"
 #include "comm/world.hpp"
 #include "support.hpp"
+#include "tests/support/expect_error.hpp"
+#include "tests/support/variable.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -156,6 +159,39 @@ TEST(LaunchTest, CommandNamesHostsPortAndInterface) {
   EXPECT_TRUE(follows("-H", "a:8,b:6"));
   EXPECT_TRUE(follows("plm_rsh_args", "-p 3022"));
   EXPECT_TRUE(follows("btl_tcp_if_include", "eth1"));
+}
+
+TEST(ClusterTest, AFileNamesHosts) {
+  const test::TemporaryDirectory directory;
+  const fs::path file = directory / "hosts";
+  const auto hosts_of = [&](const std::string& text) {
+    std::ofstream(file) << text;
+    return cluster_of(train_line("--hosts " + file.string()), environment_of({})).value();
+  };
+  const Cluster cluster = hosts_of("# all\nnode1 slots=4  # four\n\n  node2:2\nnode3\n");
+  EXPECT_EQ(cluster.hosts, (std::vector<std::string>{"node1:4", "node2:2", "node3"}));
+  EXPECT_EQ(cluster.file, file);
+  for (const auto& [text, problem] : {std::pair{"a\nb:0\n", "hosts: 'b:0' is not a host with"},
+                                      {"-oProxy=x\n", "hosts: '-oProxy=x' is not a host name"},
+                                      {"# nobody\n", "hosts: no line names a host"}})
+    expect_error(ErrorKind::Usage, {problem}, [&, text = text] { (void)hosts_of(text); });
+}
+
+TEST(HostProbeTest, ThisMachineAnswersAndAnAgentIsAsked) {
+  const test::TemporaryDirectory directory;
+  const fs::path agent = directory / "agent";
+  std::ofstream(agent) << "#!/bin/sh\n[ \"$1 $2 $4\" = \"-p 3022 true\" ] || exit 9\n"
+                          "[ $3 = there ] && exit 0\n[ $3 = gone ] && exit 255\nexec sleep 60\n";
+  fs::permissions(agent, fs::perms::owner_all);
+  const test::Variable named("OMPI_MCA_plm_rsh_agent", agent.string() + " : rsh");
+  Cluster cluster;
+  cluster.ssh_port = 3022;
+  const std::vector<std::string> hosts = {"there", "gone", "silent", "localhost", "127.0.0.1"};
+  HostProbe probe(cluster, hosts);
+  for (int look = 0; look < 500 && probe.answered().size() < 3; ++look)
+    probe.wait(std::chrono::milliseconds(20));
+  EXPECT_FALSE(probe.is_over());
+  EXPECT_EQ(probe.answered(), (std::set<std::string>{"there", "localhost", "127.0.0.1"}));
 }
 
 TEST(LaunchTest, OtherMachinesGetTheSettingsOfNcclAndNotThoseOfOneMachine) {

@@ -106,6 +106,16 @@ std::pair<int, std::string> meaning(const LauncherEnd& end) {
   }
 }
 
+// A host of which one rank spoke is there; where nobody gave up, nothing is known of hosts.
+TEST(LauncherEndTest, HostsAreSilentIfAllTheirRanksAre) {
+  const std::vector<std::string> hosts = {"a", "a", "b", "b", "c"};
+  LauncherEnd end = ended(124);
+  EXPECT_TRUE(silent_hosts(end, hosts).empty());
+  end.stuck_ranks = {1, 4};
+  EXPECT_EQ(silent_hosts(end, hosts), std::set<std::string>{"b"});
+  EXPECT_TRUE(silent_hosts(end, {}).empty()) << "one machine";
+}
+
 TEST(LauncherEndTest, AHostThatIsCutOffIsNamed) {
   const LauncherEnd ranks_ended = ended(124);
   const LauncherEnd waited_in_vain = ended(137, &LauncherEnd::killed);

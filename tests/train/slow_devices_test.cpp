@@ -18,7 +18,7 @@ std::vector<SlowDevice> over(SlowDevices& devices, int windows, const Shares& sh
 
 // Three replicas of two stages, of which the second has half of the work.
 TEST(SlowDevicesTest, AreComparedWithTheSameStagesOfOthers) {
-  SlowDevices devices({.devices = 2, .replicas = 3, .ranks = 6, .shares = {}});
+  SlowDevices devices({.devices = 2, .replicas = 3, .ranks = 6});
   EXPECT_TRUE(over(devices, 3, {600, 300, 620, 310, 580, 290}).empty());
   const std::vector<SlowDevice> found = over(devices, 3, {600, 300, 620, 310, 580, 600});
   ASSERT_EQ(found.size(), 1u) << "said once";
@@ -35,16 +35,16 @@ TEST(SlowDevicesTest, AreComparedWithTheSameStagesOfOthers) {
 }
 
 TEST(SlowDevicesTest, APauseOfOneUpdateIsNothing) {
-  SlowDevices devices({.devices = 1, .replicas = 2, .ranks = 2, .shares = {}});
+  SlowDevices devices({.devices = 1, .replicas = 2, .ranks = 2});
   EXPECT_TRUE(devices.add(Shares{100, 990}).empty());
   EXPECT_TRUE(over(devices, 2, {500, 500}).empty());
   EXPECT_EQ(over(devices, 1, {900, 500}).size(), 1u);
 }
 
 TEST(SlowDevicesTest, OneReplicaHasNobodyToCompareWith) {
-  SlowDevices devices({.devices = 2, .replicas = 1, .ranks = 2, .shares = {}});
+  SlowDevices devices({.devices = 2, .replicas = 1, .ranks = 2});
   EXPECT_TRUE(over(devices, 2, {900, 100}).empty());
-  SlowDevices idle({.devices = 1, .replicas = 3, .ranks = 3, .shares = {}});
+  SlowDevices idle({.devices = 1, .replicas = 3, .ranks = 3});
   EXPECT_TRUE(over(idle, 2, {0, 0, 0}).empty());
 }
 
