@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/instruction_level.hpp"
 #include "device/arena.hpp"
 #include "device/environment.hpp"
 #include "device/parallel.hpp"
@@ -152,7 +153,8 @@ std::unique_ptr<LinearOp> make_own_gradient(const LinearRequest& asked, const Pr
 bool is_faster_by_winograd(const ConvShape& s, MeasuredLevel level) {
   constexpr std::int64_t kFewestTiles = 96;
   if constexpr (device::kOnCores)
-    return level >= MeasuredLevel::Avx2 && is_winograd(s) && winograd_tiles(s) >= kFewestTiles;
+    return level >= MeasuredLevel::Avx2 && instruction_level() >= InstructionLevel::Avx2 &&
+           is_winograd(s) && winograd_tiles(s) >= kFewestTiles;
   return false;
 }
 

@@ -28,9 +28,9 @@ struct LinearClaim {
   std::unique_ptr<LinearOp> op;  ///< also set if all requested passes are claimed and none was
 };
 
-/// Maximum scratch bytes of a vendor's kernels, by kind of op. If no kernel stays within the limit,
-/// the one with the smallest scratch is used: a low limit can make a run slower but does not stop
-/// it.
+/// Maximum scratch bytes of a kernel, by kind of op; of our own ones, in one thread. If no kernel
+/// stays within the limit, the one with the smallest scratch is used: a low limit can make a run
+/// slower but does not stop it.
 struct ScratchCaps {
   std::int64_t convolution = std::numeric_limits<std::int64_t>::max();
   std::int64_t dense = std::numeric_limits<std::int64_t>::max();

@@ -333,7 +333,8 @@ Patch validated_options(const Patch& given, const Patch& recorded) {
   Patch options = with_stages(merged.command_line, std::move(merged.all));
   if (moves_stages(merged.command_line)) {
     options.erase("pipeline-schedule-file");
-    options.erase("available-memory-proportion");  // a number for each stage
+    if (split_list(options.text("available-memory-proportion").value_or(""), ' ').size() > 1)
+      options.erase("available-memory-proportion");  // a number for each stage
   }
   return validated_options(std::move(options));
 }

@@ -561,6 +561,13 @@ TEST(TwoThreadsTest, EveryPairOfKernelsGivesTheBitsOfOneStage) {
   for (const std::size_t i : test::covering_array(factors)) expect_same(candidates[i], kFewSteps);
 }
 
+// Eight images of 16 x 16 have enough tiles for Winograd's kernels, smaller batches have not.
+TEST(TwoThreadsTest, WinogradsKernelsGiveTheBitsOfOneStage) {
+  for (const DType type : {DType::F32, DType::BF16})
+    expect_same({.stages = 2, .schedule = "1F1B", .recompute = true, .type = type, .batch = 8},
+                kFewSteps);
+}
+
 class TwoThreadsFamilyTest : public testing::TestWithParam<std::pair<Family, DType>> {};
 
 TEST_P(TwoThreadsFamilyTest, GivesTheBitsOfOneStage) {
