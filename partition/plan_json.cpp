@@ -231,6 +231,7 @@ Plan parse_plan(std::string_view text, std::string_view label) {
     for (const Json& process : fields.list("processes"))
       plan.processes.push_back(read_process(process, label, plan.processes.size()));
   if (json.contains("notes")) (void)fields.list("notes");  // for people
+  if (json.contains("failures")) (void)fields.member("failures");
   fields.expect_no_others();
   return plan;
 }

@@ -35,15 +35,6 @@ double font_for(std::string_view text, double width) {
   return fits < kLeastFont ? 0.0 : std::min(fits, kFont);
 }
 
-/// A distance between ticks of 1, 2 or 5 times a power of ten, for at most ten of them.
-double tick_of(double seconds) {
-  const double least = seconds / 10.0;
-  const double power = std::pow(10.0, std::floor(std::log10(least)));
-  for (const double factor : {1.0, 2.0, 5.0})
-    if (factor * power >= least * (1.0 - 1e-9)) return factor * power;
-  return 10.0 * power;
-}
-
 class Svg {
  public:
   Svg(std::span<const SvgPanel> panels, const SvgOptions& options)
@@ -195,7 +186,7 @@ class Svg {
   void axis(double top) {
     add("<g class=\"axis\" fill=\"{0}\" stroke=\"none\" text-anchor=\"middle\">\n", kInk);
     if (seconds_ > 0.0) {
-      const double tick = tick_of(seconds_);
+      const double tick = svg::tick_of(seconds_, 10.0);
       for (int k = 0; k * tick <= seconds_ * (1.0 + 1e-9); ++k) {
         add("<line x1=\"{0:.2f}\" y1=\"{1:.2f}\" x2=\"{0:.2f}\" y2=\"{2:.2f}\" stroke=\"{3}\" "
             "stroke-opacity=\"0.4\"/><text x=\"{0:.2f}\" y=\"{4:.2f}\">{5:.6g}</text>\n",

@@ -192,16 +192,19 @@ void print_plan(const Planned& planned, const models::Graph& graph, const Patch&
   const std::string format = options.text("format").value_or("text");
   const std::string unknown =
       unknown_to_plan(options, config.pipeline.ranks.devices * request.replicas);
+  const std::optional<partition::GoodputCurve> failures = plan_failures(options, plan, request);
   if (format == "json") {
-    fmt::print("{}", with_notes(to_json(plan), unknown));
+    fmt::print("{}", with_notes(with_failures(to_json(plan), failures), unknown));
   } else if (format == "svg") {
-    fmt::print("{}", to_svg(plan, simulated_step(graph, compute, plan, request)));
+    fmt::print("{}", failures ? to_svg(*failures)
+                              : to_svg(plan, simulated_step(graph, compute, plan, request)));
   } else if (format == "csv") {
     fmt::print("{}", to_csv(config.pipeline.schedule));
   } else {
     fmt::print("{}\n{}{}\n{}\n{}", to_text(plan, graph), to_text(plan.processes), unknown,
                timeline_text(plan, simulated_step(graph, compute, plan, request)),
                partition::cut_table(graph, costs, config.batch_size, config.precision.activations));
+    if (failures) fmt::print("\n{}", respelled(to_text(*failures), Patch()));
   }
 }
 
@@ -309,6 +312,7 @@ int plan(const Invocation& invocation, const comm::World& world) {
     impose(options, "dataset", found);
   if (options.text("format") == "html")
     fail(ErrorKind::Usage, "--format html has no effect here: millrace report writes pages");
+  require_failures(invocation.options);
   const Datasets sets = open_datasets(data_request(options));
   const Resolution resolution = resolve(options, sets.facts, this_machine());
   const models::Graph graph = train::network_of(resolution.config);

@@ -14,6 +14,7 @@
 #include "comm/world.hpp"
 #include "models/graph.hpp"
 #include "partition/cost.hpp"
+#include "partition/goodput.hpp"
 #include "partition/plan.hpp"
 #include "pipeline/schedule/schedule.hpp"
 #include "pipeline/schedule/simulate.hpp"
@@ -75,5 +76,17 @@ void fit_layout(OpenedRun& run, const comm::World& world);
 void plan_devices(const Patch& given, const Patch& options, const Datasets& sets,
                   const Resolution& resolution, const models::Graph& graph,
                   partition::PlanRequest request, const comm::World& world);
+
+// ---- plan --failures-per-day X: what failures of hosts leave of the run
+
+/// Errors: Usage for options of failures, or with them, that have no effect.
+void require_failures(const Patch& options);
+
+/// Goodput by the interval between checkpoints, if --failures-per-day asks for it. Errors: Config.
+[[nodiscard]] std::optional<partition::GoodputCurve> plan_failures(
+    const Patch& options, const partition::Plan& plan, const partition::PlanRequest& request);
+/// The JSON of a plan with these figures, if there are any, as its `failures`.
+[[nodiscard]] std::string with_failures(const std::string& json,
+                                        const std::optional<partition::GoodputCurve>& failures);
 
 }  // namespace millrace::cli

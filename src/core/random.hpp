@@ -23,6 +23,7 @@ enum class RandomPurpose : std::uint64_t {
   Mixing,
   SyntheticData,
   GeneratedData,
+  HostFailures,
 };
 
 using RandomBlock = std::array<std::uint32_t, 4>;

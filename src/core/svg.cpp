@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace millrace::svg {
@@ -40,6 +41,14 @@ std::string text_at(double x, double y, std::string_view text, std::string_view 
 std::string box(double x, double y, double width, double height, std::string_view attributes) {
   return fmt::format("<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\"{}/>\n", x,
                      y, width, height, attributes);
+}
+
+double tick_of(double range, double most) {
+  const double least = range / most;
+  const double power = std::pow(10.0, std::floor(std::log10(least)));
+  for (const double factor : {1.0, 2.0, 5.0})
+    if (factor * power >= least * (1.0 - 1e-9)) return factor * power;
+  return 10.0 * power;
 }
 
 Drawing stacked(Drawing upper, const Drawing& lower) {

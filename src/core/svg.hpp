@@ -29,6 +29,9 @@ struct Drawing {
 [[nodiscard]] std::string box(double x, double y, double width, double height,
                               std::string_view attributes);
 
+/// Distance of at most `most` ticks in a range: 1, 2 or 5 times a power of ten.
+[[nodiscard]] double tick_of(double range, double most);
+
 /// One picture above the other.
 [[nodiscard]] Drawing stacked(Drawing upper, const Drawing& lower);
 

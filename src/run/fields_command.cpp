@@ -123,6 +123,27 @@ void add_measuring(FieldTable& table) {
       commands(set_of(Command::Report) | set_of(Command::Export)));
 }
 
+void add_failures(FieldTable& table) {
+  const Rows row(table, Section::Command, kPlan, kOutput, {needs("`failures-per-day`")});
+  row("failures-per-day", real(above_zero_to(1e6)), "millrace",
+      "how often a host fails; plan then says what failures leave of the run by the interval "
+      "between checkpoints, and which interval is the best",
+      unit("failures of a host in a day"), default_text("no failures"), needs(""));
+  row("devices-per-host", integer(between(1, 1024)), "millrace",
+      "devices that are lost when a host fails", by_default(1), unit("devices"));
+  row("repair-hours", real(between(0.0, 1e6)), "millrace",
+      "time until a lost host is back; 0: a spare takes its place at once", by_default(4.0),
+      unit("hours"));
+  row("restart-time", real(between(0.0, 1e6)), "millrace",
+      "time from the choice of hosts to the first update", by_default(60.0), unit("seconds"));
+  row("checkpoint-stall", real(between(0.0, 1e6)), "millrace",
+      "time for which the run waits for a checkpoint; a run prints it at its end",
+      default_text("for what a device saves at 0.5 GB/s"), unit("seconds"));
+  row("partner-interval", real(above_zero_to(1e9)), "millrace",
+      "work between snapshots that hosts keep in the memory of a partner",
+      default_text("no snapshots"), unit("seconds"));
+}
+
 void add_benchmark(FieldTable& table) {
   const Rows row(table, Section::Command, kBench, kOutput);
   row("training", flag(), "NVIDIA", "measure weight updates, which is the default",
@@ -228,6 +249,7 @@ void add_command_fields(FieldTable& table) {
   add_command(table);
   add_continuing(table);
   add_measuring(table);
+  add_failures(table);
   add_benchmark(table);
   add_inspecting(table);
   add_averaging(table);

@@ -172,7 +172,7 @@ void add_ranks(FieldTable& table) {
   row("hang-timeout", integer(between(0, 1000000)), "millrace",
       "time without progress after which the run ends and reports which rank waits for which; 0 "
       "disables it",
-      by_default(600), unit("seconds"), commands(kTrainings | set_of(Command::Validate)),
+      by_default(600), unit("seconds"), commands(kTrainings | kPlan | set_of(Command::Validate)),
       sets<&Run::hang_timeout>(), if_given());
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -221,6 +222,58 @@ TEST(AutomaticScheduleTest, IsRecordedWithItsCuts) {
   const Resolution again = resolve(recorded, published_facts(recorded), {.cores = 2});
   EXPECT_EQ(again.config.pipeline.schedule, found.config.pipeline.schedule);
   EXPECT_EQ(again.config.splits, found.config.splits);
+}
+
+// ---- failures
+
+const std::string kEightReplicas =
+    "plan --dataset cifar-10 --model-size 8 --replicas 8 --batch-size 16 -q ";
+const std::string kFailures =
+    kEightReplicas + "--failures-per-day 0.5 --devices-per-host 2 --restart-time 30 ";
+
+TEST(PlannedFailuresTest, AreATableWithWhatToType) {
+  const Outcome plan = run_words(words(kFailures));
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  for (const char* part :
+       {"With failures: 4 hosts, a failure every 13 h.", "10.7 min: 10 min to notice it",
+        "checkpoint every  updates  goodput  by formula", "The best interval: ", " by Young's.",
+        "To type: --checkpoint-every "})
+    EXPECT_NE(plan.out.find(part), std::string::npos) << part << '\n' << plan.out;
+}
+
+TEST(PlannedFailuresTest, AreTheSameNumbersInEveryFormat) {
+  const std::string text = run_words(words(kFailures)).out;
+  const std::string json = run_words(words(kFailures + "--format json")).out;
+  const auto failures = nlohmann::json::parse(json).at("failures");
+  EXPECT_EQ(failures.at("hosts"), 4);
+  EXPECT_EQ(failures.at("recovery_seconds"), 640.0);
+  const std::string typed = failures.at("checkpoint_every");
+  EXPECT_NE(text.find("--checkpoint-every " + typed + "\n"), std::string::npos) << typed;
+  const double best = failures.at("best").at("goodput");
+  const std::string share = fmt::format("with a goodput of {:.2f} %", 100.0 * best);
+  EXPECT_NE(text.find(share), std::string::npos) << share << '\n' << text;
+  for (const auto& point : failures.at("intervals")) EXPECT_LE(point.at("goodput"), best + 1e-4);
+  EXPECT_EQ(partition::parse_plan(json, "plan.json").batch, 16);  // still a file for --plan
+  const std::string svg = run_words(words(kFailures + "--format svg")).out;
+  EXPECT_NE(svg.find("Goodput of 4 hosts"), std::string::npos) << svg;
+}
+
+TEST(PlannedFailuresTest, RefusesOptionsWithoutAnEffect) {
+  const std::vector<std::pair<std::string, std::string>> table = {
+      {kEightReplicas + "--repair-hours 3",
+       "--repair-hours has no effect without --failures-per-day"},
+      {kEightReplicas + "--hang-timeout 60",
+       "--hang-timeout has no effect without --failures-per-day"},
+      {kFailures + "--format csv", "--failures-per-day has no effect on the schedule"},
+      {kFailures + "--hang-timeout 0", "the loss of a host is never noticed"},
+      {kEightReplicas + "--failures-per-day 0", "--failures-per-day"},
+      {"plan --dataset cifar-10 --model-size 8 --devices 4 --total-batch 64 --failures-per-day 1",
+       "--failures-per-day has no effect with --devices"}};
+  for (const auto& [line, message] : table) {
+    const Outcome plan = run_words(words(line));
+    EXPECT_EQ(plan.code, 2) << line;
+    EXPECT_NE(plan.err.find(message), std::string::npos) << line << '\n' << plan.err;
+  }
 }
 
 }  // namespace

@@ -46,15 +46,6 @@ struct Axis {
   }
 };
 
-/// Distance of at most `most` ticks: 1, 2 or 5 times a power of ten.
-double tick_of(double range, double most) {
-  const double least = range / most;
-  const double power = std::pow(10.0, std::floor(std::log10(least)));
-  for (const double factor : {1.0, 2.0, 5.0})
-    if (factor * power >= least * (1.0 - 1e-9)) return factor * power;
-  return 10.0 * power;
-}
-
 /// The classes of a line: its color, its style, and whether the color is taken again.
 std::string classes_of(const Line& line) {
   const std::string_view style = line.style == LineStyle::Thin    ? "thin"
@@ -75,7 +66,7 @@ std::vector<double> ticks_of(const Axis& axis, double most) {
     if (ticks.size() > 1) return ticks;
     ticks.clear();  // a narrow range is nearly linear
   }
-  const double step = tick_of(axis.high - axis.low, most);
+  const double step = svg::tick_of(axis.high - axis.low, most);
   for (double k = std::ceil(axis.low / step - 1e-9); k * step <= axis.high + 1e-9 * step; k += 1.0)
     ticks.push_back(k * step + 0.0);  // not -0
   return ticks;
@@ -90,7 +81,7 @@ void round_out(Axis& axis, Scale scale) {
     return;
   }
   if (!(axis.high > axis.low)) axis.high = axis.low + std::max(1.0, std::abs(axis.low));
-  const double step = tick_of(axis.high - axis.low, 5.0);
+  const double step = svg::tick_of(axis.high - axis.low, 5.0);
   axis.low = step * std::floor(axis.low / step + 1e-9);
   axis.high = step * std::ceil(axis.high / step - 1e-9);
 }
