@@ -30,7 +30,9 @@ void require_possible(const FailureModel& model) {
            {model.checkpoint_stall, "seconds of a checkpoint"},
            {model.partner_interval, "seconds between snapshots"},
            {model.partner_stall, "seconds of a snapshot"},
-           {recovery(model), "seconds of a restart"},
+           {model.notice, "seconds to notice a loss"},
+           {model.probe, "seconds to find the hosts"},
+           {model.restart, "seconds of a restart"},
            {model.away, "seconds that a host is away"}})
     if (!(value >= 0.0) || !std::isfinite(value))
       fail(ErrorKind::Config, "{} {}: expected a number from 0", value, name);
@@ -46,7 +48,7 @@ double throughput(const FailureModel& model, std::int32_t away) {
 
 /// The work between what a failure leaves: `units` of them from one checkpoint to the next.
 struct Rhythm {
-  std::int64_t units = 1;
+  double units = 1.0;
   double work = 0.0;  ///< seconds of a unit, with all hosts
   bool snapshots = false;
 };
@@ -55,15 +57,16 @@ Rhythm rhythm_of(const FailureModel& model, double interval) {
   const double updates = std::max(1.0, std::round(interval / model.step));
   const double each = std::max(1.0, std::round(model.partner_interval / model.step));
   if (model.partner_interval == 0.0 || model.hosts == 1 || each >= updates)
-    return {.units = 1, .work = updates * model.step};
-  return {.units = static_cast<std::int64_t>(std::max(1.0, std::round(updates / each))),
-          .work = each * model.step,
-          .snapshots = true};
+    return {.work = updates * model.step};
+  return {.units = std::round(updates / each), .work = each * model.step, .snapshots = true};
 }
 
-/// The probability that a failure loses the snapshots: one of the two hosts that then hold a part
-/// of which there is no other copy is lost before the next snapshot, `unit` seconds after a
-/// restart.
+double snapshot_stall(const FailureModel& model, const Rhythm& rhythm) {
+  return rhythm.snapshots ? model.partner_stall : 0.0;
+}
+
+/// The probability that a failure loses the snapshots: of two hosts with the only copy of a part
+/// one is lost before the next snapshot, `unit` seconds after the restart.
 double loses_snapshots(const FailureModel& model, double unit) {
   return -std::expm1(-2.0 * rate_of(model) * (recovery(model) + unit));
 }
@@ -96,14 +99,12 @@ double best_interval_by_formula(const FailureModel& model) {
 
 std::int64_t updates_between(const FailureModel& model, double interval) {
   const Rhythm rhythm = rhythm_of(model, interval);
-  return std::llround(static_cast<double>(rhythm.units) * rhythm.work / model.step);
+  return std::llround(rhythm.units * rhythm.work / model.step);
 }
 
 double goodput_by_formula(const FailureModel& model, double interval) {
   const Rhythm rhythm = rhythm_of(model, interval);
-  const auto units = static_cast<double>(rhythm.units);
-  const double stall = rhythm.snapshots ? model.partner_stall + model.checkpoint_stall / units
-                                        : model.checkpoint_stall;
+  const double stall = model.checkpoint_stall / rhythm.units + snapshot_stall(model, rhythm);
   if (model.failures_per_day == 0.0) return rhythm.work / (rhythm.work + stall);
   // The speed with the mean number of hosts that are away, between two whole numbers.
   const double away = model.hosts * (1.0 - availability(model));
@@ -118,7 +119,7 @@ double goodput_by_formula(const FailureModel& model, double interval) {
   if (model.away > recovery(model))
     goodput /= 1.0 + (model.checkpoint_stall + model.restart) / between;
   if (rhythm.snapshots)
-    goodput /= 1.0 + loses_snapshots(model, unit) * 0.5 * units * unit / between;
+    goodput /= 1.0 + loses_snapshots(model, unit) * 0.5 * rhythm.units * unit / between;
   return goodput;
 }
 
@@ -186,23 +187,22 @@ class Replay {
   void run(double seconds) {
     const double speed = throughput(model_, model_.hosts - up_);
     const double unit = rhythm_.work / speed;
-    const double cycle = unit + (rhythm_.snapshots ? model_.partner_stall : 0.0);
-    const auto cycles = static_cast<double>(rhythm_.units);
-    const double rest = (cycles - units_) * cycle + model_.checkpoint_stall;
+    const double cycle = unit + snapshot_stall(model_, rhythm_);
+    const double rest = (rhythm_.units - units_) * cycle + model_.checkpoint_stall;
     double worked = 0.0;
     double left = seconds;
     if (left >= rest) {
-      const double round = cycles * cycle + model_.checkpoint_stall;
+      const double round = rhythm_.units * cycle + model_.checkpoint_stall;
       const double rounds = std::floor((left - rest) / round);
-      worked = (cycles - units_ + rounds * cycles) * unit;
+      worked = (rhythm_.units - units_ + rounds * rhythm_.units) * unit;
       left = std::max(0.0, left - rest - rounds * round);
       units_ = 0.0;
       exposed_ = false;
     }
-    const double whole = std::min(std::floor(left / cycle), cycles - units_);
+    const double whole = std::min(std::floor(left / cycle), rhythm_.units - units_);
     units_ += whole;
     exposed_ = exposed_ && whole == 0.0;
-    const double begun = units_ == cycles ? 0.0 : std::min(left - whole * cycle, unit);
+    const double begun = units_ == rhythm_.units ? 0.0 : std::min(left - whole * cycle, unit);
     partial_ = begun * speed;
     worked += whole * unit + begun;
     sum_.goodput += worked * speed;

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What failures of hosts leave of a run, on paper. A run saves a checkpoint every so many updates.
-// When a host is lost, the run notices it, looks for the hosts that are left, and goes on with them
-// from the newest checkpoint; what was computed since then is lost. A host that is back is taken in
-// by a checkpoint and a restart. A run may also keep snapshots between its checkpoints, each host's
-// in the memory of a partner: they are gone if both are lost before the next snapshot.
-//
-// There are two ways to the same figures, which know nothing of each other. The simulation replays
-// a history of failures. The formula is Daly's, exact for failures that come at random, at any
-// time, and of which each is followed by a restart; the rest is added to first order.
-//   Young, "A first order approximation to the optimum checkpoint interval", CACM 17, 1974.
-//   Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", Future
-//   Generation Computer Systems 22, 2006.
+// When a host is lost, it notices that, looks for the hosts that are left, and goes on with them
+// from the newest checkpoint. A host that is back is taken in by a checkpoint and a restart.
+// Between checkpoints hosts may keep snapshots in the memory of a partner, which are gone if both
+// are lost before the next one. Two ways to the same figures know nothing of each other: a
+// simulation that replays a history of failures, and the formula of Daly ("A higher order estimate
+// of the optimum checkpoint interval for restart dumps", Future Generation Computer Systems 22,
+// 2006) after Young
+// ("A first order approximation to the optimum checkpoint interval", CACM 17, 1974). The formula is
+// exact where a spare takes the place of a lost host at once; the rest is added to first order.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +42,7 @@ struct FailureModel {
 [[nodiscard]] double seconds_between_failures(const FailureModel& model);
 
 /// The seconds of work between checkpoints with which least is lost, for their stall and the mean
-/// time between failures: to first order, and Daly's equation 37. Both are near the optimum only
-/// where restarts are short.
+/// time between failures: to first order, and Daly's equation 37.
 [[nodiscard]] double young_interval(double stall, double between_failures);
 [[nodiscard]] double daly_interval(double stall, double between_failures);
 /// Mean time between failures of which nothing newer than a checkpoint is left: all of them, or
@@ -54,8 +51,8 @@ struct FailureModel {
 /// Daly's interval for that time, at least an update.
 [[nodiscard]] double best_interval_by_formula(const FailureModel& model);
 
-/// The updates between checkpoints for an interval in seconds of work with all hosts: at least one,
-/// and a multiple of those between snapshots that are more frequent.
+/// The updates between checkpoints for an interval, which is in seconds of work with all hosts: at
+/// least one, and a multiple of those between snapshots.
 [[nodiscard]] std::int64_t updates_between(const FailureModel& model, double interval);
 
 /// Updates that lasted over those of a run that nothing disturbs, in the same time.
@@ -68,8 +65,7 @@ struct HostEvent {
   double draw = 0.0;  ///< uniform in (0, 1): which host it is
 };
 
-/// When hosts fail does not depend on what the run does, so that one history serves all intervals:
-/// their figures differ by the intervals alone.
+/// It does not depend on the interval, so that figures of intervals differ by these alone.
 struct FailureHistory {
   std::vector<HostEvent> events;
   double end = 0.0;
@@ -81,7 +77,7 @@ struct FailureHistory {
 
 /// Where the time of a run went: shares of it, whose sum is 1, and the mean number of its hosts.
 struct Goodput {
-  double goodput = 0.0;
+  double goodput = 0.0;     ///< updates that lasted
   double lost = 0.0;        ///< updates that were computed again
   double restarting = 0.0;  ///< until the run goes on after a loss, or with a host that is back
   double saving = 0.0;      ///< checkpoints and snapshots
@@ -89,7 +85,7 @@ struct Goodput {
   double hosts = 0.0;
 };
 
-/// What is left of a run with this interval that lives through the history of its model.
+/// Of a run with this interval that lives through the history of its model.
 [[nodiscard]] Goodput simulated_goodput(const FailureModel& model, const FailureHistory& history,
                                         double interval);
 
@@ -114,8 +110,8 @@ struct GoodputCurve {
 /// Config without failures, for which there is no best interval.
 [[nodiscard]] GoodputCurve goodput_curve(const FailureModel& model);
 
-/// An interval as `checkpoint-every` takes it: in minutes, or in updates below one minute.
-[[nodiscard]] std::string interval_text(const FailureModel& model, double interval);
+/// An interval as `checkpoint-every` takes it, at least one minute.
+[[nodiscard]] std::string minutes_text(double seconds);
 
 [[nodiscard]] std::string to_text(const GoodputCurve& curve);
 [[nodiscard]] Json to_json(const GoodputCurve& curve);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string_view>
 #include <utility>
@@ -29,15 +30,29 @@ std::string title_of(const FailureModel& model) {
                      time_text(seconds_between_failures(model)));
 }
 
+/// Where the time of a run goes.
+constexpr std::array<std::pair<const char*, double Goodput::*>, 5> kShares = {
+    {{"goodput", &Goodput::goodput},
+     {"lost", &Goodput::lost},
+     {"restarting", &Goodput::restarting},
+     {"saving", &Goodput::saving},
+     {"missing", &Goodput::missing}}};
+
 double young_of(const FailureModel& model) {
   return young_interval(model.checkpoint_stall, seconds_between_losses(model));
 }
 
+/// Of the best interval, for `checkpoint-every`.
+std::string typed(const GoodputCurve& curve) {
+  const double interval = curve.simulated_best.interval;
+  return interval < 60.0 ? fmt::format("{}updates", updates_between(curve.model, interval))
+                         : minutes_text(interval);
+}
+
 }  // namespace
 
-std::string interval_text(const FailureModel& model, double interval) {
-  const double minutes = interval / 60.0;
-  if (minutes < 1.0) return fmt::format("{}updates", updates_between(model, interval));
+std::string minutes_text(double seconds) {
+  const double minutes = std::max(1.0, seconds / 60.0);
   return minutes < 10.0 ? fmt::format("{:.2g}minutes", minutes)
                         : fmt::format("{:.0f}minutes", minutes);
 }
@@ -54,14 +69,13 @@ std::string to_text(const GoodputCurve& curve) {
   if (model.partner_interval > 0.0)
     text += fmt::format("Every {} hosts keep a snapshot in the memory of a partner, in {}.\n",
                         time_text(model.partner_interval), time_text(model.partner_stall));
-  std::vector<std::vector<std::string>> rows = {{"checkpoint every", "updates", "goodput",
-                                                 "by formula", "lost", "restarting", "saving",
-                                                 "missing hosts"}};
+  std::vector<std::vector<std::string>> rows = {{"checkpoint every", "updates", "by formula"}};
+  for (const auto& [name, share] : kShares) rows.front().emplace_back(name);
   for (std::size_t i = 0; i < curve.points.size(); i += 2) {
     const auto& [interval, run, formula] = curve.points[i];
     rows.push_back({time_text(interval), fmt::format("{}", updates_between(model, interval)),
-                    share_text(run.goodput), share_text(formula), share_text(run.lost),
-                    share_text(run.restarting), share_text(run.saving), share_text(run.missing)});
+                    share_text(formula)});
+    for (const auto& [name, share] : kShares) rows.back().push_back(share_text(run.*share));
   }
   const auto& [best, run, formula] = curve.simulated_best;
   return text + text_table(rows, 0) +
@@ -71,22 +85,18 @@ std::string to_text(const GoodputCurve& curve) {
              "by Daly's formula, with {}; {} by Young's.\nTo type: `checkpoint-every` {}\n",
              time_text(best), share_text(run.goodput), run.hosts,
              time_text(curve.formula_best.interval), share_text(curve.formula_best.formula),
-             time_text(young_of(model)), interval_text(model, best));
+             time_text(young_of(model)), typed(curve));
 }
 
 Json to_json(const GoodputCurve& curve) {
   const FailureModel& model = curve.model;
   const auto json_of = [&](const GoodputCurve::Point& point) {
-    const auto& [interval, run, formula] = point;
-    return Json::object({{"interval_seconds", interval},
-                         {"updates", updates_between(model, interval)},
-                         {"goodput", run.goodput},
-                         {"goodput_by_formula", formula},
-                         {"lost", run.lost},
-                         {"restarting", run.restarting},
-                         {"saving", run.saving},
-                         {"missing", run.missing},
-                         {"hosts", run.hosts}});
+    Json row = Json::object({{"interval_seconds", point.interval},
+                             {"updates", updates_between(model, point.interval)},
+                             {"goodput_by_formula", point.formula},
+                             {"hosts", point.simulated.hosts}});
+    for (const auto& [name, share] : kShares) row.set(name, point.simulated.*share);
+    return row;
   };
   Json points = Json::list();
   for (const GoodputCurve::Point& point : curve.points) points.push_back(json_of(point));
@@ -100,7 +110,7 @@ Json to_json(const GoodputCurve& curve) {
                        {"young_interval_seconds", young_of(model)},
                        {"best", json_of(curve.simulated_best)},
                        {"best_by_formula", json_of(curve.formula_best)},
-                       {"checkpoint_every", interval_text(model, curve.simulated_best.interval)},
+                       {"checkpoint_every", typed(curve)},
                        {"intervals", std::move(points)}});
 }
 
@@ -116,7 +126,7 @@ std::string to_svg(const GoodputCurve& curve) {
   }
   const double tick = svg::tick_of(std::max(high - low, 1e-3), 6.0);
   low = tick * std::floor(low / tick);
-  high = tick * std::ceil(high / tick);
+  high = std::max(tick * std::ceil(high / tick), low + tick);
   const double first = curve.points.front().interval;
   const double last = std::max(curve.points.back().interval, 1.01 * first);
   const auto x = [&](double interval) {

@@ -24,15 +24,6 @@ constexpr double kWrittenPerSecond = 0.5e9;
 /// To find the hosts that are left: they answer in seconds or not at all.
 constexpr double kProbeSeconds = 10.0;
 
-/// Bytes of weights and optimizer state of the device that has most of them.
-double saved_bytes(const partition::Plan& plan) {
-  std::int64_t most = 0;
-  for (const partition::ProcessMemory& process : plan.processes)
-    for (const partition::DeviceMemory& device : process.devices)
-      most = std::max(most, device.state);
-  return static_cast<double>(most);
-}
-
 }  // namespace
 
 void require_failures(const Patch& options) {
@@ -60,7 +51,10 @@ std::optional<partition::GoodputCurve> plan_failures(const Patch& options,
   if (!failures) return std::nullopt;
   const std::int64_t devices = std::int64_t{request.schedule.devices} * request.replicas;
   const auto each = options.value<std::int64_t>("devices-per-host");
-  const double bytes = saved_bytes(plan);
+  double bytes = 0.0;  // of the device that saves the most
+  for (const partition::ProcessMemory& process : plan.processes)
+    for (const partition::DeviceMemory& device : process.devices)
+      bytes = std::max(bytes, static_cast<double>(device.state));
   return partition::goodput_curve(
       {.hosts = static_cast<std::int32_t>((devices + each - 1) / each),
        .failures_per_day = *failures,

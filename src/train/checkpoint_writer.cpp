@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <ctime>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "partition/goodput.hpp"
 #include "train/agreement.hpp"
 
 namespace millrace::train {
@@ -34,18 +34,12 @@ double median(std::span<const CheckpointCost> costs, double CheckpointCost::*par
   return *middle;
 }
 
-/// In the syntax of `checkpoint-every`.
-std::string interval_text(double seconds) {
-  const double minutes = std::max(1.0, seconds / 60.0);
-  return minutes < 10.0 ? fmt::format("{:.2g}minutes", minutes)
-                        : fmt::format("{:.0f}minutes", minutes);
-}
-
 }  // namespace
 
 double best_interval(const CheckpointCost& cost, double seconds_between_failures) {
   // If the training uses all cores, CPU time of the writing thread is lost to it.
-  return std::sqrt(2.0 * (cost.waited_seconds + cost.busy_seconds) * seconds_between_failures);
+  return partition::young_interval(cost.waited_seconds + cost.busy_seconds,
+                                   seconds_between_failures);
 }
 
 std::string describe(std::span<const CheckpointCost> costs, double run_seconds) {
@@ -64,7 +58,7 @@ std::string describe(std::span<const CheckpointCost> costs, double run_seconds) 
   if (run_seconds >= kHour)
     text +=
         fmt::format(". With one failure a day, `checkpoint-every` {} loses the least time (Young)",
-                    interval_text(best_interval(typical, 24.0 * kHour)));
+                    partition::minutes_text(best_interval(typical, 24.0 * kHour)));
   return text;
 }
 

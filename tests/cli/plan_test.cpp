@@ -236,7 +236,7 @@ TEST(PlannedFailuresTest, AreATableWithWhatToType) {
   ASSERT_EQ(plan.code, 0) << plan.err;
   for (const char* part :
        {"With failures: 4 hosts, a failure every 13 h.", "10.7 min: 10 min to notice it",
-        "checkpoint every  updates  goodput  by formula", "The best interval: ", " by Young's.",
+        "checkpoint every  updates  by formula  goodput", "The best interval: ", " by Young's.",
         "To type: --checkpoint-every "})
     EXPECT_NE(plan.out.find(part), std::string::npos) << part << '\n' << plan.out;
 }

@@ -127,7 +127,7 @@ TEST(BestIntervalTest, IsDalysWhereRestartsAreShort) {
 // With other random numbers, too.
 TEST(BestIntervalTest, HardlyDependsOnTheHistory) {
   const FailureModel model = failing_every(6.0 * kHour, 2.0, 60.0);
-  for (const std::uint64_t seed : {1, 2, 3}) {
+  for (const std::uint64_t seed : {1U, 2U, 3U}) {
     const double best = best_simulated_interval(model, failure_history(model, kMany, seed));
     EXPECT_NEAR(best / best_interval_by_formula(model), 1.0, 0.1) << seed;
   }
@@ -210,9 +210,11 @@ TEST(GoodputCurveTest, IsPrintedAndDrawn) {
   EXPECT_EQ(to_text(goodput_curve(model)), text);
   EXPECT_EQ(to_json(curve).dump(2), to_json(goodput_curve(model)).dump(2));
   EXPECT_EQ(test::problem_of_xml(to_svg(curve)), "");
-  EXPECT_EQ(interval_text(model, 30.0), "30updates");
-  EXPECT_EQ(interval_text(model, 240.0), "4minutes");
-  EXPECT_EQ(interval_text(model, 3600.0), "60minutes");
+  EXPECT_EQ(minutes_text(30.0), "1minutes");
+  EXPECT_EQ(minutes_text(270.0), "4.5minutes");
+  EXPECT_EQ(minutes_text(3600.0), "60minutes");
+  model.checkpoint_stall = 0.001;
+  EXPECT_NE(to_text(goodput_curve(model)).find("updates\n"), std::string::npos);
 }
 
 }  // namespace
