@@ -14,7 +14,7 @@
 //   merged groups         neighboring narrow groups joined to wide ones    measured as faster
 //   widened               16 bits as float32 between conversions           no vendor has the pass
 //
-// What was measured depends on shape, precision and instruction set, never on a clock during training.
+// What was measured depends on shape, precision and instruction set, never on a clock in training.
 // So the same shapes always run the same kernels, within the same limit of scratch.
 #pragma once
 

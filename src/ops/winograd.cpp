@@ -9,10 +9,10 @@
 //   dx   the same with dy as images and the kernel turned by 180 degrees
 //   dk   at each point dy^T x, outputs x tiles by tiles x inputs; 36 -> 3x3 taps
 //
-// Tiles are computed in chunks, where possible of values that stay in a core's cache. A tile's outputs depend on no
-// other tile, and a sum over tiles goes on from chunk to chunk as it goes on within one, so results
-// depend neither on chunks nor on threads. What kernels call is inlined by force, as only then
-// clang compiles it for the level at hand.
+// Tiles are computed in chunks, where possible of values that stay in a core's cache. A tile's
+// outputs depend on no other tile, and a sum over tiles goes on from chunk to chunk as it goes on
+// within one, so results depend neither on chunks nor on threads. What kernels call is inlined by
+// force, as only then clang compiles it for the level at hand.
 #include <algorithm>
 
 #include "device/arena.hpp"

@@ -68,6 +68,8 @@ SMALLER = [
     ("data check D", "data check D", "data check imagenet"),
     ("--config surfsara-resnet50-8k", "--data-dir imagenet", "--data-dir imagenet --smoke"),
     ("--dialect ipu", "--model-size 20", "--model-size 8"),
+    ("--elastic", "--replicas 4", "--replicas 2"),
+    ("--elastic", "--hosts hosts.txt ", ""),  # nobody could ask them here
     ("--repeat 10", "--repeat 10", "--image-size 32 --max-eval-steps 1 --repeat 2"),
 ]
 
@@ -78,6 +80,8 @@ WHOLE = {
                                                         "--pipeline-splits auto --dataset cifar-10 --model-size 8",
     "millrace train --hosts node1:4 node2:4 OPTIONS..": "millrace train --hosts a:1 b:1 --replicas 2 "
                                                         "--dataset cifar-10 --model-size 8",
+    "millrace train --hosts HOSTFILE --elastic OPTIONS..": "millrace train --elastic --replicas 2 "
+                                                           "--dataset cifar-10 --model-size 8",
     "millrace data convert": "millrace data convert NEW --raw-dir RAW",
     "millrace bench --steps 2": "millrace bench --steps 2 --warmup-steps 0 --dataset cifar-10 --model-size 8",
     "millrace bench --kernels": "millrace bench --kernels --steps 1 --warmup-steps 0 --dataset cifar-10 --model-size 8",

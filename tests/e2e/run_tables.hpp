@@ -56,7 +56,7 @@ class Table {
 
 /// Expects that a training has losses, which are sound and change, and returns them.
 inline std::vector<double> expect_sound_losses(const std::filesystem::path& run) {
-  const std::vector<double> losses = Table(run / "training.csv")["loss_batch"];
+  std::vector<double> losses = Table(run / "training.csv")["loss_batch"];
   EXPECT_FALSE(losses.empty());
   for (const double loss : losses) EXPECT_TRUE(std::isfinite(loss) && loss >= 0.0) << loss;
   EXPECT_TRUE(losses.size() < 2 || losses.front() != losses.back());

@@ -3,6 +3,7 @@
 // Which kernels a backend takes, and how it cuts batches.
 #include "ops/backend.hpp"
 
+#include "core/instruction_level.hpp"
 #include "tests/ops/backends.hpp"
 #include "tests/ops/shapes.hpp"
 #include "tests/support/test.hpp"
@@ -64,7 +65,9 @@ TEST(Rewrites, FollowTheMeasuredTable) {
   const auto square = [](std::int64_t batch, std::int64_t channels) {
     return ConvCase{"", batch, {14, 14, channels}, channels, {3, 3}, {1, 1}, {1, 1, 1, 1}}.shape();
   };
-  const std::string winograd = device::kOnCores ? "winograd" : "";
+  // Own loops need FMA for it, whatever the vendor has.
+  const bool multiplies = device::kOnCores && instruction_level() >= InstructionLevel::Avx2;
+  const std::string winograd = multiplies ? "winograd" : "";
   EXPECT_EQ(choice(square(6, 64), DType::F32, Avx512), winograd);
   EXPECT_EQ(choice(square(6, 64), DType::F32, Amx), winograd);
   EXPECT_EQ(choice(square(6, 64), DType::F32, Sse), "");
@@ -75,9 +78,17 @@ TEST(Rewrites, FollowTheMeasuredTable) {
   const auto unclaimed = [&](std::int64_t channels, DType type) {
     return choice(square(6, channels), type, Avx512, {}, Rewrite::When::Unclaimed);
   };
-  EXPECT_EQ(unclaimed(16, DType::BF16), device::kOnCores ? "winograd" : "widened");
-  EXPECT_EQ(unclaimed(32, DType::F16), device::kOnCores ? "winograd" : "widened");
+  EXPECT_EQ(unclaimed(16, DType::BF16), multiplies ? "winograd" : "widened");
+  EXPECT_EQ(unclaimed(32, DType::F16), multiplies ? "winograd" : "widened");
   EXPECT_EQ(unclaimed(16, DType::F16), "widened");
+  if constexpr (device::kOnCores) {
+    LinearRequest limited{.shape = square(6, 64), .type = DType::F32, .passes = {}};
+    for (const std::int64_t more : {0, -1}) {
+      limited.cap = winograd_scratch(square(6, 64)) + more;
+      const Rewrite* const row = find_rewrite(limited, Rewrite::When::Measured, Avx512);
+      EXPECT_EQ(row != nullptr, multiplies && more == 0) << "within the limit of scratch";
+    }
+  }
   const ConvShape narrow =
       ConvCase{"", 1, {56, 56, 128}, 128, {3, 3}, {1, 1}, {1, 1, 1, 1}, 32}.shape();
   EXPECT_EQ(choice(narrow, DType::BF16, Avx512), "");
