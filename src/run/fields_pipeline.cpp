@@ -205,7 +205,8 @@ void add_device(FieldTable& table) {
       }));
   row("available-memory-proportion", names("X .."), "IPU",
       "maximum scratch memory of a kernel, of our own ones in each thread; one number, or two per "
-      "stage of a pipeline (convolutions, matrix products). If no kernel fits, the one with the least "
+      "stage of a pipeline (convolutions, matrix products). If no kernel fits, the one with the "
+      "least "
       "scratch memory is used. Runs with different limits agree to rounding only. With one number, "
       "every layout gives the same bits; with numbers per stage, the bits depend on the cuts",
       default_text("no limit"),
