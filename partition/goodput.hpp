@@ -7,9 +7,9 @@
 // are lost before the next one. Two ways to the same figures know nothing of each other: a
 // simulation that replays a history of failures, and the formula of Daly ("A higher order estimate
 // of the optimum checkpoint interval for restart dumps", Future Generation Computer Systems 22,
-// 2006) after Young
-// ("A first order approximation to the optimum checkpoint interval", CACM 17, 1974). The formula is
-// exact where a spare takes the place of a lost host at once; the rest is added to first order.
+// 2006) after Young ("A first order approximation to the optimum checkpoint interval", CACM 17,
+// 1974). The formula is exact where a spare takes the place of a lost host at once; the rest is
+// added to first order.
 #pragma once
 
 #include <cstdint>

@@ -61,8 +61,7 @@ std::string to_text(const GoodputCurve& curve) {
   const FailureModel& model = curve.model;
   std::string text = fmt::format(
       "With failures: {}. A loss stops the run for {}: {} to notice it, {} to find the other "
-      "hosts, "
-      "{} to restart. The host is back after {}. A checkpoint stalls the run for {}.\n",
+      "hosts, {} to restart. The host is back after {}. A checkpoint stalls the run for {}.\n",
       title_of(model), time_text(model.notice + model.probe + model.restart),
       time_text(model.notice), time_text(model.probe), time_text(model.restart),
       time_text(model.away), time_text(model.checkpoint_stall));

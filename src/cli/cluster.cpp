@@ -7,6 +7,7 @@
 #include <cctype>
 #include <utility>
 
+#include "comm/world.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
@@ -106,6 +107,14 @@ int indexed_task(const Json& task, const std::string& type, std::int64_t chiefs,
 
 }  // namespace
 
+std::string name_of_host(std::string_view host) {
+  return std::string(host.substr(0, host.find(':')));
+}
+
+bool names_this_machine(std::string_view name) {
+  return name == "localhost" || name == "127.0.0.1" || name == comm::host_name();
+}
+
 std::optional<std::int64_t> room_of(const Cluster& cluster) {
   std::int64_t room = 0;
   for (const std::string& host : cluster.hosts) {
@@ -139,7 +148,7 @@ std::vector<std::string> hosts_by_rank(const Cluster& cluster, int ranks) {
   for (const std::string& host : with_room(cluster, ranks)) {
     const auto room = static_cast<std::size_t>(check_slots(host, "--hosts"));
     const std::size_t left = static_cast<std::size_t>(ranks) - by_rank.size();
-    by_rank.insert(by_rank.end(), std::min(room, left), host.substr(0, host.find(':')));
+    by_rank.insert(by_rank.end(), std::min(room, left), name_of_host(host));
   }
   return by_rank;
 }
@@ -148,8 +157,7 @@ std::vector<std::string> hosts_without_rank(const Cluster& cluster, int ranks) {
   const std::vector<std::string> used = hosts_by_rank(cluster, ranks);
   std::vector<std::string> left;
   for (const std::string& host : cluster.hosts)
-    if (const std::string name = host.substr(0, host.find(':'));
-        std::ranges::find(used, name) == used.end())
+    if (const std::string name = name_of_host(host); std::ranges::find(used, name) == used.end())
       left.push_back(name);
   return left;
 }

@@ -39,6 +39,11 @@ struct Cluster {
 [[nodiscard]] std::optional<Cluster> cluster_of(const Patch& options,
                                                 const Environment& environment);
 
+/// The name in "name" or "name:ranks".
+[[nodiscard]] std::string name_of_host(std::string_view host);
+/// Whether a name is one of those that this machine gives itself.
+[[nodiscard]] bool names_this_machine(std::string_view name);
+
 /// How many ranks the hosts have room for; nothing if one of them has no limit. Errors: Usage.
 [[nodiscard]] std::optional<std::int64_t> room_of(const Cluster& cluster);
 /// Errors: Usage if all hosts limit their ranks and there is not enough room for `ranks`.

@@ -16,7 +16,6 @@
 #include <system_error>
 #include <thread>
 
-#include "comm/world.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
@@ -63,7 +62,7 @@ int start_silently(const std::vector<std::string>& words) {
 }  // namespace
 
 bool is_this_machine(const std::string& host) {
-  if (host == "localhost" || host == comm::host_name()) return true;
+  if (names_this_machine(host)) return true;
   addrinfo* found = nullptr;
   if (getaddrinfo(host.c_str(), nullptr, nullptr, &found) != 0) return false;
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> all(found, freeaddrinfo);

@@ -81,8 +81,7 @@ namespace {
 /// Whether all hosts are names of this machine.
 bool lies_here(const Cluster& cluster) {
   return cluster.interface.empty() && std::ranges::all_of(cluster.hosts, [](std::string_view host) {
-           const std::string_view name = host.substr(0, host.find(':'));
-           return name == "localhost" || name == "127.0.0.1" || name == comm::host_name();
+           return names_this_machine(name_of_host(host));
          });
 }
 

@@ -44,8 +44,8 @@ struct Host {
   bool suspected = false;  ///< its ranks said nothing when the others gave up
 };
 
-/// How the ranks of one launch ended.
-struct LaunchEnd {
+/// How one launch went.
+struct Attempt {
   int code = 0;
   bool for_host = false;         ///< they were asked to, as a host is back
   std::set<std::string> silent;  ///< hosts of which no rank said anything when the others gave up
@@ -113,7 +113,7 @@ class Supervisor {
       const std::vector<Host> used = wait_for_hosts();
       if (const int signal = asked(); signal != 0)
         return finish(exit_code(signal == SIGINT ? ErrorKind::Interrupted : ErrorKind::Preempted));
-      const LaunchEnd end = launch_on(used);
+      const Attempt end = launch_on(used);
       if (end.for_host && end.code == exit_code(ErrorKind::Preempted) && asked() == 0) continue;
       if (is_final(end.code) || asked() != 0) return finish(end.code);
       losses = newest() == before ? losses + 1 : 1;
@@ -161,10 +161,9 @@ class Supervisor {
       }
     std::vector<Host> found;
     for (const std::string& text : with_room(*cluster_, config_.pipeline.ranks.ranks)) {
-      const std::size_t colon = text.find(':');
-      const std::string name = text.substr(0, colon);
+      const std::string name = name_of_host(text);
       const auto known = std::ranges::find(hosts_, name, &Host::name);
-      found.push_back({name, parse_number<int>(text.substr(colon + 1)).value_or(1),
+      found.push_back({name, parse_number<int>(text.substr(name.size() + 1)).value_or(1),
                        known != hosts_.end() && known->suspected});
     }
     hosts_ = std::move(found);
@@ -193,7 +192,7 @@ class Supervisor {
     return code;
   }
 
-  void pause_before_restart(std::int64_t losses, const LaunchEnd& end) {
+  void pause_before_restart(std::int64_t losses, const Attempt& end) {
     constexpr std::int64_t kMost = 600;
     const seconds pause{
         losses == 1 ? 0
@@ -266,7 +265,7 @@ class Supervisor {
     return words;
   }
 
-  LaunchEnd launch_on(const std::vector<Host>& used) {
+  Attempt launch_on(const std::vector<Host>& used) {
     RanksToStart start{.plan = config_.pipeline,
                        .words = words(),
                        .cluster = cluster_,
@@ -282,7 +281,7 @@ class Supervisor {
     }
     tell("start", used, told_of_start(start));
     Return back(*this, used);
-    LaunchEnd end;
+    Attempt end;
     try {
       const LauncherEnd ended = start_ranks(start, received_, [&] { return back.is_due(); });
       const std::vector<std::string> hosts = start.hosts();

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
@@ -14,23 +12,25 @@ namespace {
 using namespace field_words;  // NOLINT(google-build-using-namespace): the words of the table
 using pipeline::RankMap;
 
-std::vector<std::int32_t> parse_mapping(const Setting& given) {
-  std::vector<std::int32_t> devices;
+/// Numbers from `least` on; `problem` says what another word is not.
+std::vector<std::int32_t> parse_numbers(const Setting& given, std::int32_t least,
+                                        std::string_view problem) {
+  std::vector<std::int32_t> numbers;
   for (const std::string& word : split_list(text_of(given), ' ')) {
-    const std::optional<std::int32_t> device = parse_number<std::int32_t>(word);
-    if (!device || *device < 0)
-      fail(ErrorKind::Usage, "{}: '{}' is not a device; devices are numbered from 0", given.where,
-           word);
-    devices.push_back(*device);
+    const std::optional<std::int32_t> number = parse_number<std::int32_t>(word);
+    if (!number || *number < least)
+      fail(ErrorKind::Usage, "{}: '{}' is not {}", given.where, word, problem);
+    numbers.push_back(*number);
   }
-  return devices;
+  return numbers;
+}
+
+std::vector<std::int32_t> parse_mapping(const Setting& given) {
+  return parse_numbers(given, 0, "a device; devices are numbered from 0");
 }
 
 std::vector<std::int32_t> parse_rank_shares(const Setting& given) {
-  std::vector<std::int32_t> shares = parse_mapping(given);
-  if (std::ranges::find(shares, 0) != shares.end())
-    fail(ErrorKind::Usage, "{}: a rank without a device has nothing to do", given.where);
-  return shares;
+  return parse_numbers(given, 1, "a number of devices; a rank without a device has nothing to do");
 }
 
 std::vector<double> parse_shares(const Setting& given) {

@@ -83,8 +83,7 @@ void Reporter::add_busy(std::int64_t done, std::span<const std::int64_t> thousan
     const int rank = map.rank_of(found.replica, found.device);
     const std::string text = fmt::format(
         "{} (rank {}: replica {}, device {}) {} over the last {} updates: {:.1f} times the median "
-        "of "
-        "the other replicas",
+        "of the other replicas",
         hosts_.at(static_cast<std::size_t>(rank)), rank, found.replica, found.device,
         found.slow ? "is slow" : "is no longer slow", SlowDevices::kWindow, found.factor);
     important(text);
