@@ -1,40 +1,61 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs a training under Slurm that survives pre-emption and time limits:
+# Runs a training under Slurm that survives lost nodes, pre-emption and time limits:
 #
-#   sbatch --nodes 4 --ntasks-per-node 2 slurm.sh RUN_DIR train OPTIONS..
+#   sbatch --nodes 2-4 --ntasks-per-node 2 slurm.sh RUN_DIR train OPTIONS..
 #
 # Two minutes before its time limit the training saves a checkpoint and ends with code 75. The job is
-# then requeued and continues from the checkpoint. MILLRACE names the program (default: millrace).
+# then requeued and continues from the checkpoint, on the nodes that it gets. So is a job whose ranks
+# died, if it had saved something since its start. MILLRACE names the program (default: millrace).
 #SBATCH --signal=B:USR1@120
 #SBATCH --requeue
 #SBATCH --open-mode=append
 set -uo pipefail
+set -m # the training gets its own process group, so that a signal to all reaches it only once
 
 if (($# < 2)) || [[ $2 != train ]]; then
   echo "Usage: sbatch [OPTIONS OF SBATCH] slurm.sh RUN_DIR train OPTIONS.." >&2
   exit 2
 fi
-# Slurm runs a copy of this script, so supervise.sh is found through the command of the job.
-here=$(dirname "$(scontrol show job "${SLURM_JOB_ID:?run this script with sbatch}" |
-  sed -n 's/^ *Command=\(.*\/slurm\.sh\).*/\1/p')")
-
+: "${SLURM_JOB_ID:?run this script with sbatch}"
 run=$1
 shift
-"$here/supervise.sh" "$run" srun "${MILLRACE:-millrace}" "$@" &
-supervisor=$!
-trap 'kill -s USR1 "$supervisor" 2>/dev/null' USR1 TERM
+
+# A killed writer leaves a hidden directory, which is not a checkpoint.
+checkpoints() {
+  find "$run/checkpoints" -mindepth 2 -maxdepth 2 -not -path '*/.ckpt-*' -name manifest.json 2>/dev/null | sort
+}
+saved=$(checkpoints)
+words=("$@" --run-dir "$run")
+[[ -z $saved ]] || words=(restore --restore-path "$run")
+
+stopped=
+child=
+# Asked before the training has begun, or can catch signals: there is nothing to save.
+trap 'stopped=1; [[ -z $child ]] || kill -s USR1 "$child" 2>/dev/null' USR1 TERM
+srun "${MILLRACE:-millrace}" "${words[@]}" &
+child=$!
 # Signals interrupt `wait`, not the training.
 while :; do
-  wait "$supervisor"
+  wait "$child"
   code=$?
-  kill -0 "$supervisor" 2>/dev/null || break
+  kill -0 "$child" 2>/dev/null || break
 done
-wait "$supervisor" 2>/dev/null # a signal may have arrived just before the end
+wait "$child" 2>/dev/null # a signal may have arrived just before the end
 last=$?
 ((last == 127)) || code=$last
+[[ -z $stopped ]] || ((code <= 128)) || code=75
 
-if ((code == 75)); then
-  scontrol requeue "$SLURM_JOB_ID"
-fi
+case $code in
+  75) scontrol requeue "$SLURM_JOB_ID" ;;
+  0 | 2 | 3 | 4 | 6 | 126 | 127 | 130) ;; # a restart would change nothing
+  *)
+    if [[ $(checkpoints) != "$saved" ]]; then
+      echo "slurm.sh: the training ended with code $code: requeued, as it has saved a checkpoint since" >&2
+      scontrol requeue "$SLURM_JOB_ID"
+    else
+      echo "slurm.sh: the training ended with code $code before it saved a checkpoint: not requeued" >&2
+    fi
+    ;;
+esac
 exit "$code"

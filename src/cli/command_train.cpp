@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -94,6 +95,8 @@ int run_training(const Invocation& invocation, Open open, Train train) {
     watch.end();  // the training has its own watchdog
     const bool supervised = run.config.layout.elastic && !comm::started_by_launcher();
     if (supervised || must_launch(run.config, world)) {
+      // A supervisor restores again and again, and each time as it was asked to.
+      if (supervised && !run.config.run_directory.empty()) record_options(run);
       run.lock.reset();
       return launch_ranks(run.config, invocation, [&] { return signals.received(); });
     }
@@ -152,10 +155,24 @@ void require_training_recipe(const Patch& options) {
          *config);
 }
 
+/// A supervised training whose run is there already, as a restore of it; otherwise nothing.
+/// Schedulers that start a job again do so with the words of its first start.
+std::optional<Invocation> continuing(const Invocation& invocation) {
+  const std::string directory = invocation.options.text("run-dir").value_or("");
+  if (!invocation.options.flag("elastic") || directory.empty() ||
+      !std::filesystem::is_directory(directory) || io::list_checkpoints(directory).empty())
+    return std::nullopt;
+  Invocation restore = invocation;
+  restore.options.erase("run-dir");
+  impose(restore.options, "restore-path", directory);
+  return restore;
+}
+
 }  // namespace
 
 int command_train(const Invocation& invocation) {
   require_training_recipe(invocation.options);
+  if (const auto restore = continuing(invocation)) return command_restore(*restore);
   if (invocation.options.flag("compile-only")) return check_training(invocation);
   if (invocation.options.flag("dataset-benchmark")) return spec_of(Command::Bench).run(invocation);
   return run_training(invocation, open_new_run, train::train);

@@ -31,8 +31,8 @@ PAGES = [ROOT / "README.md", ROOT / "configs/README.md", ROOT / "configs/launch/
 
 # Lines that do not run here, and why.
 NOT_RUN = {
-    "millrace train OPTIONS..": "the reader fills in the options; the script is tested by tests/e2e/supervise.sh",
-    "sbatch ": "needs Slurm; the script is tested by tests/e2e/launch.sh",
+    "millrace train OPTIONS..": "the reader fills in the options; tests/e2e/supervise.sh runs such lines",
+    "sbatch ": "needs Slurm; the script is tested by tests/e2e/supervise.sh",
 }
 
 # Words of documents, and smaller ones that take their place, in lines that contain a part.
@@ -82,6 +82,8 @@ WHOLE = {
                                                         "--dataset cifar-10 --model-size 8",
     "millrace train --hosts HOSTFILE --elastic OPTIONS..": "millrace train --elastic --replicas 2 "
                                                            "--dataset cifar-10 --model-size 8",
+    "millrace train --elastic --run-dir RUN_DIR OPTIONS..": "millrace train --elastic --run-dir NEW2 "
+                                                            "--dataset cifar-10 --model-size 8",
     "millrace data convert": "millrace data convert NEW --raw-dir RAW",
     "millrace bench --steps 2": "millrace bench --steps 2 --warmup-steps 0 --dataset cifar-10 --model-size 8",
     "millrace bench --kernels": "millrace bench --kernels --steps 1 --warmup-steps 0 --dataset cifar-10 --model-size 8",

@@ -37,61 +37,39 @@ options=(--generated-data --dataset cifar-10 --model-size 8 --batch-size 8 --no-
 
 echo "== dies twice, is restored twice, and ends with the digest of an undisturbed run"
 ends_with 0 "$millrace" train "${options[@]}" --run-dir straight
-"$launch/supervise.sh" --pause 0 disturbed "$millrace" train "${options[@]}" >disturbed.log 2>&1 &
+"$launch/supervise.sh" disturbed "$millrace" train "${options[@]}" >disturbed.log 2>&1 &
 supervisor=$!
 for newest in 20 100; do
   await "disturbed/checkpoints/ckpt-$newest"
   kill -KILL "$(head -n 1 disturbed/.lock)"
 done
 wait "$supervisor" || failed "the supervisor ended with $?"
-[[ $(grep -c '^supervise: .*code 137: restart' disturbed.log) == 2 ]] || failed "not two restarts"
+[[ $(grep -c 'restart 1 of 10 from ckpt-' disturbed.log) == 2 ]] || failed "not two restarts"
 [[ $(digest straight) == "$(digest disturbed)" ]] || failed "the digests differ"
 
-echo "== a directory may have any name"
+echo "== a directory may have any name, and the same command continues its run"
 odd='odd [1] x/run*[a]'
-"$launch/supervise.sh" --pause 0 "$odd" "$millrace" train "${options[@]}" --stop-after 2 >odd.log 2>&1 || true
-ends_with 0 "$launch/supervise.sh" --pause 0 "$odd" "$millrace" train "${options[@]}"
+ends_with 75 "$launch/supervise.sh" "$odd" "$millrace" train "${options[@]}" --stop-after 2
+ends_with 0 "$launch/supervise.sh" "$odd" "$millrace" train "${options[@]}"
+[[ $(digest straight) == "$(digest "$odd")" ]] || failed "the digests differ"
+ends_with 2 "$launch/supervise.sh" "$odd" "$millrace" train "${options[@]}" --batch-size 16
+grep -q 'batch-size 16 would change the mathematics of the run' output.log || failed "nothing says why"
 
 echo "== killed while it commits its first checkpoint: begun anew"
 mkdir -p begun/checkpoints/.ckpt-0.tmp.1
 touch begun/.lock begun/checkpoints/.ckpt-0.tmp.1/manifest.json
-ends_with 0 "$launch/supervise.sh" --pause 0 begun "$millrace" train "${options[@]}"
+ends_with 0 "$launch/supervise.sh" begun "$millrace" train "${options[@]}"
 
-echo "== asked to stop before the program can catch signals: code 75"
-cat >deaf <<'SCRIPT'
-#!/usr/bin/env bash
-touch deaf.began
-exec sleep 30
-SCRIPT
-chmod +x deaf
-code=0
-"$launch/supervise.sh" --pause 0 never ./deaf train >deaf.log 2>&1 &
-supervisor=$!
-await deaf.began
-sleep 0.2
-kill -s USR1 "$supervisor"
-wait "$supervisor" || code=$?
-[[ $code == 75 ]] || failed "asked early: code $code"
-
-echo "== permanent errors are not retried"
-ends_with 2 "$launch/supervise.sh" --pause 0 wrong "$millrace" train --model-size 9
-grep -q 'code 2: not restarted' output.log || failed "the message is missing"
-
-echo "== gives up after the given number of restarts"
-cat >dies <<'SCRIPT'
-#!/usr/bin/env bash
-echo >>attempts
-exit 7
-SCRIPT
-chmod +x dies
-ends_with 7 "$launch/supervise.sh" --pause 0 --restarts 3 none ./dies train
-[[ $(wc -l <attempts) == 4 ]] || failed "$(wc -l <attempts) attempts, not 4"
+echo "== permanent errors are not retried, other launchers are refused"
+ends_with 2 "$launch/supervise.sh" wrong "$millrace" train --model-size 9
+ends_with 2 "$launch/supervise.sh" wrong mpirun -n 2 "$millrace" train "${options[@]}"
+grep -q "'mpirun -n': the word after the program" output.log || failed "nothing says why"
 
 echo "== a request to stop is forwarded once, and the run is saved"
 for signal in USR1 INT; do
   code=0
   # A shell makes its background processes ignore INT.
-  env --default-signal=INT "$launch/supervise.sh" --pause 0 "asked-$signal" "$millrace" train "${options[@]}" --iterations 100000 \
+  env --default-signal=INT "$launch/supervise.sh" "asked-$signal" "$millrace" train "${options[@]}" --iterations 100000 \
     >"asked-$signal.log" 2>&1 &
   supervisor=$!
   await "asked-$signal/checkpoints/ckpt-20"
@@ -111,8 +89,6 @@ SCRIPT
 cat >bin/scontrol <<SCRIPT
 #!/usr/bin/env bash
 echo "\$*" >>"$work/scontrol.txt"
-echo "JobId=7 JobName=train"
-echo "   Command=$launch/slurm.sh asked train"
 SCRIPT
 chmod +x bin/*
 cp "$launch/slurm.sh" copied-by-slurm
@@ -127,6 +103,20 @@ wait "$job" || code=$?
 [[ $code == 75 ]] || failed "the job ended with $code"
 grep -qx 'requeue 7' scontrol.txt || failed "it was not requeued"
 "$millrace" inspect queued --verify >/dev/null || failed "not saved"
+
+echo "== Slurm: a job whose ranks died goes on if it has saved something, and ends otherwise"
+./copied-by-slurm lost train "${options[@]}" --iterations 100000 >lost.log 2>&1 &
+job=$!
+await "lost/checkpoints/ckpt-20"
+kill -KILL "$(head -n 1 lost/.lock)"
+code=0
+wait "$job" || code=$?
+[[ $code == 137 && $(wc -l <scontrol.txt) == 2 ]] || failed "code $code; it was not requeued"
+printf '#!/usr/bin/env bash\necho "$*" >>words.txt\nexit 7\n' >dies
+chmod +x dies
+MILLRACE=./dies ends_with 7 ./copied-by-slurm lost train "${options[@]}"
+grep -qx 'restore --restore-path lost' words.txt || failed "it did not go on: $(cat words.txt)"
+[[ $(wc -l <scontrol.txt) == 2 ]] || failed "a job that saved nothing was requeued"
 
 echo "== Slurm: tasks that MPI does not join end the job"
 TASKS=2 ends_with 2 ./copied-by-slurm apart train "${options[@]}"

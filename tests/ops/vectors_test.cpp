@@ -19,6 +19,7 @@
 #include "ops/optimiser.hpp"
 #include "ops/pool.hpp"
 #include "tests/ops/device_values.hpp"
+#include "tests/ops/shapes.hpp"
 
 namespace millrace::ops {
 namespace {
@@ -38,6 +39,7 @@ struct Operands {
     return reinterpret_cast<T*>(memory.raw());
   }
   DeviceValues<float> a, b, c, d, floats;
+  DeviceValues<float> images = DeviceValues<float>(Values(2 * 16 * 2 * kElements, 1.0));  ///< two
 };
 
 /// Instructions per vector of elements at each level, as compiled by GCC 12, including loads,
@@ -165,6 +167,56 @@ void update(const ExecutionSpace& space, UpdateRule rule, Operands& o, std::int6
                          .num_spans = std::ssize(spans)});
 }
 
+/// A convolution by Winograd's kernels, from 16 to 16 channels, with the memory it needs.
+struct WinogradOp {
+  explicit WinogradOp(const Shape& image)
+      : shape(ConvCase{"", 1, image, 16, {3, 3}, {1, 1}, {1, 1, 1, 1}}.shape()),
+        op(make_winograd(shape, DType::F32, {})),
+        packed_forward(op->bytes().packed_forward),
+        packed_backward(op->bytes().packed_backward),
+        scratch(op->bytes().scratch) {
+    op->bind({.kernel = kernel.raw(),
+              .bias = nullptr,
+              .dkernel = dkernel.data(),
+              .dbias = nullptr,
+              .packed_forward = packed_forward.raw(),
+              .packed_backward = packed_backward.raw(),
+              .scratch = scratch.raw()});
+    op->pack(ExecutionSpace(), true);
+  }
+  ConvShape shape;
+  std::unique_ptr<LinearOp> op;
+  DeviceValues<float> kernel = DeviceValues<float>(Values(9 * 16 * 16, 1.0));
+  DeviceValues<float> dkernel = DeviceValues<float>(9 * 16 * 16);
+  DeviceValues<std::uint8_t> packed_forward, packed_backward, scratch;
+};
+
+/// Calls add(name, instructions, kernel) for the passes over an image of 4 x n/4 pixels, 16 n
+/// values: n/16 tiles.
+template <class Add>
+void for_each_winograd_pass(const Add& add) {
+  const auto pass = [](const auto& call) {
+    const auto made = std::make_shared<std::map<std::int64_t, WinogradOp>>();
+    return [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
+      const Shape image{4, n / 4, 16};
+      call(*made->try_emplace(n, image).first->second.op, space, o.images.raw(),
+           o.images.raw() + 4 * 16 * n);
+    };
+  };
+  add("WinogradForward", {0, 0, 0},
+      pass([](LinearOp& op, const ExecutionSpace& space, std::byte* a, std::byte* b) {
+        op.forward(space, a, b);
+      }));
+  add("WinogradInput", {0, 0, 0},
+      pass([](LinearOp& op, const ExecutionSpace& space, std::byte* a, std::byte* b) {
+        op.backward_input(space, a, b);
+      }));
+  add("WinogradWeight", {0, 0, 0},
+      pass([](LinearOp& op, const ExecutionSpace& space, std::byte* a, std::byte* b) {
+        op.backward_weight(space, a, b, true);
+      }));
+}
+
 std::vector<Loop> all_loops() {
   std::vector<Loop> loops;
   for (const DType type : {DType::F32, DType::BF16, DType::F16})
@@ -194,6 +246,9 @@ std::vector<Loop> all_loops() {
   add_update("Momentum", {17, 13, 13}, UpdateRule::Momentum, DType::F32);
   add_update("MomentumCopied", {34, 28, 45}, UpdateRule::Momentum, DType::BF16);
   add_update("RmsProp", {28, 21, 21}, UpdateRule::RmsProp, DType::F32);
+  for_each_winograd_pass([&](const char* name, const ByLevel& instructions, const auto& run) {
+    loops.push_back({name, DType::F32, run, instructions});
+  });
   return loops;
 }
 
