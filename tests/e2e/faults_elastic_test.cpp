@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs with --elastic outlive their ranks: the supervisor starts them again from the newest
-// checkpoint, and the result is the undisturbed one. tests/e2e/elastic_hosts.sh loses hosts.
+// checkpoint, and the result is the undisturbed one. tests/e2e/hosts/elastic.sh loses hosts.
 #include "faults.hpp"
 
 namespace millrace::test {

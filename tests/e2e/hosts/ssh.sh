@@ -1,37 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# two_hosts.sh MILLRACE: trains over two hosts, which are network namespaces of this machine joined
-# by a virtual cable, each with its own host name, the second with an SSH server. Checks that all
-# ways of naming the hosts give the bits of one process, and that a cut cable or a dead host ends
-# the job with the right code. Exits with 77 (skipped) without root, iproute2 or an SSH server.
+# ssh.sh MILLRACE: trains over two hosts (hosts.sh), the second with an SSH server. Checks that all ways
+# of naming the hosts give the bits of one process, and that a cut cable or a dead host ends the job with
+# the right code. Exits with 77 (skipped) where hosts.sh does, and without an SSH server.
 set -euo pipefail
 millrace=$(realpath "$1")
-[[ $EUID -eq 0 ]] || { echo "skipped: needs root"; exit 77; }
-for program in ip unshare ssh sshd ssh-keygen; do
-  command -v "$program" >/dev/null || { echo "skipped: needs $program"; exit 77; }
+# shellcheck source=tests/e2e/hosts/hosts.sh
+source "$(dirname "$0")/hosts.sh"
+for program in ssh sshd ssh-keygen; do
+  command -v "$program" >/dev/null || skip "needs $program"
 done
-
-work=$(mktemp -d)
-one=millrace-one-$$
-two=millrace-two-$$
-cleanup() {
-  for host in "$one" "$two"; do
-    ip netns pids "$host" 2>/dev/null | xargs --no-run-if-empty kill -9 2>/dev/null || true
-  done
-  ip netns delete "$one" 2>/dev/null || true
-  ip netns delete "$two" 2>/dev/null || true
-  rm -rf "$work"
-}
-trap cleanup EXIT
-ip netns add "$one" 2>/dev/null || { echo "skipped: no network namespaces here"; exit 77; }
-ip netns add "$two"
-ip link add eth9 netns "$one" type veth peer name eth9 netns "$two"
-address=1
-for host in "$one" "$two"; do
-  ip -n "$host" addr add "10.77.0.$((address++))/24" dev eth9
-  ip -n "$host" link set lo up
-  ip -n "$host" link set eth9 up
-done
+make_hosts 2 10.77.0
+two=$net-2
 
 ssh-keygen -q -t ed25519 -N '' -f "$work/key"
 cat >"$work/sshd_config" <<END
@@ -50,18 +30,8 @@ exec $(command -v ssh) -i $work/key -o StrictHostKeyChecking=no -o UserKnownHost
 END
 chmod +x "$work/ssh"
 mkdir -p /run/sshd
-ip netns exec "$two" unshare --uts sh -c "hostname $two && $(command -v sshd) -f $work/sshd_config"
-
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_WAIT_POLICY=passive
+on 2 "$(command -v sshd)" -f "$work/sshd_config"
 export OMPI_MCA_plm_rsh_agent=$work/ssh
-on_first_host() { ip netns exec "$one" unshare --uts sh -c "hostname $one && exec \"\$@\"" sh "$@"; }
-failures=0
-check() {  # WHAT EXPECTED GOT
-  if [[ $2 == "$3" ]]; then echo "ok: $1"; else
-    echo "FAILED: $1: expected $2, got $3"
-    failures=$((failures + 1))
-  fi
-}
 digest() { "$millrace" inspect "$work/$1" --digest; }
 
 recipe=(train --synthetic-data --dataset cifar-10 --model-size 8 --batch-size 8 --iterations 6
@@ -74,23 +44,23 @@ workers='{"cluster":{"worker":["10.77.0.1:3636","10.77.0.2:3636"]},"task":{"type
 "$millrace" "${recipe[@]}" --gradients-to-accumulate 8 --run-dir "$work/alone" >/dev/null
 expected=$(digest alone)
 
-on_first_host "$millrace" "${recipe[@]}" --gradients-to-accumulate 8 "${cut[@]}" "${hosts[@]}" \
+on 1 "$millrace" "${recipe[@]}" --gradients-to-accumulate 8 "${cut[@]}" "${hosts[@]}" \
   --run-dir "$work/hosts" >"$work/out" 2>&1 || cat "$work/out"
 check "--hosts gives the bits of one process" "$expected" "$(digest hosts)"
 
-MULTI_HLS_IPS=10.77.0.1,10.77.0.2 MPI_TCP_INCLUDE=10.77.0.0/24 on_first_host "$millrace" "${recipe[@]}" \
+MULTI_HLS_IPS=10.77.0.1,10.77.0.2 MPI_TCP_INCLUDE=10.77.0.0/24 on 1 "$millrace" "${recipe[@]}" \
   --gradients-to-accumulate 8 "${cut[@]}" --ssh-port 3022 --run-dir "$work/hls" >"$work/out" 2>&1 || cat "$work/out"
 check "MULTI_HLS_IPS and MPI_TCP_INCLUDE do, too" "$expected" "$(digest hls)"
 
 "$millrace" "${recipe[@]}" --gradients-to-accumulate 4 --replicas 2 --ranks 1 --run-dir "$work/replicas" >/dev/null
-TF_CONFIG="${workers}0}}" on_first_host "$millrace" "${recipe[@]}" --gradients-to-accumulate 4 --distributed \
+TF_CONFIG="${workers}0}}" on 1 "$millrace" "${recipe[@]}" --gradients-to-accumulate 4 --distributed \
   "${ssh_options[@]}" --run-dir "$work/tf" >"$work/out" 2>&1 || cat "$work/out"
 check "TF_CONFIG gives a replica to every host" "$(digest replicas)" "$(digest tf)"
 TF_CONFIG="${workers}1}}" "$millrace" "${recipe[@]}" --distributed --run-dir "$work/none" >"$work/out" && code=0 || code=$?
 check "task 1 has nothing to do" "0 1" "$code $(grep -c 'has nothing to do' "$work/out")"
 
 long_run() {  # NAME: starts a long run and waits until it trains
-  on_first_host "$millrace" "${recipe[@]}" --iterations 100000 --log-freq 10 --gradients-to-accumulate 8 "${cut[@]}" \
+  on 1 "$millrace" "${recipe[@]}" --iterations 100000 --log-freq 10 --gradients-to-accumulate 8 "${cut[@]}" \
     "${hosts[@]}" --hang-timeout 3 --disable-checkpoints --run-dir "$work/$1" >"$work/out" 2>&1 &
   for _ in $(seq 200); do
     grep -qs '^step:' "$work/out" && return
@@ -122,14 +92,14 @@ for then in up down; do
   long_run "cut-$then"
   job=$!
   begin=$SECONDS
-  ip -n "$two" link set eth9 down
+  cut 2
   end_of "$job"
   [[ $code -eq 124 ]] || tail -n 20 "$work/out"
   check "a cut cable is a rank that does not respond" 124 "$code"
   check "the others say where they stand" 1 "$(grep -c 'no progress for 3 s: rank 0: ' "$work/out")"
   check "the last line names the host" 1 "$(tail -n 1 "$work/out" | grep -c 'rank 1 on 10.77.0.2 (replica 0, stage 1) did not respond')"
   check "within 15 s" 1 "$((SECONDS - begin <= 15))"
-  ip -n "$two" link set eth9 "$then"
+  [[ $then == down ]] || mend 2
   until [[ -z $(left_behind) || $((SECONDS - begin)) -ge 25 ]]; do sleep 0.2; done
   check "no process is left on a host that is $then" "" "$(left_behind)"
 done

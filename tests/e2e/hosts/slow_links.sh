@@ -1,38 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# slow_links.sh MILLRACE SLOW_LINK: trains over hosts with slow links, which are network namespaces
-# of this machine joined by SLOW_LINK (tests/support/slow_link.cpp), and compares the time of a step
-# with what `plan --link` says. The links take most of it, so that other programs matter little.
-# Exits with 77 (skipped) without root, iproute2 or TUN devices.
+# slow_links.sh MILLRACE SLOW_LINK: trains over hosts (hosts.sh) with slow links by SLOW_LINK
+# (tests/support/slow_link.cpp), and compares the time of a step with what `plan --link` says. The links
+# take most of it, so that other programs matter little. Exits with 77 (skipped) where hosts.sh does, and
+# without TUN devices.
 set -euo pipefail
 millrace=$(realpath "$1")
 slow_link=$(realpath "$2")
-[[ $EUID -eq 0 && -c /dev/net/tun ]] || { echo "skipped: needs root and /dev/net/tun"; exit 77; }
-command -v ip >/dev/null || { echo "skipped: needs ip"; exit 77; }
-
-work=$(mktemp -d)
-name=millrace-slow-$$
+# shellcheck source=tests/e2e/hosts/hosts.sh
+source "$(dirname "$0")/hosts.sh"
+[[ -c /dev/net/tun ]] || skip "needs /dev/net/tun"
+make_hosts 4
 link=
-cleanup() {
-  [[ -z $link ]] || kill "$link" 2>/dev/null || true
-  for host in 1 2 3 4; do ip netns delete "$name-$host" 2>/dev/null || true; done
-  rm -rf "$work"
-}
-trap cleanup EXIT
-for host in 1 2 3 4; do
-  ip netns add "$name-$host" 2>/dev/null || { echo "skipped: no network namespaces here"; exit 77; }
-  ip -n "$name-$host" link set lo up
-done
-# Open MPI's way to another host.
-cat >"$work/agent" <<END
-#!/bin/sh
-host=$name-\${1##*.}
-shift
-exec ip netns exec \$host unshare --uts sh -c "hostname \$host && \$*"
-END
-chmod +x "$work/agent"
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_WAIT_POLICY=passive
-export OMPI_MCA_plm_rsh_agent=$work/agent
+trap '[[ -z $link ]] || kill "$link" 2>/dev/null; leave_hosts' EXIT
 
 set_link() {  # MILLISECONDS MEGABITS
   if [[ -n $link ]]; then
@@ -40,20 +20,19 @@ set_link() {  # MILLISECONDS MEGABITS
     wait "$link" || true
   fi
   local ends=()
-  for host in 1 2 3 4; do ends+=("$name-$host/10.79.0.$host"); done
+  for host in 1 2 3 4; do ends+=("$net-$host/10.79.0.$host"); done
   "$slow_link" "$1" "$2" "${ends[@]}" &
   link=$!
   # Of 1,500 bytes of a packet, 1,448 are the message's.
   printf '[link]\nlatency = %se-3\nbytes-per-second = %s\nreceiver-copies = false\n' "$1" \
     "$((10#$2 * 125000 * 1448 / 1500))" >"$work/link.toml"
   for _ in $(seq 50); do
-    ip -n "$name-4" -br link show slow0 2>/dev/null | grep -q UP && return
+    ip -n "$net-4" -br link show slow0 2>/dev/null | grep -q UP && return
     sleep 0.1
   done
-  ip -n "$name-4" -br link show slow0 | grep -q LOWER_UP || { echo "skipped: no TUN device"; exit 77; }
+  ip -n "$net-4" -br link show slow0 | grep -q LOWER_UP || skip "no TUN device"
 }
 
-failures=0
 compare() {  # WHAT HOSTS LAYOUT...
   local what=$1 hosts=$2 most=15
   shift 2
@@ -64,8 +43,7 @@ compare() {  # WHAT HOSTS LAYOUT...
   rm -rf "$work/run"
   local names=()
   for host in $(seq "$hosts"); do names+=("10.79.0.$host:1"); done
-  ip netns exec "$name-1" unshare --uts sh -c "hostname $name-1 && exec \"\$@\"" sh \
-    "$millrace" train "${line[@]}" --hosts "${names[@]}" --interface 10.79.0.0/24 --iterations 5 \
+  on 1 "$millrace" train "${line[@]}" --hosts "${names[@]}" --interface 10.79.0.0/24 --iterations 5 \
     --log-freq 1 --no-validation --disable-checkpoints --run-dir "$work/run" >"$work/out" 2>&1 || cat "$work/out"
   measured=$(awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == "total_time") c = i }
     NR > 3 { print $c - before } NR > 1 { before = $c }' "$work/run/training.csv" | sort -g | sed -n 2p)

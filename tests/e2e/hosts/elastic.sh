@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# elastic.sh MILLRACE: trains with --elastic over four hosts, which are network namespaces of
+# this machine on a bridge, each with memory of its own. One cable is cut in the middle of a step and
+# put back later. The run must go on from a snapshot in the memory of the others, and end with the bits
+# of an undisturbed one, on three hosts meanwhile and on four at the end. Then a pipeline loses the host
+# of one of its two stages. Prints how long the first run stood still. See hosts.sh for when it is skipped.
+set -euo pipefail
+millrace=$(realpath "$1")
+# shellcheck source=tests/e2e/hosts/hosts.sh
+source "$(dirname "$0")/hosts.sh"
+make_hosts 4 10.78.0
+
+recipe=(train --synthetic-data --dataset cifar-10 --model-size 8 --batch-size 4 --threads-per-device 1
+  --no-validation --gradients-to-accumulate 4 --shards 2 --pipeline-splits b2/0/relu
+  --checkpoint-every 1000 --log-freq 1)
+elastic=(--interface 10.78.0.0/24 --hang-timeout 3 --elastic --partner-every 5 --probe-every 1)
+# How many updates are computed again: none is older than the snapshot before the one in the making.
+check_lost() {  # OUTPUT UPDATE
+  local taken
+  taken=$(sed -n 's/^The run goes on from the snapshot after update \([0-9]*\) in memory$/\1/p' "$1" | head -1)
+  check "snapshot ${taken:-none} is taken after update $2" yes \
+    "$([[ -n $taken && $(($2 - taken)) -lt 10 ]] && echo yes || echo no)"
+}
+last_update() { grep '^step:' "$1" | tail -1 | sed 's/.*iteration: *\([0-9]*\),.*/\1/'; }
+
+# Long enough for the host to be back before the end, however fast the machine is.
+updates=200
+"$millrace" "${recipe[@]}" --replicas 4 --iterations "$updates" --ranks 1 --run-dir "$work/alone" >/dev/null
+expected=$("$millrace" inspect "$work/alone" --digest)
+
+for host in 1 2 3 4; do echo "10.78.0.$host slots=2  # of the test"; done >"$work/hosts"
+run=$work/run
+on 1 "$millrace" "${recipe[@]}" "${elastic[@]}" --replicas 4 --iterations "$updates" \
+  --hosts "$work/hosts" --min-ranks 5 --run-dir "$run" >"$work/out" 2>&1 &
+job=$!
+wait_for '^step: .*iteration: *2[1-9],' "$work/out"
+begin=$(milliseconds)
+cut 3
+wait_for 'elastic: 6 ranks on 10.78.0.1:2 10.78.0.2:2 10.78.0.4:2, from ckpt-0 or a newer' "$work/out"
+last=$(last_update "$work/out")
+lines=$(wc -l <"$work/out")
+until tail -n "+$lines" "$work/out" | grep -q '^step:'; do sleep 0.02; kill -0 "$job" || break; done
+echo "from the cut to the first new update: $(($(milliseconds) - begin)) ms"
+mend 3
+wait_for 'elastic: 8 ranks on 10.78.0.1:2 10.78.0.2:2 10.78.0.3:2 10.78.0.4:2, from ckpt-[1-9]' "$work/out"
+wait "$job" && code=0 || code=$?
+check "the run ends well" 0 "$code"
+check "the lost host was named" 1 "$(grep -c 'elastic: lost 10.78.0.3; restart 1 of 10' "$work/out")"
+check "and its return" 1 "$(grep -c 'elastic: 10.78.0.3 answers again' "$work/out")"
+check_lost "$work/out" "$last"
+check "with the bits of an undisturbed run" "$expected" "$("$millrace" inspect "$run" --digest)"
+check "and nothing left in the memory of the hosts" "" "$(find "$work"/memory-* -name '*.h5' -o -name '*.json')"
+[[ $code -eq 0 ]] || cat "$work/out"
+
+# One replica: its parts are sent.
+"$millrace" "${recipe[@]}" --iterations 60 --ranks 1 --run-dir "$work/pipeline-alone" >/dev/null
+expected=$("$millrace" inspect "$work/pipeline-alone" --digest)
+on 1 "$millrace" "${recipe[@]}" "${elastic[@]}" --iterations 60 \
+  --hosts 10.78.0.1:1 10.78.0.2:1 --run-dir "$work/pipeline" >"$work/out" 2>&1 &
+job=$!
+wait_for '^step: .*iteration: *2[1-9],' "$work/out"
+cut 2
+wait_for 'elastic: 1 rank on 10.78.0.1:1, from ckpt-0 or a newer' "$work/out"
+last=$(last_update "$work/out")
+wait "$job" && code=0 || code=$?
+check "a pipeline without one of its hosts ends well" 0 "$code"
+check "both parts are sent" 1 "$(grep -c 'each part on two hosts; 2 of 2 parts are sent' "$work/out")"
+check_lost "$work/out" "$last"
+check "with the bits of an undisturbed pipeline" "$expected" "$("$millrace" inspect "$work/pipeline" --digest)"
+[[ $code -eq 0 ]] || cat "$work/out"
+[[ $failures -eq 0 ]]

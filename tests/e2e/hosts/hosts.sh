@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# For tests over several hosts, which are network namespaces of this machine, to be sourced. Host 0 is
+# a switch: a bridge that the cables of the others lead to.
+#
+#   make_hosts COUNT SUBNET   hosts 1 to COUNT with addresses SUBNET.1 .. and a memory (/dev/shm) each;
+#                             without SUBNET they have no cables
+#   on HOST COMMAND..         runs a command there
+#   cut HOST, mend HOST       take its cable out, put it back
+#   leave_hosts               ends everything on them, removes them and $work
+#   check WHAT EXPECTED GOT   counts failures
+#   wait_for PATTERN FILE     waits for a line while process $job runs
+#
+# They set $work, a folder; $net, how the names of the hosts begin; and the way from host to host that
+# Open MPI takes in place of ssh. Scripts end with 77 (skipped) without root or iproute2.
+
+work=$(mktemp -d)
+net=millrace-$$
+count=0
+failures=0
+job=
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_WAIT_POLICY=passive
+
+skip() {
+  echo "skipped: $*"
+  exit 77
+}
+
+leave_hosts() {
+  for host in $(seq 0 "$count"); do
+    ip netns pids "$net-$host" 2>/dev/null | xargs --no-run-if-empty kill -9 2>/dev/null || true
+    ip netns delete "$net-$host" 2>/dev/null || true
+  done
+  rm -rf "$work"
+}
+
+make_hosts() {
+  trap leave_hosts EXIT
+  [[ $EUID -eq 0 ]] || skip "needs root"
+  for program in ip unshare; do command -v "$program" >/dev/null || skip "needs $program"; done
+  count=$1
+  ip netns add "$net-0" 2>/dev/null || skip "no network namespaces here"
+  ip -n "$net-0" link add bridge type bridge 2>/dev/null || skip "no bridges here"
+  ip -n "$net-0" link set bridge up
+  for host in $(seq "$count"); do
+    ip netns add "$net-$host"
+    ip -n "$net-$host" link set lo up
+    mkdir "$work/memory-$host"
+    [[ -n ${2-} ]] || continue
+    ip link add eth9 netns "$net-$host" type veth peer name "port$host" netns "$net-0"
+    ip -n "$net-0" link set "port$host" master bridge up
+    ip -n "$net-$host" addr add "$2.$host/24" dev eth9
+    ip -n "$net-$host" link set eth9 up
+  done
+  # `ip netns exec` has mounts of its own.
+  cat >"$work/on" <<END
+#!/bin/sh
+host=\$1
+shift
+exec ip netns exec $net-\$host unshare --uts sh -c \
+  "hostname $net-\$host && mount --bind $work/memory-\$host /dev/shm && \$*"
+END
+  # A host without a cable says nothing.
+  cat >"$work/agent" <<END
+#!/bin/sh
+host=\${1##*.}
+shift
+! ip -n $net-\$host -br link show eth9 2>/dev/null | grep -q ' DOWN ' || exec sleep 60
+exec $work/on \$host "\$*"
+END
+  chmod +x "$work/on" "$work/agent"
+  export OMPI_MCA_plm_rsh_agent=$work/agent
+}
+
+on() {
+  local host=$1
+  shift
+  "$work/on" "$host" exec "$(printf '%q ' "$@")"
+}
+cut() { ip -n "$net-$1" link set eth9 down; }
+mend() { ip -n "$net-$1" link set eth9 up; }
+
+check() {
+  if [[ $2 == "$3" ]]; then echo "ok: $1"; else
+    echo "FAILED: $1: expected $2, got $3"
+    failures=$((failures + 1))
+  fi
+}
+
+# Ends with the script if the run hangs or has ended.
+wait_for() {
+  for _ in $(seq 600); do
+    grep -qs -- "$1" "$2" && return
+    kill -0 "$job" 2>/dev/null || break
+    sleep 0.1
+  done
+  cat "$2"
+  echo "FAILED: $1 never came"
+  exit 1
+}
+milliseconds() { date +%s%3N; }
