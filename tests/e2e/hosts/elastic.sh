@@ -36,13 +36,13 @@ on 1 "$millrace" "${recipe[@]}" "${elastic[@]}" --replicas 4 --iterations "$upda
 job=$!
 wait_for '^step: .*iteration: *2[1-9],' "$work/out"
 begin=$(milliseconds)
-cut 3
+unplug 3
 wait_for 'elastic: 6 ranks on 10.78.0.1:2 10.78.0.2:2 10.78.0.4:2, from ckpt-0 or a newer' "$work/out"
 last=$(last_update "$work/out")
 lines=$(wc -l <"$work/out")
 until tail -n "+$lines" "$work/out" | grep -q '^step:'; do sleep 0.02; kill -0 "$job" || break; done
 echo "from the cut to the first new update: $(($(milliseconds) - begin)) ms"
-mend 3
+plug 3
 wait_for 'elastic: 8 ranks on 10.78.0.1:2 10.78.0.2:2 10.78.0.3:2 10.78.0.4:2, from ckpt-[1-9]' "$work/out"
 wait "$job" && code=0 || code=$?
 check "the run ends well" 0 "$code"
@@ -60,7 +60,7 @@ on 1 "$millrace" "${recipe[@]}" "${elastic[@]}" --iterations 60 \
   --hosts 10.78.0.1:1 10.78.0.2:1 --run-dir "$work/pipeline" >"$work/out" 2>&1 &
 job=$!
 wait_for '^step: .*iteration: *2[1-9],' "$work/out"
-cut 2
+unplug 2
 wait_for 'elastic: 1 rank on 10.78.0.1:1, from ckpt-0 or a newer' "$work/out"
 last=$(last_update "$work/out")
 wait "$job" && code=0 || code=$?

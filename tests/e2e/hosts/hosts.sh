@@ -6,7 +6,7 @@
 #   make_hosts COUNT SUBNET   hosts 1 to COUNT with addresses SUBNET.1 .. and a memory (/dev/shm) each;
 #                             without SUBNET they have no cables
 #   on HOST COMMAND..         runs a command there
-#   cut HOST, mend HOST       take its cable out, put it back
+#   unplug HOST, plug HOST    take its cable out, put it back
 #   leave_hosts               ends everything on them, removes them and $work
 #   check WHAT EXPECTED GOT   counts failures
 #   wait_for PATTERN FILE     waits for a line while process $job runs
@@ -77,8 +77,8 @@ on() {
   shift
   "$work/on" "$host" exec "$(printf '%q ' "$@")"
 }
-cut() { ip -n "$net-$1" link set eth9 down; }
-mend() { ip -n "$net-$1" link set eth9 up; }
+unplug() { ip -n "$net-$1" link set eth9 down; }
+plug() { ip -n "$net-$1" link set eth9 up; }
 
 check() {
   if [[ $2 == "$3" ]]; then echo "ok: $1"; else

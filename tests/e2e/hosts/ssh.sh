@@ -92,14 +92,14 @@ for then in up down; do
   long_run "cut-$then"
   job=$!
   begin=$SECONDS
-  cut 2
+  unplug 2
   end_of "$job"
   [[ $code -eq 124 ]] || tail -n 20 "$work/out"
   check "a cut cable is a rank that does not respond" 124 "$code"
   check "the others say where they stand" 1 "$(grep -c 'no progress for 3 s: rank 0: ' "$work/out")"
   check "the last line names the host" 1 "$(tail -n 1 "$work/out" | grep -c 'rank 1 on 10.77.0.2 (replica 0, stage 1) did not respond')"
   check "within 15 s" 1 "$((SECONDS - begin <= 15))"
-  [[ $then == down ]] || mend 2
+  [[ $then == down ]] || plug 2
   until [[ -z $(left_behind) || $((SECONDS - begin)) -ge 25 ]]; do sleep 0.2; done
   check "no process is left on a host that is $then" "" "$(left_behind)"
 done
