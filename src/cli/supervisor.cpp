@@ -30,6 +30,7 @@
 #include "io/checkpoint.hpp"
 #include "millrace_version.hpp"
 #include "train/line_file.hpp"
+#include "train/partner_snapshots.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -175,6 +176,13 @@ class Supervisor {
     return all.empty() ? "" : all.back().filename().string();
   }
 
+  /// Where the next ranks begin. Only they learn what is in memory.
+  [[nodiscard]] std::string start_point() const {
+    const std::string from = newest();
+    if (from.empty()) return "the beginning";
+    return from + (config_.partner_every > 0 ? " or a newer snapshot in memory" : "");
+  }
+
   [[nodiscard]] int ranks_on(std::span<const Host> hosts) const {
     const int most = config_.pipeline.ranks.ranks;
     if (!cluster_) return most;
@@ -200,10 +208,8 @@ class Supervisor {
     const std::string lost = end.silent.empty()
                                  ? fmt::format("the ranks ended with code {}", end.code)
                                  : "lost " + listed(end.silent);
-    const std::string from = newest();
     tell("lost", {},
-         fmt::format("{}; restart {} of {} from {}{}", lost, losses, most_restarts_,
-                     from.empty() ? "the beginning" : from,
+         fmt::format("{}; restart {} of {} from {}{}", lost, losses, most_restarts_, start_point(),
                      pause.count() > 0 ? fmt::format(" in {} s", pause.count()) : ""));
     pause_for(pause);
   }
@@ -280,10 +286,14 @@ class Supervisor {
         start.cluster->hosts.push_back(fmt::format("{}:{}", host.name, host.room));
     }
     tell("start", used, told_of_start(start));
+    Beginning beginning(*this);
     Return back(*this, used);
     Attempt end;
     try {
-      const LauncherEnd ended = start_ranks(start, received_, [&] { return back.is_due(); });
+      const LauncherEnd ended = start_ranks(start, received_, [&] {
+        beginning.look();
+        return back.is_due();
+      });
       const std::vector<std::string> hosts = start.hosts();
       end.silent = silent_hosts(ended, hosts);
       end.code = meaning_of(ended, "the launcher", start.plan, hosts);
@@ -296,11 +306,32 @@ class Supervisor {
   }
 
   std::string told_of_start(const RanksToStart& start) const {
-    const std::string from = newest();
     return fmt::format("{} on {}, from {}", counted(start.plan.ranks.ranks, "rank"),
                        start.cluster ? join(start.cluster->hosts, " ") : "this machine",
-                       from.empty() ? "the beginning" : from);
+                       start_point());
   }
+
+  /// Tells when the ranks have found a newer snapshot than the checkpoints.
+  class Beginning {
+   public:
+    explicit Beginning(Supervisor& owner) : owner_(owner), before_(train::last_taken(owner.run_)) {}
+
+    void look() {
+      if (owner_.config_.partner_every == 0 || told_ || looked_.seconds() < 0.2) return;
+      looked_ = Timer();
+      const std::int64_t taken = train::last_taken(owner_.run_);
+      told_ = taken != before_;
+      if (told_)
+        owner_.tell("snapshot", {},
+                    fmt::format("going on from the snapshot after update {} in memory", taken));
+    }
+
+   private:
+    Supervisor& owner_;
+    std::int64_t before_;
+    Timer looked_;
+    bool told_ = false;
+  };
 
   /// Asks the hosts that are not in use from time to time whether they are back.
   class Return {
