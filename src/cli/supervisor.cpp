@@ -286,14 +286,10 @@ class Supervisor {
         start.cluster->hosts.push_back(fmt::format("{}:{}", host.name, host.room));
     }
     tell("start", used, told_of_start(start));
-    Beginning beginning(*this);
     Return back(*this, used);
     Attempt end;
     try {
-      const LauncherEnd ended = start_ranks(start, received_, [&] {
-        beginning.look();
-        return back.is_due();
-      });
+      const LauncherEnd ended = start_ranks(start, received_, [&] { return back.is_due(); });
       const std::vector<std::string> hosts = start.hosts();
       end.silent = silent_hosts(ended, hosts);
       end.code = meaning_of(ended, "the launcher", start.plan, hosts);
@@ -311,32 +307,11 @@ class Supervisor {
                        start_point());
   }
 
-  /// Tells when the ranks have found a newer snapshot than the checkpoints.
-  class Beginning {
-   public:
-    explicit Beginning(Supervisor& owner) : owner_(owner), before_(train::last_taken(owner.run_)) {}
-
-    void look() {
-      if (owner_.config_.partner_every == 0 || told_ || looked_.seconds() < 0.2) return;
-      looked_ = Timer();
-      const std::int64_t taken = train::last_taken(owner_.run_);
-      told_ = taken != before_;
-      if (told_)
-        owner_.tell("snapshot", {},
-                    fmt::format("going on from the snapshot after update {} in memory", taken));
-    }
-
-   private:
-    Supervisor& owner_;
-    std::int64_t before_;
-    Timer looked_;
-    bool told_ = false;
-  };
-
   /// Asks the hosts that are not in use from time to time whether they are back.
   class Return {
    public:
-    Return(Supervisor& owner, std::span<const Host> used) : owner_(owner), before_(owner.newest()) {
+    Return(Supervisor& owner, std::span<const Host> used)
+        : owner_(owner), before_(owner.newest()), taken_(train::last_taken(owner.run_)) {
       if (owner.ranks_on(used) == owner.config_.pipeline.ranks.ranks) return;  // others took over
       for (const Host& host : owner_.hosts_)
         if (std::ranges::find(used, host.name, &Host::name) == used.end())
@@ -348,6 +323,7 @@ class Supervisor {
     /// Whether the ranks are to end, so that they start again with a host that is back. Not before
     /// they have written a checkpoint: a host that comes and goes must not keep a run from moving.
     [[nodiscard]] bool is_due() {
+      if (owner_.config_.partner_every > 0) look_for_snapshot();
       if (left_.empty() || asked_) return asked_;
       if (probe_) {
         probe_->look();
@@ -361,6 +337,16 @@ class Supervisor {
     }
 
    private:
+    /// Tells where the ranks have begun, if that is a newer snapshot than the checkpoints.
+    void look_for_snapshot() {
+      if (began_.seconds() < 0.2) return;
+      began_ = Timer();
+      const std::int64_t before = std::exchange(taken_, train::last_taken(owner_.run_));
+      if (taken_ != before)
+        owner_.tell("snapshot", {},
+                    fmt::format("going on from the snapshot after update {} in memory", taken_));
+    }
+
     [[nodiscard]] bool has_saved() {
       if (looked_.seconds() < 1.0) return false;
       looked_ = Timer();
@@ -373,10 +359,12 @@ class Supervisor {
 
     Supervisor& owner_;
     std::string before_;  ///< the newest checkpoint at the start
+    std::int64_t taken_;  ///< the last snapshot that was taken
     std::vector<std::string> left_;
     std::optional<HostProbe> probe_;
     Timer since_;
     Timer looked_;
+    Timer began_;
     bool asked_ = false;
   };
 

@@ -94,12 +94,6 @@ void CheckpointWriter::copy_tensors(bool all) {
   }
 }
 
-void CheckpointWriter::begin_writing(const Timer& waiting, std::function<std::string()> work) {
-  run_behind(std::move(work));
-  cost_.waited_seconds = waiting.seconds();
-  writing_ = Timer();
-}
-
 void CheckpointWriter::begin(io::CheckpointHeader header, io::Retention retention) {
   const Timer waiting;
   settle();
@@ -111,10 +105,12 @@ void CheckpointWriter::begin(io::CheckpointHeader header, io::Retention retentio
   const std::filesystem::path place = world_->broadcast(staging_ ? staging_->path().string() : "");
   const bool alone = world_->size() == 1;  // no other part to wait for
   phase_ = alone ? Phase::Commit : Phase::Parts;
-  begin_writing(waiting, [this, place, alone] {
+  run_behind([this, place, alone] {
     std::string part = write_part(place);
     return alone ? commit({part}) : part;
   });
+  cost_.waited_seconds = waiting.seconds();
+  writing_ = Timer();
 }
 
 void CheckpointWriter::begin_snapshot(io::CheckpointHeader header) {
@@ -124,10 +120,9 @@ void CheckpointWriter::begin_snapshot(io::CheckpointHeader header) {
   header_ = std::move(header);
   partners_->start_messages();
   phase_ = Phase::Snapshot;
-  begin_writing(waiting, [this] {
-    for (const StageCopy& copy : copies_) hooks_.before(copy.values, header_);
-    return partners_->write(copies_, header_);
-  });
+  (void)progress();  // nothing to wait for where nothing is sent
+  cost_.waited_seconds = waiting.seconds();
+  writing_ = Timer();
 }
 
 void CheckpointWriter::run_behind(std::function<std::string()> work) {
@@ -148,8 +143,14 @@ std::string CheckpointWriter::write_part(const std::filesystem::path& place) con
   return io::write_checkpoint_part(place, world_->rank(), header_, tensors);
 }
 
-std::int64_t CheckpointWriter::progress() const {
-  if (phase_ == Phase::Snapshot && !partners_->arrived()) return kBusy;
+std::int64_t CheckpointWriter::progress() {
+  if (phase_ == Phase::Snapshot && !task_.valid()) {
+    if (!partners_->arrived()) return kBusy;
+    run_behind([this] {
+      for (const StageCopy& copy : copies_) hooks_.before(copy.values, header_);
+      return partners_->write(copies_, header_);
+    });
+  }
   if (!task_.valid()) return kDone;
   return task_.wait_for(std::chrono::seconds(0)) == std::future_status::ready ? kDone : kBusy;
 }
@@ -162,7 +163,7 @@ void CheckpointWriter::advance(std::int64_t slowest) {
     else if (phase_ == Phase::Commit)
       conclude();
     else
-      advance_snapshot();
+      conclude_snapshot();
   } catch (const Error&) {
     phase_ = Phase::Idle;
     staging_.reset();
@@ -205,15 +206,8 @@ void CheckpointWriter::conclude() {
   phase_ = Phase::Idle;
 }
 
-/// All ranks have written their own parts, or what they have received.
-void CheckpointWriter::advance_snapshot() {
-  std::string trouble = take_text();
-  if (phase_ == Phase::Snapshot && partners_->sends()) {
-    phase_ = Phase::Received;
-    return run_behind(
-        [this, trouble] { return trouble.empty() ? partners_->write_received(header_) : trouble; });
-  }
-  trouble = partners_->conclude(header_.iteration, trouble);
+void CheckpointWriter::conclude_snapshot() {
+  const std::string trouble = partners_->conclude(header_.iteration, take_text());
   phase_ = Phase::Idle;
   if (!trouble.empty()) return hooks_.gave_up(trouble);
   cost_.written_seconds = writing_.seconds();

@@ -83,7 +83,7 @@ class CheckpointWriter {
   /// Copies the tensors and starts writing them to memory, likewise. Needs partners that work.
   void begin_snapshot(io::CheckpointHeader header);
   /// How far this process is. All ranks pass the maximum over all ranks to advance().
-  [[nodiscard]] std::int64_t progress() const;
+  [[nodiscard]] std::int64_t progress();
   /// Starts the next phase if all ranks have finished this one.
   void advance(std::int64_t slowest);
   /// Returns when no checkpoint is being written. The ranks keep answering each other meanwhile: a
@@ -97,16 +97,15 @@ class CheckpointWriter {
   }
 
  private:
-  enum class Phase { Idle, Parts, Commit, Snapshot, Received };
+  enum class Phase { Idle, Parts, Commit, Snapshot };
 
   void copy_tensors(bool all);
-  void begin_writing(const Timer& waiting, std::function<std::string()> work);
   void run_behind(std::function<std::string()> work);
   [[nodiscard]] std::string write_part(const std::filesystem::path& place) const;
   [[nodiscard]] std::string commit(const std::vector<std::string>& parts);
   void gather_parts();
   void conclude();
-  void advance_snapshot();
+  void conclude_snapshot();
   [[nodiscard]] std::string take_text();
 
   const comm::World* world_;

@@ -63,7 +63,7 @@ class Checkpoints {
 
   /// How far this process is with its checkpoint. The ranks share the slowest between two steps and
   /// pass it to advance(). Not collective.
-  [[nodiscard]] std::int64_t progress() const { return writer_ ? writer_->progress() : 0; }
+  [[nodiscard]] std::int64_t progress() { return writer_ ? writer_->progress() : 0; }
   void advance(std::int64_t slowest);
   /// Whether `checkpoint-every` asks for a checkpoint by the clock of this process. Not collective.
   [[nodiscard]] bool is_due() const;

@@ -32,7 +32,6 @@ namespace fs = std::filesystem;
 
 /// In the run directory: id of the run, number of the start, last_taken().
 constexpr const char* kSeriesFile = ".snapshots";
-constexpr std::int64_t kPiece = std::int64_t{64} << 20;       // of a message
 constexpr std::uint64_t kMostText = std::uint64_t{8} << 20;  // as of a manifest
 
 struct Series {
@@ -105,18 +104,22 @@ std::vector<std::string> hosts_of(const comm::World& world) {
                     '\n');
 }
 
-/// A rank on the next host; ranks of one host have different partners there. -1: there is none.
+/// A rank on another host, where those of one host have different partners; -1: there is none.
 int partner_of(int rank, std::span<const std::string> hosts) {
   const auto count = static_cast<int>(hosts.size());
-  const auto host = [&](int r) { return hosts[static_cast<std::size_t>(r % count)]; };
-  int next = rank + 1;
-  while (next < rank + count && host(next) == host(rank)) ++next;
-  if (next == rank + count) return -1;
-  std::vector<int> there;
-  for (int r = 0; r < count; ++r)
-    if (host(r) == host(next)) there.push_back(r);
-  const auto before = std::count(hosts.begin(), hosts.begin() + rank, host(rank));
-  return there[static_cast<std::size_t>(before) % there.size()];
+  const std::string& own = hosts[static_cast<std::size_t>(rank)];
+  const auto here = static_cast<int>(std::ranges::count(hosts, own));
+  int partner = rank + here;
+  while (here < count && hosts[static_cast<std::size_t>(partner % count)] == own) ++partner;
+  return here < count ? partner % count : -1;
+}
+
+/// Calls `prepare` for messages that carry `bytes`.
+void in_pieces(std::span<std::byte> bytes,
+               const std::function<void(std::byte* data, std::int64_t bytes)>& prepare) {
+  constexpr std::int64_t kPiece = std::int64_t{64} << 20;
+  for (std::int64_t at = 0; at < std::ssize(bytes); at += kPiece)
+    prepare(bytes.data() + at, std::min(kPiece, std::ssize(bytes) - at));
 }
 
 /// The message of the error that `f` throws, or "".
@@ -154,24 +157,32 @@ std::vector<PartPlaces> places_of_parts(const pipeline::PipelinePlan& plan, bool
 
 // ---- what a restore finds
 
+namespace {
+
+HeldPart held_part(int rank, const fs::path& description, std::string text) {
+  HeldPart part{.rank = rank, .file = {}, .text = std::move(text), .reads = {}};
+  part.reads = io::parse_manifest(part.text, description.string());
+  part.file = description.parent_path() / part.reads.parts.at(0).file;
+  return part;
+}
+
+}  // namespace
+
 std::vector<HeldPart> parts_in(const fs::path& series, int rank,
                                std::vector<std::string>& complaints) {
   std::vector<HeldPart> held;
   std::error_code error;
   for (fs::recursive_directory_iterator it(series, error), end; !error && it != end;
        it.increment(error)) {
-    const fs::path& path = it->path();
-    if (path.extension() != ".json") continue;
+    if (it->path().extension() != ".json") continue;
     const std::string trouble = trouble_of([&] {
-      HeldPart part{.rank = rank, .file = {}, .text = io::read_text(path, kMostText), .reads = {}};
-      part.reads = io::parse_manifest(part.text, path.string());
-      const io::PartEntry& entry = part.reads.parts.at(0);
-      part.file = path.parent_path() / entry.file;
-      if (io::checksum_file(part.file) != entry.checksum)
+      HeldPart part = held_part(rank, it->path(), io::read_text(it->path(), kMostText));
+      if (io::checksum_file(part.file) != part.reads.parts[0].checksum)
         fail(ErrorKind::Checkpoint, "{}: damaged: its checksum differs", part.file.string());
       held.push_back(std::move(part));
     });
-    if (!trouble.empty()) complaints.push_back(trouble + "; it is left out");
+    if (!trouble.empty())
+      complaints.push_back(fmt::format("{}: {}; it is left out", comm::host_name(), trouble));
   }
   return held;
 }
@@ -179,17 +190,17 @@ std::vector<HeldPart> parts_in(const fs::path& series, int rank,
 std::vector<HeldPart> newest_whole(std::span<const HeldPart> held,
                                    std::span<const io::TensorInfo> network, std::int64_t behind,
                                    std::vector<std::string>& complaints) {
-  std::map<std::int64_t, std::map<std::string, const HeldPart*>, std::greater<>> snapshots;
+  std::map<std::int64_t, std::map<std::string, HeldPart>, std::greater<>> snapshots;
   for (const HeldPart& part : held)
     if (part.reads.header.iteration > behind)
-      snapshots[part.reads.header.iteration].emplace(part.reads.parts[0].file, &part);
+      snapshots[part.reads.header.iteration].emplace(part.file.filename(), part);
   for (const auto& [iteration, parts] : snapshots) {
     std::vector<HeldPart> found;
     std::vector<io::TensorInfo> tensors;
     for (const auto& [file, part] : parts) {
-      for (const io::TensorEntry& entry : part->reads.parts[0].tensors)
+      found.push_back(part);
+      for (const io::TensorEntry& entry : part.reads.parts[0].tensors)
         tensors.push_back(entry.info);
-      found.push_back(*part);
     }
     std::ranges::sort(tensors, {}, &io::TensorInfo::name);
     if (std::ranges::equal(tensors, network)) return found;
@@ -202,36 +213,33 @@ std::vector<HeldPart> newest_whole(std::span<const HeldPart> held,
 
 namespace {
 
-/// What the hosts hold, as rank 0 learns it: lines of complaints, or file and description of a
-/// part. Collective.
+/// The parts and complaints of all hosts, in the order of the ranks: one rank of each host looks.
+/// Collective.
 std::vector<HeldPart> gather_parts(const comm::World& world, const std::string& series,
                                    std::vector<std::string>& complaints) {
   const std::vector<std::string> hosts = hosts_of(world);
-  const auto own = static_cast<std::size_t>(world.rank());
-  std::string found;
   std::vector<std::string> troubles;
-  if (std::find(hosts.begin(), hosts.end(), hosts[own]) == hosts.begin() + world.rank()) {
+  std::string found;  // rank, file and description of each; a complaint has no line break
+  const std::string& own = hosts[static_cast<std::size_t>(world.rank())];
+  if (std::ranges::find(hosts, own) - hosts.begin() == world.rank()) {
+    // Others cannot have written what is found.
     if (const std::string trouble = trouble_of(make_memory_directory); !trouble.empty())
       troubles.push_back(trouble);
     else
       for (const HeldPart& part : parts_in(memory_directory() / series, world.rank(), troubles))
-        found += part.file.string() + '\n' + part.text + '\0';
-    for (const std::string& trouble : troubles) found += trouble + '\0';
+        found += fmt::format("{} {}\n{}", part.rank, part.file.string(), part.text) + '\0';
   }
+  for (const std::string& trouble : troubles) found += trouble + '\0';
   std::vector<HeldPart> held;
-  int rank = 0;
-  for (const std::string& texts : world.gather(found)) {
-    for (const std::string& text : split_list(texts, '\0')) {
-      const std::size_t end = text.find('\n');
-      if (end == std::string::npos) {
-        complaints.push_back(fmt::format("{}: {}", hosts[static_cast<std::size_t>(rank)], text));
-        continue;
-      }
-      std::string description = text.substr(end + 1);
-      io::Manifest reads = io::parse_manifest(description, "description of a part");
-      held.push_back({rank, text.substr(0, end), std::move(description), std::move(reads)});
+  for (const std::string& text : split_list(world.gather_everywhere(found), '\0')) {
+    const std::size_t end = text.find('\n');
+    if (end == std::string::npos) {
+      complaints.push_back(text);
+      continue;
     }
-    ++rank;
+    const std::size_t blank = text.find(' ');
+    held.push_back(held_part(std::stoi(text.substr(0, blank)),
+                             text.substr(blank + 1, end - blank - 1), text.substr(end + 1)));
   }
   return held;
 }
@@ -242,75 +250,41 @@ void copy_durably(const fs::path& from, const fs::path& to) {
   if (const int error = io::sync_descriptor(file.get()); error != 0) io::fail_io("sync", to, error);
 }
 
-/// Makes a checkpoint of `parts`, which rank 0 knows: each holder copies its own. Returns why that
-/// failed, or "". Collective.
-std::string make_checkpoint(const comm::World& world, const fs::path& run_directory,
-                            std::span<const HeldPart> parts,
-                            std::span<const io::TensorInfo> network) {
-  std::optional<io::CheckpointStaging> staging;
-  Json orders = Json::list();
-  std::string trouble = trouble_of([&] {
-    if (parts.empty()) return;
-    staging.emplace(run_directory / "checkpoints", parts[0].reads.header);
-    for (const HeldPart& part : parts)
-      orders.push_back(Json::object({{"rank", part.rank},
-                                     {"from", part.file.string()},
-                                     {"to", (staging->path() / part.file.filename()).string()}}));
-  });
-  const Json all = Json::parse(world.broadcast(orders.dump(-1, Json::NotUtf8::Replaced)));
-  const std::string copying = trouble_of([&] {
-    for (const Json& order : all.items())
-      if (order.at("rank").as_int64() == world.rank())
-        copy_durably(order.at("from").text(), order.at("to").text());
-  });
-  const auto troubles = split_list(world.gather_everywhere(copying + '\n'), '\n');
-  if (world.rank() == 0 && trouble.empty())
-    trouble = !troubles.empty() ? troubles[0] : trouble_of([&] {
-      std::vector<std::string> texts;
-      for (const HeldPart& part : parts) texts.push_back(part.text);
-      (void)staging->commit(texts, network);
-    });
-  return world.broadcast(trouble);
-}
-
 }  // namespace
 
 std::string take_snapshot(const comm::World& world, const fs::path& run_directory,
                           std::vector<std::string>& complaints) {
+  const FailTogether together(world);
   Series series;
-  FailTogether(world).lead([&] { series = read_series(run_directory); });
-  const std::string run = world.broadcast(series.run);
-  if (run.empty()) return {};
-  const std::vector<HeldPart> held =
-      gather_parts(world, world.broadcast(series.name()), complaints);
-  std::vector<io::TensorInfo> network;
-  std::vector<HeldPart> parts;
-  if (world.rank() == 0) {
-    // Without a sound checkpoint the restore says so.
-    (void)trouble_of([&] {
-      std::vector<std::string> told_later;
-      const io::CheckpointReader newest = io::open_newest(run_directory, told_later);
-      network = newest.tensors();
-      parts = newest_whole(held, network, newest.header().iteration, complaints);
-    });
-  }
+  together.lead([&] { series = read_series(run_directory); });
+  series.run = world.broadcast(series.run);
+  if (series.run.empty()) return {};
+  std::vector<std::string> told_later;
+  const io::CheckpointReader newest = agreed_newest(world, run_directory, told_later);
+  const std::vector<HeldPart> parts =
+      newest_whole(gather_parts(world, world.broadcast(series.name()), complaints),
+                   newest.tensors(), newest.header().iteration, complaints);
   std::string told;
-  if (!parts.empty())
-    told = fmt::format("The run goes on from the snapshot after update {} in memory",
-                       parts[0].reads.header.iteration);
-  told = world.broadcast(told);
-  if (!told.empty()) {
-    const std::string trouble = make_checkpoint(world, run_directory, parts, network);
-    if (!trouble.empty()) {
-      complaints.push_back(fmt::format("The snapshots in memory are left out: {}", trouble));
-      told.clear();
-    } else if (world.rank() == 0) {
-      series.taken = parts[0].reads.header.iteration;
+  if (!parts.empty()) {
+    const io::CheckpointHeader& header = parts[0].reads.header;
+    std::optional<io::CheckpointStaging> staging;
+    together.lead([&] { staging.emplace(run_directory / "checkpoints", header); });
+    const fs::path place = world.broadcast(staging ? staging->path().string() : "");
+    together.run([&] {
+      for (const HeldPart& part : parts)
+        if (part.rank == world.rank()) copy_durably(part.file, place / part.file.filename());
+    });
+    together.lead([&] {
+      std::vector<std::string> texts;
+      for (const HeldPart& part : parts) texts.push_back(part.text);
+      (void)staging->commit(texts, newest.tensors());
+      series.taken = header.iteration;
       keep_series(run_directory, series);
-    }
+    });
+    told = fmt::format("The run goes on from the snapshot after update {} in memory",
+                       header.iteration);
   }
-  world.barrier();  // everybody has read what is removed now
-  remove_series(run);
+  remove_series(series.run);
   return told;
 }
 
@@ -357,36 +331,33 @@ void PartnerSnapshots::hold_parts() {
 /// Memory for the parts that others send, and the messages. Collective.
 void PartnerSnapshots::prepare_messages() {
   transport_ = comm::make_transport(*world_, {});
-  const auto in_pieces = [](std::span<std::byte> bytes, const auto& prepare) {
-    for (std::int64_t at = 0; at < std::ssize(bytes); at += kPiece)
-      prepare(bytes.data() + at, std::min(kPiece, std::ssize(bytes) - at));
-  };
   io::Manifest told;
   for (StageCopy& copy : copies_) {
     const PartPlaces& place = places_[static_cast<std::size_t>(copy.part)];
     if (!place.is_sent()) continue;
-    io::PartEntry entry{io::part_name(copy.part), {copy.values.bytes().size(), 0}, {}};
+    io::PartEntry& entry = told.parts.emplace_back();
+    entry = {io::part_name(copy.part), {copy.values.bytes().size(), 0}, {}};
     for (const io::NamedTensor& tensor : copy.values.tensors())
       entry.tensors.push_back({tensor.info, 0});
-    told.parts.push_back(std::move(entry));
     in_pieces(copy.values.bytes(), [&](const std::byte* data, std::int64_t bytes) {
       messages_.push_back(transport_->prepare_send(data, bytes, place.second, copy.part));
     });
   }
-  const auto texts = split_list(world_->gather_everywhere(io::to_text(told) + '\0'), '\0');
-  for (int part = 0; part < static_cast<int>(places_.size()); ++part) {
-    const PartPlaces& place = places_[static_cast<std::size_t>(part)];
-    if (!place.is_sent() || place.second != world_->rank()) continue;
-    std::vector<io::TensorInfo> infos;
-    for (const io::PartEntry& entry :
-         io::parse_manifest(texts[static_cast<std::size_t>(place.first)], "parts of a rank").parts)
-      for (const io::TensorEntry& tensor : entry.tensors)
-        if (entry.file == io::part_name(part)) infos.push_back(tensor.info);
-    Received& received = received_.emplace_back(Received{part, Snapshot(std::move(infos))});
-    held_bytes_ += std::ssize(received.values.bytes());
-    in_pieces(received.values.bytes(), [&](std::byte* data, std::int64_t bytes) {
-      messages_.push_back(transport_->prepare_receive(data, bytes, place.first, part));
-    });
+  int from = 0;
+  for (const std::string& text :
+       split_list(world_->gather_everywhere(io::to_text(told) + '\0'), '\0')) {
+    for (const io::PartEntry& entry : io::parse_manifest(text, "parts of a rank").parts) {
+      const int part = std::stoi(entry.file.substr(5));  // part-003.h5
+      if (places_[static_cast<std::size_t>(part)].second != world_->rank()) continue;
+      std::vector<io::TensorInfo> infos;
+      for (const io::TensorEntry& tensor : entry.tensors) infos.push_back(tensor.info);
+      const auto received = received_.emplace(part, Snapshot(std::move(infos))).first;
+      held_bytes_ += std::ssize(received->second.bytes());
+      in_pieces(received->second.bytes(), [&](std::byte* data, std::int64_t bytes) {
+        messages_.push_back(transport_->prepare_receive(data, bytes, from, part));
+      });
+    }
+    ++from;
   }
 }
 
@@ -438,12 +409,7 @@ std::string PartnerSnapshots::write(std::span<const StageCopy> copies,
           name != std::to_string(whole_) && name != std::to_string(header.iteration))
         if (std::error_code ignored; true) fs::remove_all(it->path(), ignored);
     for (const StageCopy& copy : copies) write_part(copy.part, copy.values, header);
-  });
-}
-
-std::string PartnerSnapshots::write_received(const io::CheckpointHeader& header) {
-  return trouble_of([&] {
-    for (const Received& part : received_) write_part(part.part, part.values, header);
+    for (const auto& [part, values] : received_) write_part(part, values, header);
   });
 }
 

@@ -5,10 +5,9 @@
 // of a partner. A part is what one stage saves. Where another host trains a replica of the stage,
 // it writes the same part, and nothing is sent. Otherwise the part is sent while training goes on:
 //
-//   training  ==step==|copy|==step====|==step====|==step====|==step==
-//   host a            .    |write its parts|     .          .
-//                     .    |send them ...........|          .
-//   host b            .    |write its parts|     |write those of a|
+//   training  ==step==|copy|==step====|==step====|==step==
+//   host a            .    |send .........|write 0|        stage 0 is its own
+//   host b            .    |receive ......|write 0 and 1|  stage 1 is its own
 //
 //   /dev/shm/millrace-<user>/<series>/<update>/part-003.h5     as in a checkpoint
 //                                              part-003.json   its sealed description; there once
@@ -24,6 +23,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -100,18 +100,14 @@ class PartnerSnapshots {
   [[nodiscard]] const std::string& notice() const { return notice_; }
   /// Memory for the tensors that this process writes, to be called once: the messages send it.
   [[nodiscard]] std::vector<StageCopy> take_copies() { return std::move(copies_); }
-  /// Whether any rank receives parts.
-  [[nodiscard]] bool sends() const { return transport_ != nullptr; }
-
   /// Starts the messages; the copies are complete.
   void start_messages();
   /// Whether the messages of this process are done.
   [[nodiscard]] bool arrived();
-  /// For the thread: writes the copies of this process, or what it has received. Returns why that
+  /// For the thread: writes the copies of this process and what has arrived. Returns why that
   /// failed, or "".
   [[nodiscard]] std::string write(std::span<const StageCopy> copies,
                                   const io::CheckpointHeader& header);
-  [[nodiscard]] std::string write_received(const io::CheckpointHeader& header);
   /// All ranks have written the snapshot, or failed because of `trouble`. Returns why snapshots
   /// end, or "". Collective. Errors: Peer, if the two writers of a part had different values.
   [[nodiscard]] std::string conclude(std::int64_t iteration, const std::string& trouble);
@@ -119,11 +115,6 @@ class PartnerSnapshots {
   void forget() const;
 
  private:
-  struct Received {
-    int part = 0;
-    Snapshot values;
-  };
-
   void hold_parts();
   void prepare_messages();
   void require_room();
@@ -135,8 +126,8 @@ class PartnerSnapshots {
   std::vector<std::string> hosts_;  ///< by rank
   std::vector<PartPlaces> places_;
   std::filesystem::path series_;
-  std::vector<StageCopy> copies_;  ///< until they are taken
-  std::vector<Received> received_;
+  std::vector<StageCopy> copies_;               ///< until they are taken
+  std::map<int, Snapshot> received_;            ///< by number of the part
   std::unique_ptr<comm::Transport> transport_;  ///< null: nothing is sent
   std::vector<int> messages_;
   std::vector<std::int64_t> sums_;  ///< CRC-32C of the parts that this process has written, or -1
