@@ -82,6 +82,8 @@ class CheckpointWriter {
   void begin(io::CheckpointHeader header, io::Retention retention);
   /// Copies the tensors and starts writing them to memory, likewise. Needs partners that work.
   void begin_snapshot(io::CheckpointHeader header);
+  /// Whether a checkpoint is being written. The same on all ranks.
+  [[nodiscard]] bool is_saving() const { return phase_ == Phase::Parts || phase_ == Phase::Commit; }
   /// How far this process is. All ranks pass the maximum over all ranks to advance().
   [[nodiscard]] std::int64_t progress();
   /// Starts the next phase if all ranks have finished this one.

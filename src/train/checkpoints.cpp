@@ -114,13 +114,15 @@ void Checkpoints::save(std::int64_t done) {
                                    .keep_best = config_.keep_best});
 }
 
-void Checkpoints::keep_in_memory(std::int64_t done) {
-  if (!partners_ || !partners_->works()) return;
+bool Checkpoints::keep_in_memory(std::int64_t done) {
+  if (!partners_ || !partners_->works()) return true;
+  if (writer_->is_saving()) return false;
   const Watchdog::Disk disk(watchdog_, kWriting);
   io::CheckpointHeader header = header_of(done);
   header.log_state = world_.broadcast(std::move(header.log_state));  // whoever is lost
   reporter_.saving(fmt::format("a snapshot of update {}", done));
   writer_->begin_snapshot(std::move(header));
+  return true;
 }
 
 void Checkpoints::save_ema(std::int64_t done, Session& session) {

@@ -47,9 +47,9 @@ class Checkpoints {
   /// Saves the weights after `done` updates, on which all replicas agree. The files are written
   /// while training continues.
   void save(std::int64_t done);
-  /// Keeps the weights after `done` updates in the memory of the hosts, if the run has reserved
-  /// that.
-  void keep_in_memory(std::int64_t done);
+  /// Keeps the weights after `done` updates in the memory of the hosts, if they have room. Returns
+  /// false while a checkpoint is being written, for which nobody has to wait.
+  [[nodiscard]] bool keep_in_memory(std::int64_t done);
   /// Saves the moving average of the weights after the last update `done` as a run of its own below
   /// this one, in which `session` has it as its weights. Waits.
   void save_ema(std::int64_t done, Session& session);

@@ -91,10 +91,10 @@ void make_memory_directory() {
 /// Removes all series of a run on this host.
 void remove_series(const std::string& run) {
   std::error_code error;
+  std::error_code ignored;
   for (fs::directory_iterator it(memory_directory(), error), end; !error && it != end;
        it.increment(error))
-    if (std::error_code ignored; it->path().filename().string().starts_with(run + '-'))
-      fs::remove_all(it->path(), ignored);
+    if (it->path().filename().string().starts_with(run + '-')) fs::remove_all(it->path(), ignored);
 }
 
 /// The host of each rank, as far as its memory goes. Collective.
@@ -160,9 +160,9 @@ std::vector<PartPlaces> places_of_parts(const pipeline::PipelinePlan& plan, bool
 namespace {
 
 HeldPart held_part(int rank, const fs::path& description, std::string text) {
-  HeldPart part{.rank = rank, .file = {}, .text = std::move(text), .reads = {}};
-  part.reads = io::parse_manifest(part.text, description.string());
-  part.file = description.parent_path() / part.reads.parts.at(0).file;
+  HeldPart part{.rank = rank, .file = {}, .text = std::move(text), .manifest = {}};
+  part.manifest = io::parse_manifest(part.text, description.string());
+  part.file = description.parent_path() / part.manifest.parts.at(0).file;
   return part;
 }
 
@@ -177,7 +177,7 @@ std::vector<HeldPart> parts_in(const fs::path& series, int rank,
     if (it->path().extension() != ".json") continue;
     const std::string trouble = trouble_of([&] {
       HeldPart part = held_part(rank, it->path(), io::read_text(it->path(), kMostText));
-      if (io::checksum_file(part.file) != part.reads.parts[0].checksum)
+      if (io::checksum_file(part.file) != part.manifest.parts[0].checksum)
         fail(ErrorKind::Checkpoint, "{}: damaged: its checksum differs", part.file.string());
       held.push_back(std::move(part));
     });
@@ -192,14 +192,14 @@ std::vector<HeldPart> newest_whole(std::span<const HeldPart> held,
                                    std::vector<std::string>& complaints) {
   std::map<std::int64_t, std::map<std::string, HeldPart>, std::greater<>> snapshots;
   for (const HeldPart& part : held)
-    if (part.reads.header.iteration > behind)
-      snapshots[part.reads.header.iteration].emplace(part.file.filename(), part);
+    if (part.manifest.header.iteration > behind)
+      snapshots[part.manifest.header.iteration].emplace(part.file.filename(), part);
   for (const auto& [iteration, parts] : snapshots) {
     std::vector<HeldPart> found;
     std::vector<io::TensorInfo> tensors;
     for (const auto& [file, part] : parts) {
       found.push_back(part);
-      for (const io::TensorEntry& entry : part.reads.parts[0].tensors)
+      for (const io::TensorEntry& entry : part.manifest.parts[0].tensors)
         tensors.push_back(entry.info);
     }
     std::ranges::sort(tensors, {}, &io::TensorInfo::name);
@@ -266,7 +266,7 @@ std::string take_snapshot(const comm::World& world, const fs::path& run_director
                    newest.tensors(), newest.header().iteration, complaints);
   std::string told;
   if (!parts.empty()) {
-    const io::CheckpointHeader& header = parts[0].reads.header;
+    const io::CheckpointHeader& header = parts[0].manifest.header;
     std::optional<io::CheckpointStaging> staging;
     together.lead([&] { staging.emplace(run_directory / "checkpoints", header); });
     const fs::path place = world.broadcast(staging ? staging->path().string() : "");
@@ -403,11 +403,12 @@ bool PartnerSnapshots::arrived() {
 std::string PartnerSnapshots::write(std::span<const StageCopy> copies,
                                     const io::CheckpointHeader& header) {
   return trouble_of([&] {
-    std::error_code error;  // ranks of this host remove the same
+    std::error_code error;
+    std::error_code ignored;  // other ranks of this host remove the same
     for (fs::directory_iterator it(series_, error), end; !error && it != end; it.increment(error))
       if (const fs::path name = it->path().filename();
           name != std::to_string(whole_) && name != std::to_string(header.iteration))
-        if (std::error_code ignored; true) fs::remove_all(it->path(), ignored);
+        fs::remove_all(it->path(), ignored);
     for (const StageCopy& copy : copies) write_part(copy.part, copy.values, header);
     for (const auto& [part, values] : received_) write_part(part, values, header);
   });

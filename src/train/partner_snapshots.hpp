@@ -59,8 +59,8 @@ struct PartPlaces {
 struct HeldPart {
   int rank = 0;  ///< that can read it
   std::filesystem::path file;
-  std::string text;    ///< its description
-  io::Manifest reads;  ///< the same
+  std::string text;       ///< its description
+  io::Manifest manifest;  ///< the same
 };
 
 /// The sound parts in the directory of a series on the host of `rank`. Damaged ones get a line in

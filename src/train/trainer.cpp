@@ -98,6 +98,7 @@ class TrainingLoop {
   bool ended_early_ = false;          ///< before the last update, because of its validations
   int received_ = 0;                  ///< a signal that some rank received
   bool save_is_due_ = false;          ///< according to the clock of rank 0
+  bool snapshot_is_due_ = false;      ///< since a checkpoint was being written
   std::vector<std::int64_t> shared_;  ///< with all ranks, between two steps
 };
 
@@ -289,7 +290,8 @@ void TrainingLoop::queue_iteration(const Feeds& feeds) {
 void TrainingLoop::queue_ahead(const Feeds& feeds, std::int64_t stop) {
   const Due due = due_after(config_, queued_);
   if (!session_->may_queue_ahead() || due.validate || due.checkpoint || due.snapshot ||
-      save_is_due_ || received_ != 0 || queued_ >= stop || queued_ >= config_.iterations)
+      snapshot_is_due_ || save_is_due_ || received_ != 0 || queued_ >= stop ||
+      queued_ >= config_.iterations)
     return;
   try {
     queue_iteration(feeds);
@@ -332,8 +334,8 @@ bool TrainingLoop::after_iteration(std::int64_t done, bool stopping) {
   if (ends && !due.log) reporter_.end_row(done);
   if (due.checkpoint || (save_is_due_ && is_settled()) || stopping || !validated || ends)
     checkpoints_.save(done);
-  else if (due.snapshot)
-    checkpoints_.keep_in_memory(done);
+  else if ((due.snapshot || snapshot_is_due_) && is_settled())
+    snapshot_is_due_ = !checkpoints_.keep_in_memory(done);
   return validated;
 }
 

@@ -76,7 +76,7 @@ class NewestWholeTest : public testing::Test {
     const std::vector<io::TensorInfo> network = {info_of("a"), info_of("b"), info_of("c")};
     std::string text;
     for (const HeldPart& part : newest_whole(held, network, behind, complaints_)) {
-      if (text.empty()) text = fmt::format("{}:", part.reads.header.iteration);
+      if (text.empty()) text = fmt::format("{}:", part.manifest.header.iteration);
       text += fmt::format(" {}@{}", part.file.filename().string().substr(7, 1), part.rank);
     }
     return text;
