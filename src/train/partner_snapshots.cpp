@@ -20,7 +20,6 @@
 #include "core/counted.hpp"
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
-#include "core/json.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "train/agreement.hpp"
@@ -275,8 +274,8 @@ std::string take_snapshot(const comm::World& world, const fs::path& run_director
         if (part.rank == world.rank()) copy_durably(part.file, place / part.file.filename());
     });
     together.lead([&] {
-      std::vector<std::string> texts;
-      for (const HeldPart& part : parts) texts.push_back(part.text);
+      std::vector<std::string> texts(parts.size());
+      std::ranges::transform(parts, texts.begin(), &HeldPart::text);
       (void)staging->commit(texts, newest.tensors());
       series.taken = header.iteration;
       keep_series(run_directory, series);
@@ -305,20 +304,23 @@ PartnerSnapshots::PartnerSnapshots(const comm::World& world, const Session& sess
   hold_parts();
   if (std::ranges::any_of(places_, &PartPlaces::is_sent)) prepare_messages();
   require_room();
-  if (works_) notice_ = describe(config.partner_every);
+  if (!works_) return;
+  const auto sent = std::ranges::count_if(places_, &PartPlaces::is_sent);
+  notice_ = fmt::format(
+      "Snapshots in memory: after every {}; {}", counted(config.partner_every, "update"),
+      places_[0].second < 0
+          ? "there is one host, so they outlive its ranks, and not the host"
+          : fmt::format("each part on two hosts, {} of {} sent", sent, places_.size()));
 }
 
 /// Memory for the parts that this process has by itself.
 void PartnerSnapshots::hold_parts() {
   for (std::size_t part = 0; part < places_.size(); ++part) {
     const PartPlaces& place = places_[part];
-    const bool first = place.first == world_->rank();
-    const bool again = place.second == world_->rank() && !place.is_sent();
-    if (!first && !again) continue;
     for (pipeline::LocalStage unit : session_->units()) {
-      if (unit.stage != place.stage ||
-          unit.replica != (first ? place.replica : place.other_replica))
-        continue;
+      const bool first = place.first == world_->rank() && unit.replica == place.replica;
+      const bool again = place.second == world_->rank() && unit.replica == place.other_replica;
+      if (unit.stage != place.stage || (!first && !again)) continue;
       unit.replica = place.replica;  // whose tensors it has, too
       StageTensors tensors = session_->tensors().of(unit);
       Snapshot values = tensors.make_snapshot();
@@ -381,15 +383,6 @@ void PartnerSnapshots::require_room() {
     works_ = false;
     notice_ = fmt::format("No snapshots are kept in memory: {}", all[0]);
   }
-}
-
-std::string PartnerSnapshots::describe(std::int64_t every) const {
-  const std::string begin = fmt::format("Snapshots in memory: after every {}",
-                                        every == 1 ? "update" : counted(every, "update"));
-  if (places_[0].second < 0)
-    return begin + "; there is one host, so they outlive its ranks, and not the host";
-  return fmt::format("{}, each part on two hosts; {} of {} parts are sent", begin,
-                     std::ranges::count_if(places_, &PartPlaces::is_sent), places_.size());
 }
 
 void PartnerSnapshots::start_messages() {

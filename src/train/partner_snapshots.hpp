@@ -119,7 +119,6 @@ class PartnerSnapshots {
   void prepare_messages();
   void require_room();
   void write_part(int part, const Snapshot& values, const io::CheckpointHeader& header);
-  [[nodiscard]] std::string describe(std::int64_t every) const;
 
   const comm::World* world_;
   const Session* session_;

@@ -14,13 +14,14 @@ for program in ip unshare; do
 done
 
 work=$(mktemp -d)
+memory=$(mktemp -d -p /dev/shm)
 name=millrace-elastic-$$
 cleanup() {
   for host in 0 1 2 3 4; do
     ip netns pids "$name-$host" 2>/dev/null | xargs --no-run-if-empty kill -9 2>/dev/null || true
     ip netns delete "$name-$host" 2>/dev/null || true
   done
-  rm -rf "$work"
+  rm -rf "$work" "$memory"
 }
 trap cleanup EXIT
 ip netns add "$name-0" 2>/dev/null || { echo "skipped: no network namespaces here"; exit 77; }
@@ -33,15 +34,14 @@ for host in 1 2 3 4; do
   ip -n "$name-$host" addr add "10.78.0.$host/24" dev eth9
   ip -n "$name-$host" link set lo up
   ip -n "$name-$host" link set eth9 up
-  mkdir "$work/memory-$host"
 done
-# What is typed on a host. `ip netns exec` has mounts of its own.
+# What is typed on a host, which has memory of its own.
 cat >"$work/on" <<END
 #!/bin/sh
 host=\$1
 shift
 exec ip netns exec $name-\$host unshare --uts sh -c \
-  "hostname $name-\$host && mount --bind $work/memory-\$host /dev/shm && \$*"
+  "hostname $name-\$host && MILLRACE_MEMORY_DIRECTORY=$memory/\$host \$*"
 END
 # The way to another host, in place of ssh. A host without a cable says nothing.
 cat >"$work/agent" <<END
@@ -95,7 +95,7 @@ expected=$("$millrace" inspect "$work/alone" --digest)
 
 for host in 1 2 3 4; do echo "10.78.0.$host slots=2  # of the test"; done >"$work/hosts"
 run=$work/run
-"$work/on" 1 exec "$millrace" "${recipe[@]}" "${elastic[@]}" --replicas 4 --iterations "$updates" \
+"$work/on" 1 "$millrace" "${recipe[@]}" "${elastic[@]}" --replicas 4 --iterations "$updates" \
   --hosts "$work/hosts" --min-ranks 5 --run-dir "$run" >"$work/out" 2>&1 &
 job=$!
 wait_for '^step: .*iteration: *2[1-9],' "$work/out"
@@ -114,13 +114,13 @@ check "the lost host was named" 1 "$(grep -c 'elastic: lost 10.78.0.3; restart 1
 check "and its return" 1 "$(grep -c 'elastic: 10.78.0.3 answers again' "$work/out")"
 check_lost "$work/out" "$last"
 check "with the bits of an undisturbed run" "$expected" "$("$millrace" inspect "$run" --digest)"
-check "and nothing left in the memory of the hosts" "" "$(find "$work"/memory-* -name '*.h5' -o -name '*.json')"
+check "and nothing left in the memory of the hosts" "" "$(find "$memory" -type f)"
 [[ $code -eq 0 ]] || cat "$work/out"
 
 # One replica: its parts are sent.
 "$millrace" "${recipe[@]}" --iterations 60 --ranks 1 --run-dir "$work/pipeline-alone" >/dev/null
 expected=$("$millrace" inspect "$work/pipeline-alone" --digest)
-"$work/on" 1 exec "$millrace" "${recipe[@]}" "${elastic[@]}" --iterations 60 \
+"$work/on" 1 "$millrace" "${recipe[@]}" "${elastic[@]}" --iterations 60 \
   --hosts 10.78.0.1:1 10.78.0.2:1 --run-dir "$work/pipeline" >"$work/out" 2>&1 &
 job=$!
 wait_for '^step: .*iteration: *2[1-9],' "$work/out"
@@ -129,7 +129,7 @@ wait_for 'elastic: 1 rank on 10.78.0.1:1, from ckpt-0 or a newer' "$work/out"
 last=$(last_update "$work/out")
 wait "$job" && code=0 || code=$?
 check "a pipeline without one of its hosts ends well" 0 "$code"
-check "both parts are sent" 1 "$(grep -c 'each part on two hosts; 2 of 2 parts are sent' "$work/out")"
+check "both parts are sent" 1 "$(grep -c 'each part on two hosts, 2 of 2 sent' "$work/out")"
 check_lost "$work/out" "$last"
 check "with the bits of an undisturbed pipeline" "$expected" "$("$millrace" inspect "$work/pipeline" --digest)"
 [[ $code -eq 0 ]] || cat "$work/out"

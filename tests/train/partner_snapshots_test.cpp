@@ -133,44 +133,43 @@ TEST_F(NewestWholeTest, ADamagedPartIsLeftOut) {
 /// A training whose hosts keep their memory in directories, one for each rank.
 class Kept {
  public:
-  Kept(const comm::World& world, const run::Run& config, const fs::path& memory)
-      : world_(world), training_(config, world), config_(config) {
+  Kept(const comm::World& all, const run::Run& run, const fs::path& memory)
+      : world(all), training(run, all), config(run) {
     setenv("MILLRACE_MEMORY_DIRECTORY", memory.c_str(), 1);
-    partners_.emplace(world, training_.session(), config);
-    writer_.reserve(&*partners_);
+    partners.emplace(all, training.session(), run);
+    writer.reserve(&*partners);
   }
   ~Kept() { unsetenv("MILLRACE_MEMORY_DIRECTORY"); }
 
   void snapshot() {
-    (void)training_.step();
-    writer_.begin_snapshot(training_.header());
-    (void)training_.step();  // what is written is what there was
-    writer_.settle();
+    (void)training.step();
+    writer.begin_snapshot(training.header());
+    (void)training.step();  // what is written is what there was
+    writer.settle();
   }
   /// Writes the checkpoint of this moment and returns its digest.
   std::string save() {
-    writer_.begin(training_.header(), {});
-    writer_.settle();
-    return saved_.empty() ? "" : io::digest(io::CheckpointReader(saved_));  // known on rank 0
+    writer.begin(training.header(), {});
+    writer.settle();
+    return saved.empty() ? "" : io::digest(io::CheckpointReader(saved));  // known on rank 0
   }
   [[nodiscard]] std::string take(std::vector<std::string>& complaints) const {
-    return take_snapshot(world_, config_.run_directory, complaints);
+    return take_snapshot(world, config.run_directory, complaints);
   }
 
-  const comm::World& world_;
-  small::Training training_;
-  run::Run config_;
-  std::optional<PartnerSnapshots> partners_;
-  fs::path saved_;
-  std::vector<std::string> gave_up_;
-  CheckpointWriter writer_{
-      world_,
-      training_.session(),
-      config_.run_directory / "checkpoints",
-      {.before = [](const Snapshot&, const io::CheckpointHeader&) {},
-       .saved = [this](const fs::path& path) { saved_ = path; },
-       .waiting = [](bool) {},
-       .gave_up = [this](const std::string& why) { gave_up_.push_back(why); }}};
+  const comm::World& world;
+  small::Training training;
+  run::Run config;
+  std::optional<PartnerSnapshots> partners;
+  fs::path saved;
+  std::vector<std::string> gave_up;
+  CheckpointWriter writer{world,
+                          training.session(),
+                          config.run_directory / "checkpoints",
+                          {.before = [](const Snapshot&, const io::CheckpointHeader&) {},
+                           .saved = [this](const fs::path& path) { saved = path; },
+                           .waiting = [](bool) {},
+                           .gave_up = [this](const std::string& why) { gave_up.push_back(why); }}};
 };
 
 /// The regular files below a directory.
@@ -191,12 +190,12 @@ class PartnerSnapshotsTest : public testing::Test {
 TEST_F(PartnerSnapshotsTest, TheNewestBecomesACheckpoint) {
   fs::create_directories(directory_ / "run");
   Kept kept(world_, config_, memory_);
-  EXPECT_NE(kept.partners_->notice().find("there is one host"), std::string::npos);
+  EXPECT_NE(kept.partners->notice().find("there is one host"), std::string::npos);
   const std::string before = kept.save();
   EXPECT_EQ(kept.take(complaints_), "");  // nothing yet
   for (int i = 0; i < 3; ++i) kept.snapshot();
   EXPECT_EQ(files_below(memory_), 2 * 2 * 2) << "the newest, the one before, two parts each";
-  EXPECT_EQ(kept.writer_.snapshot_costs().size(), 3u);
+  EXPECT_EQ(kept.writer.snapshot_costs().size(), 3u);
   EXPECT_EQ(kept.take(complaints_), "The run goes on from the snapshot after update 5 in memory");
   EXPECT_TRUE(complaints_.empty());
   EXPECT_EQ(last_taken(config_.run_directory), 5);
@@ -219,7 +218,7 @@ TEST_F(PartnerSnapshotsTest, WhatIsOlderOrOfAnotherStartIsNotTaken) {
   EXPECT_EQ(next.take(complaints_), "");
   EXPECT_EQ(files_below(memory_), 0) << "and is removed";
   EXPECT_EQ(last_taken(config_.run_directory), -1);
-  const PartnerSnapshots third(world_, kept.training_.session(), config_);
+  const PartnerSnapshots third(world_, kept.training.session(), config_);
   EXPECT_TRUE(third.works());
 }
 
@@ -227,16 +226,16 @@ TEST_F(PartnerSnapshotsTest, WithoutRoomTheRunGoesOnWithoutThem) {
   fs::create_directories(directory_ / "run");
   {
     const Kept none(world_, config_, directory_ / "missing/memory");
-    EXPECT_FALSE(none.partners_->works());
-    EXPECT_NE(none.partners_->notice().find("No snapshots are kept in memory: cannot create"),
+    EXPECT_FALSE(none.partners->works());
+    EXPECT_NE(none.partners->notice().find("No snapshots are kept in memory: cannot create"),
               std::string::npos)
-        << none.partners_->notice();
+        << none.partners->notice();
   }
   fs::create_directory(memory_);  // others can read it
   fs::permissions(memory_, fs::perms::owner_all | fs::perms::others_read);
   {
     const Kept refused(world_, config_, memory_);
-    EXPECT_FALSE(refused.partners_->works());
+    EXPECT_FALSE(refused.partners->works());
   }
   fs::remove(memory_);
   Kept kept(world_, config_, memory_);
@@ -244,9 +243,9 @@ TEST_F(PartnerSnapshotsTest, WithoutRoomTheRunGoesOnWithoutThem) {
   fs::remove_all(memory_);
   std::ofstream(memory_) << "no directory any more";
   kept.snapshot();
-  ASSERT_EQ(kept.gave_up_.size(), 1u);
-  EXPECT_NE(kept.gave_up_[0].find("No more snapshots are kept in memory: "), std::string::npos);
-  EXPECT_FALSE(kept.partners_->works());
+  ASSERT_EQ(kept.gave_up.size(), 1u);
+  EXPECT_NE(kept.gave_up[0].find("No more snapshots are kept in memory: "), std::string::npos);
+  EXPECT_FALSE(kept.partners->works());
   (void)kept.save();
 }
 
@@ -276,7 +275,7 @@ TEST_F(TwoRanks, EachHostHoldsEverything) {
     if (world().rank() == 0) fs::create_directories(run);
     world().barrier();
     Kept kept(world(), config_of(layout, 2, run), memory);
-    EXPECT_EQ(kept.partners_->notice().find("there is one host"), std::string::npos);
+    EXPECT_EQ(kept.partners->notice().find("there is one host"), std::string::npos);
     (void)kept.save();
     for (const int lost : {0, 1}) {
       kept.snapshot();
@@ -303,7 +302,7 @@ TEST_F(TwoRanks, AWrongBitOfAReplicaIsNoticed) {
   Kept kept(world(), config_of({.stages = 2, .schedule = "1F1B", .replicas = 2}, 2, run),
             own / "memory");
   kept.snapshot();
-  if (world().rank() == 1) kept.training_.session().initialise(2);
+  if (world().rank() == 1) kept.training.session().initialise(2);
   expect_error(
       ErrorKind::Peer,
       "update 3: stage 0: ranks 0 and 1 hold different weights in their snapshots: a device "
