@@ -30,6 +30,7 @@
 #include "io/checkpoint.hpp"
 #include "millrace_version.hpp"
 #include "train/line_file.hpp"
+#include "train/partner_snapshots.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -175,6 +176,13 @@ class Supervisor {
     return all.empty() ? "" : all.back().filename().string();
   }
 
+  /// Where the next ranks begin. Only they learn what is in memory.
+  [[nodiscard]] std::string start_point() const {
+    const std::string from = newest();
+    if (from.empty()) return "the beginning";
+    return from + (config_.partner_every > 0 ? " or a newer snapshot in memory" : "");
+  }
+
   [[nodiscard]] int ranks_on(std::span<const Host> hosts) const {
     const int most = config_.pipeline.ranks.ranks;
     if (!cluster_) return most;
@@ -200,10 +208,8 @@ class Supervisor {
     const std::string lost = end.silent.empty()
                                  ? fmt::format("the ranks ended with code {}", end.code)
                                  : "lost " + listed(end.silent);
-    const std::string from = newest();
     tell("lost", {},
-         fmt::format("{}; restart {} of {} from {}{}", lost, losses, most_restarts_,
-                     from.empty() ? "the beginning" : from,
+         fmt::format("{}; restart {} of {} from {}{}", lost, losses, most_restarts_, start_point(),
                      pause.count() > 0 ? fmt::format(" in {} s", pause.count()) : ""));
     pause_for(pause);
   }
@@ -296,16 +302,16 @@ class Supervisor {
   }
 
   std::string told_of_start(const RanksToStart& start) const {
-    const std::string from = newest();
     return fmt::format("{} on {}, from {}", counted(start.plan.ranks.ranks, "rank"),
                        start.cluster ? join(start.cluster->hosts, " ") : "this machine",
-                       from.empty() ? "the beginning" : from);
+                       start_point());
   }
 
   /// Asks the hosts that are not in use from time to time whether they are back.
   class Return {
    public:
-    Return(Supervisor& owner, std::span<const Host> used) : owner_(owner), before_(owner.newest()) {
+    Return(Supervisor& owner, std::span<const Host> used)
+        : owner_(owner), before_(owner.newest()), taken_(train::last_taken(owner.run_)) {
       if (owner.ranks_on(used) == owner.config_.pipeline.ranks.ranks) return;  // others took over
       for (const Host& host : owner_.hosts_)
         if (std::ranges::find(used, host.name, &Host::name) == used.end())
@@ -317,6 +323,7 @@ class Supervisor {
     /// Whether the ranks are to end, so that they start again with a host that is back. Not before
     /// they have written a checkpoint: a host that comes and goes must not keep a run from moving.
     [[nodiscard]] bool is_due() {
+      if (owner_.config_.partner_every > 0) look_for_snapshot();
       if (left_.empty() || asked_) return asked_;
       if (probe_) {
         probe_->look();
@@ -330,6 +337,16 @@ class Supervisor {
     }
 
    private:
+    /// Tells where the ranks have begun, if that is a newer snapshot than the checkpoints.
+    void look_for_snapshot() {
+      if (began_.seconds() < 0.2) return;
+      began_ = Timer();
+      const std::int64_t before = std::exchange(taken_, train::last_taken(owner_.run_));
+      if (taken_ != before)
+        owner_.tell("snapshot", {},
+                    fmt::format("going on from the snapshot after update {} in memory", taken_));
+    }
+
     [[nodiscard]] bool has_saved() {
       if (looked_.seconds() < 1.0) return false;
       looked_ = Timer();
@@ -342,10 +359,12 @@ class Supervisor {
 
     Supervisor& owner_;
     std::string before_;  ///< the newest checkpoint at the start
+    std::int64_t taken_;  ///< the last snapshot that was taken
     std::vector<std::string> left_;
     std::optional<HostProbe> probe_;
     Timer since_;
     Timer looked_;
+    Timer began_;
     bool asked_ = false;
   };
 

@@ -20,6 +20,7 @@ bool validates_by_epochs(const Run& c) { return validates(c) && !c.validating.ev
 bool keeps(const Run& c) { return c.logging.keeps; }
 bool saves_by_epochs(const Run& c) { return keeps(c) && !c.saving.every; }
 bool saves_on_the_way(const Run& c) { return saves_by_epochs(c) && !c.saving.only_last; }
+bool is_supervised(const Run& c) { return keeps(c) && c.layout.elastic; }
 /// Whether its directory gets a name.
 bool is_named(const Run& c) { return keeps(c) && c.logging.place.empty(); }
 
@@ -131,6 +132,11 @@ void add_checkpoint(FieldTable& table) {
       "wall-clock time (10minutes)",
       alias("save-checkpoint-steps"), main_option(),
       written<&CheckpointRequest::every>(parse_interval, print_interval));
+  row("partner-every", integer(between(0, 1e15)), "millrace",
+      "weight updates between snapshots in the memory of two hosts each, from which a run goes on "
+      "that has lost one of them; 0: none",
+      default_text("none"), unit("weight updates"), needs("`elastic`"), when(is_supervised),
+      commands(kContinues), sets<&Run::partner_every>(), if_given());
   row("disable-checkpoints", flag(), "Habana", "save only the final checkpoint", harmless(),
       when(saves_by_epochs), sets<&CheckpointRequest::only_last>());
   row("max-ckpts-to-keep", integer(at_least(0)), "IPU",

@@ -327,6 +327,7 @@ struct Run {
   std::int64_t summary_every = 0;     ///< iterations between their summaries; 0: at log lines
   std::int64_t checkpoint_every = 0;  ///< iterations between checkpoints; 0: only the final one
   double checkpoint_minutes = 0.0;    ///< between checkpoints, instead of iterations; 0: none
+  std::int64_t partner_every = 0;     ///< iterations between snapshots in memory; 0: none
   int max_checkpoints_to_keep = 1;    ///< 0: all
   bool keep_best = false;             ///< also keep the checkpoint with the best validation
   ValidationMode validation = ValidationMode::All;

@@ -36,7 +36,8 @@ Due due_after(const run::Run& config, std::int64_t done) {
   return {.log = last || (done > 0 && on_multiple(done, config.log_every)),
           .checkpoint =
               last || begins || on_multiple(done, config.checkpoint_every) || saved_for_validation,
-          .validate = validation_point && config.validation == run::ValidationMode::All};
+          .validate = validation_point && config.validation == run::ValidationMode::All,
+          .snapshot = done > 0 && on_multiple(done, config.partner_every)};
 }
 
 bool is_validated_saved(const run::Run& config, std::int64_t done) {

@@ -14,6 +14,7 @@ struct Due {
   bool log = false;
   bool checkpoint = false;
   bool validate = false;
+  bool snapshot = false;  ///< in memory, unless a checkpoint is
   friend bool operator==(const Due&, const Due&) = default;
 };
 

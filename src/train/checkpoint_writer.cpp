@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
+#include <thread>
 #include <utility>
 
 #include "core/error.hpp"
@@ -42,7 +44,8 @@ double best_interval(const CheckpointCost& cost, double seconds_between_failures
                                    seconds_between_failures);
 }
 
-std::string describe(std::span<const CheckpointCost> costs, double run_seconds) {
+std::string describe(std::span<const CheckpointCost> costs, double run_seconds,
+                     std::string_view what) {
   constexpr double kHour = 3600.0;
   if (costs.size() < 2) return {};
   const std::span<const CheckpointCost> later = costs.subspan(1);
@@ -51,9 +54,9 @@ std::string describe(std::span<const CheckpointCost> costs, double run_seconds) 
   typical.written_seconds = median(later, &CheckpointCost::written_seconds);
   typical.busy_seconds = median(later, &CheckpointCost::busy_seconds);
   std::string text = fmt::format(
-      "Checkpoints: {}, {} each on rank 0; training waited {:.0f} ms for each, writing took "
-      "another {:.2f} s",
-      costs.size(), human_bytes(typical.bytes), 1e3 * typical.waited_seconds,
+      "{}: {}, {} each on rank 0; training waited {:.0f} ms for each, writing took another {:.2f} "
+      "s",
+      what, costs.size(), human_bytes(typical.bytes), 1e3 * typical.waited_seconds,
       typical.written_seconds);
   if (run_seconds >= kHour)
     text +=
@@ -69,15 +72,33 @@ CheckpointWriter::CheckpointWriter(const comm::World& world, const Session& sess
       directory_(std::move(directory)),
       hooks_(std::move(hooks)) {}
 
-void CheckpointWriter::reserve() {
-  if (!copy_) copy_ = session_->tensors().make_snapshot();
+void CheckpointWriter::reserve(PartnerSnapshots* partners) {
+  partners_ = partners;
+  copies_.clear();
+  if (partners != nullptr) {
+    copies_ = partners->take_copies();
+  } else {
+    copies_.push_back({.part = world_->rank(),
+                       .tensors = session_->tensors(),
+                       .values = session_->tensors().make_snapshot()});
+  }
+}
+
+/// Those of checkpoints, or `all`.
+void CheckpointWriter::copy_tensors(bool all) {
+  cost_ = {};
+  for (StageCopy& copy : copies_) {
+    if (!all && !copy.is_saved) continue;
+    copy.tensors.take(copy.values);
+    cost_.bytes += std::ssize(copy.values.bytes());
+  }
 }
 
 void CheckpointWriter::begin(io::CheckpointHeader header, io::Retention retention) {
   const Timer waiting;
   settle();
-  reserve();
-  session_->tensors().take(*copy_);
+  if (copies_.empty()) reserve();
+  copy_tensors(false);
   header_ = std::move(header);
   retention_ = std::move(retention);
   FailTogether(*world_).lead([this] { staging_.emplace(directory_, header_); });
@@ -88,8 +109,18 @@ void CheckpointWriter::begin(io::CheckpointHeader header, io::Retention retentio
     std::string part = write_part(place);
     return alone ? commit({part}) : part;
   });
-  cost_ = {};
-  for (const io::NamedTensor& tensor : copy_->tensors()) cost_.bytes += std::ssize(tensor.data);
+  cost_.waited_seconds = waiting.seconds();
+  writing_ = Timer();
+}
+
+void CheckpointWriter::begin_snapshot(io::CheckpointHeader header) {
+  const Timer waiting;
+  settle();
+  copy_tensors(true);
+  header_ = std::move(header);
+  partners_->start_messages();
+  phase_ = Phase::Snapshot;
+  (void)progress();  // nothing to wait for where nothing is sent
   cost_.waited_seconds = waiting.seconds();
   writing_ = Timer();
 }
@@ -103,11 +134,23 @@ void CheckpointWriter::run_behind(std::function<std::string()> work) {
 }
 
 std::string CheckpointWriter::write_part(const std::filesystem::path& place) const {
-  hooks_.before(*copy_, header_);
-  return io::write_checkpoint_part(place, world_->rank(), header_, copy_->tensors());
+  std::vector<io::NamedTensor> tensors;
+  for (const StageCopy& copy : copies_) {
+    if (!copy.is_saved) continue;
+    hooks_.before(copy.values, header_);
+    tensors.insert(tensors.end(), copy.values.tensors().begin(), copy.values.tensors().end());
+  }
+  return io::write_checkpoint_part(place, world_->rank(), header_, tensors);
 }
 
-std::int64_t CheckpointWriter::progress() const {
+std::int64_t CheckpointWriter::progress() {
+  if (phase_ == Phase::Snapshot && !task_.valid()) {
+    if (!partners_->arrived()) return kBusy;
+    run_behind([this] {
+      for (const StageCopy& copy : copies_) hooks_.before(copy.values, header_);
+      return partners_->write(copies_, header_);
+    });
+  }
   if (!task_.valid()) return kDone;
   return task_.wait_for(std::chrono::seconds(0)) == std::future_status::ready ? kDone : kBusy;
 }
@@ -117,8 +160,10 @@ void CheckpointWriter::advance(std::int64_t slowest) {
   try {
     if (phase_ == Phase::Parts)
       gather_parts();
-    else
+    else if (phase_ == Phase::Commit)
       conclude();
+    else
+      conclude_snapshot();
   } catch (const Error&) {
     phase_ = Phase::Idle;
     staging_.reset();
@@ -126,12 +171,17 @@ void CheckpointWriter::advance(std::int64_t slowest) {
   }
 }
 
+/// What the task of this rank says, if those of all ranks have succeeded.
+std::string CheckpointWriter::take_text() {
+  Done done;
+  FailTogether(*world_).run([&] { done = task_.get(); });
+  cost_.busy_seconds += done.busy_seconds;
+  return done.text;
+}
+
 /// All parts are written: rank 0 makes one checkpoint of them.
 void CheckpointWriter::gather_parts() {
-  Done part;
-  FailTogether(*world_).run([&] { part = task_.get(); });
-  cost_.busy_seconds += part.busy_seconds;
-  std::vector<std::string> parts = world_->gather(part.text);
+  std::vector<std::string> parts = world_->gather(take_text());
   phase_ = Phase::Commit;
   if (world_->rank() != 0) return;
   run_behind([this, parts = std::move(parts)] { return commit(parts); });
@@ -156,11 +206,21 @@ void CheckpointWriter::conclude() {
   phase_ = Phase::Idle;
 }
 
+void CheckpointWriter::conclude_snapshot() {
+  const std::string trouble = partners_->conclude(header_.iteration, take_text());
+  phase_ = Phase::Idle;
+  if (!trouble.empty()) return hooks_.gave_up(trouble);
+  cost_.written_seconds = writing_.seconds();
+  snapshot_costs_.push_back(cost_);
+}
+
 void CheckpointWriter::settle() {
   constexpr std::chrono::milliseconds kBeat{100};
+  constexpr std::chrono::milliseconds kLook{1};
   while (phase_ != Phase::Idle) {
     if (task_.valid()) (void)task_.wait_for(kBeat);
     const std::int64_t own = progress();
+    if (own == kBusy) std::this_thread::sleep_for(kLook);  // messages are looked at
     const std::int64_t slowest = world_->maximum(own);
     hooks_.waiting(own == kBusy);
     advance(slowest);

@@ -47,7 +47,15 @@ void Checkpoints::follow(const Session& session) {
 }
 
 void Checkpoints::reserve() {
-  if (writer_ && config_.saves_on_the_way()) writer_->reserve();
+  if (!writer_ || !config_.saves_on_the_way()) return;
+  if (config_.partner_every > 0) {
+    partners_.emplace(world_, *session_, config_);
+    if (partners_->works())
+      reporter_.line(partners_->notice());
+    else
+      reporter_.important(partners_->notice());
+  }
+  writer_->reserve(partners_ ? &*partners_ : nullptr);
 }
 
 /// What the writing threads call.
@@ -68,7 +76,8 @@ CheckpointWriter::Hooks Checkpoints::hooks() {
               [this](bool own) {
                 reporter_.show_saving();
                 watchdog_.answered(own ? kWriting : "has written its part of a checkpoint");
-              }};
+              },
+          .gave_up = [this](const std::string& why) { reporter_.important(why); }};
 }
 
 io::CheckpointHeader Checkpoints::header_of(std::int64_t done) const {
@@ -103,6 +112,17 @@ void Checkpoints::save(std::int64_t done) {
   writer_->begin(header_of(done), {.keep = config_.max_checkpoints_to_keep,
                                    .validated = reporter_.accuracies(),
                                    .keep_best = config_.keep_best});
+}
+
+bool Checkpoints::keep_in_memory(std::int64_t done) {
+  if (!partners_ || !partners_->works()) return true;
+  if (writer_->is_saving()) return false;
+  const Watchdog::Disk disk(watchdog_, kWriting);
+  io::CheckpointHeader header = header_of(done);
+  header.log_state = world_.broadcast(std::move(header.log_state));  // whoever is lost
+  reporter_.saving(fmt::format("a snapshot of update {}", done));
+  writer_->begin_snapshot(std::move(header));
+  return true;
 }
 
 void Checkpoints::save_ema(std::int64_t done, Session& session) {
@@ -141,7 +161,9 @@ void Checkpoints::settle() {
 
 void Checkpoints::release() {
   settle();
+  if (partners_) partners_->forget();
   if (writer_) writer_->release();
+  partners_.reset();
 }
 
 void Checkpoints::advance(std::int64_t slowest) {
@@ -222,8 +244,9 @@ void Checkpoints::require_same_data(const io::CheckpointReader& checkpoint) cons
 
 void Checkpoints::report_costs() const {
   if (!writer_ || !config_.saves_on_the_way()) return;
-  const std::string text = describe(writer_->costs(), process_seconds());
-  if (!text.empty()) reporter_.line(text);
+  for (const std::string& text : {describe(writer_->costs(), process_seconds()),
+                                  describe(writer_->snapshot_costs(), 0.0, "Snapshots in memory")})
+    if (!text.empty()) reporter_.line(text);
 }
 
 }  // namespace millrace::train

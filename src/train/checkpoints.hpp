@@ -39,13 +39,17 @@ class Checkpoints {
   /// From now on the tensors of `session` are saved. It must outlive this. Not collective.
   void follow(const Session& session);
 
-  /// Allocates what saving on the way needs. Not collective.
+  /// Allocates what saving on the way needs.
   void reserve();
-  /// Waits until no checkpoint is being written, and gives back what saving needs.
+  /// Waits until no checkpoint is being written, and gives back what saving needs. Snapshots in
+  /// memory are removed.
   void release();
   /// Saves the weights after `done` updates, on which all replicas agree. The files are written
   /// while training continues.
   void save(std::int64_t done);
+  /// Keeps the weights after `done` updates in the memory of the hosts, if they have room. Returns
+  /// false while a checkpoint is being written, for which nobody has to wait.
+  [[nodiscard]] bool keep_in_memory(std::int64_t done);
   /// Saves the moving average of the weights after the last update `done` as a run of its own below
   /// this one, in which `session` has it as its weights. Waits.
   void save_ema(std::int64_t done, Session& session);
@@ -59,7 +63,7 @@ class Checkpoints {
 
   /// How far this process is with its checkpoint. The ranks share the slowest between two steps and
   /// pass it to advance(). Not collective.
-  [[nodiscard]] std::int64_t progress() const { return writer_ ? writer_->progress() : 0; }
+  [[nodiscard]] std::int64_t progress() { return writer_ ? writer_->progress() : 0; }
   void advance(std::int64_t slowest);
   /// Whether `checkpoint-every` asks for a checkpoint by the clock of this process. Not collective.
   [[nodiscard]] bool is_due() const;
@@ -89,6 +93,7 @@ class Checkpoints {
   io::FileIdentity place_;  ///< of the run directory
   std::string data_;        ///< the data set, for checkpoints; describing it requires reading it
   Session const* session_ = nullptr;
+  std::optional<PartnerSnapshots> partners_;
   std::optional<CheckpointWriter> writer_;  ///< none without a run directory
   std::int64_t compared_ = -1;  ///< iteration after which the replicas were last compared
   Timer since_save_;

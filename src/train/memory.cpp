@@ -100,6 +100,8 @@ partition::ProcessMemory forecast_memory(const Session& session, const run::Run&
                                    .loader = reading_bytes(session, config, inputs)};
   if (!config.run_directory.empty())
     process.checkpoints = session.tensors().checkpoint_bytes(process.rank == 0);
+  // At most as much of partners, or of replicas of theirs.
+  if (config.partner_every > 0) process.checkpoints += session.tensors().bytes();
   // Averages are made when no checkpoint is written any more.
   if (process.rank == 0 && !planned_averages(config).empty())
     process.checkpoints = std::max(process.checkpoints, averaging_bytes(session.graph(), config));

@@ -276,6 +276,13 @@ std::int64_t StageTensors::checkpoint_bytes(bool reads_back) const {
   return copied + more;
 }
 
+std::int64_t StageTensors::bytes() const {
+  std::int64_t sum = 0;
+  visit(Replicas::All,
+        [&](const io::TensorInfo& info, const pipeline::StoredValues&) { sum += info.bytes(); });
+  return sum;
+}
+
 std::vector<io::TensorInfo> StageTensors::checkpoint_tensors() const {
   std::vector<io::TensorInfo> all;
   for (const models::Parameter& parameter : graph_->parameters) {

@@ -25,6 +25,9 @@ class Snapshot {
   Snapshot() = default;
   explicit Snapshot(std::vector<io::TensorInfo> infos);
   [[nodiscard]] const std::vector<io::NamedTensor>& tensors() const { return tensors_; }
+  /// All of them, one behind the other.
+  [[nodiscard]] std::span<std::byte> bytes() { return std::as_writable_bytes(std::span(data_)); }
+  [[nodiscard]] std::span<const std::byte> bytes() const { return std::as_bytes(std::span(data_)); }
   /// Replaces the copies by `values`, tensor by tensor.
   void take(std::span<const pipeline::StoredValues> values);
 
@@ -45,6 +48,11 @@ class StageTensors {
   /// slots. `averages`: whether the stages keep moving averages, which checkpoints have as slots.
   StageTensors(const models::Graph& graph, std::vector<pipeline::LocalStage> units,
                std::optional<UpdateRule> rule, bool averages = false);
+
+  /// The same of another stage.
+  [[nodiscard]] StageTensors of(const pipeline::LocalStage& unit) const {
+    return {*graph_, {unit}, rule_, averages_};
+  }
 
   /// Loads all tensors. 16-bit masters are rounded to nearest. Errors: Checkpoint, naming a tensor
   /// that is missing, has another shape or is not part of this network, or the optimizer that wrote
@@ -68,6 +76,8 @@ class StageTensors {
   /// Host memory for checkpoints: a snapshot, and temporary memory for writing it. One process
   /// reads back what all have written.
   [[nodiscard]] std::int64_t checkpoint_bytes(bool reads_back) const;
+  /// Of the tensors of all its stages, whatever the replica.
+  [[nodiscard]] std::int64_t bytes() const;
   /// The tensors of a complete checkpoint, derived from the network alone.
   [[nodiscard]] std::vector<io::TensorInfo> checkpoint_tensors() const;
 
@@ -91,6 +101,14 @@ class StageTensors {
   std::vector<pipeline::LocalStage> units_;
   std::optional<UpdateRule> rule_;
   bool averages_;
+};
+
+/// Tensors that are copied together, and their copies.
+struct StageCopy {
+  int part = 0;  ///< its number in snapshots in memory
+  StageTensors tensors;
+  Snapshot values;
+  bool is_saved = true;  ///< in the checkpoints of this process; otherwise another one saves them
 };
 
 }  // namespace millrace::train

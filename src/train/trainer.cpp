@@ -98,6 +98,7 @@ class TrainingLoop {
   bool ended_early_ = false;          ///< before the last update, because of its validations
   int received_ = 0;                  ///< a signal that some rank received
   bool save_is_due_ = false;          ///< according to the clock of rank 0
+  bool snapshot_is_due_ = false;      ///< since a checkpoint was being written
   std::vector<std::int64_t> shared_;  ///< with all ranks, between two steps
 };
 
@@ -168,10 +169,16 @@ std::string environment_in(const io::CheckpointHeader& header) {
 
 Outcome TrainingLoop::restored() {
   std::vector<std::string> complaints;
+  std::string taken;
+  {
+    const Watchdog::Disk disk(watchdog_, "is saving a snapshot in memory");
+    taken = take_snapshot(world_, config_.run_directory, complaints);
+  }
   const io::CheckpointReader checkpoint = agreed_newest(world_, config_.run_directory, complaints);
   const io::CheckpointHeader& header = checkpoint.header();
   prepare(header.iteration);
   for (const std::string& complaint : complaints) reporter_.important(complaint);
+  if (!taken.empty()) reporter_.line(taken);
   reporter_.line(
       fmt::format("Restoring training from latest checkpoint: {}", checkpoint.path().string()));
   const std::string before = environment_in(header);
@@ -202,7 +209,7 @@ Outcome TrainingLoop::restored() {
 Outcome TrainingLoop::run_from(std::int64_t first) {
   try {
     const Outcome outcome = iterate(first);
-    checkpoints_.settle();
+    checkpoints_.release();
     FailTogether(world_).lead([&] { reporter_.summarise(outcome == Outcome::Finished, done_); });
     return outcome;
   } catch (const Error&) {
@@ -282,8 +289,9 @@ void TrainingLoop::queue_iteration(const Feeds& feeds) {
 /// asks for it. If that fails, the results of the one before come first.
 void TrainingLoop::queue_ahead(const Feeds& feeds, std::int64_t stop) {
   const Due due = due_after(config_, queued_);
-  if (!session_->may_queue_ahead() || due.validate || due.checkpoint || save_is_due_ ||
-      received_ != 0 || queued_ >= stop || queued_ >= config_.iterations)
+  if (!session_->may_queue_ahead() || due.validate || due.checkpoint || due.snapshot ||
+      snapshot_is_due_ || save_is_due_ || received_ != 0 || queued_ >= stop ||
+      queued_ >= config_.iterations)
     return;
   try {
     queue_iteration(feeds);
@@ -326,6 +334,8 @@ bool TrainingLoop::after_iteration(std::int64_t done, bool stopping) {
   if (ends && !due.log) reporter_.end_row(done);
   if (due.checkpoint || (save_is_due_ && is_settled()) || stopping || !validated || ends)
     checkpoints_.save(done);
+  else if ((due.snapshot || snapshot_is_due_) && is_settled())
+    snapshot_is_due_ = !checkpoints_.keep_in_memory(done);
   return validated;
 }
 

@@ -65,6 +65,32 @@ TEST_F(ElasticTest, LostRanksAreStartedAgain) {
   EXPECT_EQ(events("end"), 1u) << result.output;
 }
 
+// The first checkpoint on disk is far away; a snapshot in memory becomes one.
+TEST_F(ElasticTest, LostRanksGoOnFromASnapshotInMemory) {
+  const fs::path memory = directory_ / "memory";
+  Job job(training({"--ckpts-per-epoch 1 --log-freq 1 --partner-every 5"}),
+          Environment{"MILLRACE_MEMORY_DIRECTORY=" + memory.string()});
+  const auto update = [&] {
+    const std::vector<std::string> rows = lines_of(read_text(run_ / "training.csv"));
+    return static_cast<int>(rows.size()) - 1;
+  };
+  ASSERT_TRUE(wait_until([&] { return update() >= 17; }, std::chrono::milliseconds(2)));
+  kill_rank(1);
+  const int killed = update();
+  ASSERT_TRUE(wait_until([&] { return events("snapshot") > 0; }, std::chrono::milliseconds(5)));
+  const ProcessResult result = job.wait();
+  expect_end(result, 0,
+             {"a rank was ended by signal 9", "or a newer snapshot in memory",
+              "there is one host, so they outlive its ranks, and not the host"});
+  const std::string sign = "going on from the snapshot after update ";
+  const int taken = std::atoi(result.output.c_str() + result.output.find(sign) + sign.size());
+  EXPECT_EQ(taken % 5, 0);
+  EXPECT_GT(taken, 0);
+  EXPECT_LT(killed - taken, 10) << "one may have been in the making";
+  EXPECT_EQ(newest_in(run_)->digest, undisturbed(kUpdates).at_end()) << result.output;
+  EXPECT_TRUE(fs::is_empty(memory));
+}
+
 TEST_F(ElasticTest, ARunHasOneSupervisor) {
   Job job(training({"--iterations 100000"}));
   (void)saved_behind(0);
@@ -103,6 +129,8 @@ TEST_F(ElasticTest, MistakesAreRefused) {
   expect_end(millrace(training("--ckpts-per-epoch 0")), 2, {"--elastic goes on from checkpoints"});
   expect_end(millrace(short_training(4, 4) + Words{"--min-ranks 2 --run-dir", run_}), 2,
              {"--min-ranks", "elastic"});
+  expect_end(millrace(short_training(4, 4) + Words{"--partner-every 2 --run-dir", run_}), 2,
+             {"--partner-every", "elastic"});
   EXPECT_FALSE(fs::exists(run_));
 }
 

@@ -43,6 +43,13 @@ TEST(CadenceTest, EveryMultipleAndTheLastIterationAreDue) {
   EXPECT_FALSE(is_validation_point(config, 20));
 }
 
+TEST(CadenceTest, SnapshotsAreDueAtMultiplesOfTheirInterval) {
+  run::Run config = config_of(12);
+  EXPECT_EQ(when(config, &Due::snapshot), Points{});
+  config.partner_every = 4;
+  EXPECT_EQ(when(config, &Due::snapshot), (Points{4, 8, 12}));
+}
+
 TEST(CadenceTest, ValidationAtTheEndNeedsCheckpointsAtItsPoints) {
   run::Run config = config_of(25);
   config.validation = run::ValidationMode::End;

@@ -62,8 +62,10 @@ svg::Drawing draw_hosts(std::span<const SupervisorEvent> events) {
   for (std::size_t i = 0; i + 1 < events.size(); ++i) {
     if (events[i].event != "start") continue;
     // Ranks that are asked to save for a host that is back work until they start again.
-    const std::size_t last =
-        events[i + 1].event == "host back" && i + 2 < events.size() ? i + 2 : i + 1;
+    std::size_t last = i + 1;
+    while (last + 1 < events.size() &&
+           (events[last].event == "host back" || events[last].event == "snapshot"))
+      ++last;
     for (const std::string& host : hosts_of(events[i])) {
       const auto row = static_cast<double>(std::ranges::find(rows, host) - rows.begin());
       const double width = std::max(1.0, at(events[last].time) - at(events[i].time) - 1.0);

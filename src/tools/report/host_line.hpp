@@ -9,8 +9,8 @@
 
 namespace millrace::report {
 
-/// What a supervisor (`--elastic`) wrote of its run: "start", "lost", "host back", "waiting",
-/// "given up", "end".
+/// What a supervisor (`--elastic`) wrote of its run: "start", "snapshot", "lost", "host back",
+/// "waiting", "given up", "end".
 struct SupervisorEvent {
   double time = 0.0;  ///< seconds since 1970
   std::string event;

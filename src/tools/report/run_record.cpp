@@ -140,8 +140,8 @@ void add_log_line(RunRecord& run, std::string_view line) {
   if (line.starts_with("Command line: ")) run.machine.clear();
   if (line.starts_with("step: ")) run.bubble.reset();
   for (const char* begin :
-       {"Command line: ", "Device: ", "Kernels: ", "Memory: ", "Rank ",
-        "Total Parameters: ", "Bad images: ", "Checkpoints: ", "Process peak: "})
+       {"Command line: ", "Device: ", "Kernels: ", "Memory: ", "Rank ", "Total Parameters: ",
+        "Bad images: ", "Checkpoints: ", "Snapshots in memory: ", "Process peak: "})
     if (line.starts_with(begin)) run.machine.emplace_back(line);
   if (line.starts_with("Saved checkpoint to ")) ++run.checkpoints_written;
   if (line.starts_with("Saved trace to ")) run.trace = after("Saved trace to ", line, "");
