@@ -93,8 +93,8 @@ bool finds_again(const Patch& options, const run::Run& config,
                  const partition::PlanRequest& request) {
   const run::LayoutRequest& asked = config.asked_layout;
   const bool other_costs = request.cost_model != "analytic" || options.text("link");
-  return other_costs && opens_cuts(asked) && asked.schedule_file.empty() &&
-         request.schedule.devices > 1;
+  return other_costs && opens_cuts(asked) && !config.pipeline.is_joint() &&
+         asked.schedule_file.empty() && request.schedule.devices > 1;
 }
 
 /// The layout of the run, found again for the device, link and costs of `request`.
@@ -301,6 +301,7 @@ int make_and_print(const Invocation& invocation, const Patch& options, const Dat
   if (world.rank() != 0) return 0;
   world.fail_together();  // the others have done their part
   config.pipeline.schedule = with_communication(planned.compute, links);
+  if (config.pipeline.is_joint()) set_step(planned.plan, graph, request, config.pipeline);
   add_memory(planned.plan, graph, config, forecast);
   print_plan(planned, graph, invocation.options, request, costs, config);
   return 0;
