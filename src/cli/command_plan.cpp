@@ -193,16 +193,16 @@ void print_plan(const Planned& planned, const models::Graph& graph, const Patch&
   const std::string unknown =
       unknown_to_plan(options, config.pipeline.ranks.devices * request.replicas);
   const std::optional<partition::GoodputCurve> failures = plan_failures(options, plan, request);
+  const auto step = [&] { return simulated_step(graph, config.pipeline, plan, request); };
   if (format == "json") {
     fmt::print("{}", with_notes(with_failures(to_json(plan), failures), unknown));
   } else if (format == "svg") {
-    fmt::print("{}", failures ? to_svg(*failures)
-                              : to_svg(plan, simulated_step(graph, compute, plan, request)));
+    fmt::print("{}", failures ? to_svg(*failures) : to_svg(plan, step()));
   } else if (format == "csv") {
     fmt::print("{}", to_csv(config.pipeline.schedule));
   } else {
     fmt::print("{}\n{}{}\n{}\n{}", to_text(plan, graph), to_text(plan.processes), unknown,
-               timeline_text(plan, simulated_step(graph, compute, plan, request)),
+               timeline_text(plan, step()),
                partition::cut_table(graph, costs, config.batch_size, config.precision.activations));
     if (failures) fmt::print("\n{}", respelled(to_text(*failures), Patch()));
   }
