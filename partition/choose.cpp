@@ -14,6 +14,7 @@
 #include "partition/cuts.hpp"
 #include "partition/recompute.hpp"
 #include "partition/search.hpp"
+#include "partition/spread.hpp"
 #include "pipeline/pipeline_plan.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
 
@@ -46,6 +47,20 @@ PlanRequest plan_request(const Run& run, const pipeline::ScheduleRequest& schedu
 std::string splits_notice(std::span<const std::string> splits) {
   return fmt::format("{}{}", kAutomaticSplits, join(splits, " "));
 }
+
+namespace {
+
+std::string spread_notice(const Spread& spread) {
+  const auto [least, most] = std::ranges::minmax(spread.shares);
+  return fmt::format(
+      "Spread over {} ranks: {} stages, {} of them on each rank, {:.1f} ms an update (estimated; "
+      "{:.1f} ms with whole devices on each rank), cut at {}",
+      spread.shares.size(), spread.splits.size() + 1,
+      least == most ? fmt::format("{}", least) : fmt::format("{} to {}", least, most),
+      1e3 * spread.seconds, 1e3 * spread.standing, join(spread.splits, " "));
+}
+
+}  // namespace
 
 std::string schedule_notice(std::string_view schedule, std::span<const std::string> splits) {
   return fmt::format("{}{}, with splits {}", kAutomaticSchedule,
@@ -208,6 +223,7 @@ class Chooser {
     run_.device_memory = run::device_memory(asked_.device_memory);
     run_.recompute = recompute_of(run_);
     run_.chosen_segments.clear();
+    run_.pipeline.ranks.shares = asked_.rank_shares;
     check_recomputed_layers(graph_, run_);
     layout_.request = schedule_request(run_, facts_.plan, facts_.actions);
     run_.pipeline.ranks.devices = layout_.request.devices;
@@ -232,10 +248,14 @@ class Chooser {
     asked_.threads = run_.threads;
     asked_.pipelined = asked_.pipelined || !run_.splits.empty();
     run_.pipeline.ranges = stages_of(graph_, run_.splits);
+    run_.pipeline.joint = {};
     note_sharding_filters(run_, notices_);
+    if (facts_.decided && !facts_.decided->shares.empty()) return take_over_spread();
     const std::vector<pipeline::Link> links = pipeline::links(graph_, run_.pipeline.ranges);
     run_.pipeline.schedule = with_communication(actions(), links);
     pipeline::validate(run_.pipeline.schedule, links);
+    if (!facts_.decided) asked_.spread = false;
+    if (may_spread()) spread();
     if (layout_.room.repeats) {
       run_.chosen_segments = facts_.decided ? facts_.decided->segments : choose_segments();
       run_.recompute = Recompute::Stage;
@@ -289,6 +309,42 @@ class Chooser {
     (void)stages_of(graph_, splits);  // reports a wrong name before a wrong number
     if (std::ssize(splits) != request.stages() - 1) refuse_missing(splits);
     return splits;
+  }
+
+  /// Whether the ranks may have parts of stages where they cannot have equally many devices. What
+  /// is given by stage or device holds for those that were asked for, and replicas that share batch
+  /// statistics keep to one order.
+  [[nodiscard]] bool may_spread() const {
+    const pipeline::RankMap& map = run_.pipeline.ranks;
+    const bool divides = map.ranks >= map.all_devices() || map.all_devices() % map.ranks == 0;
+    const bool open = run_.asked_layout.spread || opens_cuts(run_.asked_layout) ||
+                      map.devices == 1 || (asked_.elastic && facts_.machine.ranks > 0);
+    const bool in_turn = map.devices > 1 && layout_.request.name == "Sequential";
+    return open && !divides && !facts_.decided && !in_turn && asked_.rank_shares.empty() &&
+           asked_.schedule_file.empty() && asked_.scratch_shares.size() < 2 &&
+           (asked_.devices.empty() || to_lower(asked_.devices) == "auto") &&
+           run_.device_memory == 0 && pipeline::span_of(graph_) == 1;
+  }
+
+  void spread() {
+    PlanRequest request = planned();
+    const std::vector<OpCost> costs = costs_of(graph_, request);
+    const std::optional<Spread> found = partition::spread(graph_, costs, request, run_.pipeline);
+    if (!found) return;
+    asked_.spread = true;  // also when it is restored
+    layout_.notices.push_back(spread_notice(*found));
+    take(*found);
+  }
+
+  void take(const Spread& spread) {
+    run_.splits = spread.splits;
+    run_.pipeline = plan_of(graph_, spread, run_.pipeline.ranks.replicas);
+  }
+
+  void take_over_spread() {
+    take({.splits = facts_.decided->splits,
+          .shares = facts_.decided->shares,
+          .order = facts_.decided->actions});
   }
 
   [[noreturn]] void refuse_missing(std::span<const std::string> given) const {

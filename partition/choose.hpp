@@ -39,6 +39,8 @@ struct Decided {
   pipeline::Schedule actions;                      ///< compute alone
   std::vector<pipeline::ChosenSegments> segments;  ///< what each stage repeats; empty: not chosen
   bool cut_by_memory = false;
+  std::vector<std::string> splits = {};  ///< of a Spread, whose order the actions are; and its
+  std::vector<std::int32_t> shares = {};
 };
 
 /// What is known besides the run.

@@ -236,6 +236,16 @@ void set_seconds(Plan& plan, const Graph& graph, const PlanRequest& request,
            step_costs(graph, stages, std::move(costs), request));
 }
 
+void set_step(Plan& plan, const Graph& graph, const PlanRequest& request,
+              const pipeline::PipelinePlan& joint) {
+  const std::vector<Link> links = pipeline::links(graph, joint.ranges);
+  const pipeline::Costs costs = step_costs(graph, joint.ranges, plan.costs, request);
+  const pipeline::TimeLine line = simulate(joint, links, costs);
+  plan.seconds = line.makespan;
+  plan.bound = lower_bound_seconds(joint, costs);
+  plan.bubble = std::max(line.bubble(), 0.0);
+}
+
 std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,
                              const PlanRequest& request, const Search& search) {
   const Schedule compute = pipeline::generate(request.schedule);

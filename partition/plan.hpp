@@ -15,6 +15,7 @@
 #include "partition/balance.hpp"
 #include "partition/cost.hpp"
 #include "partition/process_memory.hpp"
+#include "pipeline/pipeline_plan.hpp"
 #include "pipeline/schedule/schedule.hpp"
 #include "pipeline/schedule/simulate.hpp"
 
@@ -77,6 +78,10 @@ struct PlanRequest {
 /// holds both halves is divided as the plan's. `compute`: its actions.
 void set_seconds(Plan& plan, const Graph& graph, const PlanRequest& request,
                  const pipeline::Schedule& compute, std::span<const pipeline::StageCost> seconds);
+
+/// Replaces what a simulated step shows by that of a joint order for the plan's stages.
+void set_step(Plan& plan, const Graph& graph, const PlanRequest& request,
+              const pipeline::PipelinePlan& joint);
 
 struct Search {
   std::vector<models::OpId> cuts;  ///< where stages may begin; empty: between all layers

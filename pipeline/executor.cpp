@@ -12,17 +12,13 @@
 namespace millrace::pipeline {
 namespace {
 
-/// The entries of `rank`. Replicas take turns entry by entry, so that the entries of a team are
-/// adjacent.
+/// The entries of `rank`.
 std::vector<LocalEntry> entries_of(const PipelinePlan& plan, std::span<const Message> messages,
                                    std::span<const StageRun> runs, int rank) {
   std::vector<LocalEntry> entries;
-  for (const Entry& entry : event_order(plan.schedule, links(messages))) {
-    const Action& action = plan.schedule.at(entry);
-    for (std::int32_t r = 0; r < plan.ranks.replicas; ++r)
-      if (plan.ranks.rank_of(r, entry.device) == rank)
-        entries.push_back({r, entry, action, find_run(runs, r, action.stage)});
-  }
+  const std::vector<std::vector<PlanEntry>> lists = lists_by_rank(plan, links(messages));
+  for (const auto& [replica, entry, action] : lists.at(static_cast<std::size_t>(rank)))
+    entries.push_back({replica, entry, action, find_run(runs, replica, action.stage)});
   return entries;
 }
 

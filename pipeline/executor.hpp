@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs a schedule. One Executor runs the part of one process: the stages of all its devices, over
-// all replicas that these belong to. It merges the lists of its devices into one list, in an order
-// that always finishes, and walks it. Around it:
+// all replicas that these belong to. It walks the list of its rank (lists_by_rank). Around it:
 //
 //   stage_run         which program of a stage runs, the slots of its micro-batches, and
 //                     host memory for what they read and return

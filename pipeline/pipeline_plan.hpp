@@ -10,6 +10,7 @@
 #include "pipeline/memory_plan.hpp"
 #include "pipeline/program.hpp"
 #include "pipeline/schedule/schedule.hpp"
+#include "pipeline/schedule/simulate.hpp"
 
 namespace millrace::pipeline {
 
@@ -57,10 +58,62 @@ struct RankMap {
 /// ranks.
 struct PipelinePlan {
   std::vector<OpRange> ranges;  ///< by stage; empty: one stage with the whole network
-  Schedule schedule;            ///< with communication, and valid
+  Schedule schedule;            ///< of each replica, with communication, and valid
   RankMap ranks;
+  /// Where replicas do not compute in the same order: that of all of them, likewise. Its devices
+  /// are the ranks, its stages are units (below). No stages: all replicas keep to `schedule`.
+  Schedule joint = {};
+
+  [[nodiscard]] bool is_joint() const { return joint.stages > 0; }
+  /// The number of a stage of a replica, replica by replica.
+  [[nodiscard]] std::int32_t unit(std::int32_t replica, std::int32_t stage) const {
+    return replica * schedule.stages + stage;
+  }
+  [[nodiscard]] std::int32_t rank_of(std::int32_t replica, std::int32_t stage) const {
+    return ranks.rank_of(replica, schedule.device(stage));
+  }
+  /// The number of the device of a stage, replica by replica; with a joint order, a rank is a
+  /// device. Stages of one device copy what they exchange.
+  [[nodiscard]] std::int32_t place_of(std::int32_t replica, std::int32_t stage) const {
+    return is_joint() ? rank_of(replica, stage) : replica * ranks.devices + schedule.device(stage);
+  }
+  [[nodiscard]] std::int32_t places() const {
+    return is_joint() ? ranks.ranks : ranks.all_devices();
+  }
   friend bool operator==(const PipelinePlan&, const PipelinePlan&) = default;
 };
+
+/// An entry of a rank's list.
+struct PlanEntry {
+  std::int32_t replica = 0;
+  Entry entry;  ///< its device, of the replica; and its place in the list of the device or rank
+  Action action;
+};
+
+/// What each rank executes, in an order that always finishes. Without a joint order a rank merges
+/// the lists of its devices, and replicas take turns entry by entry, so that the entries of a team
+/// are adjacent. `links` are those of a replica.
+[[nodiscard]] std::vector<std::vector<PlanEntry>> lists_by_rank(const PipelinePlan& plan,
+                                                                std::span<const Link> links);
+
+/// The compute actions of lists_by_rank() as a joint order.
+[[nodiscard]] Schedule joint_order(const PipelinePlan& plan, std::span<const Link> links);
+
+/// A joint order of compute actions with communication. All ranks wait for the sums of stages over
+/// replicas in the same order. Errors: as validate.
+[[nodiscard]] Schedule joint_schedule(const Schedule& compute, std::span<const Link> links,
+                                      std::int32_t replicas);
+
+/// The links and costs of all units, from those of a replica.
+[[nodiscard]] std::vector<Link> links_of_units(std::span<const Link> links, std::int32_t stages,
+                                               std::int32_t replicas);
+[[nodiscard]] Costs costs_of_units(const Costs& costs, std::int32_t replicas);
+
+/// A step of a replica, or with a joint order of all ranks; `costs` are by stage.
+[[nodiscard]] TimeLine simulate(const PipelinePlan& plan, std::span<const Link> links,
+                                const Costs& costs);
+/// Lower bound on its seconds, for any order.
+[[nodiscard]] double lower_bound_seconds(const PipelinePlan& plan, const Costs& costs);
 
 /// The whole network as one stage, with a Sequential schedule.
 [[nodiscard]] PipelinePlan plan_of_one_stage(const Graph& graph, std::int32_t micro_batches);
@@ -69,7 +122,7 @@ struct PipelinePlan {
 [[nodiscard]] PipelinePlan forward_plan(const Graph& graph, const PipelinePlan& plan,
                                         std::int32_t micro_batches);
 
-/// The slots that each stage of a plan needs.
+/// The slots that each unit of a plan needs.
 [[nodiscard]] std::vector<Slots> slots_of(const Graph& graph, const PipelinePlan& plan);
 
 /// Tag of message number `index` of a network with `messages` of them, in one replica.

@@ -42,7 +42,7 @@ StageMessages::StageMessages(std::span<const StageRun> runs, std::size_t unit,
     port.in_stash = run_->program->region(port.here) != Region::Outbox;
     port.peer = sends ? m.to : m.from;
     port.tag = message_tag(replica, i, all.size());
-    if (plan.schedule.device(m.from) == plan.schedule.device(m.to)) {
+    if (plan.place_of(replica, m.from) == plan.place_of(replica, m.to)) {
       port.other = &runs[find_run(runs, replica, port.peer)];
       const StageProgram& other = port.other->program->program();
       port.there = buffer_of(input ? other.outputs : other.inputs, m);
@@ -55,7 +55,7 @@ StageMessages::StageMessages(std::span<const StageRun> runs, std::size_t unit,
 }
 
 int StageMessages::rank_of(std::int32_t stage) const {
-  return plan_->ranks.rank_of(run_->unit.replica, plan_->schedule.device(stage));
+  return plan_->rank_of(run_->unit.replica, stage);
 }
 
 std::int64_t StageMessages::message_bytes() const {

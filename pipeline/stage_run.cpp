@@ -197,7 +197,7 @@ std::vector<StageRun> stage_runs(const Graph& graph, const PipelinePlan& plan,
   for (const LocalStage& unit : units)
     runs.push_back({.unit = unit,
                     .program = training ? &unit.state->training() : &unit.state->evaluation(),
-                    .slots = slots[static_cast<std::size_t>(unit.stage)],
+                    .slots = slots[static_cast<std::size_t>(plan.unit(unit.replica, unit.stage))],
                     .replicas = replicas,
                     .span = span});
   return runs;

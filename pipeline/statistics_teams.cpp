@@ -35,7 +35,7 @@ void StatisticsTeams::bind(comm::Transport& transport, int first_tag) {
     std::vector<int> rank_of;
     rank_of.reserve(static_cast<std::size_t>(span));
     for (std::int32_t r = group * span; r < (group + 1) * span; ++r)
-      rank_of.push_back(plan_->ranks.rank_of(r, plan_->schedule.device(stage)));
+      rank_of.push_back(plan_->rank_of(r, stage));
     const Peers peers{&transport, rank_of, first_tag + group * span * span};
     const BoundProgram& program = *runs_[u].program;
     for (const Phase phase : {Phase::Forward, Phase::BackwardInput}) {

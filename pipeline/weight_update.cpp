@@ -84,7 +84,7 @@ std::vector<int> WeightUpdate::ranks_of(const Sums& sums) const {
   std::vector<int> rank_of;
   rank_of.reserve(static_cast<std::size_t>(ranks.replicas));
   for (std::int32_t r = 0; r < ranks.replicas; ++r)
-    rank_of.push_back(ranks.rank_of(r, plan_->schedule.device(sums.run->unit.stage)));
+    rank_of.push_back(plan_->rank_of(r, sums.run->unit.stage));
   return rank_of;
 }
 

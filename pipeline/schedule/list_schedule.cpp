@@ -2,6 +2,7 @@
 #include "pipeline/schedule/list_schedule.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <tuple>
@@ -88,7 +89,12 @@ class Arrivals {
         forward_(cells(p)),
         backward_(cells(p)),
         weight_(cells(p), kUnknown),
-        wire_free_(p.stages_on.size() * p.stages_on.size()) {
+        wire_free_(p.stages_on.size() * p.stages_on.size()),
+        links_of_(p.costs.stages.size()) {
+    for (std::size_t l = 0; l < p.links.size(); ++l) {
+      links_of_[static_cast<std::size_t>(p.links[l].from)].push_back(l);
+      links_of_[static_cast<std::size_t>(p.links[l].to)].push_back(l);
+    }
     for (std::int32_t m = 0; m < p.micro_batches; ++m) {
       for (const Link& l : p.links) {
         if (l.activations) ++missing_f_[at(l.to, m)];
@@ -112,7 +118,7 @@ class Arrivals {
     reached(problem_.device(a.stage));
     if (a.kind == ActionKind::BackwardInput) weight_[at(a.stage, m)] = end;
     if (a.kind == ActionKind::Forward) arrive(missing_b_, backward_, at(a.stage, m), end);
-    for (std::size_t l = 0; l < problem_.links.size(); ++l) {
+    for (const std::size_t l : links_of_[static_cast<std::size_t>(a.stage)]) {
       const Link& link = problem_.links[l];
       if (link.activations && a.kind == ActionKind::Forward && link.from == a.stage) {
         arrive(missing_f_, forward_, at(link.to, m), sent(l, link.from, link.to, end));
@@ -155,7 +161,8 @@ class Arrivals {
   std::vector<double> forward_;
   std::vector<double> backward_;
   std::vector<double> weight_;
-  std::vector<double> wire_free_;  ///< by pair of devices
+  std::vector<double> wire_free_;                   ///< by pair of devices
+  std::vector<std::vector<std::size_t>> links_of_;  ///< by stage
 };
 
 /// Continues with the device that can begin an action first, so that no later decision can make an
@@ -172,6 +179,7 @@ class ListScheduler {
         next_(problem.costs.stages.size()),
         free_(problem.stages_on.size()),
         did_forward_(free_.size()),
+        earliest_(free_.size(), kNever),
         choices_(free_.size()) {
     for (const auto& stages : problem.stages_on) {
       double sum = 0.0;
@@ -184,10 +192,10 @@ class ListScheduler {
     std::vector<std::vector<Action>> lists(free_.size());
     for (std::int32_t d = 0; d < problem_.devices(); ++d) choose(d);
     while (true) {
-      const auto first = std::min_element(choices_.begin(), choices_.end(), begins_before);
-      if (!*first) break;
-      const auto device = static_cast<std::size_t>(first - choices_.begin());
-      const Option taken = **first;
+      const auto first = std::ranges::min_element(earliest_);
+      if (*first == kNever) break;
+      const auto device = static_cast<std::size_t>(first - earliest_.begin());
+      const Option taken = choices_[device];
       lists[device].push_back(taken.action);
       take(taken);
     }
@@ -196,7 +204,6 @@ class ListScheduler {
 
  private:
   struct Option {
-    double earliest = 0.0;  ///< when the device could begin any action
     double begin = 0.0;
     Action action;
   };
@@ -208,11 +215,6 @@ class ListScheduler {
   };
   /// The smallest key comes first.
   using Key = std::tuple<double, std::int32_t, std::int32_t>;
-
-  static bool begins_before(const std::optional<Option>& a, const std::optional<Option>& b) {
-    if (!a || !b) return a.has_value();
-    return a->earliest < b->earliest;
-  }
 
   [[nodiscard]] Key key(const Action& a, std::size_t device) const {
     const std::size_t kind = a.kind == ActionKind::Forward          ? 0
@@ -237,7 +239,7 @@ class ListScheduler {
     const double free = free_[static_cast<std::size_t>(device)];
     const auto offer = [&](const Action& action) {
       const double ready = arrivals_.ready(action);
-      if (ready != kUnknown) visit(Option{0.0, std::max(free, ready), action});
+      if (ready != kUnknown) visit(Option{std::max(free, ready), action});
     };
     const std::int32_t m = problem_.micro_batches;
     for (const std::int32_t s : problem_.stages_on[static_cast<std::size_t>(device)]) {
@@ -256,8 +258,9 @@ class ListScheduler {
     for_each_option(device, [&](const Option& o) {
       if (!first || o.begin < first->begin) first = o;
     });
-    choices_[d] = first;
+    earliest_[d] = first ? first->begin : kNever;
     if (!first) return;
+    choices_[d] = *first;
     const double until =
         first->begin +
         rule_.patience * problem_.cost(first->action.stage).seconds(first->action.kind);
@@ -267,7 +270,6 @@ class ListScheduler {
       best = key(o.action, d);
       choices_[d] = o;
     });
-    choices_[d]->earliest = first->begin;
   }
 
   void take(const Option& taken) {
@@ -295,8 +297,10 @@ class ListScheduler {
   std::vector<Next> next_;    ///< by stage
   std::vector<double> free_;  ///< by device: when it becomes idle
   std::vector<std::uint8_t> did_forward_;
-  std::vector<std::optional<Option>> choices_;  ///< by device
-  double pace_ = 0.0;                           ///< longest work of a device per micro-batch
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+  std::vector<double> earliest_;  ///< by device: when it could begin any action
+  std::vector<Option> choices_;   ///< likewise: the one that it takes
+  double pace_ = 0.0;             ///< longest work of a device per micro-batch
 };
 
 }  // namespace

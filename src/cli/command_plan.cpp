@@ -93,8 +93,8 @@ bool finds_again(const Patch& options, const run::Run& config,
                  const partition::PlanRequest& request) {
   const run::LayoutRequest& asked = config.asked_layout;
   const bool other_costs = request.cost_model != "analytic" || options.text("link");
-  return other_costs && opens_cuts(asked) && asked.schedule_file.empty() &&
-         request.schedule.devices > 1;
+  return other_costs && opens_cuts(asked) && !config.pipeline.is_joint() &&
+         asked.schedule_file.empty() && request.schedule.devices > 1;
 }
 
 /// The layout of the run, found again for the device, link and costs of `request`.
@@ -193,16 +193,16 @@ void print_plan(const Planned& planned, const models::Graph& graph, const Patch&
   const std::string unknown =
       unknown_to_plan(options, config.pipeline.ranks.devices * request.replicas);
   const std::optional<partition::GoodputCurve> failures = plan_failures(options, plan, request);
+  const auto step = [&] { return simulated_step(graph, config.pipeline, plan, request); };
   if (format == "json") {
     fmt::print("{}", with_notes(with_failures(to_json(plan), failures), unknown));
   } else if (format == "svg") {
-    fmt::print("{}", failures ? to_svg(*failures)
-                              : to_svg(plan, simulated_step(graph, compute, plan, request)));
+    fmt::print("{}", failures ? to_svg(*failures) : to_svg(plan, step()));
   } else if (format == "csv") {
     fmt::print("{}", to_csv(config.pipeline.schedule));
   } else {
     fmt::print("{}\n{}{}\n{}\n{}", to_text(plan, graph), to_text(plan.processes), unknown,
-               timeline_text(plan, simulated_step(graph, compute, plan, request)),
+               timeline_text(plan, step()),
                partition::cut_table(graph, costs, config.batch_size, config.precision.activations));
     if (failures) fmt::print("\n{}", respelled(to_text(*failures), Patch()));
   }
@@ -301,6 +301,7 @@ int make_and_print(const Invocation& invocation, const Patch& options, const Dat
   if (world.rank() != 0) return 0;
   world.fail_together();  // the others have done their part
   config.pipeline.schedule = with_communication(planned.compute, links);
+  if (config.pipeline.is_joint()) set_step(planned.plan, graph, request, config.pipeline);
   add_memory(planned.plan, graph, config, forecast);
   print_plan(planned, graph, invocation.options, request, costs, config);
   return 0;

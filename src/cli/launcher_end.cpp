@@ -15,13 +15,12 @@ namespace {
 
 /// The replica and stages of a rank, in words.
 std::string place_of(int rank, const pipeline::PipelinePlan& plan) {
-  const pipeline::RankMap& map = plan.ranks;
   std::vector<std::string> parts;
-  for (int d = map.first_of(rank); d < map.first_of(rank + 1); ++d) {
+  for (int r = 0; r < plan.ranks.replicas; ++r) {
     std::vector<int> stages;
-    for (std::size_t s = 0; s < plan.schedule.device_of.size(); ++s)
-      if (plan.schedule.device_of[s] == d % map.devices) stages.push_back(static_cast<int>(s));
-    parts.push_back(fmt::format("replica {}, stage {}", d / map.devices, join(stages, " ")));
+    for (int s = 0; s < static_cast<int>(plan.schedule.device_of.size()); ++s)
+      if (plan.rank_of(r, s) == rank) stages.push_back(s);
+    if (!stages.empty()) parts.push_back(fmt::format("replica {}, stage {}", r, join(stages, " ")));
   }
   return join(parts, "; ");
 }

@@ -210,9 +210,11 @@ void place_trace(const Patch& options, run::Run& config) {
 
 void require_alike(const comm::World& world, const OpenedRun& run) {
   if (world.size() == 1 || must_launch(run.config, world)) return;
+  const pipeline::PipelinePlan& plan = run.config.pipeline;
   std::vector<train::Fact> facts = {
       {"options", to_toml(run.config), "start all ranks with the same options"},
-      {"schedule", rows_of(run.config.pipeline.schedule), "run the same build on all ranks"},
+      {"schedule", rows_of(plan.is_joint() ? plan.joint : plan.schedule),
+       "run the same build on all ranks"},
       {"build", fmt::format("millrace {} ({})", kVersion, kCommit),
        "run the same build on all ranks"},
       {"kernels", device::describe_arithmetic(),

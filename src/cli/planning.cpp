@@ -135,14 +135,13 @@ std::vector<partition::OpCost> costs_of(const models::Graph& graph, const run::R
   return partition::recomputing(graph, train::profiled_costs(config), config.recompute_layers);
 }
 
-pipeline::TimeLine simulated_step(const models::Graph& graph, const pipeline::Schedule& compute,
+pipeline::TimeLine simulated_step(const models::Graph& graph,
+                                  const pipeline::PipelinePlan& pipeline,
                                   const partition::Plan& plan,
                                   const partition::PlanRequest& request) {
   if (plan.stages() < 2) return {};
-  const auto ranges = partition::stages_of(graph, plan.splits);
-  const auto links = pipeline::links(graph, ranges);
-  return simulate(with_communication(compute, links), links,
-                  step_costs(graph, ranges, plan.costs, request));
+  return simulate(pipeline, pipeline::links(graph, pipeline.ranges),
+                  step_costs(graph, pipeline.ranges, plan.costs, request));
 }
 
 Resolution fit_layout(const MachineFacts& machine, Resolution first,

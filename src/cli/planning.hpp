@@ -50,9 +50,9 @@ enum class CostModel { Analytic, Profile };
                                                       const partition::PlanRequest& request,
                                                       CostModel model);
 
-/// A step of a plan with these compute actions, simulated; empty for a single stage.
+/// A step of a plan whose stages run as `pipeline` says, simulated; empty for a single stage.
 [[nodiscard]] pipeline::TimeLine simulated_step(const models::Graph& graph,
-                                                const pipeline::Schedule& compute,
+                                                const pipeline::PipelinePlan& pipeline,
                                                 const partition::Plan& plan,
                                                 const partition::PlanRequest& request);
 

@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/json.hpp"
+#include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "pipeline/pipeline_plan.hpp"
 #include "train/memory.hpp"
@@ -61,12 +62,19 @@ std::string handed_over(const run::Run& decided) {
   Json stages = Json::list();
   for (const pipeline::ChosenSegments& stage : decided.chosen_segments)
     stages.push_back(Json::list({json_of(stage.segments), json_of(stage.kept)}));
-  const pipeline::Schedule compute = without_communication(decided.pipeline.schedule);
+  const pipeline::PipelinePlan& plan = decided.pipeline;
+  const pipeline::Schedule compute =
+      without_communication(plan.is_joint() ? plan.joint : plan.schedule);
+  Json shares = Json::list();
+  for (const std::int32_t share : plan.ranks.shares)
+    if (plan.is_joint()) shares.push_back(share);
   return Json::object({{"fields", to_toml(decided)},
                        {"cut_by_memory", decided.layout.cut_by_memory ? 1 : 0},
                        {"schedule", compute.name},
                        {"actions", to_csv(compute)},
-                       {"segments", std::move(stages)}})
+                       {"segments", std::move(stages)},
+                       {"splits", join(decided.splits, " ")},
+                       {"shares", std::move(shares)}})
       .dump();
 }
 
@@ -76,6 +84,9 @@ Resolution taken_over(const std::string& text, const Patch& given, const Dataset
   partition::Decided parts;
   parts.actions = pipeline::parse_schedule(json.at("actions").text(), json.at("schedule").text());
   parts.cut_by_memory = json.at("cut_by_memory").as_int64() == 1;
+  parts.splits = split_list(json.at("splits").text(), ' ');
+  for (const Json& share : json.at("shares").items())
+    parts.shares.push_back(static_cast<std::int32_t>(share.as_int64()));
   for (const Json& stage : json.at("segments").items())
     parts.segments.push_back(
         {.segments = ops_in(stage.items()[0]), .kept = ops_in(stage.items()[1])});

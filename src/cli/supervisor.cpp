@@ -21,6 +21,7 @@
 #include "cli/launcher_end.hpp"
 #include "cli/launcher_process.hpp"
 #include "cli/run_name.hpp"
+#include "cli/this_machine.hpp"
 #include "core/clock.hpp"
 #include "core/counted.hpp"
 #include "core/error.hpp"
@@ -29,8 +30,11 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "millrace_version.hpp"
+#include "partition/choose.hpp"
 #include "train/line_file.hpp"
+#include "train/memory.hpp"
 #include "train/partner_snapshots.hpp"
+#include "train/setup.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -271,15 +275,25 @@ class Supervisor {
     return words;
   }
 
+  /// The layout that so many ranks will choose.
+  [[nodiscard]] pipeline::PipelinePlan plan_for(int ranks) const {
+    if (ranks == config_.pipeline.ranks.ranks) return config_.pipeline;
+    run::Run run = config_;
+    run.layout.ranks = ranks;
+    run.layout.rank_shares.clear();
+    run.layout.spread = true;
+    const models::Graph graph = train::network_of(run);
+    const partition::LayoutFacts facts = train::layout_facts(graph, run, this_machine());
+    return partition::choose(graph, std::move(run), facts, train::sizer_of(graph)).run.pipeline;
+  }
+
   Attempt launch_on(const std::vector<Host>& used) {
-    RanksToStart start{.plan = config_.pipeline,
+    RanksToStart start{.plan = plan_for(ranks_on(used)),
                        .words = words(),
                        .cluster = cluster_,
                        .verbosity = config_.verbosity == run::Verbosity::Verbose
                                         ? run::Verbosity::Verbose
                                         : run::Verbosity::Quiet};  // told below
-    start.plan.ranks.ranks = ranks_on(used);
-    start.plan.ranks.shares.clear();
     if (start.cluster) {
       start.cluster->hosts.clear();
       for (const Host& host : used)
@@ -302,9 +316,13 @@ class Supervisor {
   }
 
   std::string told_of_start(const RanksToStart& start) const {
-    return fmt::format("{} on {}, from {}", counted(start.plan.ranks.ranks, "rank"),
+    const pipeline::PipelinePlan& plan = start.plan;
+    return fmt::format("{} on {}, from {}{}", counted(plan.ranks.ranks, "rank"),
                        start.cluster ? join(start.cluster->hosts, " ") : "this machine",
-                       start_point());
+                       start_point(),
+                       plan.is_joint()
+                           ? fmt::format(", over which {} stages are spread", plan.schedule.stages)
+                           : "");
   }
 
   /// Asks the hosts that are not in use from time to time whether they are back.

@@ -7,9 +7,10 @@
 //        ^                                                            |
 //        +--- a rank or host was lost, or a host that was lost is back+---> the end of the run
 //
-// The ranks that are left take the devices of those that are lost (pipeline::RankMap). Which
-// process computes a device changes no result, so the weights are those of an undisturbed run, bit
-// for bit. Only the updates since the newest checkpoint are computed once more.
+// The ranks that are left share the work of those that are lost (partition/spread.hpp). Which
+// process computes a stage, and where stages begin, changes no result, so the weights are those of
+// an undisturbed run, bit for bit. Only the updates since the newest checkpoint are computed once
+// more.
 //
 // Each decision is a line on standard error and in supervisor.jsonl of the run directory.
 #pragma once

@@ -138,6 +138,11 @@ void add_ranks(FieldTable& table) {
       "number of devices of each rank, where some ranks are faster than others",
       default_text("as equal as possible"), unit("devices"), commands(kRunsAndValidate),
       written<&LayoutRequest::rank_shares>(parse_rank_shares, kPrintList));
+  row("spread", flag(), "millrace",
+      "where `ranks` cannot have equally many devices, cut the stages further, so that all have "
+      "equal work; this is done without being asked for automatic cuts, for replicas of one stage, "
+      "with `elastic`, and when a run is restored with other `ranks`",
+      sets<&LayoutRequest::spread>(), if_given());
   row("hosts", names("NAME[:N] .."), "Habana",
       "machines on which to start ranks, N ranks on each; or a file with a line for each",
       default_text("this machine"), environment("MULTI_HLS_IPS"),

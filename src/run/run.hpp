@@ -155,6 +155,7 @@ struct LayoutRequest {
   std::optional<std::int64_t> ranks;
   std::vector<std::int32_t> rank_shares;  ///< devices of each rank; empty: as equal as possible
   bool elastic = false;                   ///< any number of ranks that was started will do
+  bool spread = false;                    ///< ranks may have parts of the stages
   std::string device_memory;              ///< bytes that a device may use: "8GiB"; empty: no limit
   bool pipelined = false;                 ///< whether anything is given that only pipelines have
   bool depth_is_of_pipeline = false;      ///< whether micro_batches was given as their depth

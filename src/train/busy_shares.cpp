@@ -7,10 +7,11 @@
 namespace millrace::train {
 
 BusyShares::BusyShares(const pipeline::Executor& executor) : executor_(&executor) {
-  const pipeline::RankMap& map = executor.plan().ranks;
-  if (map.all_devices() < 2) return;
-  devices_ = static_cast<std::size_t>(map.all_devices());
-  if (map.devices > 1) shares_.resize(static_cast<std::size_t>(map.devices));
+  const pipeline::PipelinePlan& plan = executor.plan();
+  if (plan.places() < 2) return;
+  devices_ = static_cast<std::size_t>(plan.places());
+  const std::int32_t shown = plan.is_joint() ? plan.places() : plan.ranks.devices;
+  if (shown > 1) shares_.resize(static_cast<std::size_t>(shown));
 }
 
 void BusyShares::own(std::span<std::int64_t> thousandths) const {
@@ -20,8 +21,8 @@ void BusyShares::own(std::span<std::int64_t> thousandths) const {
   const auto whole = static_cast<double>(pieces.back().end - pieces.front().begin);
   std::vector<double> work(thousandths.size(), -1.0);  // negative: of another process
   const auto of = [&](const pipeline::LocalEntry& entry) -> double& {
-    const std::int64_t first = std::int64_t{entry.replica} * executor_->plan().ranks.devices;
-    return work[static_cast<std::size_t>(first + entry.entry.device)];
+    const std::int32_t place = executor_->plan().place_of(entry.replica, entry.action.stage);
+    return work[static_cast<std::size_t>(place)];
   };
   for (const pipeline::LocalEntry& entry : recording.entries()) of(entry) = 0.0;
   for (const pipeline::Piece& piece : pieces)

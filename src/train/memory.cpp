@@ -122,7 +122,7 @@ std::vector<partition::ProcessMemory> forecast_processes(const run::Run& config,
   for (int rank = 0; rank < map.ranks; ++rank) {
     const bool is_new =
         known.emplace(map.first_of(rank) % map.devices, map.devices_of(rank)).second;
-    if (!is_new && !config.optimiser.sharded) continue;
+    if (!is_new && !config.optimiser.sharded && !config.pipeline.is_joint()) continue;
     device::release_unused();
     const Session session(config, Use::Training, world, rank);
     processes.push_back(forecast_memory(session, config, inputs, base.value_or(resident_bytes())));

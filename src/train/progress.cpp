@@ -83,7 +83,12 @@ namespace {
 /// Stages, replicas and ranks, if there is more than one of them.
 void add_layout(std::string& text, const run::Run& config) {
   const pipeline::PipelinePlan& plan = config.pipeline;
-  if (plan.schedule.stages > 1)
+  if (plan.is_joint())
+    text += fmt::format(" Pipeline: {} stages spread over {} ranks, {}, cut at {}\n",
+                        plan.schedule.stages, plan.ranks.ranks,
+                        counted(plan.schedule.micro_batches, "micro-batch", "micro-batches"),
+                        join(config.splits, " "));
+  else if (plan.schedule.stages > 1)
     text += fmt::format(" Pipeline: {} stages on {}, {}, schedule {}, cut at {}\n",
                         plan.schedule.stages, counted(plan.ranks.devices, "device"),
                         counted(plan.schedule.micro_batches, "micro-batch", "micro-batches"),

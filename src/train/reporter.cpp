@@ -48,7 +48,8 @@ void Reporter::follow(const Session& session, std::int64_t first) {
   first_iteration_ = first;
   statistics_.emplace(session.executor());
   busy_.emplace(session.executor());
-  slow_.emplace(config_.pipeline.ranks);
+  const pipeline::PipelinePlan& plan = config_.pipeline;
+  slow_.emplace(plan.is_joint() ? pipeline::RankMap{.devices = plan.places()} : plan.ranks);
   if (config_.trace.empty()) return;
   // Fails before any work is done. What is there stays until the new trace is complete.
   FailTogether(world_).lead([&] { (void)io::StagedFile(config_.trace); });
@@ -199,7 +200,7 @@ void Reporter::report_pipeline() {
                      config_.trace.string()));
   }
   const pipeline::PipelinePlan& plan = config_.pipeline;
-  if (plan.ranks.devices * plan.ranks.replicas == 1) return;
+  if (plan.places() == 1) return;
   if (report.steps == 0) return;
   bubble_ = report.measured_bubble;
   each_line(to_text(report, plan), [this](std::string_view text) { line(text); });
@@ -209,17 +210,18 @@ void Reporter::summarise(bool finished, std::int64_t done) {
   if (!log_) return;
   log_->end(done, finished);
   if (summaries_ && finished) summaries_->end(done, log_->total_seconds());
-  Summary summary = {.finished = finished,
-                     .iteration = done,
-                     .iterations = config_.iterations,
-                     .seconds = log_->total_seconds(),
-                     .images_per_second = log_->images_per_second(),
-                     .bubble = bubble_,
-                     .restored = first_iteration_ > 0,
-                     .takes_turns = config_.pipeline.ranks.most_devices() > 1,
-                     .accuracies = accuracies_,
-                     .set_images = set_images_,
-                     .run_directory = config_.run_directory};
+  Summary summary = {
+      .finished = finished,
+      .iteration = done,
+      .iterations = config_.iterations,
+      .seconds = log_->total_seconds(),
+      .images_per_second = log_->images_per_second(),
+      .bubble = bubble_,
+      .restored = first_iteration_ > 0,
+      .takes_turns = !config_.pipeline.is_joint() && config_.pipeline.ranks.most_devices() > 1,
+      .accuracies = accuracies_,
+      .set_images = set_images_,
+      .run_directory = config_.run_directory};
   if (!config_.run_directory.empty()) {
     const auto saved = io::list_checkpoints(config_.run_directory);
     if (!saved.empty()) summary.checkpoint = saved.back().filename().string();

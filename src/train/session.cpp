@@ -151,14 +151,15 @@ void Session::make_stages(Use use) {
   const pipeline::StageOptions common = stage_options(config_, use);
   for (std::int32_t r = 0; r < plan.ranks.replicas; ++r) {
     for (std::int32_t s = 0; s < plan.schedule.stages; ++s) {
-      if (plan.ranks.rank_of(r, plan.schedule.device(s)) != rank_) continue;
+      if (plan.rank_of(r, s) != rank_) continue;
       const auto at = static_cast<std::size_t>(s);
+      const auto unit = static_cast<std::size_t>(plan.unit(r, s));
       pipeline::StageOptions options = common;
       if (!config_.chosen_segments.empty())
         static_cast<pipeline::ProgramOptions&>(options) = with_chosen(
             static_cast<const pipeline::ProgramOptions&>(common), config_.chosen_segments.at(at));
-      options.slots = slots[at];
-      options.evaluation_slots = evaluation_slots[at];
+      options.slots = slots[unit];
+      options.evaluation_slots = evaluation_slots[unit];
       if (config_.optimiser.sharded && use == Use::Training) {
         options.parameters.shares = plan.ranks.replicas;
         options.parameters.share = r;
@@ -194,7 +195,7 @@ std::vector<partition::DeviceMemory> Session::device_memory() const {
   for (std::size_t u = 0; u < units_.size(); ++u) {
     const std::int32_t device = config_.pipeline.schedule.device(units_[u].stage);
     const auto same = [&](const partition::DeviceMemory& d) {
-      return d.replica == units_[u].replica && d.device == device;
+      return config_.pipeline.is_joint() || (d.replica == units_[u].replica && d.device == device);
     };
     auto at = std::find_if(devices.begin(), devices.end(), same);
     if (at == devices.end())

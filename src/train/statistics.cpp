@@ -67,33 +67,42 @@ std::span<double> numbers(std::vector<T>& values) {
   return {reinterpret_cast<double*>(values.data()), values.size() * sizeof(T) / sizeof(double)};
 }
 
-/// Index of a device: replica by replica.
-std::size_t number_of(const pipeline::PipelinePlan& plan, std::int32_t replica,
-                      std::int32_t device) {
-  const auto devices = static_cast<std::size_t>(plan.ranks.devices);
-  return static_cast<std::size_t>(replica) * devices + static_cast<std::size_t>(device);
+std::size_t place_of(const pipeline::PipelinePlan& plan, const LocalEntry& entry) {
+  return static_cast<std::size_t>(plan.place_of(entry.replica, entry.action.stage));
+}
+
+/// The stages of a device, also of several replicas: "3 4; 0".
+std::string stages_at(const pipeline::PipelinePlan& plan, std::int32_t place) {
+  std::vector<std::string> parts;
+  for (std::int32_t r = 0; r < plan.ranks.replicas; ++r) {
+    std::vector<std::int32_t> stages;
+    for (std::int32_t s = 0; s < plan.schedule.stages; ++s)
+      if (plan.place_of(r, s) == place) stages.push_back(s);
+    if (!stages.empty()) parts.push_back(join(stages, " "));
+  }
+  return join(parts, "; ");
 }
 
 }  // namespace
 
 PipelineStatistics::PipelineStatistics(const pipeline::Executor& executor) : executor_(&executor) {
   const pipeline::PipelinePlan& plan = executor.plan();
-  const std::size_t devices = number_of(plan, plan.ranks.replicas, 0);
+  const auto devices = static_cast<std::size_t>(plan.places());
   devices_.resize(devices);
   held_.resize(devices);
   sum_.resize(static_cast<std::size_t>(plan.schedule.stages));
   count_.resize(sum_.size());
-  for (const pipeline::LocalEntry& e : executor.recording().entries())
-    held_[number_of(plan, e.replica, e.entry.device)] = true;
+  for (const LocalEntry& entry : executor.recording().entries())
+    held_[place_of(plan, entry)] = true;
 }
 
 void PipelineStatistics::add(double step_seconds) {
   ++steps_;
   const pipeline::Recording& recording = executor_->recording();
   for (const Piece& piece : recording.pieces()) {
-    const auto& [replica, entry, action, unit] = recording.entries()[piece.entry];
-    add_to_device(devices_[number_of(executor_->plan(), replica, entry.device)], action.kind,
-                  piece);
+    const LocalEntry& entry = recording.entries()[piece.entry];
+    const pipeline::Action& action = entry.action;
+    add_to_device(devices_[place_of(executor_->plan(), entry)], action.kind, piece);
     add_to_stage(sum_[static_cast<std::size_t>(action.stage)], action.kind, piece);
   }
   for (const LocalEntry& entry : recording.entries())
@@ -104,7 +113,7 @@ void PipelineStatistics::add(double step_seconds) {
 }
 
 PipelineReport PipelineStatistics::report(const comm::World& world) const {
-  const pipeline::Schedule& schedule = executor_->plan().schedule;
+  const pipeline::PipelinePlan& plan = executor_->plan();
   PipelineReport report;
   report.steps = steps_;
   report.devices = devices_;
@@ -115,7 +124,7 @@ PipelineReport PipelineStatistics::report(const comm::World& world) const {
   world.add(counts);
   for (std::size_t s = 0; s < sums.size(); ++s) {
     const double n = std::max(1.0, counts[s]);
-    const double updates = n / schedule.micro_batches;
+    const double updates = n / plan.schedule.micro_batches;
     report.costs.stages.push_back({.forward = sums[s].forward / n,
                                    .backward_input = sums[s].backward_input / n,
                                    .backward_weight = sums[s].backward_weight / n,
@@ -129,15 +138,15 @@ PipelineReport PipelineStatistics::report(const comm::World& world) const {
   }
   report.measured_bubble = total > 0.0 ? 1.0 - busy / total : 0.0;
   // The devices of a process take turns.
-  const pipeline::RankMap& map = executor_->plan().ranks;
-  if (map.most_devices() > 1) {
+  const pipeline::RankMap& map = plan.ranks;
+  if (map.most_devices() > 1 && !plan.is_joint()) {
     report.costs.processors = static_cast<double>(map.ranks) / map.replicas;
     report.costs.devices_per_process = map.most_devices();
   }
-  const pipeline::TimeLine line = simulate(schedule, executor_->links(), report.costs);
+  const pipeline::TimeLine line = simulate(plan, executor_->links(), report.costs);
   report.simulated_bubble = line.bubble();
   report.simulated_seconds = line.makespan;
-  report.bound_seconds = pipeline::lower_bound_seconds(schedule, report.costs.stages);
+  report.bound_seconds = lower_bound_seconds(plan, report.costs);
   const auto devices = static_cast<double>(report.devices.size());
   report.step_seconds = total / devices / static_cast<double>(std::max<std::int64_t>(1, steps_));
   return report;
@@ -152,18 +161,17 @@ std::string to_text(const PipelineReport& report, const pipeline::PipelinePlan& 
       "stages");
   for (std::size_t i = 0; i < report.devices.size(); ++i) {
     const DeviceTimes& d = report.devices[i];
-    const auto replica = static_cast<std::int32_t>(i) / plan.ranks.devices;
-    const auto device = static_cast<std::int32_t>(i) % plan.ranks.devices;
+    const auto place = static_cast<std::int32_t>(i);
+    const std::int32_t replica = plan.is_joint() ? 0 : place / plan.ranks.devices;
+    const std::int32_t device = plan.is_joint() ? place : place % plan.ranks.devices;
+    const int rank = plan.is_joint() ? place : plan.ranks.rank_of(replica, device);
     const auto share = [&](double part) { return d.total > 0.0 ? 100.0 * part / d.total : 0.0; };
-    std::vector<std::int32_t> stages;
-    for (std::int32_t s = 0; s < plan.schedule.stages; ++s)
-      if (plan.schedule.device(s) == device) stages.push_back(s);
     text += fmt::format(
         "{:>7} {:>6} {:>8} {:>8.1f} {:>9.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>9.1f} {:>7.1f} {:>7.1f} "
         "{:>6.1f}  {}\n",
-        replica, device, plan.ranks.rank_of(replica, device), share(d.forward), share(d.backward),
-        share(d.update), share(d.reduce), share(d.receive_wait), share(d.send_wait),
-        share(d.load_wait), share(d.ranks_wait), share(d.idle()), join(stages, " "));
+        replica, device, rank, share(d.forward), share(d.backward), share(d.update),
+        share(d.reduce), share(d.receive_wait), share(d.send_wait), share(d.load_wait),
+        share(d.ranks_wait), share(d.idle()), stages_at(plan, place));
   }
   text += fmt::format(
       "Bubble: {:.1f} % measured, {:.1f} % simulated from the measured costs (step {:.2f} ms, "

@@ -178,7 +178,7 @@ class SharedTraceFile {
 
 /// Number of a device among those of all replicas.
 std::int32_t number_of(const pipeline::PipelinePlan& plan, const pipeline::LocalEntry& entry) {
-  return entry.replica * plan.ranks.devices + entry.entry.device;
+  return plan.place_of(entry.replica, entry.action.stage);
 }
 
 /// Pieces that are hardly longer than reading the clock would only make files large.
@@ -262,7 +262,7 @@ void Trace::write_events(TraceWriter& writer) const {
   if (steps_.empty()) return;
   for (const pipeline::LocalEntry& entry : executor_->recording().entries())
     writer.name_device(number_of(plan, entry), entry.replica, entry.entry.device,
-                       plan.ranks.rank_of(entry.replica, entry.entry.device));
+                       plan.rank_of(entry.replica, entry.action.stage));
   for (const Step& step : steps_) {
     if (detail_ == run::TraceDetail::Updates) {
       write_updates(writer, step);
@@ -273,42 +273,50 @@ void Trace::write_events(TraceWriter& writer) const {
   }
 }
 
-/// The work of replica 0 in the last recorded step, in seconds since the step began.
+/// The work of replica 0 in the last recorded step, or with a joint order of all ranks, in seconds
+/// since the step began.
 pipeline::TimeLine Trace::last_step(const comm::World& world) const {
   const pipeline::PipelinePlan& plan = executor_->plan();
   const std::int64_t offset = world.clock_offset();
   std::string own;
   for (const Piece& piece : steps_.empty() ? std::span<const Piece>() : pieces_of(steps_.back())) {
     const auto& [replica, entry, action, unit] = executor_->recording().entries()[piece.entry];
-    if (replica == 0)
-      own += fmt::format("{} {} {} {} {}\n", entry.device, entry.index, piece.begin + offset,
-                         piece.end + offset, is_work(piece.doing) ? 1 : 0);
+    if (replica != 0 && !plan.is_joint()) continue;
+    const bool shown =
+        is_work(piece.doing) && (is_compute(action.kind) || action.kind == ActionKind::Update);
+    own += fmt::format("{} {} {} {} {} {} {}\n", plan.place_of(replica, action.stage),
+                       static_cast<int>(action.kind), plan.unit(replica, action.stage),
+                       action.micro_batch, piece.begin + offset, piece.end + offset, shown ? 1 : 0);
   }
   std::string all;
   for (const std::string& text : world.gather(own)) all += text;
   pipeline::TimeLine line;
-  line.devices.resize(plan.schedule.lists.size());
+  line.devices.resize(plan.is_joint() ? plan.joint.lists.size() : plan.schedule.lists.size());
   line.busy.resize(line.devices.size());
   std::istringstream words(all);
-  std::size_t device = 0;
-  std::size_t index = 0;
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  int works = 0;
+  struct Span {
+    std::size_t device = 0;
+    Action action;
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    int shown = 0;
+  };
+  std::vector<Span> spans;
   std::int64_t first = std::numeric_limits<std::int64_t>::max();
-  std::vector<std::tuple<std::size_t, std::size_t, std::int64_t, std::int64_t, bool>> spans;
-  while (words >> device >> index >> begin >> end >> works) {
-    spans.emplace_back(device, index, begin, end, works != 0);
-    first = std::min(first, begin);
+  int kind = 0;
+  for (Span s; words >> s.device >> kind >> s.action.stage >> s.action.micro_batch >> s.begin >>
+               s.end >> s.shown;) {
+    s.action.kind = static_cast<ActionKind>(kind);
+    spans.push_back(s);
+    first = std::min(first, s.begin);
   }
-  for (const auto& [d, i, b, e, worked] : spans) {
-    const pipeline::Action& action = plan.schedule.lists[d][i];
-    const pipeline::Interval interval{action, 1e-9 * static_cast<double>(b - first),
-                                      1e-9 * static_cast<double>(e - first)};
+  for (const Span& s : spans) {
+    const pipeline::Interval interval{s.action, 1e-9 * static_cast<double>(s.begin - first),
+                                      1e-9 * static_cast<double>(s.end - first)};
     line.makespan = std::max(line.makespan, interval.end);
-    if (!worked || (!is_compute(action.kind) && action.kind != ActionKind::Update)) continue;
-    line.devices[d].push_back(interval);
-    line.busy[d] += interval.end - interval.begin;
+    if (s.shown == 0) continue;
+    line.devices[s.device].push_back(interval);
+    line.busy[s.device] += interval.end - interval.begin;
   }
   return line;
 }
@@ -318,7 +326,7 @@ void Trace::draw(const comm::World& world, const PipelineReport& report,
   const pipeline::TimeLine measured = last_step(world);
   if (world.rank() != 0) return;
   const pipeline::TimeLine simulated =
-      simulate(executor_->plan().schedule, executor_->links(), report.costs);
+      simulate(executor_->plan(), executor_->links(), report.costs);
   const std::array<pipeline::SvgPanel, 2> panels = {
       pipeline::SvgPanel{fmt::format("measured: {:.2f} ms, bubble {:.1f} %",
                                      1e3 * measured.makespan, 100.0 * measured.bubble()),

@@ -43,16 +43,13 @@ std::string describe_position(const pipeline::Executor* executor, int rank, int 
   if (current.awaited_member >= 0)
     return text + fmt::format(" and waits for the batch statistics of replica {} (rank {})",
                               current.awaited_member,
-                              plan.ranks.rank_of(current.awaited_member,
-                                                 plan.schedule.device(action.stage)));
+                              plan.rank_of(current.awaited_member, action.stage));
   if (current.awaited < 0) return text + together;
   if (action.kind == pipeline::ActionKind::Update)
-    return text +
-           fmt::format(" and waits for the gradients of replica {} (rank {})", current.awaited,
-                       plan.ranks.rank_of(current.awaited, plan.schedule.device(action.stage)));
-  return text +
-         fmt::format(" and waits for stage {} (rank {})", current.awaited,
-                     plan.ranks.rank_of(current.replica, plan.schedule.device(current.awaited)));
+    return text + fmt::format(" and waits for the gradients of replica {} (rank {})",
+                              current.awaited, plan.rank_of(current.awaited, action.stage));
+  return text + fmt::format(" and waits for stage {} (rank {})", current.awaited,
+                            plan.rank_of(current.replica, current.awaited));
 }
 
 }  // namespace

@@ -186,6 +186,30 @@ TEST(SpanTest, AnyNumberOfRanksSharesTheDevices) {
   EXPECT_EQ(digest_with("given", "--devices-of-ranks 4 1 3"), digest_with("one", "--ranks 1"));
 }
 
+// Four replicas of two stages, and of one, whose work fewer processes have equal parts of.
+TEST(SpreadTest, EqualPartsGiveTheDigestOfOneRank) {
+  const Words run = kRun + "--iterations 3 --replicas 4 --gradients-to-accumulate 2";
+  expect_the_digest_of_one_rank(run + "--shards 2 --pipeline-splits auto", {"3", "5", "7"});
+  expect_the_digest_of_one_rank(run + "--shard-optimizer --no-validation", {"3"});
+}
+
+TEST(SpreadTest, ARunContinuesInEqualParts) {
+  const TemporaryDirectory directory;
+  const Words run = kRun +
+                    "--replicas 2 --gradients-to-accumulate 4 --shards 2 --pipeline-splits "
+                    "b2/0/relu";
+  ASSERT_EQ(train(directory / "whole", run).code, 0);
+  const std::string path = (directory / "parts").string();
+  ASSERT_EQ(train(path, run + "--stop-after 2").code, 75);
+  const std::string said = "Spread over 3 ranks: ";
+  expect_end(restore(path, "--ranks 3 --stop-after 1"), 75, {said});
+  expect_end(restore(path, "--stop-after 1"), 75, {said});  // as it was recorded
+  const ProcessResult rest = restore(path, "--ranks 4");
+  expect_end(rest, 0, {"Pipeline: 2 stages on 2 devices"});
+  EXPECT_EQ(rest.output.find(said), std::string::npos);
+  EXPECT_EQ(digest_of(path), digest_of(directory / "whole"));
+}
+
 TEST(SpanTest, ARunContinuesOverOtherRanks) {
   const TemporaryDirectory directory;
   const Words run = kRun + spanning("2");

@@ -35,7 +35,8 @@ struct Prepared {
 /// could have gone on until then is not noted, so that the replay is stricter than a run.
 class NotingTransport final : public comm::Transport {
  public:
-  explicit NotingTransport(int rank) : rank_(rank) {}
+  /// Messages with tags from `asked_for` on are only asked for, never waited for.
+  NotingTransport(int rank, int asked_for) : rank_(rank), asked_for_(asked_for) {}
   int add_run(const Order& order) override {
     orders.push_back(order);
     return static_cast<int>(orders.size()) - 1;
@@ -59,6 +60,7 @@ class NotingTransport final : public comm::Transport {
   }
   bool done(int message) override {
     int& asked = asked_[static_cast<std::size_t>(message)];
+    if (at(message).tag >= asked_for_) asked = -1;
     if (asked < 0) return true;
     constexpr int kInsists = 40;
     if (++asked < kInsists) return false;
@@ -88,24 +90,32 @@ class NotingTransport final : public comm::Transport {
   }
 
   int rank_;
+  int asked_for_;
   std::vector<Prepared> prepared_;
   std::vector<int> asked_;  ///< how often; -1: not started
 };
+
+/// The first tag of the sums over replicas that ranks add up in an order of their own, and so may
+/// not insist on.
+int sums_of(const models::Graph& graph, const PipelinePlan& plan) {
+  if (!plan.is_joint()) return std::numeric_limits<int>::max();
+  return plan.ranks.replicas * static_cast<int>(messages(graph, plan.ranges).size());
+}
 
 /// The part of one rank.
 class Rank {
  public:
   Rank(const models::Graph& graph, const PipelinePlan& plan, const PipelinePlan& evaluation,
        int rank, bool sharded, ops::Backend& backend)
-      : transport(rank) {
+      : transport(rank, sums_of(graph, plan)) {
     const std::vector<Slots> slots = slots_of(graph, plan);
     const std::vector<Slots> evaluation_slots = slots_of(graph, evaluation);
     const std::shared_ptr<const io::Dataset> data = io::make_synthetic({.size = 64});
     std::int64_t bytes = 0;
     for (std::int32_t r = 0; r < plan.ranks.replicas; ++r) {
       for (std::int32_t s = 0; s < plan.schedule.stages; ++s) {
-        if (plan.ranks.rank_of(r, plan.schedule.device(s)) != rank) continue;
-        const auto at = static_cast<std::size_t>(s);
+        if (plan.rank_of(r, s) != rank) continue;
+        const auto at = static_cast<std::size_t>(plan.unit(r, s));
         StageOptions options;
         options.batch = 1;
         options.evaluation_batch = 1;
@@ -117,7 +127,8 @@ class Rank {
           options.parameters.shares = plan.ranks.replicas;
           options.parameters.share = r;
         }
-        stages_.push_back(std::make_unique<Stage>(graph, plan.ranges[at], options, backend));
+        stages_.push_back(std::make_unique<Stage>(graph, plan.ranges[static_cast<std::size_t>(s)],
+                                                  options, backend));
         units_.push_back({r, s, stages_.back().get()});
         bytes += device::aligned(stages_.back()->bytes());
         loaders_.push_back(std::make_unique<io::Loader>(
@@ -286,6 +297,7 @@ struct Layout {
   std::int32_t ranks;
   bool sharded = false;
   std::int64_t span = 1;
+  bool joint = false;
 };
 
 models::Graph network(std::int64_t span) {
@@ -310,6 +322,10 @@ PipelinePlan plan_of(const models::Graph& graph, const ScheduleRule& rule, const
     plan.ranges.push_back({ops * s / stages, ops * (s + 1) / stages});
   plan.schedule = with_communication(generate(request), links(graph, plan.ranges));
   plan.ranks = {layout.devices, layout.replicas, layout.ranks};
+  if (layout.joint) {
+    const std::vector<Link> one = links(graph, plan.ranges);
+    plan.joint = joint_schedule(joint_order(plan, one), one, layout.replicas);
+  }
   return plan;
 }
 
@@ -320,10 +336,11 @@ TEST_P(MessageOrderTest, EndsOfAllLinksAgreeAndNoneWaitsForEver) {
   const auto backend = ops::make_default_backend();
   const bool chunked = rule.placement != StagePlacement::Free;
   const std::int32_t chunks = chunked ? 2 : 1;
-  for (const Layout& layout : {Layout{2, chunks, 1, 2}, Layout{4, chunks, 1, 4},
-                               Layout{4, chunks, 1, 2}, Layout{2, chunks, 2, 4, false, 2},
-                               Layout{2, chunks, 2, 4, true}, Layout{2, chunks, 3, 3, false, 3},
-                               Layout{2, chunks, 3, 3, true}, Layout{2, chunks, 2, 2}}) {
+  for (const Layout& layout :
+       {Layout{2, chunks, 1, 2}, Layout{4, chunks, 1, 4}, Layout{4, chunks, 1, 2},
+        Layout{2, chunks, 2, 4, false, 2}, Layout{2, chunks, 2, 4, true},
+        Layout{2, chunks, 3, 3, false, 3}, Layout{2, chunks, 3, 3, true}, Layout{2, chunks, 2, 2},
+        Layout{4, chunks, 2, 3, true, 1, true}, Layout{4, chunks, 1, 3, false, 1, true}}) {
     SCOPED_TRACE(testing::Message() << layout.devices << " devices, " << layout.replicas
                                     << " replicas, " << layout.ranks << " ranks");
     const models::Graph graph = network(layout.span);

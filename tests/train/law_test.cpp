@@ -8,6 +8,8 @@
 
 #include "device/arena.hpp"
 #include "io/checkpoint.hpp"
+#include "partition/layout.hpp"
+#include "partition/spread.hpp"
 #include "pipeline/memory_plan.hpp"
 #include "tests/support/covering.hpp"
 #include "tests/support/expect_error.hpp"
@@ -408,6 +410,40 @@ TEST(LawTest, ChosenSegmentsChangeNoBits) {
       expect_same(train(chosen), expected, name_of(chosen));
     }
   }
+}
+
+/// The layout spread over three ranks, whose work one rank does.
+pipeline::PipelinePlan spread_over_three(const Layout& layout) {
+  const run::Run config = planned(layout);
+  const models::Graph graph = network_of(config);
+  partition::PlanRequest request;
+  request.program.batch = layout.batch;
+  request.replicas = layout.replicas;
+  pipeline::PipelinePlan standing = config.pipeline;
+  standing.ranks.ranks = 3;
+  partition::Spread found =
+      spread(graph, costs_of(graph, request), request, standing).value_or(partition::Spread());
+  EXPECT_EQ(found.shares.size(), 3u);
+  const pipeline::PipelinePlan three = plan_of(graph, found, layout.replicas);
+  const auto links = pipeline::links(graph, three.ranges);
+  std::vector<pipeline::Action> one;
+  for (const pipeline::Entry& entry :
+       event_order(found.order, links_of_units(links, three.schedule.stages, layout.replicas)))
+    one.push_back(found.order.at(entry));
+  found.order.lists = {one};
+  found.order.device_of.assign(found.order.device_of.size(), 0);
+  found.shares = {found.order.stages};
+  return plan_of(graph, found, layout.replicas);
+}
+
+TEST(LawTest, AJointOrderGivesTheBitsOfAllOthers) {
+  for (const char* const schedule : {"1F1B", "ZB-H1"})
+    for (const bool shares : {false, true}) {
+      const Layout layout{.stages = 2, .schedule = schedule, .replicas = 2, .sharded = shares};
+      const pipeline::PipelinePlan plan = spread_over_three(layout);
+      EXPECT_EQ(plan.schedule.stages, 3);
+      expect_same(train(layout, kSteps, nullptr, false, plan), train(layout), name_of(layout));
+    }
 }
 
 // Summing over replicas changes only the rounding.

@@ -31,11 +31,14 @@ inline void expect_schedule_was_kept(const pipeline::Executor& executor, bool sp
   for (std::size_t i = 0; i < recording.entries().size(); ++i) {
     const auto& [replica, entry, action, unit_of_entry] = recording.entries()[i];
     std::int64_t& last = ends[spans ? replica : 0];
-    EXPECT_EQ(entry.index, (next[{replica, entry.device}]++)) << name;
     const pipeline::ActionRecord& record = recording.records()[i];
-    EXPECT_EQ(record.done, plan.schedule.lists[static_cast<std::size_t>(entry.device)]
-                                              [static_cast<std::size_t>(entry.index)])
-        << name;
+    if (plan.is_joint()) {
+      EXPECT_EQ(entry.index, static_cast<std::int32_t>(i)) << name;
+      EXPECT_EQ(record.done, action) << name;
+    } else {
+      EXPECT_EQ(entry.index, (next[{replica, entry.device}]++)) << name;
+      EXPECT_EQ(record.done, plan.schedule.at(entry)) << name;
+    }
     EXPECT_LE(last, record.begin) << name;
     EXPECT_LE(record.begin, record.end) << name;
     last = record.end;
@@ -50,9 +53,9 @@ inline void expect_schedule_was_kept(const pipeline::Executor& executor, bool sp
     before = piece.end;
   }
   EXPECT_LE(recording.pieces().size(), recording.most_pieces()) << name;
-  const std::vector<std::int32_t> peaks = stash_peaks(plan.schedule);
+  const std::vector<std::int32_t> peaks = stash_peaks(plan.is_joint() ? plan.joint : plan.schedule);
   std::size_t unit = 0;
-  for (std::int32_t r = 0; r < plan.ranks.replicas; ++r)
+  for (std::int32_t r = 0; r < (plan.is_joint() ? 1 : plan.ranks.replicas); ++r)
     for (const std::int32_t peak : peaks)
       EXPECT_EQ(executor.measured_stash()[unit++], peak) << name;
 }
@@ -66,11 +69,13 @@ inline std::int64_t sums_within_backward(const pipeline::Recording& recording) {
   });
 }
 
-/// Trains on noise for some steps, and validates.
+/// Trains on noise for some steps, and validates. `other` stages take the place of the layout's.
 inline Outcome train(const Layout& layout, std::int64_t steps = kSteps,
                      const std::shared_ptr<const io::Dataset>& data = nullptr,
-                     bool restart_each_step = false) {
+                     bool restart_each_step = false,
+                     const std::optional<pipeline::PipelinePlan>& other = std::nullopt) {
   run::Run config = planned(layout, run::ValidationMode::All);
+  if (other) config.pipeline = *other;
   if (data) config.data.train_size = data->size();
   const comm::World world;
   Training training(config, world, data);

@@ -60,7 +60,8 @@ report::PlannedRun planned_run(const fs::path& directory, const Patch& recorded,
   planned.plan =
       partition::make_plan(planned.graph, planned.costs, config.pipeline.ranges, request, compute);
   planned.plan.memory = train::sizes_of_stages(planned.graph, config);
-  planned.step = simulated_step(planned.graph, compute, planned.plan, request);
+  if (config.pipeline.is_joint()) set_step(planned.plan, planned.graph, request, config.pipeline);
+  planned.step = simulated_step(planned.graph, config.pipeline, planned.plan, request);
   if (planned.plan.stages() > 1) planned.plan.schedule = config.pipeline.schedule.name;
   return planned;
 }

@@ -46,6 +46,7 @@ plug 3
 wait_for 'elastic: 8 ranks on 10.78.0.1:2 10.78.0.2:2 10.78.0.3:2 10.78.0.4:2, from ckpt-[1-9]' "$work/out"
 wait "$job" && code=0 || code=$?
 check "the run ends well" 0 "$code"
+check "its work was spread" 1 "$(grep -c 'elastic: 6 ranks .*, over which 3 stages are spread' "$work/out")"
 check "the lost host was named" 1 "$(grep -c 'elastic: lost 10.78.0.3; restart 1 of 10' "$work/out")"
 check "and its return" 1 "$(grep -c 'elastic: 10.78.0.3 answers again' "$work/out")"
 check_lost "$work/out" "$last"
