@@ -317,12 +317,11 @@ class Supervisor {
 
   std::string told_of_start(const RanksToStart& start) const {
     const pipeline::PipelinePlan& plan = start.plan;
-    return fmt::format("{} on {}, from {}{}", counted(plan.ranks.ranks, "rank"),
-                       start.cluster ? join(start.cluster->hosts, " ") : "this machine",
-                       start_point(),
-                       plan.is_joint()
-                           ? fmt::format(", over which {} stages are spread", plan.schedule.stages)
-                           : "");
+    return fmt::format(
+        "{} on {}, from {}{}", counted(plan.ranks.ranks, "rank"),
+        start.cluster ? join(start.cluster->hosts, " ") : "this machine", start_point(),
+        plan.is_joint() ? fmt::format(", over which {} stages are spread", plan.schedule.stages)
+                        : "");
   }
 
   /// Asks the hosts that are not in use from time to time whether they are back.
