@@ -86,7 +86,7 @@ TEST_F(ElasticTest, LostRanksGoOnFromASnapshotInMemory) {
   const int taken = std::atoi(result.output.c_str() + result.output.find(sign) + sign.size());
   EXPECT_EQ(taken % 5, 0);
   EXPECT_GT(taken, 0);
-  EXPECT_LT(killed - taken, 10) << "one may have been in the making";
+  EXPECT_LE(killed - taken, 10) << "one may have been in the making";
   EXPECT_EQ(newest_in(run_)->digest, undisturbed(kUpdates).at_end()) << result.output;
   EXPECT_TRUE(fs::is_empty(memory));
 }

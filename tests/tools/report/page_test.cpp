@@ -80,13 +80,17 @@ std::vector<SupervisorEvent> supervised() {
                            .checkpoint = "",
                            .what = what};
   };
-  return {event(100.0, "start", {"a", "b"}), event(110.0, "lost", {}),
-          event(112.0, "start", {"a"}),      event(130.0, "host back", {}),
-          event(132.0, "start", {"a", "b"}), event(200.0, "end", {})};
+  return {event(100.0, "start", {"a", "b"}),
+          event(110.0, "lost", {}),
+          event(112.0, "start", {"a"}),
+          event(113.0, "snapshot", {}),
+          event(130.0, "host back", {}),
+          event(132.0, "start", {"a", "b"}),
+          event(200.0, "end", {})};
 }
 
-// Each host has a bar from each start to its end, also while the ranks save for a host that is
-// back.
+// Each host has a bar from each start to its end, also where it began with a snapshot in memory,
+// and while the ranks save for a host that is back.
 TEST(PageTest, DrawsWhichHostsHadRanks) {
   const svg::Drawing drawing = draw_hosts(supervised());
   EXPECT_EQ(count(drawing.body, "<rect"), 5u);
