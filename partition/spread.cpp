@@ -281,12 +281,6 @@ std::vector<std::vector<Action>> stages_in(const Cuts& cuts, const Schedule& lis
   return lists;
 }
 
-/// The best order that was found for a step.
-struct Listed {
-  Schedule order;
-  double seconds = std::numeric_limits<double>::infinity();
-};
-
 /// Sums over replicas begin after the last backward pass of a segment.
 Schedule with_sums(Schedule order) {
   for (std::vector<Action>& list : order.lists) {
@@ -301,16 +295,6 @@ Schedule with_sums(Schedule order) {
     list.insert(list.end(), updates.begin(), updates.end());
   }
   return order;
-}
-
-/// Keeps the faster order.
-void offer(Listed& best, const pipeline::ScheduleProblem& problem, const pipeline::Rule& rule,
-           const pipeline::Caps& caps) {
-  const pipeline::Paths paths(problem);
-  Schedule order = pipeline::list_schedule(problem, paths, rule, caps);
-  const pipeline::TimeLine line =
-      pipeline::simulate(with_sums(order), problem.links, problem.costs);
-  if (line.makespan < best.seconds) best = {std::move(order), line.makespan};
 }
 
 class Spreader {
@@ -333,10 +317,9 @@ class Spreader {
     std::optional<Candidate> best = best_of(layers);
     if (ops != layers) {
       std::optional<Candidate> found = best_of(ops);
-      if (found && (!best || found->listed.seconds < kWorth * best->listed.seconds))
-        best = std::move(found);
+      if (found && (!best || found->seconds < kWorth * best->seconds)) best = std::move(found);
     }
-    if (!best || best->listed.seconds >= kWorth * seconds_) return std::nullopt;
+    if (!best || best->seconds >= kWorth * seconds_) return std::nullopt;
     return result(*std::move(best));
   }
 
@@ -344,7 +327,8 @@ class Spreader {
   struct Candidate {
     Cuts cuts;
     pipeline::ScheduleProblem problem;
-    Listed listed;
+    Schedule order = {};  ///< the best so far
+    double seconds = std::numeric_limits<double>::infinity();
   };
   static constexpr double kGood = 1.01;   ///< of share_: it is hardly worth to look further
   static constexpr double kWorth = 0.97;  ///< more stages cost what nobody counts
@@ -394,22 +378,27 @@ class Spreader {
       step.micro_batches = standing_.schedule.micro_batches;
       step.split_backward = splits_backward(standing_.schedule);
       Candidate candidate{.cuts = std::move(tried),
-                          .problem = pipeline::ScheduleProblem(std::move(step)),
-                          .listed = {}};
+                          .problem = pipeline::ScheduleProblem(std::move(step))};
       list(candidate, kFirst, 1);
-      if (!best || candidate.listed.seconds <= best->listed.seconds) best = std::move(candidate);
+      if (!best || candidate.seconds <= best->seconds) best = std::move(candidate);
     }
     if (best) improve(*best);
     return best;
   }
 
-  void list(Candidate& candidate, const pipeline::Rule& rule, std::int32_t more) const {
-    if (candidate.listed.seconds <= kGood * share_) return;
-    offer(candidate.listed, candidate.problem, rule,
-          caps_of(candidate.cuts, candidate.problem, more, most_bytes_));
+  /// Tries another order.
+  void list(Candidate& best, const pipeline::Rule& rule, std::int32_t more) const {
+    if (best.seconds <= kGood * share_) return;
+    const pipeline::ScheduleProblem& problem = best.problem;
+    Schedule order = pipeline::list_schedule(problem, pipeline::Paths(problem), rule,
+                                             caps_of(best.cuts, problem, more, most_bytes_));
+    const double seconds =
+        pipeline::simulate(with_sums(order), problem.links, problem.costs).makespan;
+    if (seconds >= best.seconds) return;
+    best.order = std::move(order);
+    best.seconds = seconds;
   }
 
-  /// Other orders.
   void improve(Candidate& best) const {
     using enum pipeline::Rule::Order;
     for (const std::int32_t more : {0, 1, 2}) {
@@ -424,8 +413,8 @@ class Spreader {
   [[nodiscard]] Spread result(Candidate found) const {
     Spread spread{.splits = splits_of(graph_, found.cuts.stages),
                   .shares = std::move(found.cuts.shares),
-                  .order = std::move(found.listed.order),
-                  .seconds = found.listed.seconds,
+                  .order = std::move(found.order),
+                  .seconds = found.seconds,
                   .standing = seconds_};
     spread.order.name = "Spread";
     spread.order.stages = static_cast<std::int32_t>(found.cuts.segment.size());
