@@ -184,6 +184,27 @@ void add_copies(pipeline::Costs& costs, std::span<const Link> links, const PlanR
   }
 }
 
+/// What segments send to each other.
+void add_links(pipeline::AutoRequest& step, const Cuts& cuts, std::span<const Link> links,
+               std::span<const double> message_bytes) {
+  std::map<std::pair<std::int32_t, std::int32_t>, std::pair<Link, double>> between;
+  for (std::size_t unit = 0; unit < cuts.segment.size(); unit += cuts.stages.size())
+    for (std::size_t l = 0; l < links.size(); ++l) {
+      const std::int32_t from = cuts.segment[unit + static_cast<std::size_t>(links[l].from)];
+      const std::int32_t to = cuts.segment[unit + static_cast<std::size_t>(links[l].to)];
+      if (from == to) continue;
+      auto& [link, bytes] =
+          between.try_emplace({from, to}, Link{from, to, false, false}, 0.0).first->second;
+      link.activations |= links[l].activations;
+      link.gradients |= links[l].gradients;
+      bytes += message_bytes[l];
+    }
+  for (const auto& [ends, link] : between) {
+    step.links.push_back(link.first);
+    step.costs.message_bytes.push_back(link.second);
+  }
+}
+
 /// A step in which each rank takes the stages of a segment together.
 pipeline::AutoRequest step_of(const Cuts& cuts, std::span<const Link> links,
                               const pipeline::Costs& costs, std::span<const double> speeds) {
@@ -209,23 +230,7 @@ pipeline::AutoRequest step_of(const Cuts& cuts, std::span<const Link> links,
     step.costs.gradient_bytes.push_back(gradients);
     step.device_of.push_back(segment.rank);
   }
-  std::map<std::pair<std::int32_t, std::int32_t>, std::pair<Link, double>> between;
-  const auto stages = static_cast<std::int32_t>(cuts.stages.size());
-  for (std::int32_t unit = 0; std::cmp_less(unit, cuts.segment.size()); unit += stages)
-    for (std::size_t l = 0; l < links.size(); ++l) {
-      const auto from = cuts.segment[static_cast<std::size_t>(unit + links[l].from)];
-      const auto to = cuts.segment[static_cast<std::size_t>(unit + links[l].to)];
-      if (from == to) continue;
-      auto& [link, bytes] =
-          between.try_emplace({from, to}, Link{from, to, false, false}, 0.0).first->second;
-      link.activations |= links[l].activations;
-      link.gradients |= links[l].gradients;
-      bytes += costs.message_bytes[l];
-    }
-  for (const auto& [ends, link] : between) {
-    step.links.push_back(link.first);
-    step.costs.message_bytes.push_back(link.second);
-  }
+  add_links(step, cuts, links, costs.message_bytes);
   return step;
 }
 
