@@ -24,6 +24,7 @@
 //   plan     the best of those under a given schedule, as a value, table, JSON file or drawing
 //   search   which of several candidates is taken: the same rule for all that follows
 //   layout   the schedules that there are, and the fastest with its cuts, within memory
+//   spread   equal parts of the work for ranks that cannot have equally many devices
 //   choose   the layout of a run: what it names stays, and what it leaves open is decided here
 //   fit      the same for memory that is measured
 //   nearest  the change of a run that fits and costs the least, for the advice of a refusal

@@ -184,6 +184,27 @@ void add_copies(pipeline::Costs& costs, std::span<const Link> links, const PlanR
   }
 }
 
+/// What segments send to each other.
+void add_links(pipeline::AutoRequest& step, const Cuts& cuts, std::span<const Link> links,
+               std::span<const double> message_bytes) {
+  std::map<std::pair<std::int32_t, std::int32_t>, std::pair<Link, double>> between;
+  for (std::size_t unit = 0; unit < cuts.segment.size(); unit += cuts.stages.size())
+    for (std::size_t l = 0; l < links.size(); ++l) {
+      const std::int32_t from = cuts.segment[unit + static_cast<std::size_t>(links[l].from)];
+      const std::int32_t to = cuts.segment[unit + static_cast<std::size_t>(links[l].to)];
+      if (from == to) continue;
+      auto& [link, bytes] =
+          between.try_emplace({from, to}, Link{from, to, false, false}, 0.0).first->second;
+      link.activations |= links[l].activations;
+      link.gradients |= links[l].gradients;
+      bytes += message_bytes[l];
+    }
+  for (const auto& [ends, link] : between) {
+    step.links.push_back(link.first);
+    step.costs.message_bytes.push_back(link.second);
+  }
+}
+
 /// A step in which each rank takes the stages of a segment together.
 pipeline::AutoRequest step_of(const Cuts& cuts, std::span<const Link> links,
                               const pipeline::Costs& costs, std::span<const double> speeds) {
@@ -209,23 +230,7 @@ pipeline::AutoRequest step_of(const Cuts& cuts, std::span<const Link> links,
     step.costs.gradient_bytes.push_back(gradients);
     step.device_of.push_back(segment.rank);
   }
-  std::map<std::pair<std::int32_t, std::int32_t>, std::pair<Link, double>> between;
-  const auto stages = static_cast<std::int32_t>(cuts.stages.size());
-  for (std::int32_t unit = 0; std::cmp_less(unit, cuts.segment.size()); unit += stages)
-    for (std::size_t l = 0; l < links.size(); ++l) {
-      const auto from = cuts.segment[static_cast<std::size_t>(unit + links[l].from)];
-      const auto to = cuts.segment[static_cast<std::size_t>(unit + links[l].to)];
-      if (from == to) continue;
-      auto& [link, bytes] =
-          between.try_emplace({from, to}, Link{from, to, false, false}, 0.0).first->second;
-      link.activations |= links[l].activations;
-      link.gradients |= links[l].gradients;
-      bytes += costs.message_bytes[l];
-    }
-  for (const auto& [ends, link] : between) {
-    step.links.push_back(link.first);
-    step.costs.message_bytes.push_back(link.second);
-  }
+  add_links(step, cuts, links, costs.message_bytes);
   return step;
 }
 
@@ -281,12 +286,6 @@ std::vector<std::vector<Action>> stages_in(const Cuts& cuts, const Schedule& lis
   return lists;
 }
 
-/// The best order that was found for a step.
-struct Listed {
-  Schedule order;
-  double seconds = std::numeric_limits<double>::infinity();
-};
-
 /// Sums over replicas begin after the last backward pass of a segment.
 Schedule with_sums(Schedule order) {
   for (std::vector<Action>& list : order.lists) {
@@ -301,16 +300,6 @@ Schedule with_sums(Schedule order) {
     list.insert(list.end(), updates.begin(), updates.end());
   }
   return order;
-}
-
-/// Keeps the faster order.
-void offer(Listed& best, const pipeline::ScheduleProblem& problem, const pipeline::Rule& rule,
-           const pipeline::Caps& caps) {
-  const pipeline::Paths paths(problem);
-  Schedule order = pipeline::list_schedule(problem, paths, rule, caps);
-  const pipeline::TimeLine line =
-      pipeline::simulate(with_sums(order), problem.links, problem.costs);
-  if (line.makespan < best.seconds) best = {std::move(order), line.makespan};
 }
 
 class Spreader {
@@ -333,10 +322,9 @@ class Spreader {
     std::optional<Candidate> best = best_of(layers);
     if (ops != layers) {
       std::optional<Candidate> found = best_of(ops);
-      if (found && (!best || found->listed.seconds < kWorth * best->listed.seconds))
-        best = std::move(found);
+      if (found && (!best || found->seconds < kWorth * best->seconds)) best = std::move(found);
     }
-    if (!best || best->listed.seconds >= kWorth * seconds_) return std::nullopt;
+    if (!best || best->seconds >= kWorth * seconds_) return std::nullopt;
     return result(*std::move(best));
   }
 
@@ -344,7 +332,8 @@ class Spreader {
   struct Candidate {
     Cuts cuts;
     pipeline::ScheduleProblem problem;
-    Listed listed;
+    Schedule order = {};  ///< the best so far
+    double seconds = std::numeric_limits<double>::infinity();
   };
   static constexpr double kGood = 1.01;   ///< of share_: it is hardly worth to look further
   static constexpr double kWorth = 0.97;  ///< more stages cost what nobody counts
@@ -394,22 +383,27 @@ class Spreader {
       step.micro_batches = standing_.schedule.micro_batches;
       step.split_backward = splits_backward(standing_.schedule);
       Candidate candidate{.cuts = std::move(tried),
-                          .problem = pipeline::ScheduleProblem(std::move(step)),
-                          .listed = {}};
+                          .problem = pipeline::ScheduleProblem(std::move(step))};
       list(candidate, kFirst, 1);
-      if (!best || candidate.listed.seconds <= best->listed.seconds) best = std::move(candidate);
+      if (!best || candidate.seconds <= best->seconds) best = std::move(candidate);
     }
     if (best) improve(*best);
     return best;
   }
 
-  void list(Candidate& candidate, const pipeline::Rule& rule, std::int32_t more) const {
-    if (candidate.listed.seconds <= kGood * share_) return;
-    offer(candidate.listed, candidate.problem, rule,
-          caps_of(candidate.cuts, candidate.problem, more, most_bytes_));
+  /// Tries another order.
+  void list(Candidate& best, const pipeline::Rule& rule, std::int32_t more) const {
+    if (best.seconds <= kGood * share_) return;
+    const pipeline::ScheduleProblem& problem = best.problem;
+    Schedule order = pipeline::list_schedule(problem, pipeline::Paths(problem), rule,
+                                             caps_of(best.cuts, problem, more, most_bytes_));
+    const double seconds =
+        pipeline::simulate(with_sums(order), problem.links, problem.costs).makespan;
+    if (seconds >= best.seconds) return;
+    best.order = std::move(order);
+    best.seconds = seconds;
   }
 
-  /// Other orders.
   void improve(Candidate& best) const {
     using enum pipeline::Rule::Order;
     for (const std::int32_t more : {0, 1, 2}) {
@@ -424,8 +418,8 @@ class Spreader {
   [[nodiscard]] Spread result(Candidate found) const {
     Spread spread{.splits = splits_of(graph_, found.cuts.stages),
                   .shares = std::move(found.cuts.shares),
-                  .order = std::move(found.listed.order),
-                  .seconds = found.listed.seconds,
+                  .order = std::move(found.order),
+                  .seconds = found.seconds,
                   .standing = seconds_};
     spread.order.name = "Spread";
     spread.order.stages = static_cast<std::int32_t>(found.cuts.segment.size());

@@ -192,12 +192,10 @@ TimeLine simulate(const PipelinePlan& plan, std::span<const Link> links, const C
 
 double lower_bound_seconds(const PipelinePlan& plan, const Costs& costs) {
   if (!plan.is_joint()) return lower_bound_seconds(plan.schedule, costs.stages);
-  std::vector<double> ranks(plan.joint.lists.size());
-  for (std::size_t unit = 0; unit < plan.joint.device_of.size(); ++unit)
-    ranks[static_cast<std::size_t>(plan.joint.device_of[unit])] +=
-        costs.stages[unit % costs.stages.size()].work();
+  double work = 0.0;
+  for (const StageCost& stage : costs.stages) work += stage.work();
   return std::max(lower_bound_seconds(costs.stages, plan.joint.micro_batches, true),
-                  plan.joint.micro_batches * *std::ranges::max_element(ranks));
+                  plan.joint.micro_batches * work * plan.ranks.replicas / plan.ranks.ranks);
 }
 
 std::vector<Slots> slots_of(const Graph& graph, const PipelinePlan& plan) {

@@ -110,6 +110,33 @@ TEST(ChooseTest, AutoFitsAndIsNeverWorseThanANamedSchedule) {
   }
 }
 
+// Where ranks cannot have equally many devices, and nothing is given that holds for devices.
+TEST(ChooseTest, RanksHaveEqualPartsWhereTheyMay) {
+  const Fields four = with(kPipeline, {{"replicas", Bytes{2}}, {"ranks", Bytes{3}}});
+  const auto spreads = [](const Fields& fields, Bytes ranks_started = 0) {
+    const run::MachineFacts machine{.cores = 8, .ranks = static_cast<int>(ranks_started)};
+    const Choice choice = choose(network(), asked(fields), {.machine = machine}, sizer_with(0));
+    const auto& run = choice.run;
+    EXPECT_EQ(run.layout.splits.size() + 1, static_cast<std::size_t>(*run.layout.shards));
+    EXPECT_EQ(run.layout.spread, run.pipeline.is_joint()) << "it is recorded";
+    EXPECT_EQ(std::ranges::any_of(choice.layout.notices,
+                                  [](const auto& n) { return n.starts_with("Spread over "); }),
+              run.pipeline.is_joint());
+    return run.pipeline.is_joint();
+  };
+  EXPECT_TRUE(spreads(four));
+  EXPECT_TRUE(spreads({{"replicas", Bytes{4}}, {"ranks", Bytes{3}}})) << "of one stage";
+  EXPECT_FALSE(spreads(with(four, {{"ranks", Bytes{2}}}))) << "two for each";
+  EXPECT_FALSE(spreads(with(four, {{"pipeline-schedule", "Sequential"s}})));
+  EXPECT_FALSE(spreads(with(four, {{"devices-of-ranks", "2 1 1"s}})));
+  EXPECT_FALSE(spreads(with(four, {{"device-memory", "8GiB"s}})));
+  const Fields given = with(four, {{"pipeline-splits", "b2/0"s}});
+  EXPECT_FALSE(spreads(given));
+  EXPECT_TRUE(spreads(with(given, {{"spread", true}})));
+  EXPECT_TRUE(spreads(with(given, {{"elastic", true}}), 3)) << "two of five ranks are lost";
+  EXPECT_FALSE(spreads(with(given, {{"elastic", true}}))) << "before a loss";
+}
+
 TEST(ChooseTest, CutsUseWhatTheProcessLeaves) {
   const Fields fields = within(70'000'000, with(kPipeline, {{"pipeline-schedule", "1F1B"s}}));
   const Chosen measured = chosen(fields, 20'000'000);
