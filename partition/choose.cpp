@@ -255,7 +255,16 @@ class Chooser {
     run_.pipeline.schedule = with_communication(actions(), links);
     pipeline::validate(run_.pipeline.schedule, links);
     if (!facts_.decided) asked_.spread = false;
-    if (may_spread()) spread();
+    if (may_spread())
+      spread();
+    else if (!asked_.rank_speeds.empty() && !asked_.elastic && !facts_.decided)
+      fail(ErrorKind::Config,
+           "`speeds-of-ranks` {}: these stages cannot be cut further, because of `Sequential` "
+           "shards, "
+           "`devices-of-ranks`, `device-memory`, `BN-span`, or what is given for each stage or "
+           "device: "
+           "leave that or the speeds out",
+           join(asked_.rank_speeds, " "));
     if (layout_.room.repeats) {
       run_.chosen_segments = facts_.decided ? facts_.decided->segments : choose_segments();
       run_.recompute = Recompute::Stage;
@@ -316,9 +325,11 @@ class Chooser {
   /// statistics keep to one order.
   [[nodiscard]] bool may_spread() const {
     const pipeline::RankMap& map = run_.pipeline.ranks;
-    const bool divides = map.ranks >= map.all_devices() || map.all_devices() % map.ranks == 0;
-    const bool open = run_.asked_layout.spread || opens_cuts(run_.asked_layout) ||
-                      map.devices == 1 || (asked_.elastic && facts_.machine.ranks > 0);
+    const bool divides = asked_.rank_speeds.empty() &&
+                         (map.ranks >= map.all_devices() || map.all_devices() % map.ranks == 0);
+    const bool open = run_.asked_layout.spread || !asked_.rank_speeds.empty() ||
+                      opens_cuts(run_.asked_layout) || map.devices == 1 ||
+                      (asked_.elastic && facts_.machine.ranks > 0);
     const bool in_turn = map.devices > 1 && layout_.request.name == "Sequential";
     return open && !divides && !facts_.decided && !in_turn && asked_.rank_shares.empty() &&
            asked_.schedule_file.empty() && asked_.scratch_shares.size() < 2 &&
@@ -329,7 +340,8 @@ class Chooser {
   void spread() {
     PlanRequest request = planned();
     const std::vector<OpCost> costs = costs_of(graph_, request);
-    const std::optional<Spread> found = partition::spread(graph_, costs, request, run_.pipeline);
+    const std::optional<Spread> found =
+        partition::spread(graph_, costs, request, run_.pipeline, asked_.rank_speeds);
     if (!found) return;
     asked_.spread = true;  // also when it is restored
     layout_.notices.push_back(spread_notice(*found));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -350,10 +351,12 @@ class Spreader {
     constexpr double kAbout = 1.25;  // memory is not as even as time, and stages are not as long
     const double more = standing_.ranks.all_devices() / static_cast<double>(ranks_);
     most_bytes_ = kAbout * more * std::ranges::max(whole.stash_bytes);
-    share_ = more * whole.makespan;
+    const double sum = std::accumulate(speeds_.begin(), speeds_.end(), 0.0);
+    share_ = standing_.ranks.all_devices() / sum * whole.makespan;
     pipeline::PipelinePlan joint = standing_;
     joint.joint = with_sums(joint_order(standing_, links));
-    seconds_ = pipeline::simulate(joint, links, costs).makespan;
+    // As everybody waits for the slowest.
+    seconds_ = pipeline::simulate(joint, links, costs).makespan / std::ranges::min(speeds_);
   }
 
   [[nodiscard]] pipeline::Costs costs_of_stages(std::span<const OpRange> stages,

@@ -50,7 +50,7 @@ std::filesystem::path without_end(const std::filesystem::path& directory) {
 bool holds_no_checkpoint(const std::filesystem::path& directory) {
   constexpr auto kFiles = std::to_array<std::string_view>(
       {".lock", "config.toml", "log.txt", "training.csv", "validation.csv", "metrics.jsonl",
-       "trace.json", kSupervisorLock, kSupervisorLog});
+       "trace.json", ".snapshots", ".speeds", kSupervisorLock, kSupervisorLog});
   std::error_code error;
   bool configured = false;
   for (std::filesystem::directory_iterator it(directory, error), end; !error && it != end;

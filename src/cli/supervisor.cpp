@@ -2,6 +2,7 @@
 #include "cli/supervisor.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -35,6 +36,7 @@
 #include "train/memory.hpp"
 #include "train/partner_snapshots.hpp"
 #include "train/setup.hpp"
+#include "train/slow_devices.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -47,6 +49,7 @@ struct Host {
   std::string name;
   int room = 0;            ///< ranks
   bool suspected = false;  ///< its ranks said nothing when the others gave up
+  double speed = 1.0;      ///< of its ranks, as found in the last start
 };
 
 /// How one launch went.
@@ -169,7 +172,8 @@ class Supervisor {
       const std::string name = name_of_host(text);
       const auto known = std::ranges::find(hosts_, name, &Host::name);
       found.push_back({name, parse_number<int>(text.substr(name.size() + 1)).value_or(1),
-                       known != hosts_.end() && known->suspected});
+                       known != hosts_.end() && known->suspected,
+                       known != hosts_.end() ? known->speed : 1.0});
     }
     hosts_ = std::move(found);
   }
@@ -254,8 +258,31 @@ class Supervisor {
     return answering;
   }
 
+  /// The speeds of the ranks on these hosts; empty as long as none was slow.
+  [[nodiscard]] std::vector<double> speeds_on(std::span<const Host> used) {
+    std::vector<double> speeds;
+    for (const Host& host : used)
+      for (int i = 0; i < host.room && std::ssize(speeds) < ranks_on(used); ++i)
+        speeds.push_back(host.speed);
+    weighted_ = weighted_ || std::ranges::any_of(speeds, [](double speed) { return speed < 1.0; });
+    return weighted_ ? speeds : std::vector<double>{};
+  }
+
+  /// Learns from the last start how fast the hosts are: as their slowest ranks.
+  void learn_speeds(std::span<const std::string> hosts_of_ranks) {
+    constexpr double kLeast = 0.1;
+    const std::vector<double> speeds = train::take_speeds(run_);
+    if (speeds.size() != hosts_of_ranks.size()) return;
+    for (Host& host : hosts_)
+      if (std::ranges::find(hosts_of_ranks, host.name) != hosts_of_ranks.end()) host.speed = 1.0;
+    for (std::size_t rank = 0; rank < speeds.size(); ++rank)
+      for (Host& host : hosts_)
+        if (host.name == hosts_of_ranks[rank])
+          host.speed = std::min(host.speed, std::max(kLeast, speeds[rank]));
+  }
+
   /// The words of the next launch: a restore where there is something to restore.
-  [[nodiscard]] std::vector<std::string> words() const {
+  [[nodiscard]] std::vector<std::string> words(std::span<const double> speeds) const {
     const Patch& options = invocation_.options;
     std::vector<std::string> words = invocation_.words;
     const auto add = [&](const std::vector<std::string>& more) {
@@ -272,15 +299,17 @@ class Supervisor {
     }
     const auto usual = std::get<std::int64_t>(*find_field("hang-timeout")->by_default);
     if (config_.hang_timeout == usual) add({"--hang-timeout", kHangTimeout});
+    if (!speeds.empty()) add({"--speeds-of-ranks", fmt::format("{:.2g}", fmt::join(speeds, " "))});
     return words;
   }
 
   /// The layout that so many ranks will choose.
-  [[nodiscard]] pipeline::PipelinePlan plan_for(int ranks) const {
-    if (ranks == config_.pipeline.ranks.ranks) return config_.pipeline;
+  [[nodiscard]] pipeline::PipelinePlan plan_for(int ranks, std::span<const double> speeds) const {
+    if (ranks == config_.pipeline.ranks.ranks && speeds.empty()) return config_.pipeline;
     run::Run run = config_;
     run.layout.ranks = ranks;
     run.layout.rank_shares.clear();
+    run.layout.rank_speeds.assign(speeds.begin(), speeds.end());
     run.layout.spread = true;
     const models::Graph graph = train::network_of(run);
     const partition::LayoutFacts facts = train::layout_facts(graph, run, this_machine());
@@ -288,8 +317,9 @@ class Supervisor {
   }
 
   Attempt launch_on(const std::vector<Host>& used) {
-    RanksToStart start{.plan = plan_for(ranks_on(used)),
-                       .words = words(),
+    const std::vector<double> speeds = speeds_on(used);
+    RanksToStart start{.plan = plan_for(ranks_on(used), speeds),
+                       .words = words(speeds),
                        .cluster = cluster_,
                        .verbosity = config_.verbosity == run::Verbosity::Verbose
                                         ? run::Verbosity::Verbose
@@ -306,6 +336,7 @@ class Supervisor {
       const LauncherEnd ended = start_ranks(start, received_, [&] { return back.is_due(); });
       const std::vector<std::string> hosts = start.hosts();
       end.silent = silent_hosts(ended, hosts);
+      learn_speeds(hosts);
       end.code = meaning_of(ended, "the launcher", start.plan, hosts);
     } catch (const Error& error) {
       report_error(error);
@@ -395,6 +426,7 @@ class Supervisor {
   io::RunLock lock_;
   Journal journal_;
   std::vector<Host> hosts_;
+  bool weighted_ = false;  ///< whether a host was slow so far
   int least_;
   std::int64_t most_restarts_;
   seconds probe_every_;

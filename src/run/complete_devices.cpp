@@ -231,10 +231,12 @@ void complete_ranks(const MachineFacts& machine, Run& config, Notices& notices) 
   pipeline::RankMap& map = config.pipeline.ranks;
   const std::int32_t devices = map.all_devices();
   std::vector<std::int32_t>& shares = config.layout.rank_shares;
+  std::vector<double>& speeds = config.layout.rank_speeds;
   // A supervisor starts as many as there is room for.
   if (config.layout.elastic && machine.ranks > 0) {
     config.layout.ranks.reset();
     if (std::ssize(shares) != machine.ranks) shares.clear();
+    if (std::ssize(speeds) != machine.ranks) speeds.clear();
   }
   // Recorded only when given: a restored run may have another number of processes.
   const std::int64_t wanted = config.layout.ranks.value_or(machine.ranks > 0 ? machine.ranks
@@ -255,6 +257,9 @@ void complete_ranks(const MachineFacts& machine, Run& config, Notices& notices) 
          "replicas) of {}",
          join(shares, " "), std::accumulate(shares.begin(), shares.end(), 0), shares.size(),
          devices, map.devices, map.replicas, wanted);
+  if (!speeds.empty() && std::ssize(speeds) != wanted)
+    fail(ErrorKind::Config, "`speeds-of-ranks` {}: {} numbers for {} rank(s); give one for each",
+         join(speeds, " "), speeds.size(), wanted);
   map.shares = shares;
   map.ranks = static_cast<std::int32_t>(wanted);
   const int local = ranks_here(machine, config);

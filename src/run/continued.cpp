@@ -30,6 +30,7 @@ Patch with_stages(const Patch& given, Patch merged) {
   const auto relays = [&](std::string_view name) { return given.find(name) != nullptr; };
   const bool other_stages = moves_stages(given);
   if (relays("ranks") && !relays("pipeline-splits")) impose(merged, "spread", true);
+  if (relays("ranks") && !relays("speeds-of-ranks")) merged.erase("speeds-of-ranks");
   if (!relays("ranks") && (other_stages || relays("replicas"))) merged.erase("ranks");
   if (!other_stages) return merged;
   if (!relays("device-mapping")) merged.erase("device-mapping");
@@ -71,10 +72,10 @@ Patch relaid(const Patch& given, const Patch& recorded, Patch merged) {
 
 /// Options that nothing but a training with its backward passes needs.
 constexpr auto kOfTraining = std::to_array<std::string_view>(
-    {"pipeline-warmup", "spread", "device-memory", "recompute", "xla-recompute", "recompute-layers",
-     "BN-span", "epochs", "max-iterations", "warmup", "warmup-epochs", "warmup-iterations",
-     "lr-horizon", "lr-horizon-epochs", "no-validation", "epochs-between-evals",
-     "iterations-between-evals"});
+    {"pipeline-warmup", "spread", "speeds-of-ranks", "device-memory", "recompute", "xla-recompute",
+     "recompute-layers", "BN-span", "epochs", "max-iterations", "warmup", "warmup-epochs",
+     "warmup-iterations", "lr-horizon", "lr-horizon-epochs", "no-validation",
+     "epochs-between-evals", "iterations-between-evals"});
 /// The device of each stage under a schedule that maps them itself.
 std::string mapping_of(const pipeline::ScheduleRule& rule, std::int64_t devices,
                        std::int64_t chunks) {

@@ -33,6 +33,7 @@ std::vector<std::int32_t> parse_rank_shares(const Setting& given) {
   return parse_numbers(given, 1, "a number of devices; a rank without a device has nothing to do");
 }
 
+/// Numbers above 0, of which 1 is the whole or the usual one.
 std::vector<double> parse_shares(const Setting& given) {
   std::vector<double> shares;
   for (const std::string& word : split_list(text_of(given), ' ')) {
@@ -143,6 +144,12 @@ void add_ranks(FieldTable& table) {
       "equal work; this is done without being asked for automatic cuts, for replicas of one stage, "
       "with `elastic`, and when a run is restored with other `ranks`",
       sets<&LayoutRequest::spread>(), if_given());
+  row("speeds-of-ranks", names("X .."), "millrace",
+      "speed of each rank, where some are slower than others: 1 0.6 1 1. Stages are cut further, "
+      "and "
+      "each rank gets as much of the work as it is fast, as with `spread`",
+      default_text("all equally fast"), unit("fraction of the fastest"),
+      written<&LayoutRequest::rank_speeds>(parse_shares, kPrintList));
   row("hosts", names("NAME[:N] .."), "Habana",
       "machines on which to start ranks, N ranks on each; or a file with a line for each",
       default_text("this machine"), environment("MULTI_HLS_IPS"),

@@ -80,15 +80,24 @@ void Reporter::add_busy(std::int64_t done, std::span<const std::int64_t> thousan
   busy_->add(thousandths);
   if (world_.rank() != 0) return;
   const pipeline::RankMap& map = config_.pipeline.ranks;
+  std::vector<double> given = config_.layout.rank_speeds;
+  if (given.empty()) given.assign(static_cast<std::size_t>(map.ranks), 1.0);
+  if (speeds_.empty()) speeds_ = given;
   for (const SlowDevice& found : slow_->add(thousandths)) {
-    const int rank = map.rank_of(found.replica, found.device);
+    const bool parts = config_.pipeline.is_joint();
+    const int rank = parts ? found.device : map.rank_of(found.replica, found.device);
     const std::string text = fmt::format(
-        "{} (rank {}: replica {}, device {}) {} over the last {} updates: {:.1f} times the median "
-        "of the other replicas",
-        hosts_.at(static_cast<std::size_t>(rank)), rank, found.replica, found.device,
-        found.slow ? "is slow" : "is no longer slow", SlowDevices::kWindow, found.factor);
+        "{} (rank {}{}) {} over the last {} updates: {:.1f} times the median of the other {}",
+        hosts_.at(static_cast<std::size_t>(rank)), rank,
+        parts ? "" : fmt::format(": replica {}, device {}", found.replica, found.device),
+        found.slow ? "is slow" : "is no longer slow", SlowDevices::kWindow, found.factor,
+        parts ? "ranks" : "replicas");
     important(text);
     if (log_) log_->note(done, text);
+    if (!config_.layout.elastic) continue;
+    speeds_[static_cast<std::size_t>(rank)] =
+        given[static_cast<std::size_t>(rank)] / (found.slow ? found.factor : 1.0);
+    keep_speeds(config_.run_directory, speeds_);
   }
 }
 

@@ -125,6 +125,7 @@ class Reporter {
   std::optional<Trace> trace_;
   std::optional<BusyShares> busy_;
   std::optional<SlowDevices> slow_;
+  std::vector<double> speeds_;      ///< of the ranks, for the next start of an elastic run
   std::vector<std::string> hosts_;  ///< by rank; on rank 0
   Status progress_;
   std::string saving_;

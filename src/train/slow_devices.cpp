@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/slow_devices.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstddef>
+#include <fstream>
+#include <system_error>
+
+#include "io/atomic_file.hpp"
 
 namespace millrace::train {
 namespace {
@@ -47,6 +53,27 @@ std::vector<SlowDevice> SlowDevices::add(std::span<const std::int64_t> shares) {
   std::ranges::fill(sums_, 0.0);
   updates_ = 0;
   return changed;
+}
+
+namespace {
+
+constexpr const char* kSpeedsFile = ".speeds";
+
+}  // namespace
+
+void keep_speeds(const std::filesystem::path& run_directory, std::span<const double> speeds) {
+  io::write_file_atomically(run_directory / kSpeedsFile,
+                            fmt::format("{}\n", fmt::join(speeds, " ")));
+}
+
+std::vector<double> take_speeds(const std::filesystem::path& run_directory) {
+  const std::filesystem::path file = run_directory / kSpeedsFile;
+  std::vector<double> speeds;
+  std::ifstream in(file);
+  for (double speed = 0.0; in >> speed;) speeds.push_back(speed);
+  std::error_code ignored;
+  std::filesystem::remove(file, ignored);
+  return speeds;
 }
 
 }  // namespace millrace::train

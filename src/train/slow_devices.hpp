@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <vector>
 
@@ -38,5 +39,11 @@ class SlowDevices {
   std::vector<bool> slow_;
   int updates_ = 0;
 };
+
+/// The speeds of the ranks of a run, as far as they were found to be slow, for the next start: what
+/// SlowDevices found, on top of those that the ranks were given work by. In the run directory.
+void keep_speeds(const std::filesystem::path& run_directory, std::span<const double> speeds);
+/// Empty if nothing was found since the last start. Reads them once.
+[[nodiscard]] std::vector<double> take_speeds(const std::filesystem::path& run_directory);
 
 }  // namespace millrace::train

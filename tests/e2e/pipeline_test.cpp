@@ -204,6 +204,8 @@ TEST(SpreadTest, ARunContinuesInEqualParts) {
   const std::string said = "Spread over 3 ranks: ";
   expect_end(restore(path, "--ranks 3 --stop-after 1"), 75, {said});
   expect_end(restore(path, "--stop-after 1"), 75, {said});  // as it was recorded
+  expect_end(restore(path, "--ranks 4 --speeds-of-ranks 1 1 0.3 1 --stop-after 1"), 75,
+             {"Spread over 4 ranks: "});
   const ProcessResult rest = restore(path, "--ranks 4");
   expect_end(rest, 0, {"Pipeline: 2 stages on 2 devices"});
   EXPECT_EQ(rest.output.find(said), std::string::npos);
@@ -382,6 +384,12 @@ TEST(LayoutMistakesTest, AreRefusedBeforeAnythingIsTrained) {
   refused("--shards 2 --pipeline-splits b2/0/relu --ranks 3", "3 ranks, but only 2 device(s)");
   refused("--replicas 3 --devices-of-ranks 2 2",
           "2 2 are 4 devices of 2 ranks, but the run has 3 (1 shards x 3 replicas) of 2");
+  refused("--replicas 3 --speeds-of-ranks 1 0.5",
+          "--speeds-of-ranks 1 0.5: 2 numbers for 3 rank(s); give one for each");
+  refused("--replicas 3 --speeds-of-ranks 1 0.5 1.5",
+          "'1.5' is not a number above 0 and at most 1");
+  refused("--replicas 2 --speeds-of-ranks 1 0.5 --device-memory 8GiB",
+          "leave that or the speeds out");
   refused("--replicas 3 --devices-of-ranks 3 0", "a rank without a device has nothing to do");
   refused("--shards 2 --pipeline-splits b2/0/relu --no-launch", "--no-launch");
   refused("--shards 2 --pipeline-splits auto --chunks 2", "Looped");

@@ -130,6 +130,8 @@ TEST(ChooseTest, RanksHaveEqualPartsWhereTheyMay) {
   EXPECT_FALSE(spreads(with(four, {{"pipeline-schedule", "Sequential"s}})));
   EXPECT_FALSE(spreads(with(four, {{"devices-of-ranks", "2 1 1"s}})));
   EXPECT_FALSE(spreads(with(four, {{"device-memory", "8GiB"s}})));
+  EXPECT_TRUE(spreads(with(four, {{"ranks", Bytes{4}}, {"speeds-of-ranks", "1 1 0.5 1"s}})));
+  EXPECT_FALSE(spreads(with(four, {{"ranks", Bytes{4}}, {"speeds-of-ranks", "1 1 1 1"s}})));
   const Fields given = with(four, {{"pipeline-splits", "b2/0"s}});
   EXPECT_FALSE(spreads(given));
   EXPECT_TRUE(spreads(with(given, {{"spread", true}})));
