@@ -26,7 +26,6 @@ using pipeline::Schedule;
 struct Place {
   std::int32_t replica = 0;
   std::int32_t op = 0;
-  friend auto operator<=>(const Place&, const Place&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
 /// The work of all replicas, one after the other.
