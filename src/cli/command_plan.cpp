@@ -193,7 +193,9 @@ void print_plan(const Planned& planned, const models::Graph& graph, const Patch&
   const std::string unknown =
       unknown_to_plan(options, config.pipeline.ranks.devices * request.replicas);
   const std::optional<partition::GoodputCurve> failures = plan_failures(options, plan, request);
-  const auto step = [&] { return simulated_step(graph, config.pipeline, plan, request); };
+  const auto step = [&, &plan = plan] {
+    return simulated_step(graph, config.pipeline, plan, request);
+  };
   if (format == "json") {
     fmt::print("{}", with_notes(with_failures(to_json(plan), failures), unknown));
   } else if (format == "svg") {

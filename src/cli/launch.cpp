@@ -16,6 +16,7 @@
 
 #include "cli/command_line.hpp"
 #include "cli/launcher_end.hpp"
+#include "cli/launcher_output.hpp"
 #include "cli/launcher_place.hpp"
 #include "cli/supervisor.hpp"
 #include "core/clock.hpp"
@@ -176,7 +177,7 @@ LauncherEnd start_ranks(const RanksToStart& start, const std::function<int()>& r
   setenv(kStartVariable, start_to_pass_on().c_str(), 1);
   if (const train::Terminal terminal = train::terminal_of(stderr); terminal.rewrites_lines)
     setenv(train::kTerminalVariable, train::terminal_text(terminal).c_str(), 1);
-  return run_launcher(command, received, ends);
+  return run_launcher(command, received, ends, start.to_begin);
 }
 
 namespace {
@@ -219,9 +220,11 @@ int launch_ranks(const run::Run& config, const Invocation& invocation,
 }
 
 StartupWatch::StartupWatch(const Patch& options) {
-  if (comm::started_by_launcher())
-    watchdog_.emplace(comm::launched_rank(),
-                      static_cast<int>(options.value<std::int64_t>("hang-timeout")));
+  if (!comm::started_by_launcher()) return;
+  if (comm::launched_rank() == 0 && std::getenv(kStartVariable) != nullptr)
+    print_error(kRanksBegin);
+  watchdog_.emplace(comm::launched_rank(),
+                    static_cast<int>(options.value<std::int64_t>("hang-timeout")));
 }
 
 void report_error(const Error& raised, std::string_view place) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <span>
@@ -32,6 +33,7 @@ struct RanksToStart {
   std::vector<std::string> words;
   std::optional<Cluster> cluster;  ///< none: they run on this machine
   run::Verbosity verbosity = run::Verbosity::Normal;
+  std::chrono::seconds to_begin{0};  ///< for the launcher; 0: no limit
 
   /// The host of each rank; empty on one machine.
   [[nodiscard]] std::vector<std::string> hosts() const;

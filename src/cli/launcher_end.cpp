@@ -45,6 +45,9 @@ int meaning_of(const LauncherEnd& end, const std::string& launcher,
   constexpr int kNotFound = 127;
   constexpr int kNoSignal = kSignalled + 65;  // codes of the launcher's own begin here
   const int interrupted = exit_code(ErrorKind::Interrupted);
+  if (end.overdue)
+    fail(ErrorKind::Watchdog, "{} did not start the ranks in time: a host may be cut off",
+         launcher);
   // A launcher that lost a host ends itself, or was killed while it waited for the host.
   const bool gave_up = !end.stuck_ranks.empty();
   const bool lost = gave_up && (end.killed || end.code >= kNoSignal);

@@ -39,6 +39,10 @@ void LauncherOutput::note_stuck(std::string_view line) {
 
 std::string LauncherOutput::take_line(std::string line) {
   note_stuck(line);
+  if (line.starts_with(kRanksBegin)) {
+    began_ = true;
+    return {};
+  }
   // Whoever pressed Ctrl-C knows. Open MPI's --quiet would also hide which rank a signal ended.
   if (line.starts_with("mpiexec: Forwarding signal ")) return {};
   const bool edge = is_edge(line);

@@ -8,6 +8,9 @@
 
 namespace millrace::cli {
 
+/// What rank 0 writes to standard error as soon as the launcher has started it. It is not shown.
+inline constexpr std::string_view kRanksBegin = "millrace: the ranks begin";
+
 /// What comes from a launcher's standard error, which is its own and that of the ranks. Lines pass,
 /// and what the launcher says is not read. But Open MPI puts its messages into boxes between lines
 /// of dashes, some of which only say that the job has ended: boxes are kept back for a while, so
@@ -27,6 +30,7 @@ class LauncherOutput {
 
   /// The newest status line; "" if it was cleared.
   [[nodiscard]] const std::string& status() const { return status_; }
+  [[nodiscard]] bool ranks_began() const { return began_; }
   /// The ranks that reported where they stand after too long without progress. A report long after
   /// the first is ignored: that rank was stopped, and continued only to be ended.
   [[nodiscard]] const std::set<int>& stuck_ranks() const { return stuck_ranks_; }
@@ -40,6 +44,7 @@ class LauncherOutput {
   std::string status_;
   std::string boxes_;  ///< kept back
   bool in_box_ = false;
+  bool began_ = false;
   std::set<int> stuck_ranks_;
   Clock::time_point now_;    ///< of the current piece
   Clock::time_point since_;  ///< that of the first box kept back

@@ -182,18 +182,26 @@ class Reminder {
   Clock::time_point told_ = Clock::now();
 };
 
-/// Ends a launcher that cannot reach its other machines some time after the ranks gave up.
+/// Ends a launcher that cannot reach its other machines some time after the ranks gave up, or
+/// before it has started them.
 class Deadline {
  public:
+  explicit Deadline(std::chrono::seconds to_begin) : to_begin_(to_begin) {}
+
   void check(pid_t child, const LauncherOutput& output) {
     constexpr std::chrono::seconds kGrace{3};  // ranks need two of them to end
-    if (output.stuck_ranks().empty()) return;
-    if (!begun_) begun_ = Clock::now();
-    if (Clock::now() - *begun_ > kGrace) kill(-child, SIGKILL);
+    const Clock::time_point now = Clock::now();
+    overdue_ = to_begin_.count() > 0 && !output.ranks_began() && now - started_ > to_begin_;
+    if (output.stuck_ranks().empty()) gave_up_ = now;
+    if (overdue_ || now - gave_up_ > kGrace) kill(-child, SIGKILL);
   }
+  [[nodiscard]] bool overdue() const { return overdue_; }
 
  private:
-  std::optional<Clock::time_point> begun_;
+  std::chrono::seconds to_begin_;
+  bool overdue_ = false;
+  Clock::time_point started_ = Clock::now();
+  Clock::time_point gave_up_ = started_;  ///< or when they had not yet
 };
 
 /// Whether ranks of ours end with this code, having said why.
@@ -203,13 +211,13 @@ bool was_explained(int code) {
 
 /// Waits for the launcher, shows its output and returns how it ended.
 LauncherEnd wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueFd& messages,
-                     const std::function<bool()>& ends) {
+                     const std::function<bool()>& ends, std::chrono::seconds to_begin) {
   constexpr std::chrono::milliseconds kPause{10};
   int status = 0;
   LauncherOutput output;
   LauncherEnd end;
   Reminder reminder;
-  Deadline deadline;
+  Deadline deadline(to_begin);
   StatusLine status_line;
   for (;;) {
     const pid_t ended = waitpid(child, &status, WNOHANG);
@@ -225,6 +233,7 @@ LauncherEnd wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueF
   }
   status_line.clear();
   end.stuck_ranks = output.stuck_ranks();
+  end.overdue = deadline.overdue();
   end.killed = WIFSIGNALED(status);
   end.code = end.killed ? kSignalled + WTERMSIG(status) : WEXITSTATUS(status);
   put(output.finish(end.stuck_ranks.empty() && !was_explained(end.code)), status_line);
@@ -234,7 +243,8 @@ LauncherEnd wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueF
 }  // namespace
 
 LauncherEnd run_launcher(const std::vector<std::string>& command,
-                         const std::function<int()>& received, const std::function<bool()>& ends) {
+                         const std::function<int()>& received, const std::function<bool()>& ends,
+                         std::chrono::seconds to_begin) {
   forward_signals();
   (void)std::fflush(stdout);  // before the output of the ranks
   // Asked only now, so that no signal is lost between the two handlers.
@@ -246,7 +256,7 @@ LauncherEnd run_launcher(const std::vector<std::string>& command,
   printed.write = io::UniqueFd();
   messages.write = io::UniqueFd();
   if (g_asked != 0) kill(child, SIGUSR1);
-  LauncherEnd end = wait_for(child, printed.read, messages.read, ends);
+  LauncherEnd end = wait_for(child, printed.read, messages.read, ends, to_begin);
   g_launcher = 0;
   end.interrupted = g_interrupted != 0;
   end.asked = end.asked || g_asked != 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <set>
 #include <string>
@@ -14,6 +15,7 @@ struct LauncherEnd {
   bool killed = false;       ///< a signal ended the launcher itself
   bool interrupted = false;  ///< by SIGINT while it ran
   bool asked = false;        ///< to stop, by a signal or by `ends`
+  bool overdue = false;      ///< it was ended, as it had not started the ranks in time
   bool ranks_printed = false;
   std::set<int> stuck_ranks;  ///< those that reported where they stand when they gave up
 };
@@ -25,10 +27,13 @@ inline constexpr int kSignalled = 128;
 /// reach the ranks as SIGUSR1, which asks them to save first; so does a signal that arrived earlier
 /// (`received` returns it, or 0), and `ends`, which is called about a hundred times a second until
 /// it returns true. A second SIGINT or SIGTERM ends the ranks at once. Standard error is filtered
-/// by LauncherOutput. Standard output is passed on, and dropped when it has no reader. Errors: Io.
+/// by LauncherOutput. Standard output is passed on, and dropped when it has no reader. A launcher
+/// that waits for a lost machine would do so for ever: it is ended if the ranks have not begun
+/// within `to_begin`; 0: no limit. Errors: Io.
 [[nodiscard]] LauncherEnd run_launcher(const std::vector<std::string>& command,
                                        const std::function<int()>& received,
-                                       const std::function<bool()>& ends = nullptr);
+                                       const std::function<bool()>& ends = nullptr,
+                                       std::chrono::seconds to_begin = {});
 
 /// The signal that asked to stop since the first run_launcher(), also when none runs; 0: none.
 [[nodiscard]] int asked_to_stop();

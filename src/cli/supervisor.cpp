@@ -297,8 +297,8 @@ class Supervisor {
     } else if (options.typed("run-dir") == nullptr && options.typed("restore-path") == nullptr) {
       add({"--run-dir", run_.string()});
     }
-    const auto usual = std::get<std::int64_t>(*find_field("hang-timeout")->by_default);
-    if (config_.hang_timeout == usual) add({"--hang-timeout", kHangTimeout});
+    if (hang_timeout() != config_.hang_timeout)
+      add({"--hang-timeout", fmt::format("{}", hang_timeout())});
     if (!speeds.empty()) add({"--speeds-of-ranks", fmt::format("{:.2g}", fmt::join(speeds, " "))});
     return words;
   }
@@ -323,7 +323,8 @@ class Supervisor {
                        .cluster = cluster_,
                        .verbosity = config_.verbosity == run::Verbosity::Verbose
                                         ? run::Verbosity::Verbose
-                                        : run::Verbosity::Quiet};  // told below
+                                        : run::Verbosity::Quiet,  // told below
+                       .to_begin = time_to_begin()};
     if (start.cluster) {
       start.cluster->hosts.clear();
       for (const Host& host : used)
@@ -344,6 +345,20 @@ class Supervisor {
     }
     end.for_host = back.is_asked();
     return end;
+  }
+
+  /// Seconds: a host that is lost is to be noticed sooner than a run by itself does.
+  [[nodiscard]] int hang_timeout() const {
+    constexpr int kUsual = 60;
+    const bool given =
+        config_.hang_timeout != std::get<std::int64_t>(*find_field("hang-timeout")->by_default);
+    return given ? config_.hang_timeout : kUsual;
+  }
+
+  /// A launcher needs some seconds, and on many hosts more.
+  [[nodiscard]] seconds time_to_begin() const {
+    constexpr int kLeast = 10;
+    return seconds{hang_timeout() > 0 ? kLeast + hang_timeout() : 0};
   }
 
   std::string told_of_start(const RanksToStart& start) const {
@@ -415,8 +430,6 @@ class Supervisor {
     Timer began_;
     bool asked_ = false;
   };
-
-  static constexpr const char* kHangTimeout = "60";
 
   const run::Run& config_;
   const Invocation& invocation_;

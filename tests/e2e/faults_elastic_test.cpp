@@ -2,6 +2,8 @@
 //
 // Runs with --elastic outlive their ranks: the supervisor starts them again from the newest
 // checkpoint, and the result is the undisturbed one. tests/e2e/hosts/elastic.sh loses hosts.
+#include <fstream>
+
 #include "faults.hpp"
 
 namespace millrace::test {
@@ -89,6 +91,19 @@ TEST_F(ElasticTest, LostRanksGoOnFromASnapshotInMemory) {
   EXPECT_LE(killed - taken, 10) << "one may have been in the making";
   EXPECT_EQ(newest_in(run_)->digest, undisturbed(kUpdates).at_end()) << result.output;
   EXPECT_TRUE(fs::is_empty(memory));
+}
+
+// As if a host were lost just then.
+TEST_F(ElasticTest, ALauncherThatStartsNoRanksIsEnded) {
+  const fs::path launcher = directory_ / "launcher";
+  const fs::path once = directory_ / "once";
+  std::ofstream(launcher) << "#!/bin/sh\n[ -e " << once << " ] && exec " << MILLRACE_MPIEXEC
+                          << " \"$@\"\ntouch " << once << "\nexec sleep 1000\n";
+  fs::permissions(launcher, fs::perms::owner_all);
+  Job job(training({"--hang-timeout 1"}), Environment{"MILLRACE_MPIEXEC=" + launcher.string()});
+  expect_end(job.wait(), 0,
+             {"did not start the ranks in time", "restart 1 of 10 from the beginning"});
+  EXPECT_EQ(newest_in(run_)->digest, undisturbed(kUpdates).at_end());
 }
 
 TEST_F(ElasticTest, ARunHasOneSupervisor) {
