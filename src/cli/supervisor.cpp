@@ -288,17 +288,19 @@ class Supervisor {
     const auto add = [&](const std::vector<std::string>& more) {
       words.insert(words.end(), more.begin(), more.end());
     };
+    const std::string timeout = fmt::format("{}", hang_timeout());
     if (!newest().empty()) {
-      words = {"restore", "--restore-path", run_.string(), "--elastic"};
+      // Ranks that start wait for each other before they have read what the run records.
+      words = {"restore", "--restore-path", run_.string(), "--elastic", "--hang-timeout", timeout};
       // What no run records.
       for (const char* name : {"quiet", "verbose"})
         if (options.flag(name)) add({std::string("--") + name});
       if (!config_.layout.devices.empty()) add({"--select-ipus", config_.layout.devices});
-    } else if (options.typed("run-dir") == nullptr && options.typed("restore-path") == nullptr) {
-      add({"--run-dir", run_.string()});
+    } else {
+      if (options.typed("run-dir") == nullptr && options.typed("restore-path") == nullptr)
+        add({"--run-dir", run_.string()});
+      if (hang_timeout() != config_.hang_timeout) add({"--hang-timeout", timeout});
     }
-    if (hang_timeout() != config_.hang_timeout)
-      add({"--hang-timeout", fmt::format("{}", hang_timeout())});
     if (!speeds.empty()) add({"--speeds-of-ranks", fmt::format("{:.2g}", fmt::join(speeds, " "))});
     return words;
   }
