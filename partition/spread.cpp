@@ -88,7 +88,8 @@ class Divider {
   }
 
   /// Where each part begins, and the end. No rank takes longer than `slack` times the least that is
-  /// possible. Within that, replicas are cut at the same places.
+  /// possible, unless it is too slow for a single place. Within that, replicas are cut at the same
+  /// places.
   [[nodiscard]] std::vector<std::size_t> divide(double slack) const {
     const double most = slack * least_;
     std::vector<std::size_t> lowest(speeds_.size() + 1, line_.last());
@@ -97,14 +98,15 @@ class Divider {
     std::set<std::int32_t> used = {0};
     std::vector<std::size_t> borders = {0};
     for (std::size_t i = 1; i < speeds_.size(); ++i) {
+      const std::size_t first = borders.back() + 1;  // every rank has something to do
       const std::size_t highest =
-          std::min(line_.before(line_.work(borders.back()) + most * speeds_[i - 1]),
-                   line_.last() - (speeds_.size() - i));
+          std::clamp(line_.before(line_.work(borders.back()) + most * speeds_[i - 1]), first,
+                     line_.last() - (speeds_.size() - i));
       std::size_t best = highest;
       const auto key = [&](std::size_t at) {
         return std::pair{!used.contains(line_.place(at).op), std::abs(line_.work(at) - ideal_[i])};
       };
-      for (std::size_t at = std::max(lowest[i], borders.back() + 1); at < highest; ++at)
+      for (std::size_t at = std::max(lowest[i], first); at < highest; ++at)
         if (key(at) < key(best)) best = at;
       borders.push_back(best);
       used.insert(line_.place(best).op);

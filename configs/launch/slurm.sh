@@ -27,7 +27,10 @@ checkpoints() {
 }
 saved=$(checkpoints)
 words=("$@" --run-dir "$run")
-[[ -z $saved ]] || words=(restore --restore-path "$run")
+if [[ -n $saved ]]; then
+  words=(restore --restore-path "$run")
+  [[ " $* " != *" --elastic "* ]] || words+=(--elastic) # with its snapshots in memory
+fi
 
 stopped=
 child=

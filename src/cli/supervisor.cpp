@@ -62,7 +62,7 @@ struct Attempt {
 bool is_final(int code) {
   constexpr auto kFinal =
       std::to_array({ErrorKind::Usage, ErrorKind::Data, ErrorKind::Numeric, ErrorKind::Checkpoint,
-                     ErrorKind::Preempted, ErrorKind::Interrupted});
+                     ErrorKind::Preempted, ErrorKind::Interrupted, ErrorKind::Internal});
   return code == 0 ||
          std::ranges::any_of(kFinal, [&](ErrorKind kind) { return code == exit_code(kind); });
 }
@@ -107,6 +107,7 @@ class Supervisor {
         cluster_(cluster),
         received_(received),
         run_(std::move(run)),
+        place_(io::file_identity(run_)),
         lock_(run_, "run directory", kSupervisorLock),
         journal_(run_),
         least_(static_cast<int>(invocation.options.value<std::int64_t>("min-ranks"))),
@@ -151,9 +152,12 @@ class Supervisor {
   void wait_for_lock() {
     for (bool told = false; asked() == 0; told = true) {
       try {
+        if (io::file_identity(run_) != place_)
+          fail(ErrorKind::Io, "{}: was removed or replaced while the run trained", run_.string());
         const io::RunLock free(run_);
         return;
       } catch (const Error& error) {
+        if (error.kind() != ErrorKind::Usage) throw;  // it is not in use
         if (!told) tell("waiting", {}, error.what());
         pause_for(seconds{1});
       }
@@ -292,6 +296,8 @@ class Supervisor {
     if (!newest().empty()) {
       // Ranks that start wait for each other before they have read what the run records.
       words = {"restore", "--restore-path", run_.string(), "--elastic", "--hang-timeout", timeout};
+      // Also if it is 0 where another number was recorded.
+      add({"--partner-every", fmt::format("{}", config_.partner_every)});
       // What no run records.
       for (const char* name : {"quiet", "verbose"})
         if (options.flag(name)) add({std::string("--") + name});
@@ -438,6 +444,7 @@ class Supervisor {
   std::optional<Cluster> cluster_;
   std::function<int()> received_;
   std::filesystem::path run_;
+  io::FileIdentity place_;
   io::RunLock lock_;
   Journal journal_;
   std::vector<Host> hosts_;
@@ -455,6 +462,10 @@ int supervise(const run::Run& config, const Invocation& invocation,
     fail(ErrorKind::Usage,
          "--elastic goes on from checkpoints, but the run keeps none: leave --no-logs and "
          "--disable-checkpoints out");
+  const auto least = invocation.options.value<std::int64_t>("min-ranks");
+  if (least > config.pipeline.ranks.ranks)
+    fail(ErrorKind::Usage, "--min-ranks {}: the run has only {}", least,
+         counted(config.pipeline.ranks.ranks, "rank"));
   const std::filesystem::path run =
       config.run_directory.empty() ? create_run_directory(config, kVersion) : config.run_directory;
   return Supervisor(config, invocation, cluster, received, run).run();

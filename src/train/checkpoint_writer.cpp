@@ -72,9 +72,16 @@ CheckpointWriter::CheckpointWriter(const comm::World& world, const Session& sess
       directory_(std::move(directory)),
       hooks_(std::move(hooks)) {}
 
-void CheckpointWriter::reserve(PartnerSnapshots* partners) {
-  partners_ = partners;
+void CheckpointWriter::release() {
   copies_.clear();
+  partners_ = nullptr;
+  reserved_ = false;
+}
+
+void CheckpointWriter::reserve(PartnerSnapshots* partners) {
+  release();
+  reserved_ = true;
+  partners_ = partners;
   if (partners != nullptr) {
     copies_ = partners->take_copies();
   } else {
@@ -97,7 +104,7 @@ void CheckpointWriter::copy_tensors(bool all) {
 void CheckpointWriter::begin(io::CheckpointHeader header, io::Retention retention) {
   const Timer waiting;
   settle();
-  if (copies_.empty()) reserve();
+  if (!reserved_) reserve();
   copy_tensors(false);
   header_ = std::move(header);
   retention_ = std::move(retention);

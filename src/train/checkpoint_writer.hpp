@@ -76,7 +76,7 @@ class CheckpointWriter {
   /// of them, too. No checkpoint may be being written.
   void reserve(PartnerSnapshots* partners = nullptr);
   /// Gives it back. No checkpoint may be being written.
-  void release() { copies_.clear(); }
+  void release();
   /// Copies the tensors and starts writing them; afterwards older checkpoints are removed. Waits
   /// first for a checkpoint that is still being written.
   void begin(io::CheckpointHeader header, io::Retention retention);
@@ -115,7 +115,8 @@ class CheckpointWriter {
   std::filesystem::path directory_;
   Hooks hooks_;
   PartnerSnapshots* partners_ = nullptr;
-  std::vector<StageCopy> copies_;
+  bool reserved_ = false;
+  std::vector<StageCopy> copies_;  ///< none on a rank whose stages others save
   io::CheckpointHeader header_;
   io::Retention retention_;
   std::optional<io::CheckpointStaging> staging_;  ///< on rank 0

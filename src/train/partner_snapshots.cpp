@@ -411,6 +411,7 @@ std::string PartnerSnapshots::write(std::span<const StageCopy> copies,
 void PartnerSnapshots::write_part(int part, const Snapshot& values,
                                   const io::CheckpointHeader& header) {
   const fs::path directory = series_ / std::to_string(header.iteration);
+  make_memory_directory();  // if somebody has removed it
   fs::create_directories(directory);
   const std::string text = io::write_checkpoint_part(directory, part, header, values.tensors());
   if (!text.empty())

@@ -93,6 +93,18 @@ TEST_F(ElasticTest, LostRanksGoOnFromASnapshotInMemory) {
   EXPECT_TRUE(fs::is_empty(memory));
 }
 
+// The ranks of the second replica save nothing.
+TEST_F(ElasticTest, SnapshotsAndCheckpointsTakeTurns) {
+  const Words replicas = {"--replicas 2 --gradients-to-accumulate 1 --ckpts-per-epoch 1 --ranks"};
+  const fs::path one = directory_ / "one";
+  const Words alone = short_training(kUpdates, 0) + on_ranks(2) + replicas + "1";
+  ASSERT_EQ(millrace(alone + Words{"--run-dir", one}).code, 0);
+  const ProcessResult result = millrace(training(replicas + "4 --partner-every 15 --restarts 0"));
+  expect_end(result, 0, {"Snapshots in memory: after every 15 updates"});
+  EXPECT_EQ(events("start"), 1u) << result.output;
+  EXPECT_EQ(newest_in(run_)->digest, newest_in(one)->digest) << result.output;
+}
+
 // As if a host were lost just then.
 TEST_F(ElasticTest, ALauncherThatStartsNoRanksIsEnded) {
   const fs::path launcher = directory_ / "launcher";
@@ -146,6 +158,7 @@ TEST_F(ElasticTest, MistakesAreRefused) {
              {"--min-ranks", "elastic"});
   expect_end(millrace(short_training(4, 4) + Words{"--partner-every 2 --run-dir", run_}), 2,
              {"--partner-every", "elastic"});
+  expect_end(millrace(training({"--min-ranks 9"})), 2, {"--min-ranks 9: the run has only 2 ranks"});
   EXPECT_FALSE(fs::exists(run_));
 }
 

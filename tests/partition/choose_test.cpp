@@ -132,6 +132,12 @@ TEST(ChooseTest, RanksHaveEqualPartsWhereTheyMay) {
   EXPECT_FALSE(spreads(with(four, {{"device-memory", "8GiB"s}})));
   EXPECT_TRUE(spreads(with(four, {{"ranks", Bytes{4}}, {"speeds-of-ranks", "1 1 0.5 1"s}})));
   EXPECT_FALSE(spreads(with(four, {{"ranks", Bytes{4}}, {"speeds-of-ranks", "1 1 1 1"s}})));
+  for (const char* slow : {"1 0.1 1 1", "1 1 1 0.01", "0.02 1 1 1"}) {
+    const Choice choice = choose(
+        network(), asked(with(four, {{"ranks", Bytes{4}}, {"speeds-of-ranks", std::string(slow)}})),
+        {.machine = {.cores = 8}}, sizer_with(0));
+    EXPECT_GE(std::ranges::min(choice.run.pipeline.ranks.shares), 1) << slow;
+  }
   const Fields given = with(four, {{"pipeline-splits", "b2/0"s}});
   EXPECT_FALSE(spreads(given));
   EXPECT_TRUE(spreads(with(given, {{"spread", true}})));

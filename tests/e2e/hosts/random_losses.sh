@@ -5,7 +5,8 @@
 # of them again soon after, often during the restart: a cable is cut, a host loses its power, a rank is
 # killed, a rank is frozen, or a host is slowed. What was cut off comes back a while later. Prints a row
 # for each run. None may end badly, or with other bits than an undisturbed one, or compute more than the
-# updates of two snapshots again after a loss. Exits with 77 (skipped) where hosts.sh does.
+# updates of two snapshots again after a loss, or start more than twice for each of the two and once more.
+# Exits with 77 (skipped) where hosts.sh does.
 set -euo pipefail
 millrace=$(realpath "$1")
 runs=${2:-50}
@@ -101,9 +102,9 @@ for number in $(seq "$runs"); do
   bits=equal
   [[ $digest == "$expected" && $code -eq 0 ]] || bits="OTHER (code $code)"
   again=$(most_again "$work/out")
-  printf '| %d | %s | %d | %d | %d | %s |\n' "$number" "$told" "$(grep -c '"event":"start"' "$run/supervisor.jsonl")" \
-    "$again" "$((SECONDS - begin))" "$bits"
-  if [[ $bits != equal || $again -gt $((2 * every)) ]]; then
+  starts=$(grep -c '"event":"start"' "$run/supervisor.jsonl")
+  printf '| %d | %s | %d | %d | %d | %s |\n' "$number" "$told" "$starts" "$again" "$((SECONDS - begin))" "$bits"
+  if [[ $bits != equal || $again -gt $((2 * every)) || $starts -gt 5 ]]; then
     lost=$((lost + 1))
     sed 's/^/    /' "$work/out" | grep -v '^    step:' | tail -30
   fi
