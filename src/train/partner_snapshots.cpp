@@ -284,7 +284,7 @@ std::string take_snapshot(const comm::World& world, const fs::path& run_director
     told = fmt::format("The run goes on from the snapshot after update {} in memory",
                        header.iteration);
   }
-  remove_series(series.run);
+  if (trouble_of(make_memory_directory).empty()) remove_series(series.run);
   return told;
 }
 
