@@ -24,7 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 
 // About 30,000 tensors.
-constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{8} << 20;
 
 // An unreadable file makes the checkpoint unusable, whatever the reason.
 template <class Read>

@@ -62,6 +62,7 @@ struct Manifest {
 // Names of checkpoints and of what is in them (checkpoint_list.cpp).
 
 inline constexpr std::string_view kReplacedSuffix = ".replaced";
+inline constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{8} << 20;
 
 /// "ckpt-1200".
 [[nodiscard]] std::string checkpoint_name(std::int64_t iteration);

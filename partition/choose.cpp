@@ -258,13 +258,12 @@ class Chooser {
     if (may_spread())
       spread();
     else if (!asked_.rank_speeds.empty() && !asked_.elastic && !facts_.decided)
-      fail(ErrorKind::Config,
-           "`speeds-of-ranks` {}: these stages cannot be cut further, because of `Sequential` "
-           "shards, "
-           "`devices-of-ranks`, `device-memory`, `BN-span`, or what is given for each stage or "
-           "device: "
-           "leave that or the speeds out",
-           join(asked_.rank_speeds, " "));
+      fail(
+          ErrorKind::Config,
+          "`speeds-of-ranks` {}: these stages cannot be cut further, because of `Sequential` "
+          "shards, `devices-of-ranks`, `device-memory`, `BN-span`, or what is given for each stage "
+          "or device: leave that or the speeds out",
+          join(asked_.rank_speeds, " "));
     if (layout_.room.repeats) {
       run_.chosen_segments = facts_.decided ? facts_.decided->segments : choose_segments();
       run_.recompute = Recompute::Stage;

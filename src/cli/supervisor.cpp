@@ -164,7 +164,7 @@ class Supervisor {
     }
   }
 
-  /// The hosts of the run; a file may have changed. Who was suspected still is.
+  /// The hosts of the run; a file may have changed. What is known of those that stay is kept.
   void find_hosts() {
     if (!cluster_->file.empty()) try {
         cluster_->hosts = hosts_in(cluster_->file);
@@ -175,9 +175,8 @@ class Supervisor {
     for (const std::string& text : with_room(*cluster_, config_.pipeline.ranks.ranks)) {
       const std::string name = name_of_host(text);
       const auto known = std::ranges::find(hosts_, name, &Host::name);
-      found.push_back({name, parse_number<int>(text.substr(name.size() + 1)).value_or(1),
-                       known != hosts_.end() && known->suspected,
-                       known != hosts_.end() ? known->speed : 1.0});
+      Host& host = found.emplace_back(known != hosts_.end() ? *known : Host{.name = name});
+      host.room = parse_number<int>(text.substr(name.size() + 1)).value_or(1);
     }
     hosts_ = std::move(found);
   }
@@ -263,11 +262,10 @@ class Supervisor {
   }
 
   /// The speeds of the ranks on these hosts; empty as long as none was slow.
-  [[nodiscard]] std::vector<double> speeds_on(std::span<const Host> used) {
+  [[nodiscard]] std::vector<double> speeds_on(std::span<const std::string> hosts_of_ranks) {
     std::vector<double> speeds;
-    for (const Host& host : used)
-      for (int i = 0; i < host.room && std::ssize(speeds) < ranks_on(used); ++i)
-        speeds.push_back(host.speed);
+    for (const std::string& name : hosts_of_ranks)
+      speeds.push_back(std::ranges::find(hosts_, name, &Host::name)->speed);
     weighted_ = weighted_ || std::ranges::any_of(speeds, [](double speed) { return speed < 1.0; });
     return weighted_ ? speeds : std::vector<double>{};
   }
@@ -325,25 +323,28 @@ class Supervisor {
   }
 
   Attempt launch_on(const std::vector<Host>& used) {
-    const std::vector<double> speeds = speeds_on(used);
-    RanksToStart start{.plan = plan_for(ranks_on(used), speeds),
-                       .words = words(speeds),
-                       .cluster = cluster_,
-                       .verbosity = config_.verbosity == run::Verbosity::Verbose
-                                        ? run::Verbosity::Verbose
-                                        : run::Verbosity::Quiet,  // told below
-                       .to_begin = time_to_begin()};
-    if (start.cluster) {
-      start.cluster->hosts.clear();
+    std::optional<Cluster> cluster = cluster_;
+    if (cluster) {
+      cluster->hosts.clear();
       for (const Host& host : used)
-        start.cluster->hosts.push_back(fmt::format("{}:{}", host.name, host.room));
+        cluster->hosts.push_back(fmt::format("{}:{}", host.name, host.room));
     }
+    const int ranks = ranks_on(used);
+    const std::vector<std::string> hosts =
+        cluster ? hosts_by_rank(*cluster, ranks) : std::vector<std::string>{};
+    const std::vector<double> speeds = speeds_on(hosts);
+    const RanksToStart start{.plan = plan_for(ranks, speeds),
+                             .words = words(speeds),
+                             .cluster = std::move(cluster),
+                             .verbosity = config_.verbosity == run::Verbosity::Verbose
+                                              ? run::Verbosity::Verbose
+                                              : run::Verbosity::Quiet,  // told below
+                             .to_begin = time_to_begin()};
     tell("start", used, told_of_start(start));
     Return back(*this, used);
     Attempt end;
     try {
       const LauncherEnd ended = start_ranks(start, received_, [&] { return back.is_due(); });
-      const std::vector<std::string> hosts = start.hosts();
       end.silent = silent_hosts(ended, hosts);
       learn_speeds(hosts);
       end.code = meaning_of(ended, "the launcher", start.plan, hosts);
@@ -381,8 +382,7 @@ class Supervisor {
   /// Asks the hosts that are not in use from time to time whether they are back.
   class Return {
    public:
-    Return(Supervisor& owner, std::span<const Host> used)
-        : owner_(owner), before_(owner.newest()), taken_(train::last_taken(owner.run_)) {
+    Return(Supervisor& owner, std::span<const Host> used) : owner_(owner), before_(owner.newest()) {
       if (owner.ranks_on(used) == owner.config_.pipeline.ranks.ranks) return;  // others took over
       for (const Host& host : owner_.hosts_)
         if (std::ranges::find(used, host.name, &Host::name) == used.end())
@@ -394,7 +394,7 @@ class Supervisor {
     /// Whether the ranks are to end, so that they start again with a host that is back. Not before
     /// they have written a checkpoint: a host that comes and goes must not keep a run from moving.
     [[nodiscard]] bool is_due() {
-      if (owner_.config_.partner_every > 0) look_for_snapshot();
+      if (looks_) look_for_snapshot();
       if (left_.empty() || asked_) return asked_;
       if (probe_) {
         probe_->look();
@@ -412,10 +412,11 @@ class Supervisor {
     void look_for_snapshot() {
       if (began_.seconds() < 0.2) return;
       began_ = Timer();
-      const std::int64_t before = std::exchange(taken_, train::last_taken(owner_.run_));
-      if (taken_ != before)
-        owner_.tell("snapshot", {},
-                    fmt::format("going on from the snapshot after update {} in memory", taken_));
+      const std::int64_t taken = train::last_taken(owner_.run_);
+      if (taken == taken_) return;
+      looks_ = false;
+      owner_.tell("snapshot", {},
+                  fmt::format("going on from the snapshot after update {} in memory", taken));
     }
 
     [[nodiscard]] bool has_saved() {
@@ -429,8 +430,10 @@ class Supervisor {
     }
 
     Supervisor& owner_;
-    std::string before_;  ///< the newest checkpoint at the start
-    std::int64_t taken_;  ///< the last snapshot that was taken
+    std::string before_;                                   ///< the newest checkpoint at the start
+    std::int64_t taken_ = train::last_taken(owner_.run_);  ///< the last snapshot taken before
+    /// Whether these ranks may still take one.
+    bool looks_ = owner_.config_.partner_every > 0 && !before_.empty();
     std::vector<std::string> left_;
     std::optional<HostProbe> probe_;
     Timer since_;

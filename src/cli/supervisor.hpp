@@ -9,8 +9,8 @@
 //
 // The ranks that are left share the work of those that are lost (partition/spread.hpp). Which
 // process computes a stage, and where stages begin, changes no result, so the weights are those of
-// an undisturbed run, bit for bit. Only the updates since the newest checkpoint are computed once
-// more.
+// an undisturbed run, bit for bit. Only the updates since the newest checkpoint, or snapshot in the
+// memory of the hosts, are computed once more.
 //
 // Each decision is a line on standard error and in supervisor.jsonl of the run directory.
 #pragma once

@@ -146,8 +146,7 @@ void add_ranks(FieldTable& table) {
       sets<&LayoutRequest::spread>(), if_given());
   row("speeds-of-ranks", names("X .."), "millrace",
       "speed of each rank, where some are slower than others: 1 0.6 1 1. Stages are cut further, "
-      "and "
-      "each rank gets as much of the work as it is fast, as with `spread`",
+      "and each rank gets as much of the work as it is fast, as with `spread`",
       default_text("all equally fast"), unit("fraction of the fastest"),
       written<&LayoutRequest::rank_speeds>(parse_shares, kPrintList));
   row("hosts", names("NAME[:N] .."), "Habana",

@@ -154,13 +154,12 @@ struct LayoutRequest {
   std::vector<std::string> exclude;     ///< and not at these
   std::optional<std::int64_t> ranks;
   std::vector<std::int32_t> rank_shares;  ///< devices of each rank; empty: as equal as possible
-  std::vector<double>
-      rank_speeds;            ///< of each rank, for equal times of unequal parts; empty: equal
-  bool elastic = false;       ///< any number of ranks that was started will do
-  bool spread = false;        ///< ranks may have parts of the stages
-  std::string device_memory;  ///< bytes that a device may use: "8GiB"; empty: no limit
-  bool pipelined = false;     ///< whether anything is given that only pipelines have
-  bool depth_is_of_pipeline = false;  ///< whether micro_batches was given as their depth
+  std::vector<double> rank_speeds;        ///< by which ranks get parts; empty: all are as fast
+  bool elastic = false;                   ///< any number of ranks that was started will do
+  bool spread = false;                    ///< ranks may have parts of the stages
+  std::string device_memory;              ///< bytes that a device may use: "8GiB"; empty: no limit
+  bool pipelined = false;                 ///< whether anything is given that only pipelines have
+  bool depth_is_of_pipeline = false;      ///< whether micro_batches was given as their depth
   std::optional<RecomputeRequest> recompute;
   bool recomputes_stages = false;      ///< the IPU trainer's flag for Segments
   std::vector<double> scratch_shares;  ///< of a device's memory, for kernels

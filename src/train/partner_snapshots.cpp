@@ -32,7 +32,6 @@ namespace fs = std::filesystem;
 
 /// In the run directory: id of the run, number of the start, last_taken().
 constexpr const char* kSeriesFile = ".snapshots";
-constexpr std::uint64_t kMostText = std::uint64_t{8} << 20;  // as of a manifest
 
 struct Series {
   std::string run;
@@ -47,7 +46,8 @@ Series read_series(const fs::path& run_directory) {
   std::error_code ignored;
   const fs::path file = run_directory / kSeriesFile;
   if (!fs::exists(file, ignored)) return series;
-  std::istringstream(io::read_text(file, kMostText)) >> series.run >> series.start >> series.taken;
+  std::istringstream(io::read_text(file, io::kMaxManifestBytes)) >> series.run >> series.start >>
+      series.taken;
   if (series.run.find_first_not_of("0123456789abcdef") != std::string::npos) series.run.clear();
   return series;
 }
@@ -136,16 +136,14 @@ std::string trouble_of(const std::function<void()>& f) {
 
 std::vector<PartPlaces> places_of_parts(const pipeline::PipelinePlan& plan, bool divided,
                                         std::span<const std::string> hosts) {
-  const pipeline::RankMap& map = plan.ranks;
+  const std::int32_t replicas = plan.ranks.replicas;
   std::vector<PartPlaces> all;
-  for (std::int32_t replica = 0; replica < (divided ? map.replicas : 1); ++replica) {
+  for (std::int32_t replica = 0; replica < (divided ? replicas : 1); ++replica) {
     for (std::int32_t stage = 0; stage < plan.schedule.stages; ++stage) {
-      const auto rank_of = [&](std::int32_t r) {
-        return map.rank_of(r, plan.schedule.device(stage));
-      };
+      const auto rank_of = [&](std::int32_t r) { return plan.rank_of(r, stage); };
       PartPlaces place{.stage = stage, .replica = replica, .first = rank_of(replica)};
       const std::string& host = hosts[static_cast<std::size_t>(place.first)];
-      for (std::int32_t r = 1; !divided && place.second < 0 && r < map.replicas; ++r)
+      for (std::int32_t r = 1; !divided && place.second < 0 && r < replicas; ++r)
         if (hosts[static_cast<std::size_t>(rank_of(r))] != host)
           place = {stage, replica, place.first, rank_of(r), r};
       if (place.second < 0) place.second = partner_of(place.first, hosts);
@@ -176,7 +174,7 @@ std::vector<HeldPart> parts_in(const fs::path& series, int rank,
        it.increment(error)) {
     if (it->path().extension() != ".json") continue;
     const std::string trouble = trouble_of([&] {
-      HeldPart part = held_part(rank, it->path(), io::read_text(it->path(), kMostText));
+      HeldPart part = held_part(rank, it->path(), io::read_text(it->path(), io::kMaxManifestBytes));
       if (io::checksum_file(part.file) != part.manifest.parts[0].checksum)
         fail(ErrorKind::Checkpoint, "{}: damaged: its checksum differs", part.file.string());
       held.push_back(std::move(part));

@@ -80,9 +80,6 @@ void Reporter::add_busy(std::int64_t done, std::span<const std::int64_t> thousan
   busy_->add(thousandths);
   if (world_.rank() != 0) return;
   const pipeline::RankMap& map = config_.pipeline.ranks;
-  std::vector<double> given = config_.layout.rank_speeds;
-  if (given.empty()) given.assign(static_cast<std::size_t>(map.ranks), 1.0);
-  if (speeds_.empty()) speeds_ = given;
   for (const SlowDevice& found : slow_->add(thousandths)) {
     const bool parts = config_.pipeline.is_joint();
     const int rank = parts ? found.device : map.rank_of(found.replica, found.device);
@@ -94,11 +91,19 @@ void Reporter::add_busy(std::int64_t done, std::span<const std::int64_t> thousan
         parts ? "ranks" : "replicas");
     important(text);
     if (log_) log_->note(done, text);
-    if (!config_.layout.elastic) continue;
-    speeds_[static_cast<std::size_t>(rank)] =
-        given[static_cast<std::size_t>(rank)] / (found.slow ? found.factor : 1.0);
-    keep_speeds(config_.run_directory, speeds_);
+    if (config_.layout.elastic) keep_speed(rank, found.slow ? found.factor : 1.0);
   }
+}
+
+/// For the next start: `rank` takes `factor` times as long as the others with the work it was
+/// given.
+void Reporter::keep_speed(int rank, double factor) {
+  std::vector<double> given = config_.layout.rank_speeds;
+  if (given.empty()) given.assign(static_cast<std::size_t>(config_.pipeline.ranks.ranks), 1.0);
+  if (speeds_.empty()) speeds_ = given;
+  const auto at = static_cast<std::size_t>(rank);
+  speeds_[at] = given[at] / factor;
+  keep_speeds(config_.run_directory, speeds_);
 }
 
 void Reporter::line_by_rank(const std::string& text) {

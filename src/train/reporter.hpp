@@ -105,6 +105,7 @@ class Reporter {
 
  private:
   void write_trace(const PipelineReport& report) const;
+  void keep_speed(int rank, double factor);
 
   [[nodiscard]] std::string spelled(std::string_view text) const {
     return voice_.spell ? voice_.spell(std::string(text)) : std::string(text);

@@ -3,7 +3,7 @@
 // Messages of a device whose kernels wait in a queue, between two ranks: they leave after the
 // kernels before them, arrive before the kernels behind them, and nobody waits for a kernel.
 #include "comm/transport.hpp"
-#include "tests/support/test.hpp"
+#include "tests/support/two_ranks.hpp"
 
 namespace millrace::comm {
 namespace {
@@ -91,17 +91,8 @@ using Numbers = std::array<int, kNumbers>;
 std::byte* bytes_of(Numbers& numbers) { return reinterpret_cast<std::byte*>(numbers.data()); }
 
 /// Whether messages go through host buffers, or MPI reaches the device's memory.
-class QueuedMessages : public testing::TestWithParam<bool> {
+class QueuedMessages : public test::OverTwoRanks<testing::TestWithParam<bool>> {
  protected:
-  void SetUp() override {
-    if (std::getenv("MILLRACE_TEST_RANKS") == nullptr) GTEST_SKIP() << "needs mpirun";
-    ASSERT_EQ(world().size(), 2);
-  }
-  /// Shared by all tests, as MPI starts once per process.
-  static const World& world() {
-    static const World shared;
-    return shared;
-  }
   static int peer() { return 1 - world().rank(); }
 
   /// A kernel that sets all numbers.

@@ -10,6 +10,7 @@
 #include "tests/support/device_floats.hpp"
 #include "tests/support/expect_error.hpp"
 #include "tests/support/temporary_directory.hpp"
+#include "tests/support/two_ranks.hpp"
 #include "tests/train/small_run.hpp"
 #include "train/session.hpp"
 
@@ -421,19 +422,7 @@ TEST(Decay, FormsAndExclusionsReachTheWeights) {
 
 // ---- two processes ------------------------------------------------------------------------------
 
-/// Run by mpirun.
-class TwoRanks : public testing::Test {
- protected:
-  void SetUp() override {
-    if (std::getenv("MILLRACE_TEST_RANKS") == nullptr) GTEST_SKIP() << "needs mpirun";
-    ASSERT_EQ(world().size(), 2);
-  }
-  /// Shared by all tests, as MPI starts once per process.
-  static const comm::World& world() {
-    static const comm::World shared;
-    return shared;
-  }
-};
+using test::TwoRanks;
 
 // Only rank 1's images contain the infinity. The ranks agree, and sharded weights end the same as
 // unsharded ones.

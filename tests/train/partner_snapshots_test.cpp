@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "tests/support/expect_error.hpp"
 #include "tests/support/temporary_directory.hpp"
+#include "tests/support/two_ranks.hpp"
 #include "tests/train/small_run.hpp"
 #include "train/checkpoint_writer.hpp"
 
@@ -249,18 +250,8 @@ TEST_F(PartnerSnapshotsTest, WithoutRoomTheRunGoesOnWithoutThem) {
   (void)kept.save();
 }
 
-/// Two ranks as two hosts.
-class TwoRanks : public testing::Test {
- protected:
-  void SetUp() override {
-    if (std::getenv("MILLRACE_TEST_RANKS") == nullptr) GTEST_SKIP() << "needs mpirun";
-    ASSERT_EQ(world().size(), 2);
-  }
-  static const comm::World& world() {
-    static const comm::World shared;
-    return shared;
-  }
-};
+/// As two hosts.
+using test::TwoRanks;
 
 TEST_F(TwoRanks, EachHostHoldsEverything) {
   const test::TemporaryDirectory own;
