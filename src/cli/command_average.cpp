@@ -42,11 +42,11 @@ std::vector<fs::path> chosen(const fs::path& run, std::int64_t count, std::int64
   return paths;
 }
 
-train::AverageRule rule_of(const Patch& options, std::size_t count) {
-  train::AverageRule rule;
+training::AverageRule rule_of(const Patch& options, std::size_t count) {
+  training::AverageRule rule;
   rule.decay = options.value<double>("decay");
   const bool exponential = options.text("mode") == "exponential";
-  if (exponential) rule.mode = train::AverageMode::Exponential;
+  if (exponential) rule.mode = training::AverageMode::Exponential;
   rule.name = options.text("filename")
                   .value_or(exponential ? fmt::format("exponential-{}", rule.decay)
                                         : fmt::format("mean-of-{}", count));
@@ -79,8 +79,8 @@ void average(const fs::path& run, const Patch& options) {
                                                      options.value<std::int64_t>("discard-last"));
     try {
       const fs::path written =
-          train::average_checkpoints(checkpoints, rule_of(options, checkpoints.size()), run);
-      fmt::print("Saved {} to {}\n", train::describe_average(checkpoints),
+          training::average_checkpoints(checkpoints, rule_of(options, checkpoints.size()), run);
+      fmt::print("Saved {} to {}\n", training::describe_average(checkpoints),
                  printable(written.string()));
       return;
     } catch (const Error&) {

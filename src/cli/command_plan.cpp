@@ -112,7 +112,7 @@ partition::Choice found_again(const models::Graph& graph, const Resolution& reso
     plan.cost_model = request.cost_model;
     plan.costs = costs;
   };
-  partition::Sizer sizer = train::sizer_of(graph);
+  partition::Sizer sizer = training::sizer_of(graph);
   const std::int64_t rest = asked.device_memory - resolution.layout.room.bytes;
   sizer.rest = [rest](const run::Run&) { return rest; };
   return partition::choose(graph, std::move(asked), facts, sizer);
@@ -120,7 +120,7 @@ partition::Choice found_again(const models::Graph& graph, const Resolution& reso
 
 /// The most resident memory that a process of the run begins with. It varies a little from time to
 /// time, so that all that is tried within --device-memory takes one value. Collective.
-std::int64_t base_of_processes(const run::Run& config, const train::TrainInputs& inputs,
+std::int64_t base_of_processes(const run::Run& config, const training::TrainInputs& inputs,
                                const comm::World& world) {
   std::int64_t most = 0;
   for (const partition::ProcessMemory& process : forecast_processes(config, inputs, world))
@@ -134,10 +134,10 @@ using ForecastProcesses = std::function<std::vector<partition::ProcessMemory>(co
 /// needs more than --device-memory, with what fits.
 void add_memory(partition::Plan& plan, const models::Graph& graph, const run::Run& config,
                 const ForecastProcesses& forecast) {
-  train::require_device_memory(
-      config, [&](const run::Run& other) { return train::device_use(forecast(other)); });
+  training::require_device_memory(
+      config, [&](const run::Run& other) { return training::device_use(forecast(other)); });
   plan.processes = forecast(config);
-  plan.memory = train::sizes_of_stages(graph, config);
+  plan.memory = training::sizes_of_stages(graph, config);
   if (std::ssize(plan.device_of) != config.pipeline.ranks.devices) return;
   // Every device has one stage, whose validation the session has sized as well.
   for (const partition::ProcessMemory& process : plan.processes)
@@ -174,7 +174,7 @@ void measure_stages(Planned& planned, const models::Graph& graph,
                     int cores) {
   const int at_once = std::max(1, cores / config.threads);
   const std::vector<pipeline::StageCost> seconds =
-      train::measured_costs(config, dataset, world, at_once);
+      training::measured_costs(config, dataset, world, at_once);
   if (world.rank() != 0) return;
   auto& [plan, compute] = planned;
   set_seconds(plan, graph, request, compute, seconds);
@@ -247,7 +247,7 @@ void print_notices_of(const Resolution& resolution, const Invocation& invocation
              notice.starts_with(partition::kAutomaticSchedule);
     });
   if (!is_quiet(invocation.options))
-    for (const std::string& line : train::describe_computing(resolution.config))
+    for (const std::string& line : training::describe_computing(resolution.config))
       notices.push_back(line);
   print_notices(invocation, notices);
 }
@@ -255,7 +255,7 @@ void print_notices_of(const Resolution& resolution, const Invocation& invocation
 /// The part of a plan that needs the device.
 int make_and_print(const Invocation& invocation, const Patch& options, const Datasets& sets,
                    Resolution resolution, const models::Graph& graph, const comm::World& world) {
-  const train::TrainInputs inputs{
+  const training::TrainInputs inputs{
       .train = sets.train, .validation = sets.validation, .command_line = {}, .notices = {}};
   const CostModel model = cost_model(options);
   const MachineFacts machine = this_machine();
@@ -269,7 +269,7 @@ int make_and_print(const Invocation& invocation, const Patch& options, const Dat
     return forecast_processes(saving(tried), inputs, world, base);
   };
   resolution = fit_layout(machine, std::move(resolution), [&](const run::Run& tried) {
-    return train::device_use(forecast(tried));
+    return training::device_use(forecast(tried));
   });
   run::Run config = saving(resolution.config);
   const std::optional<int> shared_cores = cores_shared(resolution, invocation, cores);
@@ -277,7 +277,7 @@ int make_and_print(const Invocation& invocation, const Patch& options, const Dat
   const bool again = finds_again(options, resolution.config, request);
   print_notices_of(resolution, invocation, again, world);
   if (model == CostModel::Profile && world.rank() == 0) warn_of_load();
-  request.sizer = train::search_sizer(graph, config);
+  request.sizer = training::search_sizer(graph, config);
   std::vector<partition::OpCost> costs;
   Planned planned;
   if (world.rank() == 0) {
@@ -318,7 +318,7 @@ int plan(const Invocation& invocation, const comm::World& world) {
   require_failures(invocation.options);
   const Datasets sets = open_datasets(data_request(options));
   const Resolution resolution = resolve(options, sets.facts, this_machine());
-  const models::Graph graph = train::network_of(resolution.config);
+  const models::Graph graph = training::network_of(resolution.config);
   partition::PlanRequest request = request_of(options, resolution, std::nullopt);
   const bool searches = options.integer("devices").has_value();
   if (world.size() == 1 && !searches &&

@@ -31,7 +31,7 @@ namespace millrace::cli {
 namespace {
 
 /// Messages in the words of the command line, and the command that goes on.
-train::Voice voice_of(const Patch& options, const Spellings& spellings) {
+training::Voice voice_of(const Patch& options, const Spellings& spellings) {
   return {.spell = [options, spellings](
                        std::string text) { return respelled(std::move(text), options, spellings); },
           .next =
@@ -41,7 +41,7 @@ train::Voice voice_of(const Patch& options, const Spellings& spellings) {
               }};
 }
 
-train::TrainInputs inputs_of(const OpenedRun& run, const Invocation& invocation) {
+training::TrainInputs inputs_of(const OpenedRun& run, const Invocation& invocation) {
   std::vector<std::string> notices = notices_of(run, invocation);
   if (std::string loaded = load_notice(); !loaded.empty()) notices.push_back(std::move(loaded));
   return {.train = run.data.train,
@@ -70,23 +70,24 @@ void note_default_precision(OpenedRun& run) {
                                     to_string(precision->value), precision->where));
 }
 
-int code_of(train::Outcome outcome) {
+int code_of(training::Outcome outcome) {
   switch (outcome) {
-    case train::Outcome::Finished:
+    case training::Outcome::Finished:
       return 0;
-    case train::Outcome::Preempted:
+    case training::Outcome::Preempted:
       return exit_code(ErrorKind::Preempted);
-    case train::Outcome::Interrupted:
+    case training::Outcome::Interrupted:
       return exit_code(ErrorKind::Interrupted);
   }
   return exit_code(ErrorKind::Internal);
 }
 
 using Open = OpenedRun (*)(const Invocation&, const comm::World&);
-using Train = train::Outcome (*)(const run::Run&, const train::TrainInputs&, const comm::World&);
+using Train = training::Outcome (*)(const run::Run&, const training::TrainInputs&,
+                                    const comm::World&);
 
 int run_training(const Invocation& invocation, Open open, Train train) {
-  const train::StopSignals signals;  // catch signals before a launcher can forward one
+  const training::StopSignals signals;  // catch signals before a launcher can forward one
   StartupWatch watch(invocation.options);
   const comm::World world;
   watch.follow(world);
@@ -102,12 +103,12 @@ int run_training(const Invocation& invocation, Open open, Train train) {
     }
     pin_rank(world, run.config);
     const device::Environment environment(run.config.threads,
-                                          train::gpu_of(run.config, world.rank()));
+                                          training::gpu_of(run.config, world.rank()));
     fit_layout(run, world);
     note_default_precision(run);
-    const train::Outcome outcome = train(run.config, inputs_of(run, invocation), world);
+    const training::Outcome outcome = train(run.config, inputs_of(run, invocation), world);
     if (const std::string folder = run.options.text("export-dir").value_or("");
-        !folder.empty() && outcome == train::Outcome::Finished && world.rank() == 0)
+        !folder.empty() && outcome == training::Outcome::Finished && world.rank() == 0)
       foreign_files().export_run(run.config.run_directory, folder);
     return code_of(outcome);
   });
@@ -117,7 +118,7 @@ int run_training(const Invocation& invocation, Open open, Train train) {
 void print_checked(const OpenedRun& run, const Invocation& invocation) {
   const models::Graph graph = models::build_model(run.config.model);
   print_lines(stdout, notices_of(run, invocation));
-  print_lines(stdout, train::describe_computing(run.config));
+  print_lines(stdout, training::describe_computing(run.config));
   // As the start of a training prints them.
   fmt::print("Total Parameters: {}\n Batch Size: {}\n Image Size: {}x{}\n",
              graph.trainable_elements(), run.config.total_batch(), run.config.model.image.h,
@@ -135,11 +136,11 @@ int check_training(const Invocation& invocation) {
     OpenedRun run = open_checked_run(invocation, world);
     pin_rank(world, run.config);
     const device::Environment environment(run.config.threads,
-                                          train::gpu_of(run.config, world.rank()));
+                                          training::gpu_of(run.config, world.rank()));
     fit_layout(run, world);
     note_default_precision(run);
-    train::require_room(run.config, inputs_of(run, invocation), world,
-                        ranks_here(run.machine, run.config));
+    training::require_room(run.config, inputs_of(run, invocation), world,
+                           ranks_here(run.machine, run.config));
     if (world.rank() == 0) print_checked(run, invocation);
     return 0;
   });
@@ -175,11 +176,11 @@ int command_train(const Invocation& invocation) {
   if (const auto restore = continuing(invocation)) return command_restore(*restore);
   if (invocation.options.flag("compile-only")) return check_training(invocation);
   if (invocation.options.flag("dataset-benchmark")) return spec_of(Command::Bench).run(invocation);
-  return run_training(invocation, open_new_run, train::train);
+  return run_training(invocation, open_new_run, training::train);
 }
 
 int command_restore(const Invocation& invocation) {
-  return run_training(invocation, open_restored_run, train::restore);
+  return run_training(invocation, open_restored_run, training::restore);
 }
 
 }  // namespace millrace::cli

@@ -29,7 +29,7 @@ namespace {
 
 using ByClass = std::span<const pipeline::ClassCounts>;
 
-void print_json(const train::ValidationResult& result) {
+void print_json(const training::ValidationResult& result) {
   const Json json = Json::object({{"iteration", result.iteration},
                                   {"top1", result.top1()},
                                   {"top5", result.top5()},
@@ -80,18 +80,18 @@ int validate(const Invocation& invocation, const comm::World& world, StartupWatc
   watch.end();  // the validation has its own watchdog
   if (must_launch(run.config, world)) return launch_ranks(run.config, invocation);
   ClassTable table(options.text("per-class"), run.config.data.class_names);
-  train::FailTogether(world).lead([&] {
+  training::FailTogether(world).lead([&] {
     table.begin();
     print_notices(invocation, notices_of(run, invocation));
   });
   const bool json = options.flag("json");
-  const auto report = [&](const io::CheckpointHeader& header, train::ValidationResult result,
+  const auto report = [&](const io::CheckpointHeader& header, training::ValidationResult result,
                           ByClass by_class) {
     result.set_images = run.data.facts.validation_size;
     if (json) {
       print_json(result);
     } else {
-      fmt::print("{}\n", train::format_line(result, header.epoch));
+      fmt::print("{}\n", training::format_line(result, header.epoch));
     }
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       fail(ErrorKind::Io, "cannot write to standard output");
@@ -99,12 +99,12 @@ int validate(const Invocation& invocation, const comm::World& world, StartupWatc
   };
   pin_rank(world, run.config);
   const device::Environment environment(run.config.threads,
-                                        train::gpu_of(run.config, world.rank()));
-  if (world.rank() == 0) print_lines(stderr, train::describe_kernel_rules(run.config));
+                                        training::gpu_of(run.config, world.rank()));
+  if (world.rank() == 0) print_lines(stderr, training::describe_kernel_rules(run.config));
   const std::filesystem::path path = options.text("restore-path").value_or("");
   const std::int64_t times = options.value<std::int64_t>("repeat");
   for (std::int64_t i = 0; i < times; ++i)
-    train::validate(run.config, world, run.data.validation, path, report, foreign_files());
+    training::validate(run.config, world, run.data.validation, path, report, foreign_files());
   return 0;
 }
 

@@ -290,7 +290,7 @@ std::span<const CommandSpec> command_table() {
   return all;
 }
 
-train::OpenSummaries summaries_of_tools() {
+training::OpenSummaries summaries_of_tools() {
   for (const Tool& tool : built_tools())
     if (tool.summaries != nullptr) return tool.summaries;
   return nullptr;

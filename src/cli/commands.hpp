@@ -50,7 +50,7 @@ struct CommandSpec {
 struct Tool {
   std::span<const CommandSpec> commands = {};
   const OtherTrainers* dialects = nullptr;
-  train::OpenSummaries summaries = nullptr;
+  training::OpenSummaries summaries = nullptr;
   /// Puts its functions for files of other programs in their places.
   void (*add_to)(io::ForeignFiles& files) = nullptr;
 };
@@ -61,7 +61,7 @@ struct Tool {
 /// defines it, too.
 [[nodiscard]] std::map<std::string_view, std::string_view> commands_left_out();
 /// What writes the summaries of a run; nullptr: nothing.
-[[nodiscard]] train::OpenSummaries summaries_of_tools();
+[[nodiscard]] training::OpenSummaries summaries_of_tools();
 /// What these know of files of other programs.
 [[nodiscard]] io::ForeignFiles foreign_files();
 

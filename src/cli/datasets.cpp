@@ -60,7 +60,7 @@ io::DatasetRequest dataset_request(const DataRequest& request) {
 }  // namespace
 
 io::ProgressCallback progress_line(std::string what, bool quiet) {
-  if (quiet || !train::terminal_of(stderr).rewrites_lines) return {};
+  if (quiet || !training::terminal_of(stderr).rewrites_lines) return {};
   return [what = std::move(what), timer = Timer()](const io::Progress& progress) {
     const double share = progress.total == 0 ? 1.0
                                              : static_cast<double>(progress.done) /

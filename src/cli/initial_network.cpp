@@ -123,7 +123,7 @@ std::optional<InitialNetwork> initial_network(const Patch& options, const comm::
   const std::optional<std::string> path = options.text("init-path");
   if (!path || io::is_network_file(*path)) return std::nullopt;
   std::vector<std::string> complaints;  // the trainer repeats them
-  const io::CheckpointReader checkpoint = train::agreed_newest(world, *path, complaints);
+  const io::CheckpointReader checkpoint = training::agreed_newest(world, *path, complaints);
   const RecordedNetwork network = network_of(checkpoint);
   std::string last = network.graph.parameters.back().name;
   last.resize(last.rfind('/'));
@@ -199,7 +199,7 @@ std::string rates_to_propose(const Patch& given, const Patch& recorded, const ru
   return fmt::format(
       "no option sets the learning rate: {:.4g}, {}, is for random weights; for {} try a tenth, "
       "--lr {:.2g} --lr-schedule cosine",
-      rate.base_rate, train::curve_name(rate.kind),
+      rate.base_rate, training::curve_name(rate.kind),
       given.text("init-path") ? "those of --init-path" : "trained ones, as --model may have them,",
       rate.base_rate / 10.0);
 }

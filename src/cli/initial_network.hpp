@@ -24,7 +24,7 @@ struct InitialNetwork {
 };
 
 /// Nothing without --init-path, and for an ONNX file. Collective. Errors: as
-/// train::agreed_newest(), and as network_of().
+/// training::agreed_newest(), and as network_of().
 [[nodiscard]] std::optional<InitialNetwork> initial_network(const Patch& options,
                                                             const comm::World& world);
 

@@ -175,8 +175,8 @@ LauncherEnd start_ranks(const RanksToStart& start, const std::function<int()>& r
   announce(command, ranks, cluster, start.verbosity);
   allow_root();
   setenv(kStartVariable, start_to_pass_on().c_str(), 1);
-  if (const train::Terminal terminal = train::terminal_of(stderr); terminal.rewrites_lines)
-    setenv(train::kTerminalVariable, train::terminal_text(terminal).c_str(), 1);
+  if (const training::Terminal terminal = training::terminal_of(stderr); terminal.rewrites_lines)
+    setenv(training::kTerminalVariable, training::terminal_text(terminal).c_str(), 1);
   return run_launcher(command, received, ends, start.to_begin);
 }
 
@@ -277,7 +277,7 @@ void pin_rank(const comm::World& world, int threads) {
 
 void pin_rank(const comm::World& world, const run::Run& config) {
   if (!device::computes_on_cores()) return;
-  const std::vector<int> numbers = train::device_numbers_of(config, world.rank());
+  const std::vector<int> numbers = training::device_numbers_of(config, world.rank());
   if (numbers.empty()) return pin_rank(world, config.threads);
   keep_cores([&](int place) {
     return std::find(numbers.begin(), numbers.end(), place / config.threads) != numbers.end();

@@ -65,7 +65,7 @@ class StartupWatch {
   void end() { watchdog_.reset(); }
 
  private:
-  std::optional<train::Watchdog> watchdog_;
+  std::optional<training::Watchdog> watchdog_;
 };
 
 /// Prints an error as the last thing that a command says, and the table that belongs to it. `place`

@@ -26,7 +26,7 @@ std::optional<int> number_after(std::string_view text, std::string_view words) {
 
 }  // namespace
 
-/// Reads the line of train::Watchdog.
+/// Reads the line of training::Watchdog.
 void LauncherOutput::note_stuck(std::string_view line) {
   if (line.find("no progress for ") == std::string_view::npos) return;
   const std::optional<int> rank = number_after(line, ": rank ");

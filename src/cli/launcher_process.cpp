@@ -38,12 +38,12 @@ volatile std::sig_atomic_t g_asked_at = 0;
 /// Launchers kill their ranks soon after SIGTERM or SIGINT, but forward SIGUSR1, which asks the
 /// ranks to save and stop.
 extern "C" void millrace_forward_signal(int signal) {
-  if (g_launcher > 0 && train::is_urgent(signal, g_asked, g_asked_at)) {
+  if (g_launcher > 0 && training::is_urgent(signal, g_asked, g_asked_at)) {
     kill(g_launcher, signal == SIGINT ? SIGINT : SIGTERM);
     return;
   }
   if (signal == SIGINT) g_interrupted = 1;
-  if (g_asked == 0) g_asked_at = train::milliseconds_now();
+  if (g_asked == 0) g_asked_at = training::milliseconds_now();
   g_asked = signal;
   if (g_launcher > 0) kill(g_launcher, SIGUSR1);
 }
@@ -53,7 +53,7 @@ void forward_signals() {
   action.sa_handler = millrace_forward_signal;
   action.sa_flags = SA_RESTART;
   for (const int signal : kForwarded)
-    if (signal != SIGHUP || !train::hangups_are_ignored()) sigaction(signal, &action, nullptr);
+    if (signal != SIGHUP || !training::hangups_are_ignored()) sigaction(signal, &action, nullptr);
 }
 
 /// The pipes that a launcher writes to. It must not write to this program's standard streams
@@ -67,7 +67,7 @@ struct Ends {
   dup2(ends.output, STDOUT_FILENO);
   dup2(ends.messages, STDERR_FILENO);
   for (const int signal : kForwarded)
-    if (signal != SIGHUP || !train::hangups_are_ignored()) std::signal(signal, SIG_DFL);
+    if (signal != SIGHUP || !training::hangups_are_ignored()) std::signal(signal, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

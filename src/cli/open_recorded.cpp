@@ -31,19 +31,19 @@ namespace millrace::cli {
 namespace {
 
 /// What a checkpoint says of its network.
-std::optional<train::NetworkFacts> facts_in(const io::CheckpointReader& checkpoint) {
-  return train::parse_facts(checkpoint.header().network,
-                            (checkpoint.path() / "manifest.json").string());
+std::optional<training::NetworkFacts> facts_in(const io::CheckpointReader& checkpoint) {
+  return training::parse_facts(checkpoint.header().network,
+                               (checkpoint.path() / "manifest.json").string());
 }
 
-std::optional<std::int64_t> outputs_of(const std::optional<train::NetworkFacts>& facts) {
+std::optional<std::int64_t> outputs_of(const std::optional<training::NetworkFacts>& facts) {
   return facts ? std::optional(facts->classes) : std::nullopt;
 }
 
 }  // namespace
 
 DatasetFacts recorded_facts(const Patch& options,
-                            const std::optional<train::NetworkFacts>& recorded) {
+                            const std::optional<training::NetworkFacts>& recorded) {
   DatasetFacts facts = published_facts(options);
   if (!recorded) return facts;
   facts.classes = recorded->classes;
@@ -226,7 +226,7 @@ void note_extension(const io::CheckpointReader& checkpoint, OpenedRun& run) {
 }  // namespace
 
 OpenedRun open_restored_run(const Invocation& invocation, const comm::World& world) {
-  const train::FailTogether together(world);
+  const training::FailTogether together(world);
   require_asked_alike(world, invocation);
   const MachineFacts machine = this_machine(world);
   std::filesystem::path directory;
@@ -243,9 +243,9 @@ OpenedRun open_restored_run(const Invocation& invocation, const comm::World& wor
   directory = world.broadcast(directory.string());
   found.config_toml = world.broadcast(found.config_toml);
   std::vector<std::string> complaints;  // the trainer repeats them
-  const io::CheckpointReader newest = train::agreed_newest(world, directory, complaints);
+  const io::CheckpointReader newest = training::agreed_newest(world, directory, complaints);
   OpenedRun run = open_in_turn(world, [&](const std::string& decided) {
-    const std::optional<train::NetworkFacts> known = facts_in(newest);
+    const std::optional<training::NetworkFacts> known = facts_in(newest);
     const auto rest = [&](const Patch& given) {
       return options_of_rest(given, directory, found.config_toml, newest);
     };
@@ -323,10 +323,10 @@ OpenedRun open_validated_run(const Invocation& invocation, const comm::World& wo
   const MachineFacts machine = this_machine(world);
   std::vector<std::string> notices = invocation.notices;
   const std::optional<std::string> path = invocation.options.text("restore-path");
-  train::FailTogether(world).run([&] { require_something(invocation.options); });
+  training::FailTogether(world).run([&] { require_something(invocation.options); });
   std::optional<io::CheckpointReader> newest;
   if (path)
-    newest.emplace(train::agreed_newest(world, *path, notices));
+    newest.emplace(training::agreed_newest(world, *path, notices));
   else
     notices.push_back(
         fmt::format("no --restore-path: validating {}",

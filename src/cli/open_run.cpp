@@ -187,7 +187,7 @@ OpenedRun open_in_turn(const comm::World& world,
   const Turn own = world.rank() == 0         ? Turn::Rank0
                    : world.local_rank() == 0 ? Turn::FirstOfMachine
                                              : Turn::Rest;
-  const train::FailTogether together(world);
+  const training::FailTogether together(world);
   OpenedRun run;
   std::string decided;
   for (const Turn turn : {Turn::Rank0, Turn::FirstOfMachine, Turn::Rest}) {
@@ -211,7 +211,7 @@ void place_trace(const Patch& options, run::Run& config) {
 void require_alike(const comm::World& world, const OpenedRun& run) {
   if (world.size() == 1 || must_launch(run.config, world)) return;
   const pipeline::PipelinePlan& plan = run.config.pipeline;
-  std::vector<train::Fact> facts = {
+  std::vector<training::Fact> facts = {
       {"options", to_toml(run.config), "start all ranks with the same options"},
       {"schedule", rows_of(plan.is_joint() ? plan.joint : plan.schedule),
        "run the same build on all ranks"},
@@ -230,11 +230,11 @@ void require_alike(const comm::World& world, const OpenedRun& run) {
        {std::pair{"training images", run.data.train}, {"validation images", run.data.validation}})
     facts.push_back({name, images ? io::describe_content(*images) : "none",
                      "give all ranks the same data set with --data-dir", ErrorKind::Data});
-  train::require_alike(world, facts);
+  training::require_alike(world, facts);
 }
 
 void require_asked_alike(const comm::World& world, const Invocation& invocation) {
-  train::require_alike(
+  training::require_alike(
       world, {{"options", asked_now(invocation), "start all ranks with the same options"}});
 }
 
@@ -255,7 +255,7 @@ std::vector<std::string> notices_of(const OpenedRun& run, const Invocation& invo
 void record_options(const OpenedRun& run) {
   const std::filesystem::path& directory = run.config.run_directory;
   if (!directory.empty())
-    io::write_file_atomically(directory / "config.toml", train::config_file_text(run.config));
+    io::write_file_atomically(directory / "config.toml", training::config_file_text(run.config));
 }
 
 void print_lines(std::FILE* out, const std::vector<std::string>& lines) {
@@ -278,7 +278,7 @@ OpenedRun open_checked(const Invocation& invocation, const Initial& initial,
   return open_in_turn(world, [&](const std::string& decided) {
     OpenedRun run = open_training(invocation, initial, machine, decided);
     device::require_threads(run.config.threads);  // before anything is written
-    (void)train::gpu_of(run.config, world.rank());
+    (void)training::gpu_of(run.config, world.rank());
     return run;
   });
 }
@@ -313,10 +313,10 @@ namespace {
 
 /// What a start needs besides options and data: found out before anything is written.
 void require_start(const Invocation& invocation, const Initial& initial, const OpenedRun& run,
-                   train::WeightCheck check = train::WeightCheck::Shapes) {
+                   training::WeightCheck check = training::WeightCheck::Shapes) {
   if (invocation.options.text("trace")) require_trace_file(run.config.trace);
   require_export(run.options);
-  train::require_weights(
+  training::require_weights(
       run.config, foreign_files(), check,
       initial ? asking_for_another(invocation.options, *initial, run.config.data.dataset) : "");
 }
@@ -324,7 +324,7 @@ void require_start(const Invocation& invocation, const Initial& initial, const O
 }  // namespace
 
 OpenedRun open_new_run(const Invocation& invocation, const comm::World& world) {
-  const train::FailTogether together(world);
+  const training::FailTogether together(world);
   require_asked_alike(world, invocation);
   const Initial initial = initial_network(invocation.options, world);
   OpenedRun run = open_checked(invocation, initial, world);
@@ -353,8 +353,8 @@ OpenedRun open_checked_run(const Invocation& invocation, const comm::World& worl
   require_asked_alike(world, invocation);
   const Initial initial = initial_network(invocation.options, world);
   OpenedRun run = open_checked(invocation, initial, world);
-  train::FailTogether(world).lead([&] {
-    require_start(invocation, initial, run, train::WeightCheck::Values);
+  training::FailTogether(world).lead([&] {
+    require_start(invocation, initial, run, training::WeightCheck::Values);
     require_run_directory(run.config, kVersion);
   });
   run.config = saving(std::move(run.config));

@@ -78,7 +78,7 @@ void add_recorded_network(Patch& options, const std::filesystem::path& run);
 
 /// What is known of the data set without its files, from the options and what was recorded.
 [[nodiscard]] DatasetFacts recorded_facts(const Patch& options,
-                                          const std::optional<train::NetworkFacts>& recorded);
+                                          const std::optional<training::NetworkFacts>& recorded);
 
 /// The network of a checkpoint, without its data.
 struct RecordedNetwork {

@@ -87,17 +87,17 @@ void plan_devices(const Patch& given, const Patch& options, const Datasets& sets
       .memory_limit = device_memory(given.text("device-memory").value_or("")),
       .shards_optimizer = given.flag("shard-optimizer")};
   request.schedule = {};
-  const train::TrainInputs inputs{
+  const training::TrainInputs inputs{
       .train = sets.train, .validation = sets.validation, .command_line = {}, .notices = {}};
   // Nobody knows what the kernels of another machine pack, or what its processes need besides.
   if (!given.text("device")) {
-    request.sizer = train::search_sizer(graph, resolution.config);
-    search.assumed_rest = train::sizer_of(graph).rest(resolution.config);
-    search.varies = train::kBaseVaries;
+    request.sizer = training::search_sizer(graph, resolution.config);
+    search.assumed_rest = training::sizer_of(graph).rest(resolution.config);
+    search.varies = training::kBaseVaries;
     search.measure = [&](const partition::FoundLayout& layout) {
       const Resolution run =
           resolve(options_to_plan(merge(patch_of(layout), options)), sets.facts, this_machine());
-      return train::device_use(forecast_processes(saving(run.config), inputs, world)).need;
+      return training::device_use(forecast_processes(saving(run.config), inputs, world)).need;
     };
   }
   print_layouts(given, graph, request, search, sets.facts.train_size);

@@ -132,7 +132,7 @@ partition::PlanRequest request_to_plan(const Resolution& resolution, CostModel m
 std::vector<partition::OpCost> costs_of(const models::Graph& graph, const run::Run& config,
                                         const partition::PlanRequest& request, CostModel model) {
   if (model == CostModel::Analytic) return partition::costs_of(graph, request);
-  return partition::recomputing(graph, train::profiled_costs(config), config.recompute_layers);
+  return partition::recomputing(graph, training::profiled_costs(config), config.recompute_layers);
 }
 
 pipeline::TimeLine simulated_step(const models::Graph& graph,
@@ -145,12 +145,12 @@ pipeline::TimeLine simulated_step(const models::Graph& graph,
 }
 
 Resolution fit_layout(const MachineFacts& machine, Resolution first,
-                      const train::MeasureUse& measure) {
+                      const training::MeasureUse& measure) {
   if (first.config.device_memory == 0 || first.layout.notices.empty()) return first;
-  const models::Graph graph = train::network_of(first.config);
+  const models::Graph graph = training::network_of(first.config);
   run::Run asked = first.config;
   asked.layout = asked.asked_layout;
-  partition::Sizer sizer = train::sizer_of(graph);
+  partition::Sizer sizer = training::sizer_of(graph);
   sizer.measure = measure;
   const partition::LayoutFacts facts = layout_facts(graph, asked, machine);
   partition::Choice choice = partition::choose(graph, std::move(asked), facts, sizer);
@@ -164,7 +164,7 @@ namespace {
 /// On rank 0: the layout that fits, for which all ranks measure. Returns the run as it was handed
 /// over. Collective with follow_search() on the other ranks.
 std::string lead_search(OpenedRun& run, const comm::World& world,
-                        const train::MeasureUse& measure) {
+                        const training::MeasureUse& measure) {
   std::exception_ptr error;
   try {
     static_cast<Resolution&>(run) =
@@ -176,14 +176,14 @@ std::string lead_search(OpenedRun& run, const comm::World& world,
     error = std::current_exception();
   }
   (void)world.broadcast({});  // nothing more is to be measured
-  train::FailTogether(world).lead([&] {
+  training::FailTogether(world).lead([&] {
     if (error) std::rethrow_exception(error);
   });
   return world.broadcast(handed_over(run.config));
 }
 
 std::string follow_search(OpenedRun& run, const comm::World& world,
-                          const train::MeasureUse& measure) {
+                          const training::MeasureUse& measure) {
   const auto taken = [&](const std::string& text) {
     run::Run config = taken_over(text, run.options, run.data.facts, run.machine).config;
     config.data = run.config.data;
@@ -192,7 +192,7 @@ std::string follow_search(OpenedRun& run, const comm::World& world,
     return config;
   };
   for (std::string text; !(text = world.broadcast({})).empty();) (void)measure(taken(text));
-  train::FailTogether(world).lead([] {});
+  training::FailTogether(world).lead([] {});
   std::string found = world.broadcast({});
   if (found != handed_over(run.config)) run.config = taken(found);
   return found;
@@ -202,30 +202,30 @@ std::string follow_search(OpenedRun& run, const comm::World& world,
 
 void fit_layout(OpenedRun& run, const comm::World& world) {
   if (run.config.device_memory == 0) return;
-  const train::TrainInputs inputs{.train = run.data.train,
-                                  .validation = run.data.validation,
-                                  .command_line = {},
-                                  .notices = {}};
+  const training::TrainInputs inputs{.train = run.data.train,
+                                     .validation = run.data.validation,
+                                     .command_line = {},
+                                     .notices = {}};
   std::optional<std::int64_t> base;  // measured once: it varies a little from time to time
-  const train::MeasureUse measure = [&](const run::Run& config) {
+  const training::MeasureUse measure = [&](const run::Run& config) {
     if (must_launch(config, world)) {
       const auto processes = forecast_processes(config, inputs, world, base);
       for (const partition::ProcessMemory& process : processes)
         base = std::max(base.value_or(0), process.base);
-      return train::device_use(processes);
+      return training::device_use(processes);
     }
     device::release_unused();
-    const train::Session session(config, train::Use::Training, world, world.rank());
-    base = base.value_or(train::resident_bytes());
-    return train::most_of(train::device_use(forecast_memory(session, config, inputs, *base)),
-                          world);
+    const training::Session session(config, training::Use::Training, world, world.rank());
+    base = base.value_or(training::resident_bytes());
+    return training::most_of(training::device_use(forecast_memory(session, config, inputs, *base)),
+                             world);
   };
   const std::string before = handed_over(run.config);
   const std::string after =
       world.rank() == 0 ? lead_search(run, world, measure) : follow_search(run, world, measure);
   if (after == before) return;
   require_alike(world, run);
-  if (run.is_new) train::FailTogether(world).lead([&] { record_options(run); });
+  if (run.is_new) training::FailTogether(world).lead([&] { record_options(run); });
 }
 
 }  // namespace millrace::cli

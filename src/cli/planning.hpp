@@ -59,7 +59,7 @@ enum class CostModel { Analytic, Profile };
 /// The layout of a run chosen again for what `measure` finds: before, what a process needs besides
 /// its stages could only be assumed. Nothing changes where nothing is open or no memory is limited.
 [[nodiscard]] Resolution fit_layout(const MachineFacts& machine, Resolution first,
-                                    const train::MeasureUse& measure);
+                                    const training::MeasureUse& measure);
 /// The same for a run that is about to start, or that this process only checks for all of its
 /// ranks. Collective; needs a device::Environment.
 void fit_layout(OpenedRun& run, const comm::World& world);

@@ -42,7 +42,7 @@ std::string_view remedy(ImagesFor use) {
 
 }  // namespace
 
-void match_classes(OpenedRun& run, const train::NetworkFacts& known,
+void match_classes(OpenedRun& run, const training::NetworkFacts& known,
                    const std::filesystem::path& checkpoint, ImagesFor use) {
   const std::string place = run.data.facts.directory.string();
   const auto require = [&](std::size_t here, std::size_t there) {

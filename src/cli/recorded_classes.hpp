@@ -17,7 +17,7 @@ enum class ImagesFor : std::uint8_t { Training, Validation };
 /// Requires that the images of a run have the classes of the network that was recorded, whatever
 /// people call them, and takes the names that only the checkpoint knows. A training must have
 /// images of all of them. `checkpoint` is what `known` was recorded in. Errors: Data, naming both.
-void match_classes(OpenedRun& run, const train::NetworkFacts& known,
+void match_classes(OpenedRun& run, const training::NetworkFacts& known,
                    const std::filesystem::path& checkpoint, ImagesFor use);
 
 }  // namespace millrace::cli

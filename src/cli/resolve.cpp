@@ -34,13 +34,13 @@ Ops ops_in(const Json& list) {
 Resolution resolve(const Patch& given, const DatasetFacts& data, const MachineFacts& machine,
                    std::optional<partition::Decided> decided) {
   run::Completed completed = run::complete(given, data, machine);
-  const models::Graph graph = train::network_of(completed.run);
+  const models::Graph graph = training::network_of(completed.run);
   partition::LayoutFacts facts = decided ? partition::LayoutFacts{.machine = machine}
-                                         : train::layout_facts(graph, completed.run, machine);
+                                         : training::layout_facts(graph, completed.run, machine);
   if (decided && !completed.run.layout.schedule_file.empty()) facts.actions = decided->actions;
   facts.decided = std::move(decided);
   partition::Choice choice =
-      partition::choose(graph, std::move(completed.run), facts, train::sizer_of(graph));
+      partition::choose(graph, std::move(completed.run), facts, training::sizer_of(graph));
   Resolution result{.config = std::move(choice.run),
                     .layout = std::move(choice.layout),
                     .notices = std::move(completed.notices)};

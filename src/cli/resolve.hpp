@@ -54,7 +54,7 @@ enum class DataNeed { Images, Name };
 [[nodiscard]] DatasetFacts published_facts(const Patch& options);
 
 using partition::Layout;
-using train::layout_facts;
+using training::layout_facts;
 
 struct Resolution {
   run::Run config = {};  ///< run_directory is still empty

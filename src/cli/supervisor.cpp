@@ -76,7 +76,7 @@ std::string listed(const std::set<std::string>& names) {
 class Journal {
  public:
   explicit Journal(const std::filesystem::path& run)
-      : file_(run / kSupervisorLog, train::LineFile::Open::Append) {}
+      : file_(run / kSupervisorLog, training::LineFile::Open::Append) {}
 
   void tell(std::string_view event, int ranks, std::span<const Host> hosts,
             const std::string& checkpoint, const std::string& what) {
@@ -94,7 +94,7 @@ class Journal {
   }
 
  private:
-  train::LineFile file_;
+  training::LineFile file_;
 };
 
 class Supervisor {
@@ -273,7 +273,7 @@ class Supervisor {
   /// Learns from the last start how fast the hosts are: as their slowest ranks.
   void learn_speeds(std::span<const std::string> hosts_of_ranks) {
     constexpr double kLeast = 0.1;
-    const std::vector<double> speeds = train::take_speeds(run_);
+    const std::vector<double> speeds = training::take_speeds(run_);
     if (speeds.size() != hosts_of_ranks.size()) return;
     for (Host& host : hosts_)
       if (std::ranges::find(hosts_of_ranks, host.name) != hosts_of_ranks.end()) host.speed = 1.0;
@@ -317,9 +317,9 @@ class Supervisor {
     run.layout.rank_shares.clear();
     run.layout.rank_speeds.assign(speeds.begin(), speeds.end());
     run.layout.spread = true;
-    const models::Graph graph = train::network_of(run);
-    const partition::LayoutFacts facts = train::layout_facts(graph, run, this_machine());
-    return partition::choose(graph, std::move(run), facts, train::sizer_of(graph)).run.pipeline;
+    const models::Graph graph = training::network_of(run);
+    const partition::LayoutFacts facts = training::layout_facts(graph, run, this_machine());
+    return partition::choose(graph, std::move(run), facts, training::sizer_of(graph)).run.pipeline;
   }
 
   Attempt launch_on(const std::vector<Host>& used) {
@@ -412,7 +412,7 @@ class Supervisor {
     void look_for_snapshot() {
       if (began_.seconds() < 0.2) return;
       began_ = Timer();
-      const std::int64_t taken = train::last_taken(owner_.run_);
+      const std::int64_t taken = training::last_taken(owner_.run_);
       if (taken == taken_) return;
       looks_ = false;
       owner_.tell("snapshot", {},
@@ -430,8 +430,8 @@ class Supervisor {
     }
 
     Supervisor& owner_;
-    std::string before_;                                   ///< the newest checkpoint at the start
-    std::int64_t taken_ = train::last_taken(owner_.run_);  ///< the last snapshot taken before
+    std::string before_;  ///< the newest checkpoint at the start
+    std::int64_t taken_ = training::last_taken(owner_.run_);  ///< the last snapshot taken before
     /// Whether these ranks may still take one.
     bool looks_ = owner_.config_.partner_every > 0 && !before_.empty();
     std::vector<std::string> left_;

@@ -35,7 +35,7 @@ std::string norms_of_one_value(const run::Run& config) {
 
 std::string random_weights_that_stay(const run::Run& config) {
   if (config.trained_filters.empty() || !config.initial_weights().empty()) return {};
-  const models::Graph graph = train::network_of(config);
+  const models::Graph graph = training::network_of(config);
   const auto frozen = std::ranges::count_if(graph.parameters, &models::Parameter::frozen);
   if (frozen == 0) return {};
   return fmt::format(

@@ -13,7 +13,7 @@
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 /// An error as text for communication: its kind, the length of its table, the table and the
@@ -158,4 +158,4 @@ io::CheckpointReader agreed_checkpoint(const comm::World& world,
   return *open_together(world, [&] { return io::CheckpointReader(path_of_leader); });
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

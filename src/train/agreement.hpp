@@ -16,7 +16,7 @@
 #include "core/error.hpp"
 #include "io/checkpoint.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// Runs functions that may fail on some ranks, so that all ranks fail or none: the error of the
 /// lowest failing rank is thrown on every rank. Collective.
@@ -65,4 +65,4 @@ void require_shared(const comm::World& world, const std::filesystem::path& run_d
 [[nodiscard]] io::CheckpointReader agreed_checkpoint(const comm::World& world,
                                                      const std::filesystem::path& path_of_leader);
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -16,7 +16,7 @@
 #include "train/cadence.hpp"
 #include "train/memory.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 namespace fs = std::filesystem;
@@ -307,4 +307,4 @@ std::vector<fs::path> checkpoints_at(const fs::path& run_directory,
        run_directory.string(), missing.size(), iterations.size(), join(missing, ", "));
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

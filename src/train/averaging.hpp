@@ -27,7 +27,7 @@
 #include "models/graph.hpp"
 #include "run/run.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 enum class AverageMode {
   Mean,        ///< sum / count
@@ -77,4 +77,4 @@ std::filesystem::path average_checkpoints(std::span<const std::filesystem::path>
 [[nodiscard]] std::vector<std::filesystem::path> checkpoints_at(
     const std::filesystem::path& run_directory, std::span<const std::int64_t> iterations);
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace millrace::train {
+namespace millrace::training {
 
 BusyShares::BusyShares(const pipeline::Executor& executor) : executor_(&executor) {
   const pipeline::PipelinePlan& plan = executor.plan();
@@ -46,4 +46,4 @@ void BusyShares::add(std::span<const std::int64_t> thousandths) {
   any_ = !shares_.empty();
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -8,7 +8,7 @@
 
 #include "pipeline/executor.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// The share of its time in which each device works; for the status line of a pipeline, a running
 /// mean over the last steps.
@@ -36,4 +36,4 @@ class BusyShares {
   bool any_ = false;
 };
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <utility>
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 bool on_multiple(std::int64_t done, std::int64_t every) { return every > 0 && done % every == 0; }
@@ -84,4 +84,4 @@ std::int64_t checkpoints_from(const run::Run& config, std::int64_t first) {
   return count;
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -7,7 +7,7 @@
 
 #include "run/run.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// What is due after a weight update.
 struct Due {
@@ -42,4 +42,4 @@ struct Due {
 /// Whether this iteration is validated, now (mode All) or at the end of the training (mode End).
 [[nodiscard]] bool is_validation_point(const run::Run& config, std::int64_t done);
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -14,7 +14,7 @@
 #include "partition/goodput.hpp"
 #include "train/agreement.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 /// How far a process is; the maximum over all ranks counts.
@@ -234,4 +234,4 @@ void CheckpointWriter::settle() {
   }
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -17,7 +17,7 @@
 #include "train/partner_snapshots.hpp"
 #include "train/session.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// What a checkpoint cost this process.
 struct CheckpointCost {
@@ -132,4 +132,4 @@ class CheckpointWriter {
   std::future<Done> task_;  ///< last member: it uses all the others
 };
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -18,7 +18,7 @@
 #include "train/network_facts.hpp"
 #include "train/setup.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 constexpr const char* kWriting = "is writing a checkpoint";
@@ -249,4 +249,4 @@ void Checkpoints::report_costs() const {
     if (!text.empty()) reporter_.line(text);
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

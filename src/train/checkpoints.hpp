@@ -27,7 +27,7 @@
 #include "train/stand_ins.hpp"
 #include "train/watchdog.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// The checkpoints of one run. Without a run directory nothing is saved. Its functions are
 /// collective unless they say otherwise.
@@ -99,4 +99,4 @@ class Checkpoints {
   Timer since_save_;
 };
 
-}  // namespace millrace::train
+}  // namespace millrace::training

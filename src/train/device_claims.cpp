@@ -9,7 +9,7 @@
 
 #include "core/text.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 constexpr const char* kRemedy =
@@ -78,4 +78,4 @@ std::string why_too_large(const DeviceClaim& own, const comm::World& world) {
   return why_too_large(ranks);
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

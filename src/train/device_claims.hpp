@@ -9,7 +9,7 @@
 
 #include "comm/world.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// What a rank says of the device that it uses, before it allocates anything there.
 struct DeviceClaim {
@@ -26,4 +26,4 @@ struct DeviceClaim {
 /// The same for all ranks of this world, each with its claim. Collective.
 [[nodiscard]] std::string why_too_large(const DeviceClaim& own, const comm::World& world);
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -10,7 +10,7 @@
 #include "io/checkpoint.hpp"
 #include "run/learning_rate.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 /// A non-finite loss whose update was skipped left the weights alone, and the next loss may be
@@ -57,4 +57,4 @@ void require_convergence(const run::Run& config, const comm::World& world,
       done);
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

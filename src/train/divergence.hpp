@@ -10,7 +10,7 @@
 #include "train/loss_scaler.hpp"
 #include "train/reporter.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// Ends a run whose weights, loss or gradients are beyond repair after `done` updates. Errors:
 /// Numeric, with the remedy and the directory of earlier checkpoints.
@@ -23,4 +23,4 @@ void require_convergence(const run::Run& config, const comm::World& world,
                          const ScalingState& scaling, double loss, std::int64_t done,
                          const std::function<std::string()>& first_bad, Reporter& reporter);
 
-}  // namespace millrace::train
+}  // namespace millrace::training

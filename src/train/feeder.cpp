@@ -6,7 +6,7 @@
 
 #include "train/uploaded_feed.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 /// Type in which images are copied to the device.
@@ -176,4 +176,4 @@ Feeds Feeder::validation(const std::shared_ptr<const io::Dataset>& dataset) {
   return feeds(*evaluation_, dataset, io::SampleOrder::sequential(dataset->size()), options);
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

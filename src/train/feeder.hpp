@@ -13,7 +13,7 @@
 #include "pipeline/executor.hpp"
 #include "run/run.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// The batches of a process: a source for each of its stages that reads images or labels.
 struct Feeds {
@@ -77,4 +77,4 @@ class Feeder {
 /// Micro-batches per replica in a validation of `images`.
 [[nodiscard]] std::int64_t validation_batches(const run::Run& config, std::int64_t images);
 
-}  // namespace millrace::train
+}  // namespace millrace::training

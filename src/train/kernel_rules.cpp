@@ -7,7 +7,7 @@
 #include "ops/backend.hpp"
 #include "train/agreement.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 std::string environment_of(const run::Run& config) {
   const std::string here = ops::describe_device_here();
@@ -34,4 +34,4 @@ void require_same_kernels(const run::Run& config, const comm::World& world) {
                          "`allow-nondeterministic`, as their sums have another order"}});
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

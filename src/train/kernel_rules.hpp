@@ -10,7 +10,7 @@
 #include "comm/world.hpp"
 #include "run/run.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// Everything that must match for bit-identical results: device::describe_environment(), then the
 /// vendor's device and whether sums may vary. Recorded in checkpoints. Needs a device::Environment.
@@ -23,4 +23,4 @@ namespace millrace::train {
 /// may vary anyway. Collective. Errors: Usage, naming the rank.
 void require_same_kernels(const run::Run& config, const comm::World& world);
 
-}  // namespace millrace::train
+}  // namespace millrace::training

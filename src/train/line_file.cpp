@@ -14,7 +14,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 [[noreturn]] void fail_writing(const std::filesystem::path& path, int error) {
@@ -158,4 +158,4 @@ std::string keep_lines(const std::filesystem::path& path, std::string_view head,
                      others, aside.string());
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -12,7 +12,7 @@
 
 #include "io/atomic_file.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// A text file that is written line by line. Every line goes to the system at once, so that a kill
 /// loses none. Errors: Io, naming the file and the system's message.
@@ -63,4 +63,4 @@ enum class Row { Keep, Later, Damaged };
     const std::filesystem::path& path, std::string_view head,
     const std::function<Row(std::string_view, std::int64_t)>& judge);
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -8,7 +8,7 @@
 #include "core/error.hpp"
 #include "core/json.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 constexpr double kHighestScale = static_cast<double>(std::numeric_limits<float>::max());
@@ -61,4 +61,4 @@ ScalingState parse_scaling(std::string_view text, const run::LossScaling& scalin
        text);
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

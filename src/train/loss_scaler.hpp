@@ -7,7 +7,7 @@
 
 #include "run/run.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// Number of consecutive steps without an update that ends a run: no scale would help.
 inline constexpr std::int64_t kMaxSkippedInRow = 20;
@@ -34,4 +34,4 @@ struct ScalingState {
 /// else.
 [[nodiscard]] ScalingState parse_scaling(std::string_view text, const run::LossScaling& scaling);
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -24,7 +24,7 @@
 #include "train/trace.hpp"
 #include "train/trainer.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 /// A line "<key>:  <n> kB" of this process's file in /proc.
@@ -256,4 +256,4 @@ void require_room(const run::Run& config, const TrainInputs& inputs, const comm:
     require_memory(process, config, world, here);
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -17,7 +17,7 @@
 #include "partition/choose.hpp"
 #include "partition/process_memory.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 class Session;
 struct TrainInputs;
@@ -105,4 +105,4 @@ void require_device_memory(const partition::ProcessMemory& forecast, const run::
 void require_room(const run::Run& config, const TrainInputs& inputs, const comm::World& world,
                   int here);
 
-}  // namespace millrace::train
+}  // namespace millrace::training

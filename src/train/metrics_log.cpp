@@ -15,7 +15,7 @@
 #include "io/atomic_file.hpp"
 #include "run/complete.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 constexpr std::string_view kTrainingHeader =
@@ -405,4 +405,4 @@ void MetricsLog::sync() {
   files_->json.sync();
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

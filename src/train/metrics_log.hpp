@@ -30,7 +30,7 @@
 #include "train/line_file.hpp"
 #include "train/partial_row.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// The result of one weight update, computed before the update.
 struct IterationResult {
@@ -184,4 +184,4 @@ class MetricsLog {
   bool first_iteration_ = true;
 };
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -9,7 +9,7 @@
 #include "models/graph_json.hpp"
 #include "run/run.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 using Colours = std::array<double, 3>;
@@ -96,4 +96,4 @@ std::optional<NetworkFacts> parse_facts(std::string_view text, std::string_view 
   }
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -15,7 +15,7 @@ namespace millrace::run {
 struct Run;
 }
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// What a checkpoint says of its network besides the options of its run, which leave to the data
 /// set what it reads and how many classes there are.
@@ -39,4 +39,4 @@ struct NetworkFacts {
 [[nodiscard]] std::optional<NetworkFacts> parse_facts(std::string_view text,
                                                       std::string_view label);
 
-}  // namespace millrace::train
+}  // namespace millrace::training

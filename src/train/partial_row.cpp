@@ -7,7 +7,7 @@
 #include "core/json.hpp"
 #include "core/text.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 std::string to_json(const PartialRow& partial) {
   return Json::object({{"iterations", partial.iterations},
@@ -48,4 +48,4 @@ PartialRow parse_partial_row(std::string_view text, std::int64_t iteration) {
        printable(text.substr(0, kShown)));
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

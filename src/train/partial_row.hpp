@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// The iterations since the last row, and the time of the run. The only state of the log that must
 /// be kept in a checkpoint.
@@ -23,4 +23,4 @@ struct PartialRow {
 /// Error(Checkpoint) for anything else.
 [[nodiscard]] PartialRow parse_partial_row(std::string_view text, std::int64_t iteration);
 
-}  // namespace millrace::train
+}  // namespace millrace::training

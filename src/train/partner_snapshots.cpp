@@ -25,7 +25,7 @@
 #include "io/atomic_file.hpp"
 #include "train/agreement.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 namespace fs = std::filesystem;
@@ -450,4 +450,4 @@ void PartnerSnapshots::forget() const {
   fs::remove_all(series_, ignored);
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -35,7 +35,7 @@
 #include "pipeline/pipeline_plan.hpp"
 #include "train/session.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// Who writes a part of a snapshot.
 struct PartPlaces {
@@ -135,4 +135,4 @@ class PartnerSnapshots {
   bool works_ = true;
 };
 
-}  // namespace millrace::train
+}  // namespace millrace::training

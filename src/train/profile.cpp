@@ -11,7 +11,7 @@
 #include "pipeline/stage.hpp"
 #include "train/setup.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 using pipeline::Phase;
@@ -98,4 +98,4 @@ std::vector<partition::OpCost> profiled_costs(const run::Run& config) {
   return costs;
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -19,7 +19,7 @@
 #include "core/terminal.hpp"
 #include "core/text.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 constexpr double kStatusInterval = 0.1;
@@ -390,4 +390,4 @@ void ValidationProgress::seen(std::int64_t images, double now_seconds) {
   say_(fmt::format("Validating: {} of {} images", with_commas(images), with_commas(images_)));
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -16,7 +16,7 @@
 #include "train/line_file.hpp"
 #include "train/metrics_log.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 [[nodiscard]] std::string_view curve_name(run::LearningRateKind kind);
 /// "16.32": activations, then master weights.
@@ -167,4 +167,4 @@ class Console {
   double last_status_ = -1.0e9;
 };
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -15,7 +15,7 @@
 #include "train/memory.hpp"
 #include "train/setup.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 std::filesystem::path log_path(const run::Run& config) {
@@ -257,4 +257,4 @@ void Reporter::report_scaling(const ScalingState& scaling) {
                     progress_.loss, run::field_of_rate(config_)));
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

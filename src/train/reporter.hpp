@@ -26,7 +26,7 @@
 #include "train/trace.hpp"
 #include "train/trainer.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// What a run tells people: lines on the console and in log.txt, the CSV files, the status line,
 /// the table of times and the trace. Every rank has a reporter, but only rank 0 prints and writes;
@@ -135,4 +135,4 @@ class Reporter {
   Timer training_;
 };
 
-}  // namespace millrace::train
+}  // namespace millrace::training

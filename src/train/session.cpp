@@ -10,7 +10,7 @@
 #include "pipeline/stage_messages.hpp"
 #include "train/setup.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 /// Micro-batches of validation between two checks for signals.
@@ -386,4 +386,4 @@ pipeline::MicroBatchMetrics Session::evaluate(const Feeds& feeds, std::int64_t i
   return total;
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -44,7 +44,7 @@
 #include "train/setup.hpp"
 #include "train/stage_tensors.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// The result of one weight update over all replicas, computed before the update.
 struct StepResult {
@@ -61,7 +61,7 @@ using TakeLogits = std::function<void(std::int64_t first, std::span<const float>
 /// must construct their sessions and call the collective functions together.
 class Session {
  public:
-  using Use = train::Use;
+  using Use = training::Use;
   Session(const run::Run& config, Use use, const comm::World& world);
   /// The same for a network of the caller's, in place of the one that the configuration names.
   Session(const run::Run& config, models::Graph graph, Use use, const comm::World& world);
@@ -196,4 +196,4 @@ class Session {
   device::ExecutionSpace space_;
 };
 
-}  // namespace millrace::train
+}  // namespace millrace::training

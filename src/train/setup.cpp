@@ -15,7 +15,7 @@
 #include "pipeline/op_shapes.hpp"
 #include "run/complete.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 models::Graph network_of(const run::Run& config) {
   models::Graph graph = models::build_model(config.model);
@@ -127,4 +127,4 @@ std::string config_file_text(const run::Run& config) {
   return text + "\n" + run::to_toml(config);
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

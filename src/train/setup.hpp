@@ -12,7 +12,7 @@
 #include "pipeline/stage.hpp"
 #include "run/run.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// The network that a configuration trains. Parameters that its filters leave out are frozen.
 /// Errors: Config, as models::build_model and models::train_only.
@@ -47,4 +47,4 @@ enum class Use { Training, Evaluation, Inference };
 /// The text of a run's config.toml: those lines as comments, then the configuration.
 [[nodiscard]] std::string config_file_text(const run::Run& config);
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
@@ -80,4 +80,4 @@ StopSignals::~StopSignals() {
 
 int StopSignals::received() const { return g_received; }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -3,7 +3,7 @@
 
 #include <csignal>
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// Whether SIGHUP is ignored, as under nohup.
 [[nodiscard]] bool hangups_are_ignored();
@@ -36,4 +36,4 @@ class StopSignals {
   bool outermost_;
 };
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -10,7 +10,7 @@
 
 #include "io/atomic_file.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 double median_without(std::span<const double> values, std::size_t left_out) {
@@ -76,4 +76,4 @@ std::vector<double> take_speeds(const std::filesystem::path& run_directory) {
   return speeds;
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -8,7 +8,7 @@
 
 #include "pipeline/pipeline_plan.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// A device that works longer than those that have the same stages in the other replicas.
 struct SlowDevice {
@@ -46,4 +46,4 @@ void keep_speeds(const std::filesystem::path& run_directory, std::span<const dou
 /// Empty if nothing was found since the last start. Reads them once.
 [[nodiscard]] std::vector<double> take_speeds(const std::filesystem::path& run_directory);
 
-}  // namespace millrace::train
+}  // namespace millrace::training

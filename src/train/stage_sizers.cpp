@@ -15,7 +15,7 @@
 #include "train/setup.hpp"
 #include "train/uploaded_feed.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 /// What else a process needs for each device, without checkpoints, for choices that are made before
@@ -139,4 +139,4 @@ std::vector<std::int64_t> sizes_of_stages(const models::Graph& graph, const run:
   return bytes;
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

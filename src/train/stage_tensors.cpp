@@ -19,7 +19,7 @@
 #include "train/memory.hpp"
 #include "train/warm_start.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 io::TensorInfo info_of(const models::Parameter& parameter) {
@@ -330,4 +330,4 @@ void StageTensors::compare_replicas(const pipeline::PipelinePlan& plan,
              s, r);
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -17,7 +17,7 @@
 #include "pipeline/pipeline_plan.hpp"
 #include "pipeline/stage_run.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// Copies of the tensors that a process saves, as float32 on the host. Memory is allocated once.
 class Snapshot {
@@ -111,4 +111,4 @@ struct StageCopy {
   bool is_saved = true;  ///< in the checkpoints of this process; otherwise another one saves them
 };
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -9,7 +9,7 @@
 #include "core/clock.hpp"
 #include "train/session.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 using pipeline::ActionKind;
@@ -129,4 +129,4 @@ std::vector<StageCost> measured_costs(const run::Run& config,
   return costs;
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -9,7 +9,7 @@
 #include "pipeline/schedule/simulate.hpp"
 #include "run/run.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// Seconds of the stages of a run, measured without running it: a process plays the part of a rank
 /// alone, with messages that are there at once. Each part executes its own list of actions on its
@@ -23,4 +23,4 @@ namespace millrace::train {
     const run::Run& config, const std::shared_ptr<const io::Dataset>& dataset,
     const comm::World& world, int at_once);
 
-}  // namespace millrace::train
+}  // namespace millrace::training

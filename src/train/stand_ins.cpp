@@ -11,7 +11,7 @@
 #include "core/text.hpp"
 #include "io/data/image_dataset.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 StandInLimit::StandInLimit(const comm::World& world, const io::Dataset& dataset,
                            double max_bad_fraction, std::string use)
@@ -43,4 +43,4 @@ void StandInLimit::refuse() const {
        io::describe_limit(dataset_.size(), max_bad_fraction_), such);
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

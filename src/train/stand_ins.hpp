@@ -7,7 +7,7 @@
 #include "comm/world.hpp"
 #include "io/data/dataset.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// Counts the bad samples of an epoch that were replaced by others, and ends the run if there are
 /// too many. Counts only batches that devices have processed, over all ranks, so that a run ends at
@@ -38,4 +38,4 @@ class StandInLimit {
   std::int64_t seen_ = 0;     ///< of this process, in total
 };
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -8,7 +8,7 @@
 #include "core/counted.hpp"
 #include "core/text.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 using pipeline::ActionKind;
@@ -181,4 +181,4 @@ std::string to_text(const PipelineReport& report, const pipeline::PipelinePlan& 
   return text;
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -9,7 +9,7 @@
 #include "pipeline/executor.hpp"
 #include "pipeline/schedule/simulate.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// How a device spent its time, in seconds over the counted steps.
 struct DeviceTimes {
@@ -61,4 +61,4 @@ class PipelineStatistics {
 /// A table with one row per device, followed by the bubble.
 [[nodiscard]] std::string to_text(const PipelineReport& report, const pipeline::PipelinePlan& plan);
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/summaries.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 SummaryRows::SummaryRows(const run::Run& config)
     : total_batch_(static_cast<double>(config.total_batch())), every_(config.summary_every) {}
@@ -25,4 +25,4 @@ std::optional<TrainRow> SummaryRows::add(std::int64_t done, const IterationResul
   return row;
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

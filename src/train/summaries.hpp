@@ -8,7 +8,7 @@
 #include "run/run.hpp"
 #include "train/metrics_log.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// The numbers of a run for a program that displays them, such as TensorBoard. A tool writes them;
 /// the trainer is given how to open them. Errors of all: Io.
@@ -48,4 +48,4 @@ class SummaryRows {
   std::int64_t updates_ = 0;
 };
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -20,7 +20,7 @@
 #include "pipeline/schedule/render.hpp"
 #include "train/agreement.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 using pipeline::Action;
@@ -354,4 +354,4 @@ void Trace::write(const comm::World& world, const std::filesystem::path& file) c
   shared.commit();
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

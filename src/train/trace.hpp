@@ -16,7 +16,7 @@
 #include "run/run.hpp"
 #include "train/statistics.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 class TraceWriter;
 
@@ -84,4 +84,4 @@ class Trace {
   std::vector<Step> steps_;
 };
 
-}  // namespace millrace::train
+}  // namespace millrace::training

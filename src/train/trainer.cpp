@@ -31,7 +31,7 @@
 #include "train/warm_start.hpp"
 #include "train/watchdog.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 /// One process' part of a run, from its first iteration to its last.
@@ -448,4 +448,4 @@ Outcome restore(const run::Run& config, const TrainInputs& inputs, const comm::W
   return TrainingLoop(config, inputs, world).restored();
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -18,7 +18,7 @@
 #include "train/metrics_log.hpp"
 #include "train/summaries.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// How a program tells its users about a run.
 struct Voice {
@@ -73,4 +73,4 @@ void validate(const run::Run& config, const comm::World& world,
               std::shared_ptr<const io::Dataset> validation, const std::filesystem::path& directory,
               const ValidationReport& report, const io::ForeignFiles& files = {});
 
-}  // namespace millrace::train
+}  // namespace millrace::training

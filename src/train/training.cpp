@@ -20,7 +20,7 @@
 #include "train/setup.hpp"
 #include "train/trainer.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 struct Runtime::Parts {
   explicit Parts(int wanted) : threads(wanted), environment(wanted) {}
@@ -207,4 +207,4 @@ std::string Training::digest() const {
   return io::digest(parts_->session.tensors().snapshot().tensors());
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -3,12 +3,12 @@
 // The front door of the library: trains a network that you build, on images that you have, in your
 // own program. Nothing here prints, and only save() writes. docs/install.md shows a whole program.
 //
-//   const train::Runtime runtime(2);  // two threads
+//   const training::Runtime runtime(2);  // two threads
 //   models::GraphBuilder b("tiny", {8, 8, 1}, 2);
 //   ...                               // models/graph.hpp shows how
 //   run::Run run;
 //   run.batch_size = 16;
-//   train::Training training(runtime, std::move(b).build(), images, run);
+//   training::Training training(runtime, std::move(b).build(), images, run);
 //   for (int i = 0; i < 100; ++i) fmt::print("{}\n", training.step(0.1).loss);
 //
 // With `run.layout.splits` the network is a pipeline of stages, all in this process, or over the
@@ -26,7 +26,7 @@
 #include "models/graph.hpp"
 #include "run/run.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// What a program needs once, before its first Training and until after its last: the threads of
 /// the kernels, and MPI where mpirun started the program.
@@ -94,4 +94,4 @@ class Training {
   std::unique_ptr<Parts> parts_;
 };
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -7,7 +7,7 @@
 #include "device/arena.hpp"
 #include "device/compat.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 std::int64_t UploadedFeed::bytes(std::int64_t images) { return 2 * device::aligned(images); }
 
@@ -38,4 +38,4 @@ const io::Batch* UploadedFeed::next() {
   return &batch_;
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -9,7 +9,7 @@
 #include "device/queues.hpp"
 #include "io/data/loader.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// The batches of a loader with their images on the device. They are copied there beside the
 /// kernels of the batch before, as the host is ahead of the device. For devices with memory of
@@ -42,4 +42,4 @@ class UploadedFeed final : public io::BatchSource {
   device::SideQueue uploads_;
 };
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -22,7 +22,7 @@
 #include "train/trainer.hpp"
 #include "train/watchdog.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 /// Where the progress of a validation is reported; see ValidationProgress.
@@ -277,4 +277,4 @@ void validate(const run::Run& config, const comm::World& world,
     examination.of_checkpoints(directory);
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

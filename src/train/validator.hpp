@@ -14,7 +14,7 @@
 #include "train/session.hpp"
 #include "train/trainer.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// Validates the weights of a run: during the training, or its checkpoints at the end. Its
 /// functions are collective. They return false if a signal interrupted them. Errors: Numeric if
@@ -59,4 +59,4 @@ class Validator {
   Session* session_ = nullptr;
 };
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -14,7 +14,7 @@
 #include "models/registry.hpp"
 #include "train/agreement.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 namespace {
 
@@ -148,4 +148,4 @@ void warm_start(const run::Run& config, const io::ForeignFiles& files, const com
   reporter.line(fmt::format("Starting from the weights of {}", from.string()));
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

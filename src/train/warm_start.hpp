@@ -12,7 +12,7 @@
 #include "train/reporter.hpp"
 #include "train/session.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// How much of weights is looked at: names and shapes, as a start reads the rest itself; or also
 /// the values of a network file, which may lie in other files.
@@ -43,4 +43,4 @@ void require_weights(const run::Run& config, const io::ForeignFiles& files, Weig
 void warm_start(const run::Run& config, const io::ForeignFiles& files, const comm::World& world,
                 const Session& session, Reporter& reporter);
 
-}  // namespace millrace::train
+}  // namespace millrace::training

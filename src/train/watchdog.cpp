@@ -10,7 +10,7 @@
 #include "comm/open_mpi.hpp"
 #include "core/error.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 /// Time between the first rank that gives up and the end of all, so that each prints its line.
@@ -119,4 +119,4 @@ void Watchdog::give_up(Clock::duration quiet) const {
   std::_Exit(exit_code(ErrorKind::Watchdog));
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -13,7 +13,7 @@
 #include "comm/world.hpp"
 #include "train/session.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// Ends the process with code 124 if there was no progress for `seconds`, after printing to
 /// standard error where it stands. Time in which the whole process was stopped does not count.
@@ -86,4 +86,4 @@ class Watchdog {
   std::thread thread_;  ///< last member: it uses all the others
 };
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -110,7 +110,7 @@ TEST_F(OpenRunTest, TrainingMakesTheRunDirectoryWithItsConfiguration) {
   EXPECT_EQ(run.data.validation->size(), 16);
   std::ostringstream written;
   written << std::ifstream(run_ / "config.toml").rdbuf();
-  EXPECT_EQ(written.str(), train::config_file_text(run.config));
+  EXPECT_EQ(written.str(), training::config_file_text(run.config));
   EXPECT_TRUE(written.str().ends_with(to_toml(run.config)));
   EXPECT_TRUE(written.str().starts_with("# Kernels: own loops "));
 }
@@ -470,7 +470,7 @@ TEST_F(OpenRunTest, DataWithoutNamesForPeopleHaveTheClassesOfTheRunAndKeepItsNam
         begun("--dataset imagenet --image-size 32 --batch-size 2 --epochs 1 --data-dir " +
               folder.string() + " --run-dir " + run_.string());
     EXPECT_EQ(run.config.data.class_names, names);
-    (void)save(run.config, to_json(train::facts_of(run.config)));
+    (void)save(run.config, to_json(training::facts_of(run.config)));
   }
   const auto validate = [&] {
     return validated("--restore-path " + run_.string() + " --data-dir " + folder.string());
@@ -498,7 +498,7 @@ TEST_F(OpenRunTest, ARestoredRunNeedsTheClassesThatItHasLearned) {
     const OpenedRun run =
         begun("--dataset imagenet --image-size 32 --batch-size 2 --epochs 1 --data-dir " +
               folder("own", {"ant", "bee", "cow"}) + " --run-dir " + run_.string() + more);
-    (void)save(run.config, to_json(train::facts_of(run.config)));
+    (void)save(run.config, to_json(training::facts_of(run.config)));
   };
   const auto refusal = [&](const std::string& data) {
     const Failure failure = failure_of([&] { (void)restore("--data-dir " + data); });
@@ -525,7 +525,7 @@ TEST_F(OpenRunTest, RecordsHaveTheClassesOfTheRecordedNetwork) {
     const OpenedRun run =
         begun("--dataset imagenet --image-size 32 --batch-size 2 --epochs 1 --data-dir " +
               (root_.path() / "own").string() + " --run-dir " + run_.string());
-    (void)save(run.config, to_json(train::facts_of(run.config)));
+    (void)save(run.config, to_json(training::facts_of(run.config)));
   }
   const fs::path records = root_.path() / "records";
   for (const char* shard : {"train-00000-of-00001", "validation-00000-of-00001"})

@@ -17,7 +17,7 @@ void run_one(std::span<const std::byte> input) {
     const io::Manifest manifest = io::parse_manifest(text, "input");
     require(io::parse_manifest(io::to_text(manifest), "input") == manifest,
             "a manifest reads back as written");
-    (void)train::parse_partial_row(manifest.header.log_state, manifest.header.iteration);
+    (void)training::parse_partial_row(manifest.header.log_state, manifest.header.iteration);
   });
 }
 
@@ -29,7 +29,7 @@ std::vector<Bytes> seeds() {
                          .config_toml = "[train]\nbatch-size = 8\n",
                          .environment = "threads 2",
                          .data = "cifar-10, 20 images",
-                         .log_state = train::to_json(train::PartialRow{3, 1.5, 4, 5})},
+                         .log_state = training::to_json(training::PartialRow{3, 1.5, 4, 5})},
                         {{"part-000.h5", {4000, 7}, {}}}};
   manifest.parts[0].tensors.push_back(
       {{"a/kernel", io::TensorRole::Parameter, DType::F32, {3, 4}}, 9});

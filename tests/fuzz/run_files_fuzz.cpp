@@ -42,11 +42,11 @@ void run_one(std::span<const std::byte> input) {
   const run::Run config = config_in(folder.path());
   const auto iteration = std::to_integer<std::int64_t>(input[0]);
   {
-    train::MetricsLog log(config, iteration, {});
+    training::MetricsLog log(config, iteration, {});
     log.add({.loss = 1.0, .correct = 1, .learning_rate = 0.1, .seconds = 0.5});
     (void)log.report(iteration + 1);
   }
-  require(train::MetricsLog(config, iteration + 1, {}).take_notices().empty(),
+  require(training::MetricsLog(config, iteration + 1, {}).take_notices().empty(),
           "repaired files are complete");
 }
 
@@ -54,12 +54,12 @@ std::vector<Bytes> seeds() {
   const test::TemporaryDirectory folder;
   const run::Run config = config_in(folder.path());
   {
-    train::MetricsLog log(config);
+    training::MetricsLog log(config);
     for (std::int64_t i = 1; i <= 6; ++i) {
       log.add({.loss = 1.5, .correct = 2, .correct_top5 = 3, .learning_rate = 0.1, .seconds = 0.5});
       if (i % 2 == 0) (void)log.report(i);
     }
-    log.report(train::ValidationResult{.iteration = 4, .images = 8, .batches = 2, .loss = 1.0});
+    log.report(training::ValidationResult{.iteration = 4, .images = 8, .batches = 2, .loss = 1.0});
   }
   Bytes files;
   for (const char* const name : kFiles) {

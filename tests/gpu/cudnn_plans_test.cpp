@@ -87,10 +87,10 @@ void add_shapes(const fs::path& recipe, Shapes& shapes) {
       cli::testing::resolve_line("--config " + recipe.string() + " --data-dir /data/" +
                                  (cifar ? "cifar-10" : "imagenet"))
           .config;
-  models::Graph graph = train::network_of(config);
+  models::Graph graph = training::network_of(config);
   graph.stored_image.reset();
   config.precision = {DType::F32, DType::F32};  // other types would ask for blocks of a batch, too
-  const pipeline::StageOptions options = train::stage_options(config, train::Use::Training);
+  const pipeline::StageOptions options = training::stage_options(config, training::Use::Training);
   Backend backend(std::make_unique<Recorder>(shapes), {}, Choice::VendorOnly);
   (void)pipeline::Stage(graph, pipeline::whole(graph), options, backend);
 }

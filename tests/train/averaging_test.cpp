@@ -7,7 +7,7 @@
 #include "tests/support/file_bytes.hpp"
 #include "tests/support/temporary_directory.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 class AveragingTest : public testing::Test {
@@ -194,4 +194,4 @@ TEST_F(AveragingTest, RefusesWhatCannotBeHad) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training

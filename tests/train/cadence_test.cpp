@@ -3,7 +3,7 @@
 
 #include "tests/support/test.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 run::Run config_of(std::int64_t iterations) {
@@ -135,4 +135,4 @@ TEST(StopTest, AnAccuracyOrValidationsWithoutABetterOneEndTheRun) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -9,7 +9,7 @@
 #include "tests/support/temporary_directory.hpp"
 #include "tests/train/small_run.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 /// A small training with its own checkpoint directory. A writing thread can be made to wait or to
@@ -151,4 +151,4 @@ TEST(CheckpointCostTest, IsDescribedByMediansOfAllButTheFirst) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training

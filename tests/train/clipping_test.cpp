@@ -7,7 +7,7 @@
 #include "tests/train/small_run.hpp"
 #include "train/session.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 using namespace small;
@@ -87,4 +87,4 @@ TEST(Clipping, TreatsGradientsThatAreNotFiniteAsOtherRunsDo) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -3,7 +3,7 @@
 
 #include "tests/support/test.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 constexpr std::int64_t kMega = 1'000'000;
@@ -43,4 +43,4 @@ TEST(DeviceClaimsTest, TakeDevicesThatNobodyKnowsForDifferentOnes) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training

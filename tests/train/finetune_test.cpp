@@ -14,7 +14,7 @@
 #include "tests/train/small_run.hpp"
 #include "train/trainer.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 /// Four updates on 8 of 16 images each, that is, two epochs.
@@ -199,4 +199,4 @@ TEST(DivergedRunTest, SavesNoWeightsThatAreNoNumbers) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -15,7 +15,7 @@
 #include "tests/support/expect_error.hpp"
 #include "tests/train/outcome.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 using namespace small;
@@ -651,4 +651,4 @@ TEST(LawTest, DigestTellsTrainingsApart) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training

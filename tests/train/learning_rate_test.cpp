@@ -3,7 +3,7 @@
 
 #include "tests/support/test.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 using Table = std::vector<std::pair<std::int64_t, double>>;
@@ -183,4 +183,4 @@ TEST(LearningRateTest, LarsPolynomialDecaysBehindItsWarmUp) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training

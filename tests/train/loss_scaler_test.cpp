@@ -4,7 +4,7 @@
 #include "core/error.hpp"
 #include "tests/support/expect_error.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 constexpr run::LossScaling kDynamic = {
@@ -62,4 +62,4 @@ TEST(LossScaler, ReadsBackWhatItWrote) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -10,7 +10,7 @@
 #include "tests/support/temporary_directory.hpp"
 #include "train/progress.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 class MetricsLogTest : public testing::Test {
@@ -465,4 +465,4 @@ TEST(PartialRowTest, RefusesAnythingElse) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -6,7 +6,7 @@
 #include "io/data/synthetic.hpp"
 #include "tests/train/outcome.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 using namespace small;
@@ -162,4 +162,4 @@ TEST(MixingLawTest, BytesTakeLessOfTheLoaderAndOfTheStash) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -5,7 +5,7 @@
 #include "models/registry.hpp"
 #include "tests/support/expect_error.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 constexpr const char* kOld = R"({"classes":10,"image":[32,32,3]})";
@@ -56,4 +56,4 @@ TEST(NetworkFactsTest, BadFactsAreRefused) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training

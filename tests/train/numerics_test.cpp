@@ -14,7 +14,7 @@
 #include "tests/train/small_run.hpp"
 #include "train/session.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 using namespace small;
@@ -461,4 +461,4 @@ TEST_F(TwoRanks, AgreeOnWhatIsSkippedAndShareTheUpdate) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -7,7 +7,7 @@
 #include "tests/support/test.hpp"
 #include "tests/train/small_run.hpp"
 
-namespace millrace::train::small {
+namespace millrace::training::small {
 
 struct Outcome {
   std::vector<double> losses;
@@ -110,4 +110,4 @@ inline void expect_same(const Outcome& actual, const Outcome& expected, const st
   EXPECT_EQ(actual.validation.samples, kValidationImages) << name;
 }
 
-}  // namespace millrace::train::small
+}  // namespace millrace::training::small

@@ -11,7 +11,7 @@
 #include "tests/train/small_run.hpp"
 #include "train/checkpoint_writer.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 run::Run config_of(const small::Layout& layout, std::int32_t ranks, const fs::path& run) {
@@ -303,4 +303,4 @@ TEST_F(TwoRanks, AWrongBitOfAReplicaIsNoticed) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training

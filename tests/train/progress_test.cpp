@@ -10,7 +10,7 @@
 #include "tests/support/test.hpp"
 #include "tests/support/variable.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 struct CloseFile {
@@ -364,4 +364,4 @@ TEST(ConsoleTest, RanksShowTheirStatusOnTheTerminalOfTheirLauncher) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training

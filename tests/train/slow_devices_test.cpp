@@ -3,7 +3,7 @@
 
 #include "tests/support/test.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 using Shares = std::vector<std::int64_t>;
@@ -49,4 +49,4 @@ TEST(SlowDevicesTest, OneReplicaHasNobodyToCompareWith) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -14,7 +14,7 @@
 #include "train/session.hpp"
 #include "train/setup.hpp"
 
-namespace millrace::train::small {
+namespace millrace::training::small {
 
 using pipeline::OpRange;
 
@@ -322,4 +322,4 @@ class Training {
   std::int64_t next_;
 };
 
-}  // namespace millrace::train::small
+}  // namespace millrace::training::small

@@ -5,7 +5,7 @@
 #include "tests/support/test.hpp"
 #include "tests/train/small_run.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 using namespace small;
@@ -45,4 +45,4 @@ TEST(StageTimesTest, MeasuresEveryStageOfEveryRank) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training

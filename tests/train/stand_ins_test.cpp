@@ -4,7 +4,7 @@
 #include "core/error.hpp"
 #include "tests/support/expect_error.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 /// 40 images that are never read; at most a tenth, that is four, may be bad.
@@ -83,4 +83,4 @@ TEST_F(StandInLimitTest, WhatAnotherProcessCountedBelongsToItsEpoch) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -8,7 +8,7 @@
 #include "tests/support/expect_error.hpp"
 #include "tests/support/temporary_directory.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 /// Kokkos starts once per process.
@@ -184,4 +184,4 @@ TEST(MemoryDatasetTest, ImagesThatDoNotFitAreRefused) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -10,7 +10,7 @@
 #include "device/queues.hpp"
 #include "tests/support/test.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 constexpr std::int64_t kBytes = 100;
@@ -94,4 +94,4 @@ TEST_F(UploadedFeedTest, ReportsAnErrorForTheBatchThatHasIt) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training

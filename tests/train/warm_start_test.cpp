@@ -5,7 +5,7 @@
 #include "models/registry.hpp"
 #include "tests/support/expect_error.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 models::Graph resnet8(std::int64_t classes) {
@@ -88,4 +88,4 @@ TEST(WarmStart, ATextMustBeInAName) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -89,8 +89,8 @@ partition::DeviceModel measure(const Type& type, const Patch& given, int ranks,
     if (world.rank() == 0)
       fmt::print(stderr, "Measuring {} {} in {}\n", probe.model, probe.size, name_of(type.type));
     world.barrier();  // all devices work at the same time, as in a training
-    const std::vector<partition::OpCost> costs = train::profiled_costs(config);
-    by_network.push_back(partition::kernel_samples(train::network_of(config), config.batch_size,
+    const std::vector<partition::OpCost> costs = training::profiled_costs(config);
+    by_network.push_back(partition::kernel_samples(training::network_of(config), config.batch_size,
                                                    config.precision.activations, costs));
     all.insert(all.end(), by_network.back().begin(), by_network.back().end());
   }

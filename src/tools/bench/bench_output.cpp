@@ -22,8 +22,8 @@
 namespace millrace::cli {
 namespace {
 
-using train::BenchResult;
-using train::BenchUse;
+using training::BenchResult;
+using training::BenchUse;
 
 report::UnixTime unix_time() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -50,7 +50,7 @@ report::BenchRun run_of(const OpenedBench& prepared) {
           .network = fmt::format("{} {} on {}", config.model.model, config.model.size,
                                  config.data.dataset),
           .images = describe_images(prepared),
-          .precision = std::string(train::precision_name(config.precision)),
+          .precision = std::string(training::precision_name(config.precision)),
           .batch_size = config.batch_size,
           .images_per_step = config.total_batch(),
           .ranks = config.pipeline.ranks.ranks,
@@ -75,7 +75,7 @@ double gflops_of(const BenchResult& result, BenchUse use) {
 /// What else is measured, so that a comparison with another program can tell that both do the same:
 /// the network by its parameters and the number of ops of each kind, and the layout.
 void add_facts(Json& json, const run::Run& config) {
-  const models::Graph graph = train::network_of(config);
+  const models::Graph graph = training::network_of(config);
   std::map<std::string, std::int64_t> counts;
   for (const models::Op& op : graph.ops)
     ++counts[std::visit([](const auto& kind) { return std::string(kind.kName); }, op.kind)];
@@ -90,7 +90,7 @@ void add_facts(Json& json, const run::Run& config) {
   json.set("micro_batches", config.micro_batches);
 }
 
-void print_loaders(const train::DataBenchResult& result) {
+void print_loaders(const training::DataBenchResult& result) {
   fmt::print("loaders alone {:.1f} images/s\n", result.loader_rate);
   fmt::print("devices alone {:.1f} images/s, on images in memory\n", result.device_rate);
   if (result.loader_limits())
@@ -131,11 +131,11 @@ BenchOutput::BenchOutput(const OpenedBench& prepared, const Patch& options)
       separate_(options.flag("dataset-benchmark")),
       display_(options.integer("display-every")),
       start_(unix_time()),
-      console_(stderr, stderr, train::terminal_of(stderr), {}) {
+      console_(stderr, stderr, training::terminal_of(stderr), {}) {
   if (is_quiet(options)) console_.quieten();
   if (const auto path = options.text("results-file")) results_.emplace(with_folder(*path));
   if (const auto path = options.text("log-filename"))
-    log_.emplace(with_folder(*path), train::LineFile::Open::Fresh);
+    log_.emplace(with_folder(*path), training::LineFile::Open::Fresh);
 }
 
 /// NVIDIA's lines belong to a text.
@@ -180,7 +180,7 @@ void BenchOutput::after_step(std::int64_t step, double seconds) {
   say(fmt::format("total_ips: {}", rate));
 }
 
-void BenchOutput::finish(const train::DataBenchResult& result) {
+void BenchOutput::finish(const training::DataBenchResult& result) {
   console_.clear_status();
   run_.step_seconds = result.together.step_seconds;
   say(fmt::format("Average total_ips: {}", report::mean_rate(run_)));
@@ -208,7 +208,7 @@ void BenchOutput::finish(const train::DataBenchResult& result) {
   }
 }
 
-void BenchOutput::finish(const train::KernelBenchResult& result) {
+void BenchOutput::finish(const training::KernelBenchResult& result) {
   console_.clear_status();
   run_.step_seconds = result.step_seconds;
   const report::KernelTable& table = result.table;
@@ -228,7 +228,7 @@ void BenchOutput::finish(const train::KernelBenchResult& result) {
              to_text(table, options_.flag("verbose") ? table.times.size() : kShown));
 }
 
-void BenchOutput::print_json(const train::DataBenchResult& result) const {
+void BenchOutput::print_json(const training::DataBenchResult& result) const {
   const BenchResult& together = result.together;
   Json json = to_json(run_);
   add_facts(json, prepared_.run.config);
@@ -254,7 +254,7 @@ void BenchOutput::print_json(const train::DataBenchResult& result) const {
   fmt::print("{}\n", json.dump());
 }
 
-void BenchOutput::print_text(const train::DataBenchResult& result) const {
+void BenchOutput::print_text(const training::DataBenchResult& result) const {
   const BenchResult& together = result.together;
   const std::vector<double>& steps = together.step_seconds;
   const double median = together.median_seconds();

@@ -22,11 +22,11 @@ namespace millrace::cli {
 /// are synthetic.
 struct OpenedBench {
   OpenedRun run;
-  train::BenchUse use = train::BenchUse::Training;
-  train::BenchLength length;
+  training::BenchUse use = training::BenchUse::Training;
+  training::BenchLength length;
   /// What it reads: the training images, or for inference those of the validation.
   [[nodiscard]] const std::shared_ptr<const io::Dataset>& dataset() const {
-    return use == train::BenchUse::Training ? run.data.train : run.data.validation;
+    return use == training::BenchUse::Training ? run.data.train : run.data.validation;
   }
 };
 /// Errors: Usage, if --measured-epochs ends before the warm-up does.
@@ -48,14 +48,14 @@ class BenchOutput {
 
   void begin();
   void after_step(std::int64_t step, double seconds);
-  void finish(const train::DataBenchResult& result);
-  void finish(const train::KernelBenchResult& result);
+  void finish(const training::DataBenchResult& result);
+  void finish(const training::KernelBenchResult& result);
 
  private:
   void say(std::string_view message) const;
   void log(Json step, Json data);
-  void print_json(const train::DataBenchResult& result) const;
-  void print_text(const train::DataBenchResult& result) const;
+  void print_json(const training::DataBenchResult& result) const;
+  void print_text(const training::DataBenchResult& result) const;
 
   const OpenedBench& prepared_;
   const Patch& options_;
@@ -64,9 +64,9 @@ class BenchOutput {
   bool separate_;                        ///< loaders and devices are also measured on their own
   std::optional<std::int64_t> display_;  ///< measured steps between NVIDIA's lines
   std::optional<io::StagedFile> results_;
-  std::optional<train::LineFile> log_;
+  std::optional<training::LineFile> log_;
   report::UnixTime start_;
-  train::Console console_;
+  training::Console console_;
 };
 
 }  // namespace millrace::cli

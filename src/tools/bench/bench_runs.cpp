@@ -129,7 +129,7 @@ class Runner {
  public:
   explicit Runner(const Invocation& invocation)
       : invocation_(invocation),
-        console_(stderr, stderr, train::terminal_of(stderr), {}),
+        console_(stderr, stderr, training::terminal_of(stderr), {}),
         runs_(asked_runs(invocation.options)) {
     if (is_quiet(invocation.options)) console_.quieten();
   }
@@ -181,7 +181,7 @@ class Runner {
   }
 
   const Invocation& invocation_;
-  train::Console console_;
+  training::Console console_;
   std::vector<Asked> runs_;
   std::set<std::string> heard_;
 };

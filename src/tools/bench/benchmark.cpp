@@ -20,7 +20,7 @@
 #include "train/trainer.hpp"
 #include "train/watchdog.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 /// Steps for the table of times, where those that are measured do not record any.
@@ -264,4 +264,4 @@ KernelBenchResult bench_kernels(const run::Run& config, const comm::World& world
   return result;
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

@@ -13,7 +13,7 @@
 #include "run/run.hpp"
 #include "tools/bench/kernel_table.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 /// A step of a training is a weight update; a step of inference is the forward pass of as many
 /// images, with running statistics and without a stash, as a validation runs it.
@@ -77,4 +77,4 @@ struct KernelBenchResult {
     const std::shared_ptr<const io::Dataset>& dataset, const BenchLength& length,
     std::vector<report::Peak> peaks, const AfterStep& after_step = [](std::int64_t, double) {});
 
-}  // namespace millrace::train
+}  // namespace millrace::training

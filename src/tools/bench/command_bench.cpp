@@ -73,12 +73,12 @@ void measure(const OpenedBench& prepared, const Patch& options, BenchOutput* out
   const run::Run& config = prepared.run.config;
   const auto& dataset = prepared.dataset();
   if (options.flag("kernels"))
-    return finish(train::bench_kernels(config, world, dataset, prepared.length,
-                                       train::measure_peaks(world), after_step));
+    return finish(training::bench_kernels(config, world, dataset, prepared.length,
+                                          training::measure_peaks(world), after_step));
   if (options.flag("dataset-benchmark"))
-    return finish(train::bench_data(config, world, dataset, prepared.length, after_step));
-  finish(train::DataBenchResult{
-      .together = train::bench(config, world, dataset, prepared.use, prepared.length, after_step)});
+    return finish(training::bench_data(config, world, dataset, prepared.length, after_step));
+  finish(training::DataBenchResult{.together = training::bench(config, world, dataset, prepared.use,
+                                                               prepared.length, after_step)});
 }
 
 int bench(const Invocation& invocation, const comm::World& world, StartupWatch& watch) {
@@ -92,13 +92,13 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
   require_measurable(options, config);
   if (must_launch(config, world)) return launch_ranks(config, invocation);
   pin_rank(world, config);
-  const device::Environment environment(config.threads, train::gpu_of(config, world.rank()));
+  const device::Environment environment(config.threads, training::gpu_of(config, world.rank()));
   fit_layout(prepared.run, world);
   std::optional<BenchOutput> output;
-  train::FailTogether(world).lead([&] {
+  training::FailTogether(world).lead([&] {
     output.emplace(prepared, options);
     print_notices(invocation, notices_of(prepared.run, invocation));
-    print_lines(stderr, train::describe_kernel_rules(config));
+    print_lines(stderr, training::describe_kernel_rules(config));
     warn_of_load();
     output->begin();
   });

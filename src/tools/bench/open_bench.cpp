@@ -35,10 +35,10 @@ OpenedBench open_bench(const Invocation& invocation, const comm::World& world) {
   Patch options = invocation.options;
   OpenedBench bench;
   const bool infers = options.flag("inference");
-  if (infers) bench.use = train::BenchUse::Inference;
-  const train::BenchLength usual = options.flag("kernels") ? train::BenchLength{2, 10}
-                                   : infers                ? train::BenchLength{20, 80}
-                                                           : train::BenchLength{10, 50};
+  if (infers) bench.use = training::BenchUse::Inference;
+  const training::BenchLength usual = options.flag("kernels") ? training::BenchLength{2, 10}
+                                      : infers                ? training::BenchLength{20, 80}
+                                                              : training::BenchLength{10, 50};
   bench.length = {.warmup = options.integer("warmup-steps").value_or(usual.warmup),
                   .steps = options.integer("steps").value_or(usual.steps)};
   drop_length(options);
@@ -48,7 +48,7 @@ OpenedBench open_bench(const Invocation& invocation, const comm::World& world) {
   impose(options, "iterations", bench.length.all());
   impose(options, "validation-mode", std::string(infers ? "all" : "none"));
   const MachineFacts machine = this_machine(world);
-  const train::FailTogether together(world);
+  const training::FailTogether together(world);
   bench.run = open_in_turn(world, [&](const std::string& decided) {
     return open_and_resolve(options, machine, decided);
   });

@@ -21,7 +21,7 @@
 #include <unistd.h>
 #endif
 
-namespace millrace::train {
+namespace millrace::training {
 
 #if MILLRACE_ON_HOST
 namespace {
@@ -197,4 +197,4 @@ std::vector<report::Peak> measure_peaks(const comm::World& world) {
 std::vector<report::Peak> measure_peaks(const comm::World&) { return {}; }
 #endif
 
-}  // namespace millrace::train
+}  // namespace millrace::training

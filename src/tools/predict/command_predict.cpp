@@ -128,7 +128,7 @@ std::vector<std::string> class_names_of(const Patch& options, const run::Run& co
     return found.names;
   }
   if (!config.data.class_names.empty()) return config.data.class_names;
-  const auto known = train::parse_facts(checkpoint.header().network, checkpoint.path().string());
+  const auto known = training::parse_facts(checkpoint.header().network, checkpoint.path().string());
   return known ? known->class_names : std::vector<std::string>{};
 }
 
@@ -252,11 +252,11 @@ int command_predict(const Invocation& invocation) {
   const std::vector<std::string> names = class_names_of(options, config, checkpoint);
   print_notices(invocation, work.notices);
   pin_rank(world, config);
-  const device::Environment environment(config.threads, train::gpu_of(config, world.rank()));
-  print_lines(stderr, train::describe_kernel_rules(config));
+  const device::Environment environment(config.threads, training::gpu_of(config, world.rank()));
+  print_lines(stderr, training::describe_kernel_rules(config));
   Output output(options, work, names);
   if (work.images)
-    train::predict(
+    training::predict(
         config, world, work.images, checkpoint,
         [&](std::int64_t first, std::span<const float> logits) { output.take(first, logits); });
   output.finish();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/predict/predictor.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 
 void predict(const run::Run& config, const comm::World& world,
              const std::shared_ptr<const io::Dataset>& images,
@@ -14,4 +14,4 @@ void predict(const run::Run& config, const comm::World& world,
       feeds, images->size(), [](std::int64_t) { return false; }, take);
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::training

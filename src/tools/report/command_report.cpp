@@ -40,7 +40,7 @@ DatasetFacts facts_of_run(const fs::path& directory, const Patch& options) {
   std::vector<std::string> complaints;
   const io::CheckpointReader newest = io::open_newest(directory, complaints);
   const std::string label = (newest.path() / "manifest.json").string();
-  return recorded_facts(options, train::parse_facts(newest.header().network, label));
+  return recorded_facts(options, training::parse_facts(newest.header().network, label));
 }
 
 report::PlannedRun planned_run(const fs::path& directory, const Patch& recorded, CostModel model) {
@@ -51,7 +51,7 @@ report::PlannedRun planned_run(const fs::path& directory, const Patch& recorded,
   const run::Run& config = resolution.config;
   report::PlannedRun planned;
   planned.replicas = config.pipeline.ranks.replicas;
-  planned.graph = train::network_of(config);
+  planned.graph = training::network_of(config);
   const partition::PlanRequest request = request_to_plan(resolution, model, this_machine().cores);
   std::optional<device::Environment> environment;
   if (model == CostModel::Profile) environment.emplace(config.threads);  // once a process
@@ -59,7 +59,7 @@ report::PlannedRun planned_run(const fs::path& directory, const Patch& recorded,
   const pipeline::Schedule compute = without_communication(config.pipeline.schedule);
   planned.plan =
       partition::make_plan(planned.graph, planned.costs, config.pipeline.ranges, request, compute);
-  planned.plan.memory = train::sizes_of_stages(planned.graph, config);
+  planned.plan.memory = training::sizes_of_stages(planned.graph, config);
   if (config.pipeline.is_joint()) set_step(planned.plan, planned.graph, request, config.pipeline);
   planned.step = simulated_step(planned.graph, config.pipeline, planned.plan, request);
   if (planned.plan.stages() > 1) planned.plan.schedule = config.pipeline.schedule.name;

@@ -13,7 +13,7 @@
 #include "train/progress.hpp"
 #include "train/summaries.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 constexpr const char* kValidations = "eval";
@@ -120,10 +120,10 @@ std::unique_ptr<Summaries> open_event_files(const run::Run& config,
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training
 
 namespace millrace::tools {
 
-cli::Tool tensorboard_tool() { return {.summaries = train::open_event_files}; }
+cli::Tool tensorboard_tool() { return {.summaries = training::open_event_files}; }
 
 }  // namespace millrace::tools

@@ -65,7 +65,7 @@ std::optional<NotedExport> parse_notes(const ExportNotes& notes, const std::stri
     if (const Field& spec = *find_field(name); !belongs_to_run(spec))
       noted.options.set(spec, setting);
   if (const auto network = notes.find(kNetwork); network != notes.end())
-    noted.facts = train::parse_facts(network->second, label);
+    noted.facts = training::parse_facts(network->second, label);
   if (noted.facts) noted.options.network = noted.facts->given.graph;
   const auto names = notes.find(kNames);
   if (names == notes.end()) return noted;

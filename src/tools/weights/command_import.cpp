@@ -193,7 +193,7 @@ void write_run(const Invocation& invocation, const models::Graph& graph, const r
   io::CheckpointHeader header;
   header.model = graph.name;
   header.config_toml = to_toml(config);
-  header.network = to_json(train::facts_of(config));
+  header.network = to_json(training::facts_of(config));
   header.environment = fmt::format("imported from {}", file.filename().string());
   std::filesystem::path checkpoint;
   try {

@@ -25,9 +25,9 @@ using io::ExportNotes;
 
 /// A file that millrace exported.
 struct NotedExport {
-  Patch options;                                  ///< all that decide what is computed
-  std::optional<train::NetworkFacts> facts = {};  ///< none: an older millrace wrote the file
-  std::optional<io::WeightStyle> names = {};      ///< none: the file does not say whose it has
+  Patch options;                                     ///< all that decide what is computed
+  std::optional<training::NetworkFacts> facts = {};  ///< none: an older millrace wrote the file
+  std::optional<io::WeightStyle> names = {};         ///< none: the file does not say whose it has
 };
 /// Nothing for a file of another program. `label` is its path. Errors: Data, if the notes cannot be
 /// read.

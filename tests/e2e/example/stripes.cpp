@@ -52,21 +52,21 @@ models::Graph network() {
 }  // namespace
 
 int main() {
-  const train::Runtime runtime;
+  const training::Runtime runtime;
   run::Run run;
   run.batch_size = 16;
   run.micro_batches = 2;
   run.optimiser = run::usual_optimiser(UpdateRule::Momentum);
   // Two stages: `filters`, and what begins with `classes`. `mpirun -n 2` gives each a process.
   run.layout.splits = {"classes"};
-  train::Training training(runtime, network(), stripes(512, 1), run, stripes(128, 2));
+  training::Training training(runtime, network(), stripes(512, 1), run, stripes(128, 2));
   for (int step = 1; step <= 100; ++step) {
-    const train::Score score = training.step(0.1);
+    const training::Score score = training.step(0.1);
     if (step % 20 == 0 && runtime.rank() == 0)
       std::printf("step %3d  loss %.4f  accuracy %5.1f %%\n", step, score.loss,
                   100 * score.accuracy);
   }
-  const train::Score score = training.evaluate();
+  const training::Score score = training.evaluate();
   const auto checkpoint = training.save("stripes-checkpoints");
   if (runtime.rank() == 0)
     std::printf("new images: accuracy %.1f %%; saved %s\n", 100 * score.accuracy,

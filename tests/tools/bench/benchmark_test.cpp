@@ -5,7 +5,7 @@
 #include "tests/support/test.hpp"
 #include "tests/train/small_run.hpp"
 
-namespace millrace::train {
+namespace millrace::training {
 namespace {
 
 using namespace small;
@@ -211,4 +211,4 @@ TEST(BenchKernelsTest, ThePeaksAreProductsThenMemory) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::training
