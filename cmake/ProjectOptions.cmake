@@ -18,6 +18,9 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
 # floating-point flags or errno after arithmetic; if comparisons could raise a flag or roots set
 # errno, GCC would not vectorize their loops below AVX-512.
 set(millrace_compile -ffp-contract=off -fno-trapping-math -fno-math-errno)
+# One compilation serves the program, the archive and the shared library. Nobody replaces our functions
+# in a shared library, so that they may be inlined there as in a program.
+list(APPEND millrace_compile -fPIC -fno-semantic-interposition)
 if(millrace_on_cpu)
   list(APPEND millrace_compile -fopenmp-simd)  # clang would use it for kernels of GPUs as well
 endif()
