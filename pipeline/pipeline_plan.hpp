@@ -34,55 +34,6 @@ struct Message {
 [[nodiscard]] std::vector<Link> links(std::span<const Message> messages);
 [[nodiscard]] std::vector<Link> links(const Graph& graph, std::span<const OpRange> ranges);
 
-/// Which process has which device. Devices are numbered replica by replica and divided into
-/// consecutive groups, so that neighboring stages are on neighboring ranks, which launchers place
-/// on one machine.
-struct RankMap {
-  std::int32_t devices = 1;  ///< of a replica
-  std::int32_t replicas = 1;
-  std::int32_t ranks = 1;                 ///< at most devices x replicas
-  std::vector<std::int32_t> shares = {};  ///< devices of each rank; empty: as equal as possible
-
-  [[nodiscard]] std::int32_t all_devices() const { return devices * replicas; }
-  /// The first device of a rank, or all_devices() for the rank behind the last.
-  [[nodiscard]] std::int32_t first_of(std::int32_t rank) const;
-  [[nodiscard]] std::int32_t devices_of(std::int32_t rank) const {
-    return first_of(rank + 1) - first_of(rank);
-  }
-  [[nodiscard]] std::int32_t most_devices() const;  ///< of a rank
-  [[nodiscard]] std::int32_t rank_of(std::int32_t replica, std::int32_t device) const;
-  friend bool operator==(const RankMap&, const RankMap&) = default;
-};
-
-/// How a network runs: its stages, the schedule, and the process of each device. The same on all
-/// ranks.
-struct PipelinePlan {
-  std::vector<OpRange> ranges;  ///< by stage; empty: one stage with the whole network
-  Schedule schedule;            ///< of each replica, with communication, and valid
-  RankMap ranks;
-  /// Where replicas do not compute in the same order: that of all of them, likewise. Its devices
-  /// are the ranks, its stages are units (below). No stages: all replicas keep to `schedule`.
-  Schedule joint = {};
-
-  [[nodiscard]] bool is_joint() const { return joint.stages > 0; }
-  /// The number of a stage of a replica, replica by replica.
-  [[nodiscard]] std::int32_t unit(std::int32_t replica, std::int32_t stage) const {
-    return replica * schedule.stages + stage;
-  }
-  [[nodiscard]] std::int32_t rank_of(std::int32_t replica, std::int32_t stage) const {
-    return ranks.rank_of(replica, schedule.device(stage));
-  }
-  /// The number of the device of a stage, replica by replica; with a joint order, a rank is a
-  /// device. Stages of one device copy what they exchange.
-  [[nodiscard]] std::int32_t place_of(std::int32_t replica, std::int32_t stage) const {
-    return is_joint() ? rank_of(replica, stage) : replica * ranks.devices + schedule.device(stage);
-  }
-  [[nodiscard]] std::int32_t places() const {
-    return is_joint() ? ranks.ranks : ranks.all_devices();
-  }
-  friend bool operator==(const PipelinePlan&, const PipelinePlan&) = default;
-};
-
 /// An entry of a rank's list.
 struct PlanEntry {
   std::int32_t replica = 0;

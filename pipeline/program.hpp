@@ -58,30 +58,20 @@
 #include "core/dtype.hpp"
 #include "core/kernel_kind.hpp"
 #include "models/graph.hpp"
+#include "pipeline/layout.hpp"
 
 namespace millrace::pipeline {
 
 using millrace::KernelKind;
 using millrace::Role;
 using models::Graph;
-using models::OpId;
 using models::ValueId;
 
 using BufferId = models::Index<struct BufferTag>;
 
-/// Ops [first, last) of a graph.
-struct OpRange {
-  std::int32_t first = 0;
-  std::int32_t last = 0;
-  [[nodiscard]] bool contains(OpId op) const { return op.value >= first && op.value < last; }
-  friend bool operator==(const OpRange&, const OpRange&) = default;
-};
 [[nodiscard]] OpRange whole(const Graph& graph);
 
 enum class Mode { Training, Evaluation };
-/// Which activations are recomputed in the backward pass instead of being kept: none, those of the
-/// whole stage, or those of some layers.
-enum class Recompute { None, Stage, Layers };
 enum class Backward { Joined, Split };
 
 /// Whether kernels wait for the memory of this build's device rather than for their arithmetic.
@@ -181,12 +171,6 @@ struct StageProgram {
   friend bool operator==(const StageProgram&, const StageProgram&) = default;
 };
 
-/// The segments of a stage that were chosen before its training, as in ProgramOptions.
-struct ChosenSegments {
-  std::vector<OpId> segments;
-  std::vector<OpId> kept;
-  friend bool operator==(const ChosenSegments&, const ChosenSegments&) = default;
-};
 /// `options` with these segments.
 [[nodiscard]] ProgramOptions with_chosen(ProgramOptions options, const ChosenSegments& chosen);
 

@@ -10,7 +10,9 @@
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
+#include "core/float16.hpp"
 #include "core/instruction_level.hpp"
+#include "core/random.hpp"
 #include "io/images/wide_rows.hpp"
 
 namespace millrace::io {

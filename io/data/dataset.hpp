@@ -28,10 +28,7 @@
 #include <string>
 #include <vector>
 
-#include "core/bfloat16.hpp"
-#include "core/float16.hpp"
 #include "core/image_records.hpp"
-#include "core/random.hpp"
 #include "core/shape.hpp"
 #include "run/image_options.hpp"
 

@@ -19,7 +19,9 @@
 #include <new>
 #include <thread>
 
+#include "core/bfloat16.hpp"
 #include "core/error.hpp"
+#include "core/float16.hpp"
 
 namespace millrace::io {
 namespace {

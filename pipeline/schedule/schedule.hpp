@@ -27,37 +27,15 @@
 // render, render_svg    drawings
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "pipeline/layout.hpp"
+
 namespace millrace::pipeline {
-
-enum class ActionKind : std::uint8_t {
-  Forward,
-  Backward,        ///< BackwardInput and BackwardWeight in one
-  BackwardInput,   ///< gradient of the stage's inputs
-  BackwardWeight,  ///< gradient of its weights
-  SendActivation,  ///< each send is followed by its receive
-  ReceiveActivation,
-  SendGradient,
-  ReceiveGradient,
-  Reduce,  ///< all-reduce of the stage's weight gradients over the replicas
-  Update,  ///< update of the stage's weights
-};
-
-/// What a device does next. Stages and micro-batches count from 0.
-struct Action {
-  ActionKind kind = ActionKind::Forward;
-  std::int32_t stage = 0;
-  std::int32_t micro_batch = -1;  ///< -1: the whole step (Reduce, Update)
-  std::int32_t peer = -1;         ///< of messages: the stage at the other end
-  friend auto operator<=>(const Action&, const Action&) = default;  // NOLINT(modernize-use-nullptr)
-  friend bool operator==(const Action&, const Action&) = default;   // nvcc does not imply it
-};
 
 [[nodiscard]] constexpr bool is_compute(ActionKind kind) {
   return kind <= ActionKind::BackwardWeight;
@@ -85,31 +63,6 @@ struct Action {
 /// The inverse. A message without its other end means the neighboring stage. Errors: Config, with
 /// `where` and the text.
 [[nodiscard]] Action parse_action(std::string_view text, std::string_view where);
-
-/// The place of an action in a schedule.
-struct Entry {
-  std::int32_t device = 0;
-  std::int32_t index = 0;
-  friend auto operator<=>(const Entry&, const Entry&) = default;  // NOLINT(modernize-use-nullptr)
-  friend bool operator==(const Entry&, const Entry&) = default;   // nvcc does not imply it
-};
-
-struct Schedule {
-  std::string name;
-  std::int32_t stages = 0;
-  std::int32_t micro_batches = 0;
-  std::vector<std::int32_t> device_of;     ///< by stage
-  std::vector<std::vector<Action>> lists;  ///< by device
-
-  [[nodiscard]] std::int32_t devices() const { return static_cast<std::int32_t>(lists.size()); }
-  [[nodiscard]] std::int32_t device(std::int32_t stage) const {
-    return device_of.at(static_cast<std::size_t>(stage));
-  }
-  [[nodiscard]] const Action& at(const Entry& entry) const {
-    return lists[static_cast<std::size_t>(entry.device)][static_cast<std::size_t>(entry.index)];
-  }
-  friend bool operator==(const Schedule&, const Schedule&) = default;
-};
 
 /// Whether a schedule trains (false: it only evaluates).
 [[nodiscard]] bool has_backward(const Schedule& schedule);

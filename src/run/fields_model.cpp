@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "models/registry.hpp"
 #include "run/field_rows.hpp"
 
 namespace millrace::run {

@@ -10,8 +10,8 @@
 #include "core/dtype.hpp"
 #include "core/label_smoothing.hpp"
 #include "core/update_rule.hpp"
-#include "models/registry.hpp"
-#include "pipeline/pipeline_plan.hpp"
+#include "models/model_options.hpp"
+#include "pipeline/layout.hpp"
 #include "run/image_options.hpp"
 
 namespace millrace::run {

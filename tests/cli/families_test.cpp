@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Options of the families of networks, and what the IPU trainer trains them with by default.
+#include "models/registry.hpp"
 #include "support.hpp"
 
 namespace millrace::cli {

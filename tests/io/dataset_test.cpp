@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/dataset.hpp"
 
+#include "core/bfloat16.hpp"
+#include "core/float16.hpp"
 #include "core/random.hpp"
 #include "io/data/cifar.hpp"
 #include "io/data/memory_dataset.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/progress.hpp"
+#include "models/registry.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
