@@ -25,7 +25,7 @@
 #include "device/environment.hpp"
 #include "io/checkpoint.hpp"
 #include "io/data/class_names.hpp"
-#include "tools/predict/named_images.hpp"
+#include "io/data/loose_images.hpp"
 #include "tools/predict/npy.hpp"
 #include "tools/predict/predictions.hpp"
 #include "tools/predict/predictor.hpp"

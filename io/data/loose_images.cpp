@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/predict/named_images.hpp"
+#include "io/data/loose_images.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <system_error>
@@ -11,7 +13,6 @@
 #include "io/data/files.hpp"
 #include "io/data/image_dataset.hpp"
 #include "io/data/record_frame.hpp"
-#include "io/images/reader.hpp"
 
 namespace millrace::io {
 namespace {
@@ -45,15 +46,14 @@ void add_images(const fs::path& folder, std::vector<fs::path>& files) {
 
 }  // namespace
 
-NamedImages::NamedImages(std::vector<fs::path> files, run::Preparation preparation,
-                         const Shape& image, std::int64_t classes)
-    : files_(std::move(files)),
-      preparation_(std::move(preparation)),
+LooseImages::LooseImages(std::int64_t count, run::Preparation preparation, const Shape& image,
+                         std::int64_t classes)
+    : preparation_(std::move(preparation)),
       preset_(preset_of(preparation_, side_of(image))),
       side_(side_of(image)),
       classes_(classes),
       scaling_(scaling_of(preparation_, side_)) {
-  if (files_.empty()) fail(ErrorKind::Config, "no images: give at least one");
+  if (count == 0) fail(ErrorKind::Config, "no images: give at least one");
   if (preparation_.by_image && side_ != kSmallSide)
     fail(
         ErrorKind::Checkpoint,
@@ -62,17 +62,17 @@ NamedImages::NamedImages(std::vector<fs::path> files, run::Preparation preparati
         side_, kSmallSide);
 }
 
-Sample NamedImages::read(std::int64_t index, const ReadKey&, std::span<std::uint8_t> image,
+Sample LooseImages::read(std::int64_t index, const ReadKey&, std::span<std::uint8_t> image,
                          PixelScaling& scaling) const {
   Sample sample = Sample::Own;
   try {
-    read_file_of(index, image);
+    read_stored(index, image);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Data && error.kind() != ErrorKind::Io) throw;
     std::ranges::fill(image, std::uint8_t{0});
     sample = Sample::StandIn;
     const std::lock_guard lock(mutex_);
-    problems_.insert_or_assign(index, problem_at(path(index).string(), error.what()));
+    problems_.insert_or_assign(index, problem_at(where(index), error.what()));
   }
   scaling = scaling_;
   if (preparation_.by_image) {
@@ -84,18 +84,27 @@ Sample NamedImages::read(std::int64_t index, const ReadKey&, std::span<std::uint
   return sample;
 }
 
-void NamedImages::read_file_of(std::int64_t index, std::span<std::uint8_t> image) const {
-  const std::vector<std::byte> bytes = read_file(path(index), kMaxRecordBytes);
+void LooseImages::read_stored(std::int64_t index, std::span<std::uint8_t> image) const {
+  std::vector<std::byte> buffer;
   ImageReader reader;
   const ImageReader::Report report =
-      reader.read({.bytes = bytes}, preset_, std::nullopt, side_, image);
+      reader.read(stored(index, buffer), preset_, std::nullopt, side_, image);
   if (report.state == ImageState::Damaged) fail(ErrorKind::Data, "{}", report.warning);
 }
 
-std::string NamedImages::problem(std::int64_t index) const {
+std::string LooseImages::problem(std::int64_t index) const {
   const std::lock_guard lock(mutex_);
   const auto found = problems_.find(index);
   return found == problems_.end() ? "" : found->second;
+}
+
+StoredImage NamedImages::stored(std::int64_t index, std::vector<std::byte>& buffer) const {
+  buffer = read_file(path(index), kMaxRecordBytes);
+  return {.bytes = buffer};
+}
+
+std::string ImagesInMemory::where(std::int64_t index) const {
+  return fmt::format("image {}", index);
 }
 
 std::string problem_of(const fs::path& file) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Image files without a data set, prepared as a validation prepares its images.
-#include "tools/predict/named_images.hpp"
+// Images without a data set, prepared as a validation prepares its images.
+#include "io/data/loose_images.hpp"
 
 #include <fstream>
 
@@ -23,7 +23,7 @@ void write_image(const fs::path& path, const Bytes& bytes) {
 run::Preparation by_image() { return {.by_image = true}; }
 const Shape kSmall = {32, 32, 3};
 
-TEST(NamedImagesTest, SmallImagesAreReadAsTheyAre) {
+TEST(LooseImagesTest, SmallImagesAreReadAsTheyAre) {
   const TemporaryDirectory folder;
   const Image image = make_image(32, 32);
   write_image(folder / "a.png", encode_png(image));
@@ -36,7 +36,7 @@ TEST(NamedImagesTest, SmallImagesAreReadAsTheyAre) {
   EXPECT_EQ(scaling.mean[1], scaling.mean[0]) << "by its own pixels, as SmallImagesTest has them";
 }
 
-TEST(NamedImagesTest, OthersAreScaledToTheShorterSideAndCropped) {
+TEST(LooseImagesTest, OthersAreScaledToTheShorterSideAndCropped) {
   const TemporaryDirectory folder;
   // Left and right of the center, which a square crop leaves out, are white.
   Image wide{.width = 192, .height = 64, .bytes = {}};
@@ -51,7 +51,7 @@ TEST(NamedImagesTest, OthersAreScaledToTheShorterSideAndCropped) {
   EXPECT_EQ(bytes, std::vector<std::uint8_t>(bytes.size(), 100));
 }
 
-TEST(NamedImagesTest, PhotosArePreparedAsInAValidation) {
+TEST(LooseImagesTest, PhotosArePreparedAsInAValidation) {
   const TemporaryDirectory folder;
   for (const char* name : {"train/n1/a.JPEG", "val/n1/a.JPEG"})
     write_image(folder / name, encode_jpeg(make_image(90, 61)));
@@ -65,7 +65,7 @@ TEST(NamedImagesTest, PhotosArePreparedAsInAValidation) {
   }
 }
 
-TEST(NamedImagesTest, BadFilesAreNamedAndBlack) {
+TEST(LooseImagesTest, BadFilesAreNamedAndBlack) {
   const TemporaryDirectory folder;
   write_bytes(folder / "empty.png", {});
   const NamedImages files({folder / "empty.png", folder / "none.jpg"}, by_image(), kSmall, 10);
@@ -80,7 +80,27 @@ TEST(NamedImagesTest, BadFilesAreNamedAndBlack) {
   test::expect_in(files.problem(1), {"none.jpg", "No such file"});
 }
 
-TEST(NamedImagesTest, FoldersStandForTheirImages) {
+TEST(LooseImagesTest, MemoryHoldsFilesOrPixels) {
+  const TemporaryDirectory folder;
+  const Image image = make_image(90, 61);
+  const Bytes png = encode_png(image);
+  write_image(folder / "a.png", png);
+  const NamedImages file({folder / "a.png"}, by_image(), kSmall, 10);
+  const auto pixels = std::as_bytes(std::span(image.bytes));
+  const ImagesInMemory memory({{.bytes = std::as_bytes(std::span(png))},
+                               {.bytes = pixels, .height = image.height, .width = image.width},
+                               {.bytes = pixels}},
+                              by_image(), kSmall, 10);
+  EXPECT_EQ(image_of(memory, 0), image_of(file, 0));
+  EXPECT_EQ(image_of(memory, 1), image_of(file, 0));
+  std::vector<std::uint8_t> black(static_cast<std::size_t>(kSmallPixels));
+  PixelScaling scaling;
+  EXPECT_EQ(memory.read(2, {}, black, scaling), Sample::StandIn);
+  EXPECT_TRUE(memory.problem(2).starts_with("image 2: neither a JPEG nor a PNG"))
+      << memory.problem(2);
+}
+
+TEST(LooseImagesTest, FoldersStandForTheirImages) {
   const TemporaryDirectory folder;
   for (const char* name :
        {"b.PNG", "sub/a.jpeg", "a.jpg", "c.jfif", "d.JPE", "notes.txt", ".hidden.png", "e.jpe.txt"})
@@ -94,7 +114,7 @@ TEST(NamedImagesTest, FoldersStandForTheirImages) {
   expect_error(ErrorKind::Data, {"none: has no image"}, [&] { (void)images_at(folder / "none"); });
 }
 
-TEST(NamedImagesTest, PreparationsThatFitNoNetworkAreRefused) {
+TEST(LooseImagesTest, PreparationsThatFitNoNetworkAreRefused) {
   expect_error(ErrorKind::Checkpoint, {"reads images of 64 x 64 pixels"}, [] {
     NamedImages({"a"}, by_image(), {64, 64, 3}, 10);
   });
@@ -103,7 +123,7 @@ TEST(NamedImagesTest, PreparationsThatFitNoNetworkAreRefused) {
   });
 }
 
-TEST(NamedImagesTest, WhatIsNoImageIsKnownByItsFirstBytes) {
+TEST(LooseImagesTest, WhatIsNoImageIsKnownByItsFirstBytes) {
   const TemporaryDirectory folder;
   write_image(folder / "a.png", encode_png(make_image(8, 8)));
   std::ofstream(folder / "text.png") << "this is text";
