@@ -91,7 +91,7 @@ Session::Session(const run::Run& config, models::Graph graph, Use use, const com
   if (config_.pipeline.ranges.empty())
     config_.pipeline =
         pipeline::plan_of_one_stage(graph_, static_cast<std::int32_t>(config.micro_batches));
-  if (evaluates(config_, use)) plan_validation();
+  if (evaluates(config_, use)) plan_evaluation(use);
   if (use == Use::Inference) plan_inference();
   make_stages(use);
   make_executors(use);
@@ -110,11 +110,17 @@ Session::~Session() {
   if (goes_ahead_) device::fence(space_);
 }
 
-void Session::plan_validation() {
-  const std::int64_t batches = validation_batches(config_, config_.data.validation_size);
-  const std::int64_t whole = std::min(kGroup, batches);
-  if (whole == 0) return;
-  for (const std::int64_t size : {whole, batches % whole})
+void Session::plan_evaluation(Use use) {
+  std::vector<std::int64_t> sizes;
+  if (use == Use::Serving) {
+    for (std::int64_t size = world_->size() > 1 ? kGroup : 1; size > 0; size /= 2)
+      sizes.push_back(size);
+  } else if (const std::int64_t batches = validation_batches(config_, config_.data.validation_size);
+             batches > 0) {
+    const std::int64_t whole = std::min(kGroup, batches);
+    sizes = {whole, batches % whole};
+  }
+  for (const std::int64_t size : sizes)
     if (size > 0)
       groups_.push_back(
           {pipeline::forward_plan(graph_, config_.pipeline, static_cast<std::int32_t>(size)),
@@ -236,10 +242,12 @@ void Session::allocate() {
 
 void Session::initialise(std::uint64_t seed) {
   for (const auto& stage : stages_) stage->parameters().initialise(seed);
+  packed_ = false;
 }
 
 void Session::load(const io::CheckpointReader& checkpoint) {
   tensors_->load(checkpoint);
+  packed_ = false;
   if (training_) scaling_ = parse_scaling(checkpoint.header().scaling_state, config_.loss_scaling);
 }
 
@@ -347,7 +355,7 @@ bool Session::may_queue_ahead() const {
 StepResult Session::infer(const Feeds& feeds) {
   pipeline::Executor& executor = *groups_.front().executor;
   pipeline::StepSettings settings;
-  settings.weights_packed = std::exchange(inferred_, true);
+  settings.weights_packed = std::exchange(packed_, true);
   run(executor, settings, feeds);
   StepResult result;
   executor.exchange([&] { result.metrics = collect(executor, feeds.stand_ins()); });
@@ -375,9 +383,11 @@ pipeline::MicroBatchMetrics Session::evaluate(const Feeds& feeds, std::int64_t i
     };
   while (left > 0) {
     if (world_->maximum(cancelled(total.samples) ? 1 : 0) != 0) break;
-    const std::int64_t whole = groups_.front().plan.schedule.micro_batches;
-    pipeline::Executor& executor =
-        left >= whole ? *groups_.front().executor : *groups_.back().executor;
+    const auto group = std::ranges::find_if(
+        groups_, [&](const Group& g) { return g.plan.schedule.micro_batches <= left; });
+    MILLRACE_ASSERT(group != groups_.end());
+    pipeline::Executor& executor = *group->executor;
+    settings.weights_packed = !training_ && std::exchange(packed_, true);
     run(executor, settings, feeds);
     total += collect(executor, feeds.stand_ins());
     left -= executor.plan().schedule.micro_batches;

@@ -149,6 +149,7 @@ class Session {
           std::unique_ptr<comm::Transport> transport);
 
   /// Validation runs in groups of micro-batches; the last group may be smaller. Inference has one.
+  /// Serving over several processes has groups of 32, 16, 8, .. so that all have work.
   struct Group {
     pipeline::PipelinePlan plan;
     std::unique_ptr<pipeline::Executor> executor;
@@ -159,7 +160,7 @@ class Session {
     double loader_seconds;
   };
 
-  void plan_validation();
+  void plan_evaluation(Use use);
   void plan_inference();
   void make_stages(Use use);
   [[nodiscard]] ops::Backend& backend_of(std::int32_t stage);
@@ -180,7 +181,7 @@ class Session {
   std::vector<std::unique_ptr<pipeline::Stage>> stages_;
   std::vector<pipeline::LocalStage> units_;  ///< those stages
   std::unique_ptr<pipeline::Executor> training_;
-  std::vector<Group> groups_;  ///< the full-size group, then the rest if any
+  std::vector<Group> groups_;  ///< the largest first
   std::optional<StageTensors> tensors_;
   std::optional<Feeder> feeder_;
   std::unique_ptr<device::Arena> arena_;
@@ -188,7 +189,7 @@ class Session {
   ScalingState scaling_;
   bool goes_ahead_ = false;        ///< queue_step() returns before the device is done
   std::deque<QueuedStep> queued_;  ///< not finished
-  bool inferred_ = false;          ///< the weights are packed for inference
+  bool packed_ = false;            ///< the weights are, and nothing else uses their place
   std::vector<double> sums_;       ///< metrics and stand-ins, to be summed over ranks
   std::int64_t stand_ins_ = 0;
   std::int64_t trained_stand_ins_ = 0;  ///< of the feeds of training, after the last finished step

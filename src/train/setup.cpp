@@ -61,7 +61,7 @@ partition::LayoutFacts layout_facts(const models::Graph& graph, const run::Run& 
 }
 
 bool evaluates(const run::Run& config, Use use) {
-  return use == Use::Evaluation ||
+  return use == Use::Evaluation || use == Use::Serving ||
          (use == Use::Training && config.validation != run::ValidationMode::None);
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/world.hpp"
 #include "models/graph.hpp"
 #include "partition/choose.hpp"
 #include "pipeline/program.hpp"
@@ -23,11 +24,16 @@ namespace millrace::training {
 [[nodiscard]] partition::LayoutFacts layout_facts(const models::Graph& graph, const run::Run& run,
                                                   const run::MachineFacts& machine);
 
+/// The run with the layout that it has on these processes, of so many threads each. Errors: Config
+/// and Usage.
+[[nodiscard]] run::Run decided(const models::Graph& network, const comm::World& world, int threads,
+                               run::Run run);
+
 using partition::training_program;
 
 /// What a process does with its stages. Inference: batch after batch without end, with the programs
-/// of an evaluation.
-enum class Use { Training, Evaluation, Inference };
+/// of an evaluation. Serving: evaluations of any number of images.
+enum class Use { Training, Evaluation, Inference, Serving };
 /// Whether the stages also run validations.
 [[nodiscard]] bool evaluates(const run::Run& config, Use use);
 /// The options of the stages of a run, but for their slots, shares and segments.

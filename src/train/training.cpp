@@ -16,6 +16,7 @@
 #include "train/agreement.hpp"
 #include "train/kernel_rules.hpp"
 #include "train/memory.hpp"
+#include "train/runtime_call.hpp"
 #include "train/session.hpp"
 #include "train/setup.hpp"
 #include "train/trainer.hpp"
@@ -43,6 +44,8 @@ int Runtime::threads() const { return parts_->threads; }
 int Runtime::rank() const { return parts_->world.rank(); }
 int Runtime::ranks() const { return parts_->world.size(); }
 
+const comm::World& world_of(const Runtime& runtime) { return runtime.parts_->world; }
+
 namespace {
 
 void require_matching(const models::Graph& network, const io::Dataset& images) {
@@ -55,7 +58,8 @@ void require_matching(const models::Graph& network, const io::Dataset& images) {
          images.classes(), network.name, network.classes);
 }
 
-/// The run with the layout that it has on these processes.
+}  // namespace
+
 run::Run decided(const models::Graph& network, const comm::World& world, int threads,
                  run::Run run) {
   if (run.batch_size < 1 || run.micro_batches < 1 || run.pipeline.ranks.replicas < 1)
@@ -76,6 +80,8 @@ run::Run decided(const models::Graph& network, const comm::World& world, int thr
   const partition::LayoutFacts facts = layout_facts(network, run, machine);
   return partition::choose(network, std::move(run), facts, sizer_of(network)).run;
 }
+
+namespace {
 
 run::Run completed(run::Run run, const models::Graph& network, const io::Dataset& images,
                    const io::Dataset* validation) {
@@ -144,7 +150,7 @@ Training::Training(const Runtime& runtime, models::Graph network,
                    std::shared_ptr<const io::Dataset> validation) {
   require_matching(network, *images);
   if (validation) require_matching(network, *validation);
-  const comm::World& world = runtime.parts_->world;
+  const comm::World& world = world_of(runtime);
   run = decided(network, world, runtime.threads(),
                 completed(std::move(run), network, *images, validation.get()));
   parts_ = std::make_unique<Parts>(world, std::move(run), std::move(network), std::move(images),

@@ -26,6 +26,10 @@
 #include "models/graph.hpp"
 #include "run/run.hpp"
 
+namespace millrace::comm {
+class World;
+}
+
 namespace millrace::training {
 
 /// What a program needs once, before its first Training and until after its last: the threads of
@@ -43,7 +47,7 @@ class Runtime {
   [[nodiscard]] int ranks() const;
 
  private:
-  friend class Training;
+  friend const comm::World& world_of(const Runtime& runtime);
   struct Parts;
   std::unique_ptr<Parts> parts_;
 };

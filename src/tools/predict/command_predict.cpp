@@ -28,7 +28,7 @@
 #include "io/data/loose_images.hpp"
 #include "tools/predict/npy.hpp"
 #include "tools/predict/predictions.hpp"
-#include "tools/predict/predictor.hpp"
+#include "train/classifier.hpp"
 #include "train/kernel_rules.hpp"
 #include "train/network_facts.hpp"
 #include "train/setup.hpp"
@@ -199,7 +199,7 @@ class Output {
     write_row();
     if (top_k_ == 0) return;
     PredictedImage predicted{
-        .name = name_of(image), .label = {}, .predictions = likeliest(row_, top_k_)};
+        .name = name_of(image), .label = {}, .predictions = training::top(row_, top_k_)};
     if (!work_.files) predicted.label = work_.images->label(image);
     fmt::print("{}", text_.lines(predicted));
   }
@@ -256,9 +256,10 @@ int command_predict(const Invocation& invocation) {
   print_lines(stderr, training::describe_kernel_rules(config));
   Output output(options, work, names);
   if (work.images)
-    training::predict(
-        config, world, work.images, checkpoint,
-        [&](std::int64_t first, std::span<const float> logits) { output.take(first, logits); });
+    training::Classifier(world, checkpoint, config)
+        .logits(work.images, [&](std::int64_t first, std::span<const float> logits) {
+          output.take(first, logits);
+        });
   output.finish();
   return output.bad() == 0 ? 0 : exit_code(ErrorKind::Data);
 }

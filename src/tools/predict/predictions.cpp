@@ -3,36 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "core/json.hpp"
 #include "core/text.hpp"
 
 namespace millrace::cli {
-
-std::vector<Prediction> likeliest(std::span<const float> logits, std::int64_t count) {
-  std::vector<std::int64_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto logit = [&](std::int64_t label) {
-    return static_cast<double>(logits[static_cast<std::size_t>(label)]);
-  };
-  const auto end = order.begin() + std::min<std::int64_t>(count, std::ssize(order));
-  std::partial_sort(order.begin(), end, order.end(), [&](std::int64_t a, std::int64_t b) {
-    return logit(a) > logit(b) || (logit(a) == logit(b) && a < b);
-  });
-  const double top = static_cast<double>(*std::ranges::max_element(logits));
-  double total = 0.0;
-  for (const float value : logits) total += std::exp(static_cast<double>(value) - top);
-  std::vector<Prediction> predictions;
-  for (auto label = order.begin(); label != end; ++label)
-    predictions.push_back({.label = *label,
-                           .logit = logit(*label),
-                           .probability = std::exp(logit(*label) - top) / total});
-  return predictions;
-}
 
 std::string PredictionText::name_of(std::int64_t label) const {
   return label < std::ssize(names_) ? names_[static_cast<std::size_t>(label)] : "";
@@ -46,7 +22,7 @@ std::string PredictionText::rows(const PredictedImage& image) const {
   std::string text;
   std::string name = printable(image.name);
   if (name.size() > width_) text = std::exchange(name, "") + '\n';
-  for (const Prediction& p : image.predictions) {
+  for (const training::Prediction& p : image.predictions) {
     text += fmt::format("{:<{}}  {:>9.2f} %  {:>5}  {}", name, width_, 100.0 * p.probability,
                         p.label, printable(name_of(p.label)));
     text.erase(text.find_last_not_of(' ') + 1);
@@ -60,7 +36,7 @@ std::string PredictionText::json_line(const PredictedImage& image) const {
   Json line = Json::object({{"image", image.name}});
   if (image.label) line.set("label", *image.label);
   Json top = Json::list();
-  for (const Prediction& p : image.predictions) {
+  for (const training::Prediction& p : image.predictions) {
     Json one = Json::object({{"class", p.label}});
     if (const std::string name = name_of(p.label); !name.empty()) one.set("name", name);
     one.set("probability", p.probability);

@@ -10,23 +10,15 @@
 #include <string>
 #include <vector>
 
+#include "train/classifier.hpp"
+
 namespace millrace::cli {
-
-struct Prediction {
-  std::int64_t label = 0;  ///< number of the class
-  double logit = 0.0;
-  double probability = 0.0;  ///< softmax
-};
-
-/// The `count` likeliest classes, or all if there are fewer. Of equal logits the lower class comes
-/// first, as in a validation.
-[[nodiscard]] std::vector<Prediction> likeliest(std::span<const float> logits, std::int64_t count);
 
 /// An image and its predictions.
 struct PredictedImage {
   std::string name;                   ///< its path, or its number in the data set
   std::optional<std::int32_t> label;  ///< its class, if known
-  std::vector<Prediction> predictions;
+  std::vector<training::Prediction> predictions;
 };
 
 /// Writes predictions as a table or as JSON lines. A class without a name shows its number alone.

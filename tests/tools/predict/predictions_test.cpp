@@ -8,7 +8,7 @@ namespace {
 
 TEST(PredictionsTest, TheLikeliestComeFirstAndOfEqualOnesTheLowerClass) {
   const float logits[] = {1.0f, 3.0f, 3.0f, -2.0f};
-  const std::vector<Prediction> all = likeliest(logits, 9);
+  const std::vector<training::Prediction> all = training::top(logits, 9);
   ASSERT_EQ(all.size(), 4u);
   const std::int64_t order[] = {1, 2, 0, 3};
   double total = 0.0;
@@ -19,9 +19,9 @@ TEST(PredictionsTest, TheLikeliestComeFirstAndOfEqualOnesTheLowerClass) {
   EXPECT_NEAR(total, 1.0, 1e-15);
   EXPECT_NEAR(all[2].probability / all[0].probability, std::exp(-2.0), 1e-15);
   EXPECT_EQ(all[3].logit, -2.0);
-  EXPECT_EQ(likeliest(logits, 2).size(), 2u);
+  EXPECT_EQ(training::top(logits, 2).size(), 2u);
   const float large[] = {1000.0f, 0.0f};  // their exponentials overflow
-  EXPECT_EQ(likeliest(large, 1).front().probability, 1.0);
+  EXPECT_EQ(training::top(large, 1).front().probability, 1.0);
 }
 
 TEST(PredictionsTest, TableAndJsonLine) {
