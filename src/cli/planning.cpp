@@ -17,9 +17,9 @@
 #include "pipeline/schedule/generators/rules.hpp"
 #include "train/agreement.hpp"
 #include "train/memory.hpp"
-#include "train/profile.hpp"
 #include "train/session.hpp"
 #include "train/setup.hpp"
+#include "train/stage_times.hpp"
 #include "train/trainer.hpp"
 
 namespace millrace::cli {

@@ -11,9 +11,9 @@
 #include "ops/backend.hpp"
 #include "pipeline/memory_plan.hpp"
 #include "pipeline/stage.hpp"
+#include "train/feeder.hpp"
 #include "train/memory.hpp"
 #include "train/setup.hpp"
-#include "train/uploaded_feed.hpp"
 
 namespace millrace::training {
 namespace {

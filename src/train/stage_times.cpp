@@ -5,9 +5,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "core/clock.hpp"
+#include "device/arena.hpp"
+#include "device/compat.hpp"
 #include "train/session.hpp"
+#include "train/setup.hpp"
 
 namespace millrace::training {
 namespace {
@@ -27,7 +31,7 @@ std::vector<double> work_of(const pipeline::Recording& recording) {
   return seconds;
 }
 
-/// Medians over the steps, by entry.
+/// Medians over steps or passes, by entry or op.
 std::vector<double> medians(const std::vector<std::vector<double>>& steps) {
   std::vector<double> result(steps.front().size());
   std::vector<double> values(steps.size());
@@ -106,7 +110,74 @@ std::vector<ActionTimes> measure_all(const run::Run& config,
   return times;
 }
 
+/// Black images of class 0, as large as a program's.
+class EmptyBatch {
+ public:
+  EmptyBatch(const pipeline::StageProgram& program, std::int64_t count)
+      : labels_(static_cast<std::size_t>(count)) {
+    for (const pipeline::Crossing& input : program.inputs)
+      if (input.value == models::Graph::input())
+        images_.resize(static_cast<std::size_t>(program.buffer(input.activation).bytes));
+  }
+  [[nodiscard]] io::Batch batch() const {
+    io::Batch batch;
+    batch.count = std::ssize(labels_);
+    batch.images = images_;
+    batch.labels = labels_;
+    return batch;
+  }
+
+ private:
+  std::vector<std::byte> images_;
+  std::vector<std::int32_t> labels_;
+};
+
 }  // namespace
+
+std::vector<partition::OpCost> profiled_costs(const run::Run& config) {
+  run::Run alone = config;
+  alone.model.batch_norm_span = 1;  // only kernels are timed; there is no peer
+  const models::Graph graph = network_of(alone);
+  const DType type = config.precision.activations;
+  const auto backend = ops::make_default_backend({}, config.allow_nondeterministic);
+  pipeline::StageOptions options;
+  options.batch = config.batch_size;
+  options.type = type;
+  options.backward = pipeline::Backward::Split;
+  pipeline::Stage stage(graph, pipeline::whole(graph), options, *backend);
+  const device::Arena arena(stage.bytes());
+  stage.bind(arena.at(0));
+  stage.parameters().initialise(0);
+  const device::ExecutionSpace space;
+  stage.training().begin_step(space);
+  constexpr std::size_t kPasses = 9;
+  constexpr std::size_t kWarmUp = 2;
+  constexpr std::array kPhases = {pipeline::Phase::Forward, pipeline::Phase::BackwardInput,
+                                  pipeline::Phase::BackwardWeight};
+  const EmptyBatch images(stage.training().program(), config.batch_size);
+  const auto small =
+      device::host_buffer(static_cast<std::size_t>(pipeline::Stage::small_bytes(stage.training())));
+  std::array<std::vector<std::vector<double>>, 3> samples;  // by pass and op
+  for (std::size_t pass = 0; pass < kPasses; ++pass) {
+    pipeline::Stage::load(space, stage.training(), {}, images.batch(), small.get());
+    for (std::size_t p = 0; p < kPhases.size(); ++p) {
+      std::vector<double> seconds(graph.ops.size());
+      stage.training().profile(space, kPhases[p], {}, seconds);
+      if (pass >= kWarmUp) samples[p].push_back(std::move(seconds));
+    }
+  }
+  std::vector<partition::OpCost> costs =
+      partition::analytic_costs(graph, config.batch_size, type, partition::cpu_model(type));
+  const std::vector<double> forward = medians(samples[0]);
+  const std::vector<double> input = medians(samples[1]);
+  const std::vector<double> weight = medians(samples[2]);
+  for (std::size_t op = 0; op < costs.size(); ++op) {
+    costs[op].forward = forward[op];
+    costs[op].backward_input = input[op];
+    costs[op].backward_weight = weight[op];
+  }
+  return costs;
+}
 
 std::vector<StageCost> measured_costs(const run::Run& config,
                                       const std::shared_ptr<const io::Dataset>& dataset,

@@ -6,10 +6,15 @@
 
 #include "comm/world.hpp"
 #include "io/data/dataset.hpp"
+#include "partition/cost.hpp"
 #include "pipeline/schedule/simulate.hpp"
 #include "run/run.hpp"
 
 namespace millrace::training {
+
+/// The costs of a network's ops per micro-batch, with seconds measured on this device: medians of
+/// several passes over the whole network, with split backward passes. Needs a device::Environment.
+[[nodiscard]] std::vector<partition::OpCost> profiled_costs(const run::Run& config);
 
 /// Seconds of the stages of a run, measured without running it: a process plays the part of a rank
 /// alone, with messages that are there at once. Each part executes its own list of actions on its

@@ -2,7 +2,7 @@
 //
 // Batches on their way to the device. On cores the copies are done at once; on the fake device
 // every other one comes too early or too late for whoever does not keep to the rules.
-#include "train/uploaded_feed.hpp"
+#include "train/feeder.hpp"
 
 #include <Kokkos_Core.hpp>
 

@@ -22,8 +22,8 @@
 #include "io/atomic_file.hpp"
 #include "partition/machine.hpp"
 #include "tools/bench/measure_link.hpp"
-#include "train/profile.hpp"
 #include "train/setup.hpp"
+#include "train/stage_times.hpp"
 
 namespace millrace::cli {
 namespace {
