@@ -26,7 +26,8 @@ pipeline::ProgramOptions training_program(const Run& run) {
           .recompute = run.recompute,
           .recompute_layers = run.recompute_layers,
           .images = run.data.image_type,
-          .mixing = run.data.mixing.on()};
+          .mixing = run.data.mixing.on(),
+          .weighted = run.data.weighted};
 }
 
 PlanRequest plan_request(const Run& run, const pipeline::ScheduleRequest& schedule) {

@@ -282,11 +282,12 @@ Kernel loss(const Binding& b) {
   const auto x = b.operand<T>(X);
   const auto labels = b.operand<std::int32_t>(Labels);
   const auto mixing = b.operand<const ImageMixing>(Mixing);
+  const auto weights = b.operand<const float>(Weights);
   if (b.call.kind == KernelKind::LossForward)
     return calling(ops::softmax_loss_forward<T>, shape, b.operand<float>(Loss),
-                   b.operand<std::int32_t>(Rank), x, labels, mixing);
+                   b.operand<std::int32_t>(Rank), x, labels, mixing, weights);
   return calling(ops::softmax_loss_backward<T>, shape, b.operand<T>(Dx), x, labels,
-                 &b.values->loss_scaling, mixing);
+                 &b.values->loss_scaling, mixing, weights);
 }
 
 /// Operand `part` of a concatenation.

@@ -70,7 +70,7 @@ std::vector<Uses> collect_uses(const StageProgram& program) {
     touch(c.gradient, Phase::Forward, true);
     touch(c.gradient, Phase::BackwardInput, false);
   }
-  for (const BufferId fed : {program.labels, program.scaling, program.mixing})
+  for (const BufferId fed : {program.labels, program.weights, program.scaling, program.mixing})
     touch(fed, Phase::Forward, false);
   for (const BufferId metric : {program.loss, program.rank}) {
     touch(metric, Phase::Forward, true);

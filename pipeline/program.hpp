@@ -95,7 +95,8 @@ struct ProgramOptions {
   bool segments_chosen = false;  ///< whether with_segments() leaves the segments as they are
   /// Type of the images as they arrive: F32, BF16, F16, or U8 (not yet normalized); none: `type`.
   std::optional<DType> images = {};
-  bool mixing = false;  ///< whether images and labels are mixed; training only
+  bool mixing = false;    ///< whether images and labels are mixed; training only
+  bool weighted = false;  ///< whether labels have weights; training only
   /// Whether values are computed again, or masks are kept, where that reads and writes less.
   bool saves_traffic = waits_for_memory();
   friend bool operator==(const ProgramOptions&, const ProgramOptions&) = default;
@@ -161,6 +162,7 @@ struct StageProgram {
   /// only the gradient passes through (their `activation` is invalid).
   std::vector<Crossing> outputs;
   BufferId labels, loss, rank;  ///< valid in the stage that ends with the loss
+  BufferId weights;             ///< of the labels, if they have some
   BufferId scaling;             ///< one PixelScaling per image, if images arrive as bytes
   BufferId mixing;              ///< one ImageMixing per sample, if images or labels are mixed
 

@@ -17,13 +17,14 @@ using device::Direction;
 using device::ExecutionSpace;
 
 /// What a program reads with its images, which is small.
-std::array<BufferId, 3> small_inputs(const StageProgram& program) {
-  return {program.scaling, program.mixing, program.labels};
+std::array<BufferId, 4> small_inputs(const StageProgram& program) {
+  return {program.scaling, program.mixing, program.labels, program.weights};
 }
 
 /// The same in a batch.
-std::array<std::span<const std::byte>, 3> small_of(const io::Batch& batch) {
-  return {std::as_bytes(batch.scaling), std::as_bytes(batch.mixing), std::as_bytes(batch.labels)};
+std::array<std::span<const std::byte>, 4> small_of(const io::Batch& batch) {
+  return {std::as_bytes(batch.scaling), std::as_bytes(batch.mixing), std::as_bytes(batch.labels),
+          std::as_bytes(batch.weights)};
 }
 
 /// Bytes of a buffer, in whole words; 0 if there is none.

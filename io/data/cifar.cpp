@@ -23,7 +23,7 @@ constexpr auto kPixels = static_cast<std::size_t>(kSmallPixels);
 /// Range of rows (or columns) of a window at `offset` that are in the image.
 std::pair<std::int32_t, std::int32_t> shown(std::int32_t offset) {
   constexpr auto kExtent = static_cast<std::int32_t>(kSmallSide);
-  const std::int32_t begin = static_cast<std::int32_t>(kCropPadding) - offset;
+  const std::int32_t begin = kCropPadding - offset;
   return {std::max(begin, 0), std::min(begin + kExtent, +kExtent)};
 }
 
@@ -172,14 +172,14 @@ std::unique_ptr<Dataset> open_cifar(const fs::path& directory, const CifarOption
                                         std::move(preparation), options.augmentation);
 }
 
-Crop draw_crop(const ReadKey& key, std::int64_t index) {
-  if (!key.augment) return {};
-  constexpr auto kOffsets = static_cast<std::uint32_t>(2 * kCropPadding + 1);
+Crop draw_crop(const ReadKey& key, std::int64_t index, std::int32_t padding) {
+  if (!key.augment) return {.top = padding, .left = padding};
+  const auto offsets = static_cast<std::uint32_t>(2 * padding + 1);
   const RandomBlock random = RandomStream(key.seed, RandomPurpose::Augment, key.epoch)
                                  .block(0, static_cast<std::uint64_t>(index));
   return {.mirror = uniform_below(random[0], 2) == 1 ? Mirror::Yes : Mirror::No,
-          .top = static_cast<std::int32_t>(uniform_below(random[1], kOffsets)),
-          .left = static_cast<std::int32_t>(uniform_below(random[2], kOffsets))};
+          .top = static_cast<std::int32_t>(uniform_below(random[1], offsets)),
+          .left = static_cast<std::int32_t>(uniform_below(random[2], offsets))};
 }
 
 PixelBox real_window(const Crop& crop) {

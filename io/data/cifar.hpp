@@ -126,21 +126,22 @@ struct CifarOptions {
 
 inline constexpr std::int64_t kSmallSide = 32;     ///< CIFAR images are 32 x 32
 inline constexpr std::int64_t kSmallChannels = 3;  ///< red, green, blue
-inline constexpr std::int64_t kCropPadding = 4;    ///< zeros around an image before it is cropped
+inline constexpr std::int32_t kCropPadding = 4;    ///< zeros around an image before it is cropped
 inline constexpr std::int64_t kSmallPlane = kSmallSide * kSmallSide;
 inline constexpr std::int64_t kSmallPixels = kSmallPlane * kSmallChannels;
 
-/// A 32 x 32 window on the mirrored, padded image. top = left = kCropPadding is the image itself.
+/// A window on the mirrored, padded image. top = left = padding is the image itself.
 struct Crop {
   Mirror mirror = Mirror::No;
-  std::int32_t top = static_cast<std::int32_t>(kCropPadding);   ///< 0 .. 2 x kCropPadding
-  std::int32_t left = static_cast<std::int32_t>(kCropPadding);  ///< 0 .. 2 x kCropPadding
+  std::int32_t top = kCropPadding;   ///< 0 .. 2 x padding
+  std::int32_t left = kCropPadding;  ///< 0 .. 2 x padding
   friend bool operator==(const Crop&, const Crop&) = default;
 };
 
 /// The window of sample `index`: random when the key augments (mirrored with probability 1/2, every
 /// offset equally likely), otherwise the image itself.
-[[nodiscard]] Crop draw_crop(const ReadKey& key, std::int64_t index);
+[[nodiscard]] Crop draw_crop(const ReadKey& key, std::int64_t index,
+                             std::int32_t padding = kCropPadding);
 
 /// The part of the window that shows pixels of the image, not padding.
 [[nodiscard]] PixelBox real_window(const Crop& crop);

@@ -23,6 +23,24 @@ std::uint32_t Dataset::fingerprint() const {
   return crc32c(std::as_bytes(std::span(labels)));
 }
 
+Sample Dataset::read(std::int64_t, const ReadKey&, std::span<std::uint8_t>, PixelScaling&) const {
+  fail(ErrorKind::Data, "{}: its images are floats, not bytes: use read_floats()", name());
+}
+
+Sample Dataset::read_floats(std::int64_t, const ReadKey&, std::span<float>) const {
+  fail(ErrorKind::Data, "{}: its images are bytes, not floats: use read()", name());
+}
+
+PixelScaling plain_scaling(const Shape& shape) {
+  constexpr float kMean = 127.5f;
+  constexpr float kScale = 1.0f / kMean;
+  return {.mean = {kMean, kMean, kMean, kMean},
+          .scale = {kScale, kScale, kScale, kScale},
+          .real = {.bottom = static_cast<std::int32_t>(shape.h),
+                   .right = static_cast<std::int32_t>(shape.w)},
+          .erased = {}};
+}
+
 namespace {
 
 /// Values that are converted at once: a multiple of the vector length of any processor and of any
@@ -165,6 +183,14 @@ class PartOfSet final : public Dataset {
   [[nodiscard]] std::int64_t classes() const override { return set_->classes(); }
   [[nodiscard]] std::int32_t label(std::int64_t index) const override {
     return set_->label(place(index));
+  }
+  [[nodiscard]] float weight(std::int64_t index) const override {
+    return set_->weight(place(index));
+  }
+  [[nodiscard]] bool has_floats() const override { return set_->has_floats(); }
+  Sample read_floats(std::int64_t index, const ReadKey& key,
+                     std::span<float> image) const override {
+    return set_->read_floats(place(index), key, image);
   }
   [[nodiscard]] std::vector<std::string> class_names() const override {
     return set_->class_names();

@@ -9,14 +9,14 @@
 //
 //   position p  ->  epoch p / size, sample permutation(seed, epoch)(p % size)
 //
-// Pixels are bytes with a scaling. They are normalized once, on the device or in a Loader
-// (loader.hpp), which reads ahead of the device in its own threads and returns batches in
+// Pixels are bytes with a scaling, or floats. Bytes are normalized once, on the device or in a
+// Loader (loader.hpp), which reads ahead of the device in its own threads and returns batches in
 // reusable buffers.
 //
 //   SyntheticDataset   one image, repeated                       synthetic.hpp
 //   CifarDataset       small images in memory                    cifar.hpp
 //   ImageDataset       images of any size, read when needed      image_dataset.hpp
-//   MemoryDataset      images that a program makes               memory_dataset.hpp
+//   MemoryDataset      images or floats that a program makes     memory_dataset.hpp
 //
 // dataset_kinds.hpp is the table of the sets that a training can name.
 #pragma once
@@ -53,7 +53,9 @@ struct ReadKey {
 /// replaces a bad one.
 enum class Sample : std::uint8_t { Own, StandIn };
 
-/// A set of labeled images of at most kMaxByteChannels channels. All functions are thread-safe.
+/// A set of labeled images: of bytes, at most kMaxByteChannels channels, or of floats. A set of
+/// one's own needs name() to label(), and read() or has_floats() and read_floats(). All functions
+/// are thread-safe.
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -63,6 +65,10 @@ class Dataset {
   [[nodiscard]] virtual std::int64_t classes() const = 0;
   /// Class of sample `index`, 0 .. classes-1.
   [[nodiscard]] virtual std::int32_t label(std::int64_t index) const = 0;
+  /// How many times a training counts the label: the loss is the mean over the weights of the
+  /// images of an update. Not negative; 0: the image has no influence. A validation counts every
+  /// image once.
+  [[nodiscard]] virtual float weight(std::int64_t) const { return 1.0f; }
   /// Names of the classes, as many as there are; none if the set does not know them. Any bytes.
   [[nodiscard]] virtual std::vector<std::string> class_names() const { return {}; }
   /// How it prepares the images of a validation; nothing for images that are drawn.
@@ -78,12 +84,19 @@ class Dataset {
   /// Host memory that the set will still allocate and keep by the time all of it has been read.
   [[nodiscard]] virtual std::int64_t kept_bytes() const { return 0; }
   /// Writes sample `index` as height x width x channels bytes (image_shape().elements()), and the
-  /// scaling with which normalise_bytes() computes what the network sees.
+  /// scaling with which normalise_bytes() computes what the network sees; plain_scaling() is one.
   virtual Sample read(std::int64_t index, const ReadKey& key, std::span<std::uint8_t> image,
-                      PixelScaling& scaling) const = 0;
+                      PixelScaling& scaling) const;
+  /// Whether the images are floats, which the network sees as they are: rounded to its type.
+  [[nodiscard]] virtual bool has_floats() const { return false; }
+  /// Writes sample `index` as height x width x channels floats, if has_floats().
+  virtual Sample read_floats(std::int64_t index, const ReadKey& key, std::span<float> image) const;
   /// Bad samples that this process has replaced so far: one line each with location and problem.
   [[nodiscard]] virtual std::vector<std::string> replaced() const { return {}; }
 };
+
+/// Bytes become numbers from -1 to 1, all over images of this shape.
+[[nodiscard]] PixelScaling plain_scaling(const Shape& shape);
 
 /// image = (bytes - mean) x scale per channel where the image is real and not erased, else 0: in
 /// float32 as on a device, then rounded to nearest for 16-bit types. T is float, bfloat16 or

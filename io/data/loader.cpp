@@ -18,6 +18,7 @@
 #include <mutex>
 #include <new>
 #include <thread>
+#include <utility>
 
 #include "core/bfloat16.hpp"
 #include "core/error.hpp"
@@ -40,6 +41,9 @@ struct Slot {
   Batch batch;
   std::shared_ptr<std::byte> images;
   std::vector<std::int32_t> labels;
+  std::vector<std::int64_t> indices;
+  std::vector<float> weights;
+  float weight_scale = 1.0f;
   std::vector<PixelScaling> scaling;
   std::vector<ImageMixing> mixing;
   std::int64_t samples_missing = 0;
@@ -66,7 +70,8 @@ LoaderOptions checked(const LoaderOptions& options, const Dataset& dataset,
   MILLRACE_ASSERT(options.end_position == -1 || options.end_position >= options.first_position);
   MILLRACE_ASSERT(!options.mixing.on() || options.end_position == -1);
   check_mixing(options.mixing, options.batch_size);
-  MILLRACE_ASSERT(dataset.image_shape().c <= kMaxByteChannels);
+  MILLRACE_ASSERT(dataset.has_floats() || dataset.image_shape().c <= kMaxByteChannels);
+  MILLRACE_ASSERT(!dataset.has_floats() || options.type != DType::U8);
   if (options.batch_size < 1 || options.batch_size > kMaxBatchBytes / image_bytes)
     fail(ErrorKind::Config,
          "batch size {} of {} images is outside 1 .. {}: choose a batch size in that range",
@@ -104,7 +109,8 @@ class Loader::State {
     for (int s = 0; s < slots; ++s) slots_.push_back(make_slot());
     scratch_.resize(static_cast<std::size_t>(std::max(1, options.threads)));
     if (options.type != DType::U8)
-      for (Pixels& pixels : scratch_) pixels.resize(image_elements_);
+      for (Pixels& pixels : scratch_)
+        pixels.resize(image_elements_ * (dataset_->has_floats() ? sizeof(float) : 1));
   }
 
   ~State() {
@@ -163,7 +169,12 @@ class Loader::State {
     if (options_.mixing.on()) slot.mixing.resize(samples);
     slot.batch.mixing = slot.mixing;
     slot.labels.resize(samples);
-    if (options_.content != Content::Images) slot.batch.labels = slot.labels;
+    slot.indices.resize(samples);
+    if (options_.content == Content::Images) return slot;
+    slot.batch.labels = slot.labels;
+    slot.batch.indices = slot.indices;
+    if (options_.weighted_over > 0) slot.weights.resize(samples);
+    slot.batch.weights = slot.weights;
     return slot;
   }
 
@@ -210,6 +221,7 @@ class Loader::State {
       slot.batch.first_position = first_position_of(taken.batch);
       slot.batch.count = samples_in(taken.batch);
       slot.batch.stand_ins = 0;
+      slot.weight_scale = weight_scale_of(slot.batch.first_position);
       slot.samples_missing = options_.batch_size;
       slot.error = nullptr;
     }
@@ -218,6 +230,19 @@ class Loader::State {
     else
       next_claim_.begin = taken.end;
     return taken;
+  }
+
+  /// What gives the weights of the update at this position the mean 1.
+  float weight_scale_of(std::int64_t position) {
+    const std::int64_t images = options_.weighted_over;
+    if (images == 0) return 1.0f;
+    const std::int64_t first = position - (position - options_.first_position) % images;
+    if (std::exchange(weighted_, first) == first) return weight_scale_;
+    double sum = 0.0;
+    for (std::int64_t i = 0; i < images; ++i)
+      sum += static_cast<double>(dataset_->weight(order_.at(first + i).index));
+    weight_scale_ = sum > 0.0 ? static_cast<float>(static_cast<double>(images) / sum) : 0.0f;
+    return weight_scale_;
   }
 
   /// Result of a claim: number of stand-ins; `error` is that of sample `at`, or null.
@@ -275,6 +300,8 @@ class Loader::State {
     const SampleOrder::Place place = order_.at(position);
     const auto at = static_cast<std::size_t>(sample);
     slot.labels[at] = dataset_->label(place.index);
+    slot.indices[at] = place.index;
+    if (!slot.weights.empty()) slot.weights[at] = dataset_->weight(place.index) * slot.weight_scale;
     if (options_.mixing.on())
       slot.mixing[at] = draw_mixing(options_.mixing, options_.seed, position, sample,
                                     options_.batch_size, dataset_->image_shape());
@@ -287,20 +314,29 @@ class Loader::State {
                             {reinterpret_cast<std::uint8_t*>(out), image_elements_},
                             slot.scaling[at]);
     PixelScaling scaling;
-    const Sample read = dataset_->read(place.index, key, scratch, scaling);
+    const Sample read = dataset_->has_floats()
+                            ? dataset_->read_floats(place.index, key, floats_in(scratch))
+                            : dataset_->read(place.index, key, scratch, scaling);
     if (options_.type == DType::F16)
-      normalise<float16>(scratch, scaling, out);
+      store<float16>(scratch, scaling, out);
     else if (options_.type == DType::BF16)
-      normalise<bfloat16>(scratch, scaling, out);
+      store<bfloat16>(scratch, scaling, out);
     else
-      normalise<float>(scratch, scaling, out);
+      store<float>(scratch, scaling, out);
     return read;
   }
 
+  [[nodiscard]] std::span<float> floats_in(Pixels& pixels) const {
+    return {reinterpret_cast<float*>(pixels.data()), image_elements_};
+  }
+
   template <class T>
-  void normalise(const Pixels& pixels, const PixelScaling& scaling, std::byte* out) const {
-    normalise_bytes<T>(pixels, scaling, dataset_->image_shape(),
-                       {reinterpret_cast<T*>(out), image_elements_});
+  void store(Pixels& pixels, const PixelScaling& scaling, std::byte* out) const {
+    const std::span image(reinterpret_cast<T*>(out), image_elements_);
+    if (dataset_->has_floats())
+      std::ranges::transform(floats_in(pixels), image.begin(), store_as<T>);
+    else
+      normalise_bytes<T>(pixels, scaling, dataset_->image_shape(), image);
   }
 
   void clear_sample(std::int64_t sample, Slot& slot) const {
@@ -327,6 +363,8 @@ class Loader::State {
   std::int64_t current_ = 0;    ///< number of the batch that next() has returned or will return
   bool lent_ = false;           ///< whether the consumer holds it
   std::int64_t stand_ins_ = 0;  ///< returned so far; used by the consumer only
+  std::int64_t weighted_ = -1;  ///< first position of the update that has weight_scale_
+  float weight_scale_ = 1.0f;
   std::atomic<bool> stop_ = false;
 
   std::vector<std::jthread> threads_;  ///< last, so that it is destroyed first

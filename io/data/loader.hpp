@@ -24,6 +24,8 @@ struct Batch {
   std::span<const std::byte> images;
   bool on_device = false;  ///< whether the images are in device memory
   std::span<const std::int32_t> labels;
+  std::span<const std::int64_t> indices;  ///< of the labels' images in the data set
+  std::span<const float> weights;         ///< of the labels, if they are weighted
   std::span<const PixelScaling> scaling;  ///< converts images of bytes to floats
   std::span<const ImageMixing> mixing;    ///< sources of the images and labels to be mixed
   std::int64_t stand_ins = 0;             ///< images that replace bad ones
@@ -55,6 +57,8 @@ struct LoaderOptions {
   std::int32_t replica = 0;
   /// Number of batches to return, the last possibly without samples; -1: all that have samples.
   std::int64_t batches = -1;
+  /// Images of an update, over whose labels the weights have the mean 1; 0: without weights.
+  std::int64_t weighted_over = 0;
   Content content = Content::Both;  ///< parts that are not read are empty spans
   MixingConfig mixing = {};         ///< endless loaders only; given to both stages
   /// Every batch has these images, and no image is read. Endless loaders only.

@@ -57,8 +57,7 @@ class SyntheticDataset final : public Dataset {
     const std::int64_t turn = distinct(index) * kTurn % options_.image_shape.elements();
     std::rotate_copy(image_.begin(), image_.begin() + turn, image_.end(), image.begin());
     std::fill(std::begin(scaling.scale), std::end(scaling.scale), 1.0f);
-    scaling.real = {.bottom = static_cast<std::int32_t>(options_.image_shape.h),
-                    .right = static_cast<std::int32_t>(options_.image_shape.w)};
+    scaling.real = plain_scaling(options_.image_shape).real;
     return Sample::Own;
   }
 

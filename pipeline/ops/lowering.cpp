@@ -206,11 +206,13 @@ void loss_forward(Compiler& compiler, const Node& node, ForwardPass& pass) {
   const std::int64_t bytes = compiler.batch() * static_cast<std::int64_t>(sizeof(float));
   StageProgram& program = compiler.program();
   program.labels = compiler.make_buffer("labels", bytes);
+  if (program.options.weighted) program.weights = compiler.make_buffer("weights", bytes);
   program.loss = compiler.make_buffer("loss", bytes);
   program.rank = compiler.make_buffer("rank", bytes);
   compiler.emit(pass.phase, KernelKind::LossForward, node.leader,
                 {{Role::X, pass.kept.of(node.input)},
                  {Role::Labels, program.labels},
+                 {Role::Weights, program.weights},
                  {Role::Loss, program.loss},
                  {Role::Rank, program.rank},
                  {Role::Mixing, compiler.mixing_buffer()}});
@@ -222,6 +224,7 @@ void loss_backward(Compiler& compiler, const Node& node) {
   compiler.emit(Phase::BackwardInput, KernelKind::LossBackward, node.leader,
                 {{Role::X, compiler.kept().of(node.input)},
                  {Role::Labels, compiler.program().labels},
+                 {Role::Weights, compiler.program().weights},
                  {Role::Mixing, compiler.mixing_buffer()},
                  {Role::Dx, dx}});
   compiler.contribute(node.input, node.leader, dx);

@@ -35,8 +35,8 @@ enum class KernelKind {
   GlobalPoolBackward,
   ShortcutForward,
   ShortcutBackward,
-  LossForward,          ///< X, Labels, [Mixing] -> Loss, Rank
-  LossBackward,         ///< X, Labels, [Mixing] -> Dx
+  LossForward,          ///< X, Labels, [Mixing], [Weights] -> Loss, Rank
+  LossBackward,         ///< X, Labels, [Mixing], [Weights] -> Dx
   ConcatForward,        ///< X -> channels of Y, for operand `part` of the concatenation
   ConcatBackward,       ///< channels of Dy, [of Y] -> Dx
   ScaleForward,         ///< X, Scale, [Skip or Statistics] -> Y
@@ -139,6 +139,7 @@ enum class Role {
   Winner,
   Mask,  ///< one bit for each element: whether it is positive
   Labels,
+  Weights,  ///< of labels
   Loss,
   Rank,
   Scale,
@@ -149,10 +150,10 @@ enum class Role {
 };
 /// Activations and their gradients that a call may write; other roles of these types it only reads.
 inline constexpr std::array kResultRoles = {Role::Y, Role::Dz, Role::Dx, Role::Dscale};
-inline constexpr std::array<std::string_view, 21> kRoleNames = {
-    "x",         "skip",         "y",       "dy",     "dy2",     "dz",     "dx",   "statistics",
-    "skip norm", "coefficients", "sums",    "winner", "mask",    "labels", "loss", "rank",
-    "scale",     "dscale",       "scaling", "mixing", "exchange"};
+inline constexpr std::array<std::string_view, 22> kRoleNames = {
+    "x",         "skip",         "y",      "dy",      "dy2",    "dz",      "dx",      "statistics",
+    "skip norm", "coefficients", "sums",   "winner",  "mask",   "labels",  "weights", "loss",
+    "rank",      "scale",        "dscale", "scaling", "mixing", "exchange"};
 inline constexpr std::size_t kRoles = kRoleNames.size();
 static_assert(kRoles == static_cast<std::size_t>(Role::Exchange) + 1);
 [[nodiscard]] constexpr std::string_view name_of(Role role) {

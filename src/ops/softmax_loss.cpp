@@ -13,20 +13,22 @@ using device::ExecutionSpace;
 using device::parallel;
 using device::parallel_teams;
 
-/// The labels of a sample's target with their weights, which sum to 1.
+/// The labels of a sample's target with their weights, and the sum of these: 1 unless labels are
+/// weighted.
 struct Sources {
   static constexpr int kMost = 4;
   int count = 1;
+  float total;
   std::int32_t label[kMost];
   float weight[kMost];
 };
 
-/// Sources of sample n according to ImageMixing.
+/// Sources of sample n according to ImageMixing. Null: labels are not mixed, or not weighted.
 KOKKOS_INLINE_FUNCTION Sources sources_of(std::int64_t n, const std::int32_t* labels,
-                                          const ImageMixing* mixing) {
+                                          const ImageMixing* mixing, const float* weights) {
   Sources s;
   s.label[0] = labels[n];
-  s.weight[0] = 1.0f;
+  s.weight[0] = s.total = weights == nullptr ? 1.0f : weights[n];
   if (mixing == nullptr) return s;
   const ImageMixing own = mixing[n];
   const ImageMixing donor = mixing[own.donor];
@@ -38,6 +40,10 @@ KOKKOS_INLINE_FUNCTION Sources sources_of(std::int64_t n, const std::int32_t* la
   s.weight[1] = (1.0f - own.area) * (1.0f - own.share);
   s.weight[2] = own.area * donor.share;
   s.weight[3] = own.area * (1.0f - donor.share);
+  if (weights == nullptr) return s;
+  const std::int32_t from[] = {static_cast<std::int32_t>(n), own.partner, own.donor, donor.partner};
+  s.total = 0.0f;
+  for (int i = 0; i < s.count; ++i) s.total += s.weight[i] *= weights[from[i]];
   return s;
 }
 
@@ -54,6 +60,7 @@ struct LossArrays {
   const T* logits;
   const std::int32_t* labels;
   const ImageMixing* mixing;
+  const float* weights;
   std::int64_t classes;
   Targets targets;
 
@@ -70,12 +77,12 @@ struct LossArrays {
                                     std::int32_t ahead) const {
     const T* const row = logits + n * classes;
     const float log_total = std::log(total);
-    const Sources sources = sources_of(n, labels, mixing);
+    const Sources sources = sources_of(n, labels, mixing, weights);
     float log_labels = 0.0f;  // weighted mean over the sources
     for (int i = 0; i < sources.count; ++i)
       log_labels += sources.weight[i] * (to_float(row[sources.label[i]]) - top - log_total);
     const float log_all = sum - static_cast<float>(classes) * log_total;
-    loss[n] = -(targets.on * log_labels + targets.off * (log_all - log_labels));
+    loss[n] = -(targets.on * log_labels + targets.off * (sources.total * log_all - log_labels));
     rank[n] = ahead;
   }
 };
@@ -86,6 +93,7 @@ struct GradientArrays {
   const T* logits;
   const std::int32_t* labels;
   const ImageMixing* mixing;
+  const float* weights;
   std::int64_t classes;
   Targets targets;
   const float* loss_scaling;
@@ -98,8 +106,8 @@ struct GradientArrays {
     float share = 0.0f;  // total weight of the labels of this class
     for (int i = 0; i < sources.count; ++i)
       share += sources.label[i] == k ? sources.weight[i] : 0.0f;
-    const float target = share * targets.on + (1.0f - share) * targets.off;
-    dlogits[n * classes + k] = store_as<T>((p - target) * scale);
+    const float target = share * targets.on + (sources.total - share) * targets.off;
+    dlogits[n * classes + k] = store_as<T>((sources.total * p - target) * scale);
   }
 };
 
@@ -152,7 +160,7 @@ struct GradientOfRow {
     const float top = largest(row, a.classes);
     float total = 0.0f;
     for (std::int64_t k = 0; k < a.classes; ++k) total += std::exp(to_float(row[k]) - top);
-    const Sources sources = sources_of(n, a.labels, a.mixing);
+    const Sources sources = sources_of(n, a.labels, a.mixing, a.weights);
     const float scale = a.scale();
     for (std::int64_t k = 0; k < a.classes; ++k) a.store(sources, n, k, top, total, scale);
   }
@@ -255,7 +263,7 @@ struct GradientByTeam {
     }
     join_lanes<Plus>(team, shared.sums);
     const float total = shared.sums[0];
-    const Sources sources = sources_of(n, a.labels, a.mixing);
+    const Sources sources = sources_of(n, a.labels, a.mixing, a.weights);
     const float scale = a.scale();
     for (std::int64_t k = team.rank(); k < a.classes; k += team.size())
       a.store(sources, n, k, top, total, scale);
@@ -277,8 +285,8 @@ float SoftmaxLossShape::on() const {
 template <class T>
 void softmax_loss_forward(const ExecutionSpace& space, const SoftmaxLossShape& s, float* loss,
                           std::int32_t* rank, const T* logits, const std::int32_t* labels,
-                          const ImageMixing* mixing) {
-  const LossArrays<T> a{loss, rank, logits, labels, mixing, s.classes, {s.on(), s.off()}};
+                          const ImageMixing* mixing, const float* weights) {
+  const LossArrays<T> a{loss, rank, logits, labels, mixing, weights, s.classes, {s.on(), s.off()}};
   if constexpr (device::kOnCores) {
     parallel("softmax loss", space, s.batch, LossOfRow<T>{a});
   } else {
@@ -289,11 +297,11 @@ void softmax_loss_forward(const ExecutionSpace& space, const SoftmaxLossShape& s
 template <class T>
 void softmax_loss_backward(const ExecutionSpace& space, const SoftmaxLossShape& s, T* dlogits,
                            const T* logits, const std::int32_t* labels, const float* loss_scaling,
-                           const ImageMixing* mixing) {
-  const GradientArrays<T> a{dlogits,      logits,
-                            labels,       mixing,
-                            s.classes,    {s.on(), s.off()},
-                            loss_scaling, static_cast<float>(s.batch)};
+                           const ImageMixing* mixing, const float* weights) {
+  const Targets targets{s.on(), s.off()};
+  const auto batch = static_cast<float>(s.batch);
+  const GradientArrays<T> a{dlogits,   logits,  labels,       mixing, weights,
+                            s.classes, targets, loss_scaling, batch};
   if constexpr (device::kOnCores) {
     parallel("softmax dx", space, s.batch, GradientOfRow<T>{a});
   } else {

@@ -257,6 +257,7 @@ struct DataConfig {
   bool sends_bytes = false;         ///< whether bytes were
   bool normalises_on_host = false;  ///< or floats
   MixingConfig mixing;
+  bool weighted = false;  ///< whether labels of the training set have weights
   // Recorded in checkpoints, so that images can be classified without the data set.
   std::vector<std::string> class_names;    ///< none: unknown
   std::optional<Preparation> preparation;  ///< of validation images

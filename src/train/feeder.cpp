@@ -188,6 +188,7 @@ Feeds Feeder::training(const std::shared_ptr<const io::Dataset>& dataset,
   io::LoaderOptions options;
   options.augment = config_->data.augment;
   options.mixing = config_->data.mixing;
+  if (config_->data.weighted) options.weighted_over = config_->total_batch();
   options.first_position = first_position;
   return endless(dataset, io::SampleOrder::shuffled(config_->seed, dataset->size()), options);
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 
@@ -24,6 +25,22 @@ models::Graph network_of(const run::Run& config) {
     return ops::stored_image_here(first, config.precision.activations);
   });
   return graph;
+}
+
+void adapt_to(run::Run& run, const io::Dataset& images, const io::Dataset* validation) {
+  run.data.weighted = false;
+  for (std::int64_t i = 0; i < images.size(); ++i) {
+    const float weight = images.weight(i);
+    if (!std::isfinite(weight) || weight < 0.0f)
+      fail(ErrorKind::Data, "{}: image {} has weight {}: give 0 or more", images.name(), i, weight);
+    run.data.weighted = run.data.weighted || weight != 1.0f;
+  }
+  if (!images.has_floats() && (validation == nullptr || !validation->has_floats())) return;
+  if (run.data.asked_type == DType::U8)
+    fail(ErrorKind::Config,
+         "`data-loader-image-type`: floats, as in {}, do not fit in uint8: give no type",
+         images.name());
+  if (run.data.image_type == DType::U8) run.data.image_type.reset();
 }
 
 namespace {

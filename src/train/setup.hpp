@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/world.hpp"
+#include "io/data/dataset.hpp"
 #include "models/graph.hpp"
 #include "partition/choose.hpp"
 #include "pipeline/program.hpp"
@@ -18,6 +19,11 @@ namespace millrace::training {
 /// The network that a configuration trains. Parameters that its filters leave out are frozen.
 /// Errors: Config, as models::build_model and models::train_only.
 [[nodiscard]] models::Graph network_of(const run::Run& config);
+
+/// Fills in what a run has to know of its images (`validation` may be null): whether labels have
+/// weights; floats do not travel as bytes. Errors: Config if bytes were asked for, Data for a
+/// weight that is none.
+void adapt_to(run::Run& run, const io::Dataset& images, const io::Dataset* validation);
 
 /// What choosing a layout has to know besides the run: the machine and the files that it names.
 /// Errors: Io; Config for a plan of another network.

@@ -87,6 +87,7 @@ run::Run completed(run::Run run, const models::Graph& network, const io::Dataset
                    const io::Dataset* validation) {
   run.model.given.graph = std::make_shared<const models::Graph>(network);
   run.validation_batch_size = run.batch_size;
+  adapt_to(run, images, validation);
   run.data.train_size = images.size();
   run.validation = run::ValidationMode::None;
   if (validation != nullptr) {

@@ -128,7 +128,7 @@ std::vector<std::int32_t> part_of(const std::vector<std::int32_t>& labels, std::
   auto set = std::make_shared<MemoryDataset>("set", Shape{1, 1, 1}, 4);
   for (std::size_t i = 0; i < labels.size(); ++i)
     set->add(std::vector{static_cast<std::uint8_t>(10 * i + static_cast<std::size_t>(labels[i]))},
-             labels[i]);
+             labels[i], static_cast<float>(labels[i]));
   const std::shared_ptr<const Dataset> part = part_of_set(set, size);
   std::vector<std::int32_t> found;
   for (std::int64_t i = 0; i < part->size(); ++i) {
@@ -136,6 +136,7 @@ std::vector<std::int32_t> part_of(const std::vector<std::int32_t>& labels, std::
     PixelScaling scaling;
     EXPECT_EQ(part->read(i, {}, image, scaling), Sample::Own);
     EXPECT_EQ(image[0] % 10, part->label(i)) << i;
+    EXPECT_EQ(part->weight(i), static_cast<float>(part->label(i)));
     found.push_back(part->label(i));
   }
   return found;
@@ -194,6 +195,33 @@ TEST(SmallImagesTest, EveryWindowAgreesWithTheRecipe) {
       }
     }
   }
+}
+
+TEST(MemoryDatasetTest, AugmentsLikeTheRecipe) {
+  const Planes planes = random_planes(1);
+  SmallImage whole;
+  decode_bytes(planes, {}, whole);
+  MemoryDataset bytes("bytes", {32, 32, 3}, 1, {.mirrors = true, .padding = 4});
+  MemoryDataset floats("floats", {32, 32, 3}, 1, {.mirrors = true, .padding = 4});
+  for (int i = 0; i < 30; ++i) {
+    bytes.add(whole, 0);
+    floats.add(std::vector<float>(whole.begin(), whole.end()), 0);
+  }
+  for (std::int64_t i = 0; i < 30; ++i) {
+    const ReadKey key{.seed = 5, .epoch = 3, .augment = i < 29};
+    const Crop crop = draw_crop(key, i);
+    const SmallImage expected = naive_decode(planes, crop);
+    SmallImage image;
+    PixelScaling scaling;
+    (void)bytes.read(i, key, image, scaling);
+    EXPECT_EQ(image, expected) << i;
+    EXPECT_EQ(scaling.real, real_window(crop)) << i;
+    std::vector<float> values(image.size());
+    (void)floats.read_floats(i, key, values);
+    EXPECT_TRUE(std::ranges::equal(values, expected)) << i;
+  }
+  expect_error(ErrorKind::Data, {"image 30 is of bytes, but those before are not"},
+               [&] { floats.add(whole, 0); });
 }
 
 TEST(SmallImagesTest, ValidationSeesTheImageItself) {

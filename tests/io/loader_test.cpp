@@ -119,6 +119,7 @@ void expect_samples(DType type) {
     for (std::size_t i = 0; i < 4; ++i) {
       const auto place = order.at(batch->first_position + static_cast<std::int64_t>(i));
       EXPECT_EQ(batch->labels[i], dataset->label(place.index));
+      EXPECT_EQ(batch->indices[i], place.index);
       for (const float value :
            image_of(*dataset, place.index, {.seed = 6, .epoch = place.epoch, .augment = true}))
         expected.push_back(store_as<T>(value));

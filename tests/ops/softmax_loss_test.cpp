@@ -18,17 +18,19 @@ class SoftmaxLoss : public OfStorageType<T> {
     Values loss, rank, dlogits;
   };
   static Result run(const SoftmaxLossShape& s, const Values& logits, const Labels& labels,
-                    float scale, const std::vector<ImageMixing>& mixing = {}) {
+                    float scale, const std::vector<ImageMixing>& mixing = {},
+                    const std::vector<float>& weights = {}) {
     const device::ExecutionSpace space;
     DeviceValues<T> logits_device(logits), dlogits(s.batch * s.classes);
     DeviceValues<std::int32_t> labels_device(as_values(labels)), rank(s.batch);
     DeviceValues<float> loss(s.batch);
     const DeviceRecords<ImageMixing> mixing_device(mixing);
+    const DeviceRecords<float> weights_device(weights);
     const DeviceRecords<float> scaling({scale * static_cast<float>(s.batch)});
     softmax_loss_forward(space, s, loss.data(), rank.data(), logits_device.data(),
-                         labels_device.data(), mixing_device.data());
+                         labels_device.data(), mixing_device.data(), weights_device.data());
     softmax_loss_backward(space, s, dlogits.data(), logits_device.data(), labels_device.data(),
-                          scaling.data(), mixing_device.data());
+                          scaling.data(), mixing_device.data(), weights_device.data());
     device::fence(space);
     return {loss.values(), rank.values(), dlogits.values()};
   }
@@ -76,12 +78,18 @@ TYPED_TEST(SoftmaxLoss, IsTheReference) {
         const auto result = this->run(s, logits, labels, kScale, mixing);
         // Float32 sums of `classes` terms.
         const double units = 8.0 * static_cast<double>(classes);
-        EXPECT_TRUE(close_to(result.loss, reference::softmax_loss(s, logits, labels, mixing),
-                             units * kFloatUnit));
-        EXPECT_TRUE(stored<T>(result.dlogits,
-                              reference::softmax_loss_backward(s, logits, labels,
-                                                               static_cast<double>(kScale), mixing),
-                              0.0, units * static_cast<double>(kScale)));
+        for (const auto& weights :
+             {std::vector<float>{}, {2.0f, 0.0f, 1.0f, 0.5f, 3.0f, 1.0f, 7.0f, 0.25f, 1.5f}}) {
+          const auto weighted = this->run(s, logits, labels, kScale, mixing, weights);
+          EXPECT_TRUE(close_to(weighted.loss,
+                               reference::softmax_loss(s, logits, labels, mixing, weights),
+                               units * kFloatUnit));
+          EXPECT_TRUE(
+              stored<T>(weighted.dlogits,
+                        reference::softmax_loss_backward(
+                            s, logits, labels, static_cast<double>(kScale), mixing, weights),
+                        0.0, units * static_cast<double>(kScale)));
+        }
         // Accuracy uses the sample's own label; padding has none.
         EXPECT_EQ(result.rank, this->run(s, logits, labels, kScale).rank);
         if (labels[4] < 0) {

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "ops/activation_function.hpp"
@@ -419,15 +420,18 @@ struct ScaleGradients {
   return own ? 1.0 - smoothing : smoothing / (classes - 1.0);
 }
 
-/// Targets of all samples, [sample][class]: smoothed, then mixed in the order of the images. Empty
-/// `mixing`: not mixed. Targets of padding are 0.
+/// Targets of all samples, [sample][class]: smoothed and weighted, then mixed in the order of the
+/// images. Empty `mixing`: not mixed; `weights`: all are 1. Targets of padding are 0.
 [[nodiscard]] inline Values targets(const ops::SoftmaxLossShape& s,
                                     const std::vector<std::int64_t>& labels,
-                                    const std::vector<ImageMixing>& mixing = {}) {
+                                    const std::vector<ImageMixing>& mixing = {},
+                                    const std::vector<float>& weights = {}) {
   const auto classes = to_size(s.classes);
   Values plain(labels.size() * classes);
   for (std::size_t i = 0; i < plain.size(); ++i)
-    if (labels[i / classes] >= 0) plain[i] = target(s, i % classes, labels[i / classes]);
+    if (labels[i / classes] >= 0)
+      plain[i] = target(s, i % classes, labels[i / classes]) *
+                 static_cast<double>(weights.empty() ? 1.0f : weights[i / classes]);
   if (mixing.empty()) return plain;
   const auto mix = [&](const Values& from, auto&& other, auto&& own_share) {
     Values to(from.size());
@@ -450,9 +454,10 @@ struct ScaleGradients {
 /// Loss of every sample; labels below 0 mark padding.
 [[nodiscard]] inline Values softmax_loss(const ops::SoftmaxLossShape& s, const Values& logits,
                                          const std::vector<std::int64_t>& labels,
-                                         const std::vector<ImageMixing>& mixing = {}) {
+                                         const std::vector<ImageMixing>& mixing = {},
+                                         const std::vector<float>& weights = {}) {
   const auto classes = to_size(s.classes);
-  const Values wanted = targets(s, labels, mixing);
+  const Values wanted = targets(s, labels, mixing, weights);
   const Values log_p = log_softmax(logits, classes);
   Values loss(labels.size());
   for (std::size_t i = 0; i < wanted.size(); ++i)
@@ -464,12 +469,16 @@ struct ScaleGradients {
                                                   const Values& logits,
                                                   const std::vector<std::int64_t>& labels,
                                                   double scale,
-                                                  const std::vector<ImageMixing>& mixing = {}) {
+                                                  const std::vector<ImageMixing>& mixing = {},
+                                                  const std::vector<float>& weights = {}) {
   const auto classes = to_size(s.classes);
-  const Values wanted = targets(s, labels, mixing);
+  const Values wanted = targets(s, labels, mixing, weights);
   Values gradient = log_softmax(logits, classes);
-  for (std::size_t i = 0; i < gradient.size(); ++i)
-    gradient[i] = labels[i / classes] < 0 ? 0.0 : (std::exp(gradient[i]) - wanted[i]) * scale;
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    const auto row = wanted.begin() + static_cast<std::ptrdiff_t>(i - i % classes);
+    const double total = std::accumulate(row, row + s.classes, 0.0);
+    gradient[i] = (total * std::exp(gradient[i]) - wanted[i]) * scale;
+  }
   return gradient;
 }
 

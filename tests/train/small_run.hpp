@@ -18,18 +18,8 @@ namespace millrace::training::small {
 
 using pipeline::OpRange;
 
-/// Bytes become numbers between -1 and 1.
-inline PixelScaling noise_scaling(const Shape& shape) {
-  PixelScaling scaling;
-  std::fill(std::begin(scaling.mean), std::end(scaling.mean), 127.5f);
-  std::fill(std::begin(scaling.scale), std::end(scaling.scale), 1.0f / 127.5f);
-  scaling.real = {.bottom = static_cast<std::int32_t>(shape.h),
-                  .right = static_cast<std::int32_t>(shape.w)};
-  return scaling;
-}
-
 /// Random pixels and labels as functions of the index.
-class NoiseDataset final : public io::Dataset {
+class NoiseDataset : public io::Dataset {
  public:
   /// Image `broken` has infinite pixels.
   explicit NoiseDataset(Shape shape, std::int64_t broken = -1, std::int64_t size = 500,
@@ -47,7 +37,7 @@ class NoiseDataset final : public io::Dataset {
     const RandomStream stream(5, RandomPurpose::SyntheticData, static_cast<std::uint64_t>(index));
     for (std::size_t i = 0; i < image.size(); ++i)
       image[i] = static_cast<std::uint8_t>(stream.block(0, i)[0]);
-    scaling = noise_scaling(shape_);
+    scaling = io::plain_scaling(shape_);
     if (index == broken_) scaling.scale[0] = std::numeric_limits<float>::infinity();
     return io::Sample::Own;
   }

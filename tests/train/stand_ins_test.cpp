@@ -15,10 +15,6 @@ class Images final : public io::Dataset {
   [[nodiscard]] Shape image_shape() const override { return {1, 1, 3}; }
   [[nodiscard]] std::int64_t classes() const override { return 10; }
   [[nodiscard]] std::int32_t label(std::int64_t) const override { return 0; }
-  io::Sample read(std::int64_t, const io::ReadKey&, std::span<std::uint8_t>,
-                  PixelScaling&) const override {
-    return io::Sample::Own;
-  }
   [[nodiscard]] std::vector<std::string> replaced() const override {
     return {"a.JPEG: it is cut", "b.JPEG: it is empty"};
   }

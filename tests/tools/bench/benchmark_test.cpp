@@ -11,22 +11,15 @@ namespace {
 using namespace small;
 
 /// Noise that counts the reads of each image.
-class CountedDataset final : public io::Dataset {
+class CountedDataset final : public NoiseDataset {
  public:
   CountedDataset(const Shape& shape, std::int64_t size)
-      : noise_(shape, -1, size), reads_(static_cast<std::size_t>(size)) {}
-  [[nodiscard]] std::string name() const override { return noise_.name(); }
-  [[nodiscard]] std::int64_t size() const override { return noise_.size(); }
-  [[nodiscard]] Shape image_shape() const override { return noise_.image_shape(); }
-  [[nodiscard]] std::int64_t classes() const override { return noise_.classes(); }
-  [[nodiscard]] std::int32_t label(std::int64_t index) const override {
-    return noise_.label(index);
-  }
+      : NoiseDataset(shape, -1, size), reads_(static_cast<std::size_t>(size)) {}
   io::Sample read(std::int64_t index, const io::ReadKey& key, std::span<std::uint8_t> image,
                   PixelScaling& scaling) const override {
     if (key.augment) augmented_ = true;
     ++reads_[static_cast<std::size_t>(index)];
-    return noise_.read(index, key, image, scaling);
+    return NoiseDataset::read(index, key, image, scaling);
   }
   [[nodiscard]] std::int64_t reads(std::int64_t index) const {
     return reads_[static_cast<std::size_t>(index)];
@@ -39,7 +32,6 @@ class CountedDataset final : public io::Dataset {
   [[nodiscard]] bool augmented() const { return augmented_; }
 
  private:
-  NoiseDataset noise_;
   mutable std::vector<std::atomic<std::int64_t>> reads_;
   mutable std::atomic<bool> augmented_ = false;
 };
