@@ -322,6 +322,12 @@ void BoundProgram::queue_call(const ExecutionSpace& space, Phase phase, std::siz
                               const RunContext& context, bool apart) const {
   const auto p = static_cast<std::size_t>(phase);
   kernels_[p][call](space, context);
+  const Call& made = program_.calls[p][call];
+  if (made.kind == KernelKind::LossBackward && !context.logit_gradient.empty()) {
+    device::fence(space);
+    write_values({address(made.at(Role::Dx), context), program_.options.type},
+                 context.logit_gradient);
+  }
   const auto& left = left_[p][call];
   if (!left || (left->added == 0 && !apart)) return;
   const std::size_t added = apart ? 1 : left->added;
@@ -349,7 +355,10 @@ void BoundProgram::run_part(const ExecutionSpace& space, Phase phase, std::size_
       phase,          part,          context.stash_slot, context.weight_slot, context.outbox_slot,
       context.member, context.first, context.seed};
   set_values(space, phase, parts_of(phase)[part], context);
-  kept_.run(space, key, [&] { queue_calls(space, phase, part, context); });
+  if (context.logit_gradient.empty())
+    kept_.run(space, key, [&] { queue_calls(space, phase, part, context); });
+  else
+    queue_calls(space, phase, part, context);
   device::settle(space);
 }
 

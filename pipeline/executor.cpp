@@ -73,6 +73,7 @@ Executor::Executor(const Graph& graph, const PipelinePlan& plan, std::span<const
       packing_entry_(packing_entries(recording_.entries(), runs_.size())),
       update_(graph, plan, runs_, recording_, spans_),
       teams_(plan, runs_),
+      batches_(units.size()),
       held_(units.size()),
       measured_stash_(units.size()),
       metrics_(static_cast<std::size_t>(plan.ranks.replicas * micro_batches_)) {
@@ -332,7 +333,8 @@ void Executor::begin_forward(std::size_t unit, std::int32_t m, io::BatchSource* 
   messages_[unit].receive(ActionKind::ReceiveActivation, m, update_);
   messages_[unit].copy(*space_, ActionKind::ReceiveActivation, m);
   if (feed == nullptr) return;
-  Stage::load(*space_, *runs_[unit].program, runs_[unit].context(m), next_batch(*feed),
+  batches_[unit] = &next_batch(*feed);
+  Stage::load(*space_, *runs_[unit].program, runs_[unit].context(m), *batches_[unit],
               places_[turn_][unit].small(m));
 }
 
@@ -345,11 +347,12 @@ const io::Batch& Executor::next_batch(io::BatchSource& feed) {
 
 void Executor::end_forward(std::size_t unit, std::int32_t m, const StepSettings& settings,
                            ActionRecord& record) {
-  const StageRun& run = runs_[unit];
+  StageRun& run = runs_[unit];
   record.done = {.kind = ActionKind::Forward, .stage = run.unit.stage, .micro_batch = m};
   if (run.program->program().loss.valid()) {
     const std::int64_t at = run.unit.replica + std::int64_t{run.replicas} * m;
     Stage::queue_losses(*space_, *run.program, run.context(m), places_[turn_][unit].losses(m));
+    if (settings.loss != nullptr) run.ask_for_loss(settings, *batches_[unit], m);
     if (settings.logits) settings.logits(at, run.unit.state->logits(*run.program, run.context(m)));
   }
   measured_stash_[unit] = std::max(measured_stash_[unit], ++held_[unit]);
@@ -392,8 +395,12 @@ void Executor::collect_metrics(const StepSettings& settings, std::size_t turn) {
     if (entry.action.kind != ActionKind::Forward || !run.program->program().loss.valid()) continue;
     const std::int32_t m = entry.action.micro_batch;
     const std::int64_t at = entry.replica + std::int64_t{run.replicas} * m;
-    metrics_[static_cast<std::size_t>(at)] = run.unit.state->metrics(
-        *run.program, places_[turn][entry.unit].losses(m), settings.by_class);
+    MicroBatchMetrics& metrics = metrics_[static_cast<std::size_t>(at)];
+    metrics = run.unit.state->metrics(*run.program, places_[turn][entry.unit].losses(m),
+                                      settings.by_class);
+    if (settings.loss != nullptr)
+      metrics.loss =
+          run.own_losses[static_cast<std::size_t>(m)].value * static_cast<double>(metrics.samples);
   }
 }
 

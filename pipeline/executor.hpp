@@ -103,6 +103,8 @@ class Executor {
   [[nodiscard]] bool skipped() const { return skipped_; }
   /// After such a run, as WeightUpdate::first_not_finite().
   [[nodiscard]] std::string first_not_finite() const { return update_.first_not_finite(); }
+  /// As WeightUpdate::last_scale().
+  [[nodiscard]] float gradient_scale() const { return update_.last_scale(); }
   /// Metrics of the last run, at index replica + replicas x micro-batch. Zero for those that other
   /// ranks computed.
   [[nodiscard]] std::span<const MicroBatchMetrics> metrics() const { return metrics_; }
@@ -159,6 +161,7 @@ class Executor {
   WeightUpdate update_;
   StatisticsTeams teams_;
   std::vector<StageMessages> messages_;       ///< by unit
+  std::vector<const io::Batch*> batches_;     ///< of the last forward passes, by unit
   std::vector<std::int32_t> held_;            ///< micro-batches in the stash, by unit
   std::vector<std::int32_t> measured_stash_;  ///< the most of them in this step
   std::vector<MicroBatchMetrics> metrics_;

@@ -27,6 +27,8 @@ struct RunContext {
   std::uint64_t seed = 0;
   std::int64_t first_sample =
       0;  ///< position of the micro-batch's first sample in the global batch
+  /// Of a loss of the program's own, in place of what LossBackward computes; empty: that.
+  std::span<const float> logit_gradient = {};
 };
 
 /// Whether kernels of this kind read CallValues.

@@ -146,6 +146,9 @@ std::size_t StageRun::parts(ActionKind kind) const {
 }
 
 RunContext StageRun::context(std::int32_t micro_batch) const {
+  std::span<const float> gradient;
+  if (micro_batch < std::ssize(own_losses))
+    gradient = own_losses[static_cast<std::size_t>(micro_batch)].gradient;
   return {.stash_slot = micro_batch % slots.stash,
           .weight_slot = micro_batch % slots.weight,
           .outbox_slot = slots.outbox > 0 ? micro_batch % slots.outbox : 0,
@@ -153,13 +156,32 @@ RunContext StageRun::context(std::int32_t micro_batch) const {
           .first = micro_batch == 0,
           .seed = seed,
           .first_sample = (unit.replica + std::int64_t{replicas} * micro_batch) *
-                          program->program().options.batch};
+                          program->program().options.batch,
+          .logit_gradient = gradient};
 }
 
 void StageRun::begin_step(const device::ExecutionSpace& space, const StepSettings& settings) {
   seed = settings.seed;
   iteration = settings.iteration;
   if (!settings.weights_packed) program->begin_step(space);
+  own_losses.clear();
+}
+
+void StageRun::ask_for_loss(const StepSettings& settings, const io::Batch& batch,
+                            std::int32_t micro_batch) {
+  const StageProgram& p = program->program();
+  const auto count = static_cast<std::size_t>(batch.count);
+  const std::span<const float> logits = unit.state->logits(*program, context(micro_batch));
+  const std::size_t row = logits.size() / static_cast<std::size_t>(p.options.batch);
+  if (std::ssize(own_losses) <= micro_batch)
+    own_losses.resize(static_cast<std::size_t>(micro_batch) + 1);
+  OwnLoss& own = own_losses[static_cast<std::size_t>(micro_batch)];
+  if (p.options.mode == Mode::Training) own.gradient.resize(logits.size());
+  if (count > 0)
+    own.value = (*settings.loss)(
+        {logits.first(count * row), batch.labels.first(count), batch.indices.first(count)},
+        own.gradient);
+  for (float& gradient : own.gradient) gradient *= settings.loss_scaling;
 }
 
 void StageRun::run_part(const device::ExecutionSpace& space, Phase phase, std::size_t part,

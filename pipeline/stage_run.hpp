@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "core/loss_function.hpp"
 #include "pipeline/pipeline_plan.hpp"
 #include "pipeline/recording.hpp"
 #include "pipeline/stage.hpp"
@@ -48,6 +49,7 @@ struct StepSettings : StepNumbers {
   /// stages with a single program: two programs share their workspace.
   bool weights_packed = false;
   std::span<ClassCounts> by_class = {};  ///< evaluation: to be added to; empty: not counted
+  const LossFunction* loss = nullptr;    ///< in place of the network's; null: that
 };
 
 /// The phase of an action in which its kernels may have to wait for other replicas.
@@ -63,6 +65,12 @@ struct StageRun {
   std::int32_t span = 1;  ///< replicas that share batch statistics
   std::uint64_t seed = 0;
   std::int64_t iteration = 0;
+  /// Of the loss of StepSettings by micro-batch, from its forward pass on.
+  struct OwnLoss {
+    double value = 0.0;
+    std::vector<float> gradient;  ///< by the logits, scaled; empty in evaluations
+  };
+  std::vector<OwnLoss> own_losses = {};
 
   [[nodiscard]] RunContext context(std::int32_t micro_batch) const;
   [[nodiscard]] std::byte* address(BufferId buffer, std::int32_t micro_batch) const {
@@ -71,6 +79,8 @@ struct StageRun {
   /// The parts of the phases that an action runs; 0 if it runs none.
   [[nodiscard]] std::size_t parts(ActionKind kind) const;
   void begin_step(const device::ExecutionSpace& space, const StepSettings& settings);
+  /// Asks for the loss of the micro-batch, whose labels are in `batch`, after its forward pass.
+  void ask_for_loss(const StepSettings& settings, const io::Batch& batch, std::int32_t micro_batch);
   /// Runs a part of a phase; records its kernels if settings.time_kernels is set. Errors: Numeric
   /// with the first op whose result is not finite, if settings.check_exceptions is set.
   void run_part(const device::ExecutionSpace& space, Phase phase, std::size_t part,

@@ -133,6 +133,7 @@ void WeightUpdate::begin_step(const device::ExecutionSpace& space, const StepSet
   space_ = &space;
   turn_ = turn;
   const ops::StepValues after_update = values_of(settings, settings);
+  last_scale_ = after_update.update.gradient_scale;
   const ops::StepValues after_skip =
       ahead ? values_of(settings, settings.after_skip) : after_update;
   for (const Sums& sums : sums_) sums.parameters().begin_step(space, after_update, after_skip);
@@ -289,7 +290,7 @@ bool WeightUpdate::clip(const StepSettings& settings) {
   if (!norm_is_finite_) return false;
   ops::StepValues values = values_of(settings, settings);
   const double clipping = norm > settings.clip_norm ? settings.clip_norm / norm : 1.0;
-  values.update.gradient_scale = static_cast<float>(scale * clipping);
+  values.update.gradient_scale = last_scale_ = static_cast<float>(scale * clipping);
   for (const Sums& sums : sums_) sums.parameters().begin_step(*space_, values);
   return true;
 }

@@ -81,6 +81,8 @@ class WeightUpdate {
   /// After finish() returned false: the name of the first parameter of the network whose sum is not
   /// finite on any rank, or words for the norm; "" if all are finite. Collective.
   [[nodiscard]] std::string first_not_finite() const;
+  /// By what the update of the last step multiplied the sums of gradients.
+  [[nodiscard]] float last_scale() const { return last_scale_; }
 
  private:
   struct Sums {
@@ -128,7 +130,8 @@ class WeightUpdate {
   comm::Transport* transport_ = nullptr;
   const comm::World* world_ = nullptr;
   const device::ExecutionSpace* space_ = nullptr;
-  std::size_t turn_ = 0;         ///< of the step
+  std::size_t turn_ = 0;  ///< of the step
+  float last_scale_ = 1.0f;
   bool adding_ = false;          ///< whether sums are in progress
   bool norm_is_finite_ = true;   ///< of the last step
   std::vector<double> squares_;  ///< of the norms of gradients, by parameter

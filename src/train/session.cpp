@@ -251,6 +251,12 @@ void Session::load(const io::CheckpointReader& checkpoint) {
   if (training_) scaling_ = parse_scaling(checkpoint.header().scaling_state, config_.loss_scaling);
 }
 
+std::vector<float> Session::gradient(models::ParameterId id) const {
+  std::vector<float> gradient = tensors_->gradient(id, *world_);
+  for (float& value : gradient) value *= training_->gradient_scale();
+  return gradient;
+}
+
 void Session::exchange_averages() {
   for (const auto& stage : stages_) stage->parameters().exchange_averages(space_);
 }
@@ -307,6 +313,7 @@ pipeline::StepSettings Session::settings_of(std::int64_t iteration, double learn
   settings.clip_norm = config_.optimiser.clip_norm;
   settings.check_exceptions = config_.check_exceptions;
   settings.time_kernels = time_kernels;
+  settings.loss = loss_ ? &loss_ : nullptr;
   return settings;
 }
 
@@ -331,7 +338,7 @@ void Session::queue_step(const Feeds& feeds, std::int64_t iteration, double lear
                          bool time_kernels) {
   const pipeline::StepSettings settings = settings_of(iteration, learning_rate, time_kernels);
   active_ = training_.get();
-  if (goes_ahead_)
+  if (goes_ahead())
     training_->queue(space_, settings, feeds.pointers);
   else
     training_->run(space_, settings, feeds.pointers);
@@ -339,7 +346,7 @@ void Session::queue_step(const Feeds& feeds, std::int64_t iteration, double lear
 }
 
 StepResult Session::finish_step() {
-  if (goes_ahead_) training_->finish();
+  if (goes_ahead()) training_->finish();
   const QueuedStep step = queued_.front();
   queued_.pop_front();
   return result(step);
@@ -348,7 +355,7 @@ StepResult Session::finish_step() {
 /// A skipped step leaves gradients that may have to be looked at, and bad images may end the run
 /// with the weights that it has then.
 bool Session::may_queue_ahead() const {
-  return goes_ahead_ && queued_.size() == 1 && scaling_.skipped_in_row == 0 &&
+  return goes_ahead() && queued_.size() == 1 && scaling_.skipped_in_row == 0 &&
          queued_.front().stand_ins == trained_stand_ins_;
 }
 
@@ -372,6 +379,7 @@ pipeline::MicroBatchMetrics Session::evaluate(const Feeds& feeds, std::int64_t i
   std::int64_t left = batches;
   pipeline::StepSettings settings;
   settings.by_class = by_class;
+  settings.loss = loss_ ? &loss_ : nullptr;
   if (take)
     settings.logits = [&](std::int64_t at, std::span<const float> logits) {
       const std::int64_t batch = config_.validation_batch_size;

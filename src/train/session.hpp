@@ -28,10 +28,12 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "comm/transport.hpp"
 #include "comm/world.hpp"
+#include "core/loss_function.hpp"
 #include "device/arena.hpp"
 #include "device/compat.hpp"
 #include "io/checkpoint.hpp"
@@ -93,6 +95,11 @@ class Session {
   /// Exchanges the weights and running statistics with their moving averages, for a validation of
   /// these, and back. No step may run meanwhile.
   void exchange_averages();
+  /// From now on, steps and validations have this loss in place of the network's; none: that.
+  void set_loss(LossFunction loss) { loss_ = std::move(loss); }
+  /// The gradient of a parameter that learns, as the last step's update read it: the mean over the
+  /// micro-batches, clipped. Collective.
+  [[nodiscard]] std::vector<float> gradient(models::ParameterId id) const;
   [[nodiscard]] const StageTensors& tensors() const { return *tensors_; }
   [[nodiscard]] Feeder& feeder() { return *feeder_; }
   [[nodiscard]] const Feeder& feeder() const { return *feeder_; }
@@ -109,7 +116,7 @@ class Session {
   void queue_step(const Feeds& feeds, std::int64_t iteration, double learning_rate,
                   bool time_kernels = false);
   StepResult finish_step();
-  [[nodiscard]] bool goes_ahead() const { return goes_ahead_; }
+  [[nodiscard]] bool goes_ahead() const { return goes_ahead_ && !loss_; }
   /// Whether a second step may be queued before the first is finished: not if somebody may ask for
   /// the gradients or the images of the first.
   [[nodiscard]] bool may_queue_ahead() const;
@@ -117,6 +124,7 @@ class Session {
   [[nodiscard]] std::string first_not_finite() const { return training_->first_not_finite(); }
   /// The loss scaling of the step behind the last one that is finished.
   [[nodiscard]] const ScalingState& scaling() const { return scaling_; }
+  void set_scaling(const ScalingState& scaling) { scaling_ = scaling; }
   /// Sums over the `images` of a validation set, also added to `by_class`, which has all classes of
   /// the network or none. Stops early if `cancelled`, called with the number of images seen so far,
   /// returns true on any rank. The processes with the last stage pass its logits to `take`, if
@@ -187,6 +195,7 @@ class Session {
   std::unique_ptr<device::Arena> arena_;
   std::unique_ptr<comm::Transport> transport_;  ///< its messages end before their memory
   ScalingState scaling_;
+  LossFunction loss_;
   bool goes_ahead_ = false;        ///< queue_step() returns before the device is done
   std::deque<QueuedStep> queued_;  ///< not finished
   bool packed_ = false;            ///< the weights are, and nothing else uses their place

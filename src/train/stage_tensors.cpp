@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <set>
 #include <string_view>
@@ -236,6 +237,54 @@ void StageTensors::require_known(const io::CheckpointReader& checkpoint) const {
          "{}: tensor {} belongs to no parameter of {}; it was written for {}",
          checkpoint.path().string(), tensor.name, graph_->name, checkpoint.header().model);
   }
+}
+
+namespace {
+
+/// The values of whichever rank gives some, on every rank. Collective.
+std::vector<float> from_owner(const comm::World& world, const pipeline::StoredValues& own,
+                              std::int64_t elements) {
+  std::vector<float> values(own.data == nullptr ? 0 : static_cast<std::size_t>(elements));
+  if (own.data != nullptr) pipeline::read_values(own, values);
+  if (world.size() == 1) return values;
+  const auto* const bytes = reinterpret_cast<const char*>(values.data());
+  const std::string all = world.gather_everywhere({bytes, values.size() * sizeof(float)});
+  values.resize(all.size() / sizeof(float));
+  std::memcpy(values.data(), all.data(), all.size());
+  return values;
+}
+
+}  // namespace
+
+std::vector<float> StageTensors::values(std::string_view name, std::int64_t elements,
+                                        const comm::World& world) const {
+  pipeline::StoredValues own;
+  visit(Replicas::First, [&](const io::TensorInfo& info, const pipeline::StoredValues& values) {
+    if (info.name == name) own = values;
+  });
+  return from_owner(world, own, elements);
+}
+
+std::vector<float> StageTensors::gradient(models::ParameterId id, const comm::World& world) const {
+  pipeline::StoredValues own;
+  for (const pipeline::LocalStage& unit : units_) {
+    const pipeline::Parameters& parameters = unit.state->parameters();
+    const bool answers = unit.replica == 0 || parameters.share_borders().size() > 2;
+    if (answers && std::ranges::find(parameters.ids(), id) != parameters.ids().end() &&
+        parameters.owns(id))
+      own.data = reinterpret_cast<std::byte*>(parameters.gradient(id));
+  }
+  return from_owner(world, own, graph_->parameter(id).elements());
+}
+
+void StageTensors::set(const std::map<std::string, std::vector<float>>& values) const {
+  visit(Replicas::All, [&](const io::TensorInfo& info, const pipeline::StoredValues& stored) {
+    auto found = values.find(info.name);
+    if (found == values.end() && slot_name(info) == kAverage)
+      found = values.find(info.name.substr(0, info.name.rfind('/')));
+    if (found != values.end()) pipeline::write_values(stored, found->second);
+  });
+  refresh_copies();
 }
 
 Snapshot StageTensors::make_snapshot() const {

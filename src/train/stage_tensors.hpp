@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "comm/world.hpp"
@@ -66,6 +68,15 @@ class StageTensors {
   /// io::NetworkFile::values, and Data for values that no network can compute with.
   void begin_with(const io::NetworkFile& file, const std::filesystem::path& path,
                   std::span<const std::string> fresh) const;
+
+  /// The values of a tensor of a checkpoint, on every rank. Collective.
+  [[nodiscard]] std::vector<float> values(std::string_view name, std::int64_t elements,
+                                          const comm::World& world) const;
+  /// The same of the gradient of a parameter that learns, as replicas have added it up.
+  [[nodiscard]] std::vector<float> gradient(models::ParameterId id, const comm::World& world) const;
+  /// Sets the tensors with these names that there are. A moving average that is not among them
+  /// begins with its parameter.
+  void set(const std::map<std::string, std::vector<float>>& values) const;
 
   /// Memory for the tensors that this process saves: those of its stages of replica 0, and slots
   /// that only other replicas hold.

@@ -2,6 +2,7 @@
 #include "train/training.hpp"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "io/checkpoint.hpp"
 #include "partition/choose.hpp"
 #include "run/complete.hpp"
+#include "run/learning_rate.hpp"
 #include "train/agreement.hpp"
 #include "train/kernel_rules.hpp"
 #include "train/memory.hpp"
@@ -112,37 +114,62 @@ struct Training::Parts {
       : world(of),
         config(std::move(with)),
         images(std::move(train_on)),
-        validation(std::move(check_on)),
-        session(config, std::move(network), Session::Use::Training, world) {
-    const TrainInputs inputs{
-        .train = images, .validation = validation, .command_line = {}, .notices = {}};
-    require_device_memory(forecast_memory(session, config, inputs, resident_bytes()), config,
-                          inputs, world);
-    session.allocate();
-    session.initialise(config.seed);
-    begin_feeds();
+        validation(std::move(check_on)) {
+    begin(std::move(network));
   }
-  void begin_feeds() { feeds = session.feeder().training(images, steps * config.total_batch()); }
+  void begin(models::Graph network);
+  void begin_feeds() { feeds = session->feeder().training(images, steps * config.total_batch()); }
   [[nodiscard]] io::CheckpointHeader header() const;
+  [[nodiscard]] models::ParameterId find(std::string_view name) const;
+  [[nodiscard]] std::int64_t elements(std::string_view name) const {
+    return session->graph().parameter(find(name)).elements();
+  }
 
   const comm::World& world;
   run::Run config;
   std::shared_ptr<const io::Dataset> images;
   std::shared_ptr<const io::Dataset> validation;
-  Session session;
+  std::optional<Session> session;
   Feeds feeds;
   std::int64_t steps = 0;
+  LossFunction loss;
+  bool has_gradients = false;  ///< of an update of this session
 };
+
+/// Replaces the session by a new one, with initial weights.
+void Training::Parts::begin(models::Graph network) {
+  feeds = {};
+  session.reset();
+  session.emplace(config, std::move(network), Session::Use::Training, world);
+  const TrainInputs inputs{
+      .train = images, .validation = validation, .command_line = {}, .notices = {}};
+  require_device_memory(forecast_memory(*session, config, inputs, resident_bytes()), config, inputs,
+                        world);
+  session->allocate();
+  session->initialise(config.seed);
+  session->set_loss(loss);
+  has_gradients = false;
+  begin_feeds();
+}
+
+models::ParameterId Training::Parts::find(std::string_view name) const {
+  const std::vector<models::Parameter>& all = session->graph().parameters;
+  const auto found = std::ranges::find(all, name, &models::Parameter::name);
+  if (found == all.end())
+    fail(ErrorKind::Config, "{} has no parameter {}: parameters() lists all", session->graph().name,
+         name);
+  return {static_cast<std::int32_t>(found - all.begin())};
+}
 
 io::CheckpointHeader Training::Parts::header() const {
   io::CheckpointHeader header;
   header.iteration = steps;
   header.epoch = config.epoch_after(steps);
   header.next_position = steps * config.total_batch();
-  header.model = session.graph().name;
+  header.model = session->graph().name;
   header.environment = environment_of(config);
   header.data = io::describe(*images);
-  header.scaling_state = to_json(session.scaling());
+  header.scaling_state = to_json(session->scaling());
   return header;
 }
 
@@ -152,6 +179,7 @@ Training::Training(const Runtime& runtime, models::Graph network,
   require_matching(network, *images);
   if (validation) require_matching(network, *validation);
   const comm::World& world = world_of(runtime);
+  if (!run.trained_filters.empty()) models::train_only(network, run.trained_filters);
   run = decided(network, world, runtime.threads(),
                 completed(std::move(run), network, *images, validation.get()));
   parts_ = std::make_unique<Parts>(world, std::move(run), std::move(network), std::move(images),
@@ -162,11 +190,19 @@ Training::~Training() = default;
 const run::Run& Training::run() const { return parts_->config; }
 
 Score Training::step(double learning_rate) {
-  const StepResult result = parts_->session.step(parts_->feeds, parts_->steps, learning_rate);
+  const StepResult result = parts_->session->step(parts_->feeds, parts_->steps, learning_rate);
   ++parts_->steps;
+  parts_->has_gradients = true;
   Score score = score_of(result.metrics);
   score.skipped = result.skipped;
   return score;
+}
+
+Score Training::step() {
+  const run::LearningRateConfig& rate = run().learning_rate;
+  const std::int64_t length = rate.horizon > 0 ? rate.horizon : run().iterations;
+  if (length < 1) return step(rate.base_rate);
+  return step(run::learning_rate_at(rate, std::min(parts_->steps, length), length));
 }
 
 std::int64_t Training::steps() const { return parts_->steps; }
@@ -174,15 +210,75 @@ std::int64_t Training::steps() const { return parts_->steps; }
 Score Training::evaluate() {
   if (!parts_->validation)
     fail(ErrorKind::Config, "evaluate() needs validation images: give them to the Training");
-  const Feeds feeds = parts_->session.feeder().validation(parts_->validation);
-  return score_of(parts_->session.evaluate(feeds, parts_->validation->size(),
-                                           [](std::int64_t) { return false; }));
+  const Feeds feeds = parts_->session->feeder().validation(parts_->validation);
+  return score_of(parts_->session->evaluate(feeds, parts_->validation->size(),
+                                            [](std::int64_t) { return false; }));
+}
+
+void Training::set_loss(LossFunction loss) {
+  const run::DataConfig& data = run().data;
+  if (loss && (run().label_smoothing > 0.0 || data.mixing.on() || data.weighted))
+    fail(ErrorKind::Config,
+         "a loss of the program's own sees plain labels only: leave out `label-smoothing`, "
+         "`mixup-alpha`, `cutmix-lambda` and weights of labels");
+  parts_->loss = std::move(loss);
+  parts_->session->set_loss(parts_->loss);
+}
+
+std::vector<ParameterInfo> Training::parameters() const {
+  std::vector<ParameterInfo> all;
+  for (const models::Parameter& parameter : parts_->session->graph().parameters)
+    all.push_back({parameter.name, parameter.shape, parameter.learns(), !parameter.trainable()});
+  return all;
+}
+
+std::vector<float> Training::values(std::string_view name) const {
+  return parts_->session->tensors().values(name, parts_->elements(name), parts_->world);
+}
+
+void Training::set_values(std::string_view name, std::span<const float> values) {
+  const std::int64_t elements = parts_->elements(name);
+  if (std::ssize(values) != elements)
+    fail(ErrorKind::Config, "{} has {} values, but {} were given", name, elements, values.size());
+  parts_->session->tensors().set({{std::string(name), {values.begin(), values.end()}}});
+}
+
+std::vector<float> Training::gradient(std::string_view name) const {
+  const models::ParameterId id = parts_->find(name);
+  if (!parts_->session->graph().parameter(id).learns())
+    fail(ErrorKind::Config, "{} has no gradient, as it is not trained", name);
+  if (!parts_->has_gradients)
+    fail(ErrorKind::Config, "{} has no gradient before an update: call step() first", name);
+  return parts_->session->gradient(id);
+}
+
+void Training::train_only(const std::vector<std::string>& filters) {
+  const models::Graph before = parts_->session->graph();
+  models::Graph network = before;
+  models::train_only(network, filters);
+  std::map<std::string, std::vector<float>> values;
+  for (const io::TensorInfo& tensor : parts_->session->tensors().checkpoint_tensors())
+    values[tensor.name] =
+        parts_->session->tensors().values(tensor.name, tensor.elements(), parts_->world);
+  const ScalingState scaling = parts_->session->scaling();
+  const auto begin = [&](const models::Graph& graph) {
+    parts_->begin(graph);
+    parts_->session->tensors().set(values);
+    parts_->session->set_scaling(scaling);
+  };
+  try {
+    begin(network);
+  } catch (const Error&) {
+    begin(before);
+    throw;
+  }
+  parts_->config.trained_filters = filters;
 }
 
 std::filesystem::path Training::save(const std::filesystem::path& directory) const {
   const comm::World& world = parts_->world;
   const FailTogether together(world);
-  const Snapshot snapshot = parts_->session.tensors().snapshot();
+  const Snapshot snapshot = parts_->session->tensors().snapshot();
   std::optional<io::CheckpointStaging> staging;
   together.lead([&] { staging.emplace(directory, parts_->header()); });
   const std::string place = world.broadcast(staging ? staging->path().string() : "");
@@ -193,7 +289,7 @@ std::filesystem::path Training::save(const std::filesystem::path& directory) con
   const std::vector<std::string> all = world.gather(part);
   std::string path;
   together.lead([&] {
-    path = staging->commit(all, parts_->session.tensors().checkpoint_tensors()).string();
+    path = staging->commit(all, parts_->session->tensors().checkpoint_tensors()).string();
   });
   return world.broadcast(path);
 }
@@ -201,7 +297,7 @@ std::filesystem::path Training::save(const std::filesystem::path& directory) con
 void Training::load(const std::filesystem::path& checkpoint) {
   FailTogether(parts_->world).run([&] {
     const io::CheckpointReader reader(checkpoint);
-    parts_->session.load(reader);
+    parts_->session->load(reader);
     parts_->steps = reader.header().iteration;
   });
   parts_->begin_feeds();
@@ -211,7 +307,7 @@ std::string Training::digest() const {
   if (parts_->world.size() > 1)
     fail(ErrorKind::Config, "digest() of {} processes: save a checkpoint and inspect it instead",
          parts_->world.size());
-  return io::digest(parts_->session.tensors().snapshot().tensors());
+  return io::digest(parts_->session->tensors().snapshot().tensors());
 }
 
 }  // namespace millrace::training

@@ -20,8 +20,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "core/loss_function.hpp"
 #include "io/data/dataset.hpp"
 #include "models/graph.hpp"
 #include "run/run.hpp"
@@ -52,9 +56,17 @@ class Runtime {
   std::unique_ptr<Parts> parts_;
 };
 
+/// A tensor of the network.
+struct ParameterInfo {
+  std::string name;                 ///< layer/op/role: `b3/1/conv2/kernel`
+  std::vector<std::int64_t> shape;  ///< of kernels: outputs, [height, width,] inputs
+  bool trained = false;             ///< by its gradient: not frozen
+  bool state = false;               ///< a running statistic of a batch normalization
+};
+
 /// What the network made of some images.
 struct Score {
-  double loss = 0.0;      ///< mean
+  double loss = 0.0;      ///< mean, over the weights of labels if they have some
   double accuracy = 0.0;  ///< share of images whose class has the largest logit
   std::int64_t images = 0;
   bool skipped = false;  ///< step(): a gradient was not finite, and no weight has changed
@@ -79,10 +91,34 @@ class Training {
   /// One weight update on the next batch-size x micro-batches x replicas images. The score is that
   /// of the weights before it.
   Score step(double learning_rate);
+  /// The same at the rate of `run().learning_rate`: its base if the run has no `iterations`.
+  Score step();
   /// Number of weight updates so far.
   [[nodiscard]] std::int64_t steps() const;
   /// The score of all validation images. Errors: Config without any.
   [[nodiscard]] Score evaluate();
+
+  /// From now on, steps and evaluate() have this loss in place of cross-entropy; none: that again.
+  /// It is called for each micro-batch in the thread of step(), on every process that has the last
+  /// stage; the loss of an update is the mean over its micro-batches. After an exception of it, the
+  /// training cannot go on. Errors: Config if labels are smoothed, mixed or weighted.
+  void set_loss(LossFunction loss);
+
+  // Parameters and running statistics by name, in float32, row by row. All processes call these
+  // together. Errors: Config for a name that the network does not have.
+  [[nodiscard]] std::vector<ParameterInfo> parameters() const;
+  [[nodiscard]] std::vector<float> values(std::string_view name) const;
+  /// Weights of 16 bits are rounded to nearest. Errors: Config for another number of values.
+  void set_values(std::string_view name, std::span<const float> values);
+  /// The gradient in the last update: the mean over its micro-batches, clipped if the run says so,
+  /// without weight decay. Not finite if the update was skipped. Errors: Config before the first
+  /// update, and for what is not trained.
+  [[nodiscard]] std::vector<float> gradient(std::string_view name) const;
+  /// From now on, trains only parameters whose names contain one of `filters`; none: all. Starts as
+  /// `run.trained_filters` says. Weights and the optimizer's state stay; what was frozen has none.
+  /// Errors: Config for a filter that no name contains, or if memory does not suffice: then nothing
+  /// has changed.
+  void train_only(const std::vector<std::string>& filters);
 
   /// Writes the checkpoint `directory`/ckpt-<steps> and returns its path. `millrace inspect` and
   /// load() read it. Errors: Io.
