@@ -20,24 +20,20 @@ class ElasticTest : public testing::Test {
   /// Waits for a checkpoint behind this update; returns the newest one's.
   [[nodiscard]] int saved_behind(int update) const {
     int newest = -1;
-    EXPECT_TRUE(wait_until(
-        [&] {
-          if (!fs::exists(run_ / "checkpoints")) return false;
-          const auto all = io::list_checkpoints(run_);
-          if (!all.empty()) newest = std::atoi(all.back().filename().c_str() + 5);
-          return newest > update;
-        },
-        std::chrono::milliseconds(2)));
+    EXPECT_TRUE(wait_until([&] {
+      if (!fs::exists(run_ / "checkpoints")) return false;
+      const auto all = io::list_checkpoints(run_);
+      if (!all.empty()) newest = std::atoi(all.back().filename().c_str() + 5);
+      return newest > update;
+    }));
     return newest;
   }
   /// Waits for a rank and kills it.
   void kill_rank(int rank) const {
     pid_t process = -1;
-    ASSERT_TRUE(wait_until([&] { return (process = process_of_rank(run_, rank)) > 0; },
-                           std::chrono::milliseconds(2)));
+    ASSERT_TRUE(wait_until([&] { return (process = process_of_rank(run_, rank)) > 0; }));
     kill(process, SIGKILL);
-    ASSERT_TRUE(wait_until([&] { return process_of_rank(run_, rank) != process; },
-                           std::chrono::milliseconds(2)));
+    ASSERT_TRUE(wait_until([&] { return process_of_rank(run_, rank) != process; }));
   }
   [[nodiscard]] std::size_t events(const std::string& event) const {
     const std::string text = read_text(run_ / "supervisor.jsonl");
@@ -56,7 +52,7 @@ TEST_F(ElasticTest, LostRanksAreStartedAgain) {
   (void)saved_behind(0);
   for (const std::size_t losses : {1u, 2u}) {
     kill_rank(2 - static_cast<int>(losses));
-    ASSERT_TRUE(wait_until([&] { return events("start") > losses; }, std::chrono::milliseconds(5)));
+    ASSERT_TRUE(wait_until([&] { return events("start") > losses; }));
     (void)saved_behind(saved_behind(-1));  // the ranks work again
   }
   const ProcessResult result = job.wait();
@@ -76,10 +72,10 @@ TEST_F(ElasticTest, LostRanksGoOnFromASnapshotInMemory) {
     const std::vector<std::string> rows = lines_of(read_text(run_ / "training.csv"));
     return static_cast<int>(rows.size()) - 1;
   };
-  ASSERT_TRUE(wait_until([&] { return update() >= 17; }, std::chrono::milliseconds(2)));
+  ASSERT_TRUE(wait_until([&] { return update() >= 17; }));
   kill_rank(1);
   const int killed = update();
-  ASSERT_TRUE(wait_until([&] { return events("snapshot") > 0; }, std::chrono::milliseconds(5)));
+  ASSERT_TRUE(wait_until([&] { return events("snapshot") > 0; }));
   const ProcessResult result = job.wait();
   expect_end(result, 0,
              {"a rank was ended by signal 9", "or a newer snapshot in memory",
@@ -125,7 +121,7 @@ TEST_F(ElasticTest, ARunHasOneSupervisor) {
   job.send(SIGTERM);
   const ProcessResult result = job.wait();
   expect_end(result, 75, {"ended with code 75"});
-  EXPECT_TRUE(wait_until([&] { return members_of(run_).empty(); }, std::chrono::milliseconds(5)));
+  EXPECT_TRUE(wait_until([&] { return members_of(run_).empty(); }));
 }
 
 // Nothing is saved between the losses: the beginning is tried again, not for ever.

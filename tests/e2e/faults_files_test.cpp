@@ -83,7 +83,7 @@ class FileFaultTest : public testing::TestWithParam<Struck> {
                                               "MILLRACE_SHIM_FAULT=" + strike.fault}));
     const ProcessResult result = job.wait();
     expect_code(ranks, strike, result);
-    ASSERT_TRUE(wait_until([&] { return members_of(run).empty(); }, std::chrono::milliseconds(5)));
+    ASSERT_TRUE(wait_until([&] { return members_of(run).empty(); }));
     const Undisturbed& other = undisturbed(kIterations);
     other.expect_sound(run, result.output);
     // The digest is the same in any layout; the long form finishes in the layout of the run.

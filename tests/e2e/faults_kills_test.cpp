@@ -50,8 +50,7 @@ class RandomKillTest : public testing::Test {
     SCOPED_TRACE(killed + " killed after " + std::to_string(seconds) + " s");
     const ProcessResult result = job.wait();
     // The remaining processes of a killed program soon end by themselves.
-    ASSERT_TRUE(wait_until([&] { return members_of(run).empty(); }, std::chrono::milliseconds(5)))
-        << result.output;
+    ASSERT_TRUE(wait_until([&] { return members_of(run).empty(); })) << result.output;
     undisturbed(kIterations).expect_sound(run, result.output);
     undisturbed(kIterations).expect_finished(run, training(ranks, run));
     std::cout << killed << " after " << seconds << " s: code " << result.code << ", saved "

@@ -59,7 +59,7 @@ class RandomSignalTest : public testing::Test {
       job.send(signal);
     }
     const ProcessResult result = job.wait();
-    ASSERT_TRUE(wait_until([&] { return members_of(run).empty(); }, std::chrono::milliseconds(5)));
+    ASSERT_TRUE(wait_until([&] { return members_of(run).empty(); }));
     expect_code(signal, twice, run, result);
     undisturbed(kIterations).expect_sound(run, result.output);
     undisturbed(kIterations)
@@ -164,8 +164,7 @@ TEST(SuspensionTest, ARankThatStopsWhileItStartsIsNamed) {
     const fs::path run = directory / "run";
     Job job(training(run, 100000, 0) + "--hang-timeout 3");
     const int rank = static_cast<int>(random() % 2);
-    ASSERT_TRUE(
-        wait_until([&] { return process_of_rank(run, rank) > 0; }, std::chrono::milliseconds(1)));
+    ASSERT_TRUE(wait_until([&] { return process_of_rank(run, rank) > 0; }, 1));
     std::this_thread::sleep_for(Seconds(std::uniform_real_distribution(0.0, 0.1)(random)));
     const pid_t process = process_of_rank(run, rank);
     kill(process, SIGSTOP);

@@ -155,8 +155,8 @@ double seconds_held(const fs::path& run, const Words& words, int rank, int code)
   const auto begin = std::chrono::steady_clock::now();
   Job job(words);
   pid_t process = -1;
-  EXPECT_TRUE(wait_until([&] { return (process = process_of_rank(run, rank)) > 0 || job.ended(); },
-                         std::chrono::milliseconds(1)));
+  EXPECT_TRUE(
+      wait_until([&] { return (process = process_of_rank(run, rank)) > 0 || job.ended(); }, 1));
   EXPECT_GT(process, 0);
   if (process > 0) {
     kill(process, SIGSTOP);

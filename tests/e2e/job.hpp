@@ -63,11 +63,11 @@ inline pid_t process_of_rank(const std::filesystem::path& run, int rank) {
 
 /// Polls `condition` for at most a minute; returns whether it became true.
 template <class Condition>
-bool wait_until(Condition condition, std::chrono::milliseconds pause) {
+bool wait_until(Condition condition, int pause_ms = 5) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(pause);
+    std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
   }
   return true;
 }
@@ -112,13 +112,12 @@ class Job {
   [[nodiscard]] std::string output() const { return read_text(output_path()); }
   /// Waits until the output contains `text`; returns false if that never happens.
   bool wait_for(const std::string& text) {
-    return wait_until([&] { return output().find(text) != std::string::npos || ended(); },
-                      std::chrono::milliseconds(20)) &&
+    return wait_until([&] { return output().find(text) != std::string::npos || ended(); }, 20) &&
            output().find(text) != std::string::npos;
   }
   /// Waits for the end; kills the command if it takes too long.
   ProcessResult wait() {
-    if (!wait_until([this] { return ended(); }, std::chrono::milliseconds(5))) {
+    if (!wait_until([this] { return ended(); })) {
       kill(process_, SIGKILL);
       int status = 0;
       waitpid(process_, &status, 0);
