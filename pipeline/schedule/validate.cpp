@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "core/error.hpp"
@@ -55,14 +56,11 @@ void check_entry(const Schedule& s, const Spot& spot, const Action& a) {
 class Contents {
  public:
   Contents(const Schedule& schedule, std::span<const Link> links) {
-    bool backward = false;
-    bool split = false;
+    const bool backward = has_backward(schedule);
+    const bool split = splits_backward(schedule);
     bool communication = false;
-    for_each_entry(schedule, [&](const Spot&, const Action& a) {
-      backward |= makes_input_gradient(a.kind);
-      split |= a.kind == ActionKind::BackwardInput;
-      communication |= !is_compute(a.kind);
-    });
+    for_each_entry(schedule,
+                   [&](const Spot&, const Action& a) { communication |= !is_compute(a.kind); });
     for (std::int32_t s = 0; s < schedule.stages; ++s) {
       for (std::int32_t m = 0; m < schedule.micro_batches; ++m) {
         expect({ActionKind::Forward, s, m});
@@ -81,32 +79,35 @@ class Contents {
           expect_message({ActionKind::SendGradient, link.to, m, link.from});
       }
     }
+    std::ranges::sort(expected_);
+    seen_.resize(expected_.size());
   }
 
   void take(const Spot& spot, const Action& action) {
-    const auto found = missing_.find(action);
-    if (found != missing_.end()) {
-      missing_.erase(found);
-      seen_.insert(action);
-      return;
-    }
-    reject(spot, action, "{}", seen_.contains(action) ? "appears twice" : "does not belong here");
+    const auto at =
+        static_cast<std::size_t>(std::ranges::lower_bound(expected_, action) - expected_.begin());
+    if (at == expected_.size() || expected_[at] != action)
+      reject(spot, action, "does not belong here");
+    if (seen_[at]) reject(spot, action, "appears twice");
+    seen_[at] = true;
   }
 
   void require_all() const {
-    if (missing_.empty()) return;
-    fail(ErrorKind::Config, "schedule: {} is missing{}", to_string(*missing_.begin()),
-         missing_.size() > 1 ? fmt::format(", and {} more", missing_.size() - 1) : "");
+    const auto missing = std::ranges::count(seen_, false);
+    if (missing == 0) return;
+    const auto first = static_cast<std::size_t>(std::ranges::find(seen_, false) - seen_.begin());
+    fail(ErrorKind::Config, "schedule: {} is missing{}", to_string(expected_[first]),
+         missing > 1 ? fmt::format(", and {} more", missing - 1) : "");
   }
 
  private:
-  void expect(const Action& action) { missing_.insert(action); }
+  void expect(const Action& action) { expected_.push_back(action); }
   void expect_message(const Action& send) {
     expect(send);
     expect(counterpart(send));
   }
-  std::set<Action> missing_;
-  std::set<Action> seen_;
+  std::vector<Action> expected_;  ///< in order
+  std::vector<bool> seen_;
 };
 
 /// Per stage, each kind is in ascending micro-batch order, with all-reduce and update at the end.
@@ -137,14 +138,19 @@ class Rendezvous {
   Rendezvous(const Schedule& schedule, std::span<const Link> links)
       : schedule_(schedule),
         readiness_(schedule.stages, schedule.micro_batches, links),
+        linked_(static_cast<std::size_t>(schedule.stages)),
         head_(schedule.lists.size()),
         now_(schedule.lists.size()) {
     for_each_entry(schedule, [&](const Spot&, const Action& a) { messages_ |= is_send(a.kind); });
+    for (const Link& link : links) {
+      linked_[static_cast<std::size_t>(link.from)].push_back(schedule.device(link.to));
+      linked_[static_cast<std::size_t>(link.to)].push_back(schedule.device(link.from));
+    }
   }
 
   std::vector<Entry> run() {
-    while (step_earliest()) {
-    }
+    for (std::size_t d = 0; d < head_.size(); ++d) wake(d);
+    while (!awake_.empty()) step(awake_.extract(awake_.begin()).value().second);
     for (std::size_t d = 0; d < head_.size(); ++d)
       if (head_[d] < schedule_.lists[d].size())
         reject({d, head_[d]}, schedule_.lists[d][head_[d]], "can never run: {}", heads());
@@ -157,74 +163,60 @@ class Rendezvous {
     return head_[device] < list.size() ? &list[head_[device]] : nullptr;
   }
 
-  /// Runs one action of the earliest device that can run one.
-  bool step_earliest() {
-    tried_.assign(head_.size(), false);
-    for (std::size_t n = 0; n < head_.size(); ++n) {
-      std::size_t earliest = head_.size();
-      for (std::size_t d = 0; d < head_.size(); ++d)
-        if (!tried_[d] && (earliest == head_.size() || now_[d] < now_[earliest])) earliest = d;
-      if (step(earliest)) return true;
-      tried_[earliest] = true;
-    }
-    return false;
-  }
+  /// The device may have become able to run an action. The earliest of these devices is next.
+  void wake(std::size_t device) { awake_.emplace(now_[device], device); }
 
   void advance(std::size_t device) {
     order_.push_back({static_cast<std::int32_t>(device), static_cast<std::int32_t>(head_[device])});
     ++head_[device];
+    wake(device);
+    if (const Action* next = at_head(device); next != nullptr && is_receive(next->kind))
+      wake(static_cast<std::size_t>(schedule_.device(next->peer)));
   }
 
-  bool step(std::size_t device) {
+  /// Runs an action of the device if it can. Otherwise whatever makes it able to wakes it.
+  void step(std::size_t device) {
     const Action* action = at_head(device);
-    if (action == nullptr || is_receive(action->kind)) return false;  // a send moves both
+    if (action == nullptr || is_receive(action->kind)) return;  // a send moves both
     if (is_send(action->kind)) return deliver(device, *action);
     if (is_compute(action->kind)) {
-      if (!readiness_.is_ready(*action) || !has_received(*action)) return false;
+      const std::optional<std::int32_t> arrived = last_arrival(*action);
+      if (!arrived || !readiness_.is_ready(*action)) return;
       readiness_.finish(*action);
-      now_[device] = std::max(now_[device], last_arrival(*action)) +
-                     (action->kind == ActionKind::Backward ? 2 : 1);
+      now_[device] =
+          std::max(now_[device], *arrived) + (action->kind == ActionKind::Backward ? 2 : 1);
+      for (const std::int32_t other : linked_[static_cast<std::size_t>(action->stage)])
+        wake(static_cast<std::size_t>(other));
     }
     advance(device);
-    return true;
   }
 
-  bool deliver(std::size_t device, const Action& send) {
+  void deliver(std::size_t device, const Action& send) {
     const bool activation = send.kind == ActionKind::SendActivation;
     const ActionKind made = activation ? ActionKind::Forward : ActionKind::BackwardInput;
-    if (!readiness_.is_done(made, send.stage, send.micro_batch)) return false;
+    if (!readiness_.is_done(made, send.stage, send.micro_batch)) return;
     const auto other = static_cast<std::size_t>(schedule_.device(send.peer));
     const Action* receive = at_head(other);
-    if (receive == nullptr || *receive != counterpart(send)) return false;
+    if (receive == nullptr || *receive != counterpart(send)) return;
     received_.emplace(*receive, now_[device]);
     advance(device);
     advance(other);
-    return true;
   }
 
-  /// Whether all messages that a compute action reads have arrived.
-  [[nodiscard]] bool has_received(const Action& a) const {
-    bool all = true;
-    for_messages_to(a, [&](const Action& receive) { all = all && received_.contains(receive); });
-    return all;
-  }
-
-  /// When the last of them arrived.
-  [[nodiscard]] std::int32_t last_arrival(const Action& a) const {
+  /// When the last message arrived that a compute action reads. Nothing while one is missing.
+  [[nodiscard]] std::optional<std::int32_t> last_arrival(const Action& a) const {
     std::int32_t time = 0;
-    for_messages_to(a,
-                    [&](const Action& receive) { time = std::max(time, received_.at(receive)); });
-    return time;
-  }
-
-  template <class F>
-  void for_messages_to(const Action& a, F&& f) const {
-    if (!messages_ || a.kind == ActionKind::BackwardWeight) return;
+    if (!messages_ || a.kind == ActionKind::BackwardWeight) return time;
     const bool forward = a.kind == ActionKind::Forward;
     const ActionKind kind = forward ? ActionKind::ReceiveActivation : ActionKind::ReceiveGradient;
-    for (const std::int32_t peer : forward ? readiness_.before(a.stage) : readiness_.after(a.stage))
-      if (schedule_.device(peer) != schedule_.device(a.stage))
-        f(Action{kind, a.stage, a.micro_batch, peer});
+    for (const std::int32_t peer :
+         forward ? readiness_.before(a.stage) : readiness_.after(a.stage)) {
+      if (schedule_.device(peer) == schedule_.device(a.stage)) continue;
+      const auto found = received_.find({kind, a.stage, a.micro_batch, peer});
+      if (found == received_.end()) return std::nullopt;
+      time = std::max(time, found->second);
+    }
+    return time;
   }
 
   [[nodiscard]] std::string heads() const {
@@ -238,9 +230,10 @@ class Rendezvous {
 
   const Schedule& schedule_;
   Readiness readiness_;
+  std::vector<std::vector<std::int32_t>> linked_;  ///< by stage, the devices at its links
   std::vector<std::size_t> head_;
   std::vector<std::int32_t> now_;  ///< by device, in thirds of a stage's work on a micro-batch
-  std::vector<bool> tried_;
+  std::set<std::pair<std::int32_t, std::size_t>> awake_;
   std::map<Action, std::int32_t> received_;  ///< with the time
   std::vector<Entry> order_;
   bool messages_ = false;

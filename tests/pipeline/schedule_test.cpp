@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "core/clock.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
@@ -467,6 +468,13 @@ TEST(ScheduleValidateTest, RejectsSendsThatWaitForEachOther) {
       "crossed");
   expect_error(ErrorKind::Config, {"wait at 0SEND_F1>1 1SEND_B0>0"},
                [&] { validate(crossed, chain(2)); });
+}
+
+TEST(ScheduleValidateTest, ManyDevicesTakeNoLonger) {
+  const Schedule schedule = complete(request("1F1B", 512, 16));
+  const Timer timer;
+  validate(schedule, chain(512));
+  EXPECT_LT(timer.seconds(), 5.0);
 }
 
 TEST(ScheduleTextTest, FilesComeBackAsTheyWere) {
