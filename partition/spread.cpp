@@ -207,6 +207,12 @@ void add_links(pipeline::AutoRequest& step, const Cuts& cuts, std::span<const Li
   }
 }
 
+/// The cost on a rank of this speed.
+pipeline::StageCost at_speed(const pipeline::StageCost& cost, double speed) {
+  return {cost.forward / speed, cost.backward_input / speed, cost.backward_weight / speed,
+          cost.update / speed, cost.stash_bytes};
+}
+
 /// A step in which each rank takes the stages of a segment together.
 pipeline::AutoRequest step_of(const Cuts& cuts, std::span<const Link> links,
                               const pipeline::Costs& costs, std::span<const double> speeds) {
@@ -220,11 +226,11 @@ pipeline::AutoRequest step_of(const Cuts& cuts, std::span<const Link> links,
     double gradients = 0.0;
     const double speed = speeds[static_cast<std::size_t>(segment.rank)];
     for (auto s = static_cast<std::size_t>(segment.first); std::cmp_less(s, segment.last); ++s) {
-      const pipeline::StageCost& cost = costs.stages[s];
-      sum.forward += cost.forward / speed;
-      sum.backward_input += cost.backward_input / speed;
-      sum.backward_weight += cost.backward_weight / speed;
-      sum.update += cost.update / speed;
+      const pipeline::StageCost cost = at_speed(costs.stages[s], speed);
+      sum.forward += cost.forward;
+      sum.backward_input += cost.backward_input;
+      sum.backward_weight += cost.backward_weight;
+      sum.update += cost.update;
       sum.stash_bytes += cost.stash_bytes;
       gradients += costs.gradient_bytes[s];
     }
@@ -354,10 +360,13 @@ class Spreader {
     most_bytes_ = kAbout * more * std::ranges::max(whole.stash_bytes);
     const double sum = std::accumulate(speeds_.begin(), speeds_.end(), 0.0);
     share_ = standing_.ranks.all_devices() / sum * whole.makespan;
-    pipeline::PipelinePlan joint = standing_;
-    joint.joint = with_sums(joint_order(standing_, links));
-    // As everybody waits for the slowest.
-    seconds_ = pipeline::simulate(joint, links, costs).makespan / std::ranges::min(speeds_);
+    pipeline::Costs all = pipeline::costs_of_units(costs, replicas());
+    const pipeline::Schedule joint = with_sums(joint_order(standing_, links));
+    for (std::size_t unit = 0; unit < all.stages.size(); ++unit)
+      all.stages[unit] =
+          at_speed(all.stages[unit], speeds_[static_cast<std::size_t>(joint.device_of[unit])]);
+    const auto joined = pipeline::links_of_units(links, standing_.schedule.stages, replicas());
+    seconds_ = pipeline::simulate(joint, joined, all).makespan;
   }
 
   [[nodiscard]] pipeline::Costs costs_of_stages(std::span<const OpRange> stages,

@@ -149,6 +149,7 @@ TEST(SpreadTest, SlowRanksHaveLess) {
   const pipeline::TimeLine line = whole.step(plan_of(whole.graph, found, 2));
   EXPECT_NEAR(line.busy[1], 0.5 * line.busy[0], 0.05 * line.busy[0]);
   EXPECT_NEAR(line.busy[2], line.busy[0], 0.05 * line.busy[0]);
+  EXPECT_LT(found.standing, 1.2 * whole.spread_after(1).standing) << "it has one device, not two";
 }
 
 TEST(SpreadTest, WhatIsEvenStays) {
