@@ -77,15 +77,24 @@ fs::path memory_directory() {
 /// Everybody may write to /dev/shm. Errors: Io, if others could read or replace the snapshots.
 void make_memory_directory() {
   const fs::path directory = memory_directory();
-  if (::mkdir(directory.c_str(), S_IRWXU) != 0 && errno != EEXIST)
-    io::fail_io("create", directory, errno);
   struct stat found = {};
-  if (::lstat(directory.c_str(), &found) != 0) io::fail_io("examine", directory, errno);
+  do {  // until no other run removes it in between
+    if (::mkdir(directory.c_str(), S_IRWXU) != 0 && errno != EEXIST)
+      io::fail_io("create", directory, errno);
+  } while (::lstat(directory.c_str(), &found) != 0 && errno == ENOENT);
   if (S_ISDIR(found.st_mode) && found.st_uid == ::geteuid() &&
       (found.st_mode & (S_IRWXG | S_IRWXO)) == 0)
     return;
   fail(ErrorKind::Io, "{}: is not a directory that this user alone can open: remove it",
        directory.string());
+}
+
+/// Makes the directory of a series, which keeps that of this user from being removed.
+void make_series_directory(const fs::path& series) {
+  std::error_code error;
+  do make_memory_directory();
+  while (!fs::create_directory(series, error) && error == std::errc::no_such_file_or_directory);
+  if (error) io::fail_io("create", series, error.value());
 }
 
 /// Removes all series of a run on this host.
@@ -95,6 +104,7 @@ void remove_series(const std::string& run) {
   for (fs::directory_iterator it(memory_directory(), error), end; !error && it != end;
        it.increment(error))
     if (it->path().filename().string().starts_with(run + '-')) fs::remove_all(it->path(), ignored);
+  ::rmdir(memory_directory().c_str());  // unless something is in it
 }
 
 /// The host of each rank, as far as its memory goes. Collective.
@@ -372,14 +382,15 @@ void PartnerSnapshots::require_room() {
   for (std::size_t rank = 0; rank < held.size(); ++rank)
     if (hosts_[rank] == hosts_[own]) need += 2 * held[rank];
   const std::string trouble = trouble_of([&] {
-    make_memory_directory();
-    const auto room = static_cast<std::int64_t>(fs::space(memory_directory()).available);
+    make_series_directory(series_);
+    const auto room = static_cast<std::int64_t>(fs::space(series_).available);
     if (room < need)
       fail(ErrorKind::Io, "{} on {} has {} free, but two snapshots need {}",
            memory_directory().string(), comm::host_name(), human_bytes(room), human_bytes(need));
   });
   if (const auto all = split_list(world_->gather_everywhere(trouble + '\n'), '\n'); !all.empty()) {
     works_ = false;
+    forget();
     notice_ = fmt::format("No snapshots are kept in memory: {}", all[0]);
   }
 }
@@ -409,8 +420,8 @@ std::string PartnerSnapshots::write(std::span<const StageCopy> copies,
 void PartnerSnapshots::write_part(int part, const Snapshot& values,
                                   const io::CheckpointHeader& header) {
   const fs::path directory = series_ / std::to_string(header.iteration);
-  make_memory_directory();  // if somebody has removed it
-  fs::create_directories(directory);
+  make_series_directory(series_);  // if somebody has removed it
+  fs::create_directory(directory);
   const std::string text = io::write_checkpoint_part(directory, part, header, values.tensors());
   if (!text.empty())
     io::write_file_atomically((directory / io::part_name(part)).replace_extension("json"), text);
@@ -448,6 +459,7 @@ std::string PartnerSnapshots::conclude(std::int64_t iteration, const std::string
 void PartnerSnapshots::forget() const {
   std::error_code ignored;
   fs::remove_all(series_, ignored);
+  ::rmdir(series_.parent_path().c_str());  // unless something is in it
 }
 
 }  // namespace millrace::training

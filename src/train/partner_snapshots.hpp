@@ -110,7 +110,7 @@ class PartnerSnapshots {
   /// All ranks have written the snapshot, or failed because of `trouble`. Returns why snapshots
   /// end, or "". Collective. Errors: Peer, if the two writers of a part had different values.
   [[nodiscard]] std::string conclude(std::int64_t iteration, const std::string& trouble);
-  /// Removes all snapshots: the run has ended.
+  /// Removes all snapshots, and their directory if it is empty: the run has ended.
   void forget() const;
 
  private:

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <thread>
 
 #include "core/error.hpp"
 #include "tests/support/expect_error.hpp"
@@ -173,14 +174,9 @@ class Kept {
                            .gave_up = [this](const std::string& why) { gave_up.push_back(why); }}};
 };
 
-/// The regular files below a directory.
-std::int64_t files_below(const fs::path& directory) {
-  return std::count_if(fs::recursive_directory_iterator(directory), {},
-                       [](const fs::directory_entry& entry) { return entry.is_regular_file(); });
-}
-
 class PartnerSnapshotsTest : public testing::Test {
  protected:
+  PartnerSnapshotsTest() { fs::create_directory(directory_ / "run"); }
   const comm::World world_;
   test::TemporaryDirectory directory_;
   const fs::path memory_ = directory_ / "memory";
@@ -189,18 +185,17 @@ class PartnerSnapshotsTest : public testing::Test {
 };
 
 TEST_F(PartnerSnapshotsTest, TheNewestBecomesACheckpoint) {
-  fs::create_directories(directory_ / "run");
   Kept kept(world_, config_, memory_);
   EXPECT_NE(kept.partners->notice().find("there is one host"), std::string::npos);
   const std::string before = kept.save();
   EXPECT_EQ(kept.take(complaints_), "");  // nothing yet
   for (int i = 0; i < 3; ++i) kept.snapshot();
-  EXPECT_EQ(files_below(memory_), 2 * 2 * 2) << "the newest, the one before, two parts each";
+  EXPECT_EQ(std::distance(fs::recursive_directory_iterator(memory_), {}), 1 + 2 + 2 * 2 * 2);
   EXPECT_EQ(kept.writer.snapshot_costs().size(), 3u);
   EXPECT_EQ(kept.take(complaints_), "The run goes on from the snapshot after update 5 in memory");
   EXPECT_TRUE(complaints_.empty());
   EXPECT_EQ(last_taken(config_.run_directory), 5);
-  EXPECT_EQ(files_below(memory_), 0);
+  EXPECT_FALSE(fs::exists(memory_)) << "nobody has anything in it";
   EXPECT_EQ(kept.take(complaints_), "") << "once";
   small::Training again(config_, world_);
   again.steps(5);
@@ -209,7 +204,6 @@ TEST_F(PartnerSnapshotsTest, TheNewestBecomesACheckpoint) {
 }
 
 TEST_F(PartnerSnapshotsTest, WhatIsOlderOrOfAnotherStartIsNotTaken) {
-  fs::create_directories(directory_ / "run");
   Kept kept(world_, config_, memory_);
   kept.snapshot();
   (void)kept.save();  // update 2 is behind update 1
@@ -217,14 +211,27 @@ TEST_F(PartnerSnapshotsTest, WhatIsOlderOrOfAnotherStartIsNotTaken) {
   // As on a host that was cut off, while the run began once more.
   Kept next(world_, config_, memory_);
   EXPECT_EQ(next.take(complaints_), "");
-  EXPECT_EQ(files_below(memory_), 0) << "and is removed";
+  EXPECT_FALSE(fs::exists(memory_)) << "and is removed";
   EXPECT_EQ(last_taken(config_.run_directory), -1);
   const PartnerSnapshots third(world_, kept.training.session(), config_);
   EXPECT_TRUE(third.works());
 }
 
+// A run removes the directory that another one has just made.
+TEST_F(PartnerSnapshotsTest, RunsBeginAndEndAtOnce) {
+  Kept kept(world_, config_, memory_);
+  kept.partners->forget();
+  const std::jthread others([&, ignored = std::error_code()](const std::stop_token& end) mutable {
+    while (!end.stop_requested()) fs::remove(memory_, ignored);
+  });
+  for (int i = 0; i < 100; ++i) {
+    const PartnerSnapshots run(world_, kept.training.session(), config_);
+    ASSERT_TRUE(run.works()) << run.notice();
+    run.forget();
+  }
+}
+
 TEST_F(PartnerSnapshotsTest, WithoutRoomTheRunGoesOnWithoutThem) {
-  fs::create_directories(directory_ / "run");
   {
     const Kept none(world_, config_, directory_ / "missing/memory");
     EXPECT_FALSE(none.partners->works());
@@ -234,10 +241,7 @@ TEST_F(PartnerSnapshotsTest, WithoutRoomTheRunGoesOnWithoutThem) {
   }
   fs::create_directory(memory_);  // others can read it
   fs::permissions(memory_, fs::perms::owner_all | fs::perms::others_read);
-  {
-    const Kept refused(world_, config_, memory_);
-    EXPECT_FALSE(refused.partners->works());
-  }
+  EXPECT_FALSE(Kept(world_, config_, memory_).partners->works());
   fs::remove(memory_);
   Kept kept(world_, config_, memory_);
   kept.snapshot();
