@@ -30,26 +30,39 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// The message of the error that `f` throws, or "".
+std::string trouble_of(const std::function<void()>& f) {
+  try {
+    f();
+    return {};
+  } catch (const std::exception&) {
+    return printable(current_error().what());
+  }
+}
+
 /// In the run directory: id of the run, number of the start, last_taken().
 constexpr const char* kSeriesFile = ".snapshots";
 
 struct Series {
-  std::string run;
+  std::string run = {};
   std::int64_t start = 0;
   std::int64_t taken = -1;
+  std::string trouble = {};  ///< why the file does not say
   [[nodiscard]] std::string name() const { return fmt::format("{}-{}", run, start); }
 };
 
-/// Without a run if it never had snapshots.
+/// Without a run if it never had snapshots, or if its file cannot be read.
 Series read_series(const fs::path& run_directory) {
-  Series series;
-  std::error_code ignored;
+  if (!has_snapshots(run_directory)) return {};
   const fs::path file = run_directory / kSeriesFile;
-  if (!fs::exists(file, ignored)) return series;
-  std::istringstream(io::read_text(file, io::kMaxManifestBytes)) >> series.run >> series.start >>
-      series.taken;
-  if (series.run.find_first_not_of("0123456789abcdef") != std::string::npos) series.run.clear();
-  return series;
+  Series series;
+  const std::string trouble = trouble_of([&] {
+    std::istringstream text(io::read_text(file, io::kMaxManifestBytes));
+    text >> series.run >> series.start >> series.taken;
+    if (!text || series.run.find_first_not_of("0123456789abcdef") != std::string::npos)
+      fail(ErrorKind::Checkpoint, "{}: damaged", file.string());
+  });
+  return trouble.empty() ? series : Series{.trouble = trouble};
 }
 
 void keep_series(const fs::path& run_directory, const Series& series) {
@@ -130,16 +143,6 @@ void in_pieces(std::span<std::byte> bytes,
   constexpr std::int64_t kPiece = std::int64_t{64} << 20;
   for (std::int64_t at = 0; at < std::ssize(bytes); at += kPiece)
     prepare(bytes.data() + at, std::min(kPiece, std::ssize(bytes) - at));
-}
-
-/// The message of the error that `f` throws, or "".
-std::string trouble_of(const std::function<void()>& f) {
-  try {
-    f();
-    return {};
-  } catch (const std::exception&) {
-    return printable(current_error().what());
-  }
 }
 
 }  // namespace
@@ -264,7 +267,10 @@ std::string take_snapshot(const comm::World& world, const fs::path& run_director
                           std::vector<std::string>& complaints) {
   const FailTogether together(world);
   Series series;
-  together.lead([&] { series = read_series(run_directory); });
+  if (world.rank() == 0) series = read_series(run_directory);
+  if (!series.trouble.empty())
+    complaints.push_back(series.trouble +
+                         "; snapshots in memory are left out, and the newest checkpoint is taken");
   series.run = world.broadcast(series.run);
   if (series.run.empty()) return {};
   std::vector<std::string> told_later;
@@ -294,6 +300,11 @@ std::string take_snapshot(const comm::World& world, const fs::path& run_director
   }
   if (trouble_of(make_memory_directory).empty()) remove_series(series.run);
   return told;
+}
+
+bool has_snapshots(const fs::path& run_directory) {
+  std::error_code ignored;
+  return fs::exists(run_directory / kSeriesFile, ignored);
 }
 
 std::int64_t last_taken(const fs::path& run_directory) { return read_series(run_directory).taken; }

@@ -81,6 +81,9 @@ struct HeldPart {
                                         const std::filesystem::path& run_directory,
                                         std::vector<std::string>& complaints);
 
+/// Whether some start of the run may have left snapshots in memory.
+[[nodiscard]] bool has_snapshots(const std::filesystem::path& run_directory);
+
 /// The update of the last snapshot that the run went on from; -1: none.
 [[nodiscard]] std::int64_t last_taken(const std::filesystem::path& run_directory);
 

@@ -213,6 +213,10 @@ TEST_F(PartnerSnapshotsTest, WhatIsOlderOrOfAnotherStartIsNotTaken) {
   EXPECT_EQ(next.take(complaints_), "");
   EXPECT_FALSE(fs::exists(memory_)) << "and is removed";
   EXPECT_EQ(last_taken(config_.run_directory), -1);
+  fs::resize_file(directory_ / "run/.snapshots", 17);
+  EXPECT_EQ(next.take(complaints_), "");
+  EXPECT_NE(complaints_.at(0).find("/run/.snapshots: damaged; snapshots in memory are left out"),
+            std::string::npos);
   const PartnerSnapshots third(world_, kept.training.session(), config_);
   EXPECT_TRUE(third.works());
 }
