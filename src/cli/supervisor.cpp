@@ -191,7 +191,7 @@ class Supervisor {
   [[nodiscard]] std::string start_point() const {
     const std::string from = newest();
     if (from.empty()) return "the beginning";
-    return from + (config_.partner_every > 0 ? " or a newer snapshot in memory" : "");
+    return from + (training::has_snapshots(run_) ? " or a newer snapshot in memory" : "");
   }
 
   [[nodiscard]] int ranks_on(std::span<const Host> hosts) const {
@@ -433,7 +433,7 @@ class Supervisor {
     std::string before_;  ///< the newest checkpoint at the start
     std::int64_t taken_ = training::last_taken(owner_.run_);  ///< the last snapshot taken before
     /// Whether these ranks may still take one.
-    bool looks_ = owner_.config_.partner_every > 0 && !before_.empty();
+    bool looks_ = !before_.empty() && training::has_snapshots(owner_.run_);
     std::vector<std::string> left_;
     std::optional<HostProbe> probe_;
     Timer since_;

@@ -79,6 +79,21 @@ for signal in USR1 INT; do
   "$millrace" inspect "asked-$signal" --verify >/dev/null || failed "$signal: not saved"
 done
 
+echo "== --elastic: a restore that keeps no snapshots tells that it goes on from one"
+two=(--shards 2 --pipeline-splits b2/0 --elastic)
+export MILLRACE_MEMORY_DIRECTORY=$work/memory
+"$millrace" train "${options[@]}" "${two[@]}" --checkpoint-every 1000 --partner-every 5 \
+  --run-dir kept >kept.log 2>&1 &
+supervisor=$!
+await 'memory/*/*/part-001.json'
+kill -STOP "$supervisor"
+kill -KILL "$(head -n 1 kept/.lock)"
+kill -KILL "$supervisor"
+wait "$supervisor" || true
+ends_with 0 "$millrace" restore --restore-path kept --elastic --partner-every 0
+grep -q 'elastic: going on from the snapshot after update' output.log || failed "nothing tells"
+[[ ! -e memory ]] || failed "the directory of the snapshots is left"
+
 echo "== Slurm: the job is requeued after a request to stop"
 mkdir bin
 cat >bin/srun <<'SCRIPT'
