@@ -24,6 +24,7 @@
 #include "core/machine_limits.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
+#include "io/atomic_file.hpp"
 #include "millrace_places.hpp"
 #include "train/progress.hpp"
 #include "train/setup.hpp"
@@ -65,6 +66,16 @@ std::vector<std::string> set_variables() {
 std::string launcher() {
   const char* const named = std::getenv("MILLRACE_MPIEXEC");
   return named != nullptr && *named != '\0' ? named : kMpiexec;
+}
+
+/// The file of this program. Errors: Usage, if another one has its place, as after an upgrade.
+std::string own_file() {
+  constexpr const char* kOwn = "/proc/self/exe";
+  std::string path = std::filesystem::read_symlink(kOwn).string();
+  if (io::file_identity(path) == io::file_identity(kOwn)) return path;
+  fail(ErrorKind::Usage,
+       "{}: was replaced or removed while it ran: restore the run with the new one",
+       path.substr(0, path.find(" (deleted)")));
 }
 
 }  // namespace
@@ -125,7 +136,7 @@ std::vector<std::string> launch_command(int ranks, std::span<const std::string> 
     // They share memory, and need no port that others can reach.
     prefer("btl", comm::reaches_cuda_memory() ? "self,vader,smcuda" : "self,vader");
   }
-  command.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
+  command.push_back(own_file());
   command.insert(command.end(), words.begin(), words.end());
   return command;
 }

@@ -21,6 +21,7 @@ namespace millrace::cli {
 
 /// The command that starts `ranks` processes of this program with arguments `words`, on this
 /// machine or on those of `cluster`. $MILLRACE_MPIEXEC replaces the launcher of the build.
+/// Errors: Usage, if another file is in the place of this program, as after an upgrade.
 [[nodiscard]] std::vector<std::string> launch_command(int ranks, std::span<const std::string> words,
                                                       const std::optional<Cluster>& cluster);
 

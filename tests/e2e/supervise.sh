@@ -94,6 +94,20 @@ ends_with 0 "$millrace" restore --restore-path kept --elastic --partner-every 0
 grep -q 'elastic: going on from the snapshot after update' output.log || failed "nothing tells"
 [[ ! -e memory ]] || failed "the directory of the snapshots is left"
 
+echo "== --elastic: a program that is replaced starts no ranks, and says so"
+cp "$millrace" own
+./own train "${options[@]}" "${two[@]}" --iterations 100000 --run-dir replaced >replaced.log 2>&1 &
+supervisor=$!
+await "replaced/checkpoints/ckpt-20"
+cp "$millrace" new
+mv new own
+kill -KILL "$(head -n 1 replaced/.lock)"
+code=0
+wait "$supervisor" || code=$?
+[[ $code == 2 && $(grep -c 'elastic: lost\|elastic: the ranks' replaced.log) == 1 ]] || failed "code $code"
+grep -qx "millrace: error: $work/own: was replaced or removed while it ran: .*" replaced.log ||
+  failed "nothing says why"
+
 echo "== Slurm: the job is requeued after a request to stop"
 mkdir bin
 cat >bin/srun <<'SCRIPT'
