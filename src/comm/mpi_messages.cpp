@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <mpi.h>
 
+#include <algorithm>
+#include <chrono>
 #include <deque>
 #include <utility>
 #include <vector>
@@ -36,11 +38,13 @@ int size(std::int64_t bytes) {
 /// are queued after its end wait for the copy, so that the host waits for neither.
 class MpiMessages final : public RankMessages {
  public:
-  explicit MpiMessages(const DeviceMemory& memory) : memory_(memory) {
+  MpiMessages(const World& world, const DeviceMemory& memory) : world_(world), memory_(memory) {
     MILLRACE_ASSERT(!memory.is_staged || memory.queues);
-    check(MPI_Comm_dup(MPI_COMM_WORLD, &communicator_), "MPI_Comm_dup");
+    check(MPI_Comm_dup(*static_cast<const MPI_Comm*>(world.communicator()), &communicator_),
+          "MPI_Comm_dup");
   }
   ~MpiMessages() override {
+    if (world_.has_failed()) settle();
     for (Message& message : messages_) MPI_Request_free(&message.request);
     MPI_Comm_free(&communicator_);
   }
@@ -88,7 +92,7 @@ class MpiMessages final : public RankMessages {
   }
   void wait(int number, Patience patience) override {
     Message& message = at(number);
-    while ((patience.sleeps() || !waiting_.empty()) && !done(number)) patience.pause();
+    while ((patience.looks() || !waiting_.empty()) && !done(number)) patience.pause();
     check(MPI_Wait(&message.request, MPI_STATUS_IGNORE), "MPI_Wait");
     finish(message);
   }
@@ -122,6 +126,39 @@ class MpiMessages final : public RankMessages {
   [[nodiscard]] int last() const { return static_cast<int>(messages_.size()) - 1; }
   Message& at(int number) { return messages_[static_cast<std::size_t>(number)]; }
 
+  /// After a failure some messages have no receiver, and some will never come; none may use memory
+  /// that is gone. Takes what arrives until all ranks are rid of what they sent, or for a while.
+  void settle() {
+    const auto still_sends = [](Message& message) {
+      int sent = 1;
+      if (message.from != nullptr && message.step == Step::Request)
+        MPI_Test(&message.request, &sent, MPI_STATUS_IGNORE);
+      return sent == 0;
+    };
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    MPI_Request all = MPI_REQUEST_NULL;
+    for (int over = 0; over == 0 && std::chrono::steady_clock::now() < end;) {
+      int here = 0;
+      MPI_Status status;
+      MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator_, &here, &status);
+      if (here != 0) {
+        int bytes = 0;
+        MPI_Get_count(&status, MPI_BYTE, &bytes);
+        std::vector<std::byte> lost(static_cast<std::size_t>(bytes));
+        MPI_Recv(lost.data(), bytes, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, communicator_,
+                 MPI_STATUS_IGNORE);
+      }
+      if (all != MPI_REQUEST_NULL)
+        MPI_Test(&all, &over, MPI_STATUS_IGNORE);
+      else if (std::none_of(messages_.begin(), messages_.end(), still_sends))
+        MPI_Ibarrier(communicator_, &all);
+    }
+    for (Message& message : messages_) {
+      if (message.to == nullptr || message.step != Step::Request) continue;
+      MPI_Cancel(&message.request);
+      MPI_Wait(&message.request, MPI_STATUS_IGNORE);
+    }
+  }
   static void request(Message& message) {
     message.step = Step::Request;
     check(MPI_Start(&message.request), "MPI_Start");
@@ -147,6 +184,7 @@ class MpiMessages final : public RankMessages {
     message.step = Step::None;
   }
 
+  const World& world_;
   DeviceMemory memory_;
   MPI_Comm communicator_ = MPI_COMM_NULL;
   std::deque<Message> messages_;
@@ -155,8 +193,8 @@ class MpiMessages final : public RankMessages {
 
 }  // namespace
 
-std::unique_ptr<RankMessages> make_mpi_messages(const DeviceMemory& memory) {
-  return std::make_unique<MpiMessages>(memory);
+std::unique_ptr<RankMessages> make_mpi_messages(const World& world, const DeviceMemory& memory) {
+  return std::make_unique<MpiMessages>(world, memory);
 }
 
 }  // namespace millrace::comm

@@ -58,7 +58,10 @@ using Stream = decltype(last_of(&ncclSend));
 /// MPI only carries what NCCL needs to bring two ranks together.
 class Introductions {
  public:
-  Introductions() { check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup"); }
+  explicit Introductions(const World& world) {
+    check_mpi(MPI_Comm_dup(*static_cast<const MPI_Comm*>(world.communicator()), &comm_),
+              "MPI_Comm_dup");
+  }
   ~Introductions() { MPI_Comm_free(&comm_); }
   Introductions(const Introductions&) = delete;
   Introductions& operator=(const Introductions&) = delete;
@@ -117,7 +120,8 @@ class NcclMessages final : public RankMessages {
       : world_(world),
         rank_(world.rank()),
         device_(memory.queues),
-        greeting_(device_->device_buffer(kGreeting)) {}
+        greeting_(device_->device_buffer(kGreeting)),
+        introductions_(world) {}
 
   int add_run(const MessageOrder& order) override {
     runs_.push_back({order});

@@ -28,7 +28,8 @@ class RankMessages {
 
 /// By MPI, with persistent requests on a communicator of their own. Errors: Config, for a message
 /// of 2 GiB or more.
-[[nodiscard]] std::unique_ptr<RankMessages> make_mpi_messages(const DeviceMemory& memory);
+[[nodiscard]] std::unique_ptr<RankMessages> make_mpi_messages(const World& world,
+                                                              const DeviceMemory& memory);
 
 /// By NCCL, from device to device; needs queues. MPI only brings the ranks together. Collective.
 [[nodiscard]] std::unique_ptr<RankMessages> make_nccl_messages(const World& world,

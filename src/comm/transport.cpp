@@ -93,7 +93,7 @@ class RoutingTransport final : public Transport {
     if (world.size() == 1 || alone) return;
     const bool by_nccl = route_between_ranks(world, memory).way == Way::Nccl;
     staged_ = staged_ && !by_nccl;
-    remote_ = by_nccl ? make_nccl_messages(world, memory) : make_mpi_messages(memory);
+    remote_ = by_nccl ? make_nccl_messages(world, memory) : make_mpi_messages(world, memory);
   }
 
   int add_run(const MessageOrder& order) override { return remote_ ? remote_->add_run(order) : 0; }

@@ -49,21 +49,36 @@ std::vector<int> children_of(int rank, int size) {
   return children;
 }
 
-/// Communicator of the ranks on this machine, ordered by `rank`.
-class RanksHere {
- public:
-  explicit RanksHere(int rank) {
-    check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &comm_),
-          "MPI_Comm_split_type");
-  }
-  ~RanksHere() { MPI_Comm_free(&comm_); }
-  RanksHere(const RanksHere&) = delete;
-  RanksHere& operator=(const RanksHere&) = delete;
-  [[nodiscard]] MPI_Comm comm() const noexcept { return comm_; }
+constexpr int kFailure = 1;  ///< the tag that says that a rank has failed
 
- private:
-  MPI_Comm comm_ = MPI_COMM_NULL;
-};
+/// Starts MPI until the process ends, unless the program has started it.
+void start_mpi() {
+  int has_begun = 0;
+  check(MPI_Initialized(&has_begun), "MPI_Initialized");
+  if (has_begun != 0) return;
+  prepare_for_nccl();  // before MPI may start CUDA
+  prefer_eager_messages();
+  int provided = 0;
+  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  (void)std::atexit([] {
+    int has_ended = 0;
+    if (MPI_Finalized(&has_ended) == MPI_SUCCESS && has_ended == 0) MPI_Finalize();
+  });
+}
+
+/// Errors: Config if this thread may not call MPI while there are others.
+void require_thread_level() {
+  int level = MPI_THREAD_SINGLE;
+  check(MPI_Query_thread(&level), "MPI_Query_thread");
+  int is_main = 0;
+  check(MPI_Is_thread_main(&is_main), "MPI_Is_thread_main");
+  if (level > MPI_THREAD_FUNNELED || (level == MPI_THREAD_FUNNELED && is_main != 0)) return;
+  const bool single = level == MPI_THREAD_SINGLE;
+  fail(ErrorKind::Config, "MPI was initialised for {}: initialise it with MPI_Init_thread for {}",
+       single ? "one thread (MPI_THREAD_SINGLE), but there are more"
+              : "calls of the main thread only (MPI_THREAD_FUNNELED), and this is another one",
+       single ? "MPI_THREAD_FUNNELED or more" : "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE");
+}
 
 /// The number in an environment variable; 0 without one.
 int number_in(const char* variable) {
@@ -83,8 +98,15 @@ std::vector<int> begins_of(const std::vector<int>& lengths) {
 void Patience::pause() {
   constexpr int kLooks = 20;  // messages that are about to arrive need no sleep
   constexpr std::chrono::microseconds kLongest{200};
-  if (!sleeps_ || looks_++ < kLooks) return;
+  constexpr int kBetweenQuestions = 64;  // a question takes as long as a look
+  ++looks_;
+  if (guest_ != nullptr && looks_ % kBetweenQuestions == 0) guest_->look_for_failures();
+  if (!sleeps_ || looks_ <= kLooks) return;
+  // The sleep ends on time and not, as by default on Linux, 50 us later.
+  const int slack = ::prctl(PR_GET_TIMERSLACK, 0UL, 0UL, 0UL, 0UL);
+  ::prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
   std::this_thread::sleep_for(sleep_);
+  ::prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(slack), 0UL, 0UL, 0UL);
   sleep_ = std::min(2 * sleep_, kLongest);
 }
 
@@ -92,18 +114,31 @@ void Patience::pause() {
 /// own collectives do not tell which rank is missing. The pipeline's messages use Transport.
 class World::Peers {
  public:
+  explicit Peers(MPI_Comm ranks) {
+    check(MPI_Comm_dup(ranks, &comm_), "MPI_Comm_dup");
+    check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here_),
+          "MPI_Comm_split_type");
+  }
+  ~Peers() {
+    MPI_Comm_free(&here_);
+    MPI_Comm_free(&comm_);
+  }
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+  [[nodiscard]] const MPI_Comm& comm() const noexcept { return comm_; }
+  /// Of the ranks on this machine, in the same order.
+  [[nodiscard]] MPI_Comm here() const noexcept { return here_; }
+
   void send(int to, std::span<const std::byte> data) const {
-    check(MPI_Send(data.data(), count(data.size()), MPI_BYTE, to, kTag, MPI_COMM_WORLD),
-          "MPI_Send");
+    check(MPI_Send(data.data(), count(data.size()), MPI_BYTE, to, kTag, comm_), "MPI_Send");
   }
   void receive(int from, std::span<std::byte> data, Patience patience) {
     awaited_.store(from, std::memory_order_relaxed);
-    for (int here = patience.sleeps() ? 0 : 1; here == 0;) {
-      check(MPI_Iprobe(from, kTag, MPI_COMM_WORLD, &here, MPI_STATUS_IGNORE), "MPI_Iprobe");
+    for (int here = patience.looks() ? 0 : 1; here == 0;) {
+      check(MPI_Iprobe(from, kTag, comm_, &here, MPI_STATUS_IGNORE), "MPI_Iprobe");
       if (here == 0) patience.pause();
     }
-    check(MPI_Recv(data.data(), count(data.size()), MPI_BYTE, from, kTag, MPI_COMM_WORLD,
-                   MPI_STATUS_IGNORE),
+    check(MPI_Recv(data.data(), count(data.size()), MPI_BYTE, from, kTag, comm_, MPI_STATUS_IGNORE),
           "MPI_Recv");
     awaited_.store(-1, std::memory_order_relaxed);
   }
@@ -122,6 +157,8 @@ class World::Peers {
   [[nodiscard]] int awaited() const noexcept { return awaited_.load(std::memory_order_relaxed); }
 
  private:
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  MPI_Comm here_ = MPI_COMM_NULL;
   std::atomic<int> awaited_{-1};
 };
 
@@ -202,36 +239,49 @@ std::string of_this_machine(std::string_view device) {
 World::World() {
   (void)wants_mpi();  // a wrong wish ends every process alike, also those that send no messages
   if (!started_by_launcher()) return;
-  int provided = 0;
-  prepare_for_nccl();  // before MPI may start CUDA
-  prefer_eager_messages();
-  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
-  initialised_ = true;
-  check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
-  check(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
-  peers_ = std::make_unique<Peers>();
-  const RanksHere here(rank_);
-  check(MPI_Comm_rank(here.comm(), &local_rank_), "MPI_Comm_rank");
-  check(MPI_Comm_size(here.comm(), &local_size_), "MPI_Comm_size");
-  int* tag = nullptr;
-  int found = 0;
-  check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&tag), &found),
-        "MPI_Comm_get_attr");
-  if (found != 0) highest_tag_ = *tag;
+  start_mpi();
+  const MPI_Comm all = MPI_COMM_WORLD;
+  join(&all);
 }
 
 World::World(Alone) noexcept {}
 
-World::~World() {
-  peers_.reset();
-  if (initialised_) MPI_Finalize();
+World::World(Guest guest) {
+  (void)wants_mpi();
+  MPI_Comm ranks = MPI_COMM_WORLD;
+  if (guest.communicator != nullptr) {
+    int has_begun = 0;
+    check(MPI_Initialized(&has_begun), "MPI_Initialized");
+    if (has_begun == 0) fail(ErrorKind::Config, "a communicator was given, but MPI does not run");
+    ranks = *static_cast<const MPI_Comm*>(guest.communicator);
+    if (ranks == MPI_COMM_NULL)
+      fail(ErrorKind::Config, "the communicator is MPI_COMM_NULL: this process has no part in it");
+  } else {
+    if (!started_by_launcher()) return;
+    start_mpi();
+  }
+  require_thread_level();
+  join(&ranks);
+  check(MPI_Comm_set_errhandler(peers_->comm(), MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  is_guest_ = size_ > 1;
 }
 
-void World::share_cores() const noexcept {
-  shares_cores_ = true;
-  // Sleeps end on time and not, as by default on Linux, 50 us later.
-  ::prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
+World::~World() = default;
+
+void World::join(const void* communicator) {
+  peers_ = std::make_unique<Peers>(*static_cast<const MPI_Comm*>(communicator));
+  check(MPI_Comm_rank(peers_->comm(), &rank_), "MPI_Comm_rank");
+  check(MPI_Comm_size(peers_->comm(), &size_), "MPI_Comm_size");
+  check(MPI_Comm_rank(peers_->here(), &local_rank_), "MPI_Comm_rank");
+  check(MPI_Comm_size(peers_->here(), &local_size_), "MPI_Comm_size");
+  int* tag = nullptr;
+  int found = 0;
+  check(MPI_Comm_get_attr(peers_->comm(), MPI_TAG_UB, static_cast<void*>(&tag), &found),
+        "MPI_Comm_get_attr");
+  if (found != 0) highest_tag_ = *tag;
 }
+
+const void* World::communicator() const noexcept { return peers_ ? &peers_->comm() : nullptr; }
 
 int World::awaited() const noexcept { return peers_ ? peers_->awaited() : -1; }
 
@@ -292,15 +342,14 @@ std::string World::gather_everywhere(const std::string& text) const {
 
 std::vector<int> World::gather_here(const std::vector<int>& numbers) const {
   if (size_ == 1) return numbers;
-  const RanksHere here(rank_);
   std::vector<int> lengths(static_cast<std::size_t>(local_size_));
   const int length = count(numbers.size());
-  check(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, here.comm()),
+  check(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, peers_->here()),
         "MPI_Allgather");
   const std::vector<int> begins = begins_of(lengths);
   std::vector<int> all(static_cast<std::size_t>(begins.back()));
   check(MPI_Allgatherv(numbers.data(), length, MPI_INT, all.data(), lengths.data(), begins.data(),
-                       MPI_INT, here.comm()),
+                       MPI_INT, peers_->here()),
         "MPI_Allgatherv");
   return all;
 }
@@ -334,8 +383,40 @@ std::int64_t World::clock_offset() const {
 
 void World::abort(int code) const {
   remove_shared_memory();
-  if (initialised_) MPI_Abort(MPI_COMM_WORLD, code);
+  if (peers_) MPI_Abort(peers_->comm(), code);
   std::_Exit(code);
+}
+
+void World::begin() const {
+  if (!is_guest_) return;
+  require_thread_level();
+  if (has_failed())
+    fail(ErrorKind::Peer,
+         "rank {} of this Runtime has failed, so that messages may be missing: make a new Runtime",
+         failed_);
+  failing_together_ = false;
+}
+
+void World::tell_failure() const noexcept {
+  if (!is_guest_ || failing_together_ || has_failed()) return;
+  failed_ = rank_;
+  for (int other = 0; other < size_; ++other) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (other != rank_ &&
+        MPI_Isend(nullptr, 0, MPI_BYTE, other, kFailure, peers_->comm(), &request) == MPI_SUCCESS)
+      MPI_Request_free(&request);
+  }
+}
+
+void World::look_for_failures() const {
+  if (!has_failed()) {
+    int has_one = 0;
+    MPI_Status status;
+    check(MPI_Iprobe(MPI_ANY_SOURCE, kFailure, peers_->comm(), &has_one, &status), "MPI_Iprobe");
+    if (has_one == 0) return;
+    failed_ = status.MPI_SOURCE;
+  }
+  fail(ErrorKind::Peer, "rank {} has failed: its own error says why", failed_);
 }
 
 }  // namespace millrace::comm

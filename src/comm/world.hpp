@@ -9,9 +9,9 @@
 //            NCCL
 // route      which of the two
 //
-// A process that was not started by a launcher (mpirun, mpiexec, srun) forms a world of one rank
-// and never calls MPI, so that start-up stays fast and training in one process needs no working
-// MPI. Everything here behaves the same in such a world.
+// A process that was not started by a launcher (mpirun, mpiexec, srun), nor given a communicator,
+// forms a world of one rank and never calls MPI, so that start-up stays fast and training in one
+// process needs no working MPI. Everything here behaves the same in such a world.
 #pragma once
 
 #include <chrono>
@@ -24,18 +24,24 @@
 
 namespace millrace::comm {
 
+class World;
+
 /// What a process does between two looks at a message that has not arrived: nothing, which answers
 /// fastest, or, where ranks share cores, a short sleep. A process that looks without pause takes
 /// its core from the ranks that compute, and the system counts it as busy and moves nobody there.
 class Patience {
  public:
-  explicit Patience(bool sleeps) : sleeps_(sleeps) {}
-  [[nodiscard]] bool sleeps() const { return sleeps_; }
-  /// Call after a look that found nothing. Sleeps become longer, up to 0.2 ms.
+  /// `guest`: a world whose ranks tell each other when one fails, which ends the wait.
+  explicit Patience(bool sleeps, const World* guest = nullptr) : sleeps_(sleeps), guest_(guest) {}
+  /// Whether the process has to look again and again; otherwise MPI may wait for it.
+  [[nodiscard]] bool looks() const { return sleeps_ || guest_ != nullptr; }
+  /// Call after a look that found nothing. Sleeps become longer, up to 0.2 ms. Errors: those of
+  /// World::look_for_failures().
   void pause();
 
  private:
   bool sleeps_;
+  const World* guest_;
   int looks_ = 0;
   std::chrono::microseconds sleep_{20};
 };
@@ -66,18 +72,27 @@ class Patience {
 /// before the process ends, from any thread.
 void remove_shared_memory() noexcept;
 
-/// Lifetime of MPI (thread level FUNNELED), if a launcher started this process. A process can
-/// create one World only, because MPI can be initialized only once, and any number of worlds alone.
-/// Functions marked collective must be called by all ranks in the same order. MPI errors are fatal,
-/// because no process can continue without its peers.
+/// Ranks that work together, with a communicator of their own. Functions marked collective must be
+/// called by all ranks in the same order.
 class World {
  public:
   /// Says that a world has one rank, whoever started this process.
   struct Alone {};
+  /// Says that the program is somebody else's and goes on after an error: errors of MPI are thrown,
+  /// and a rank that fails tells the others.
+  struct Guest {
+    const void* communicator = nullptr;  ///< address of an MPI_Comm; null: all that were launched
+  };
 
-  /// Errors: Usage, for a value of MILLRACE_MESSAGES other than mpi, before MPI is initialized.
+  /// The ranks that the launcher started. MPI starts with the first such world, unless the program
+  /// has started it, for calls of this thread (FUNNELED), and stays until the process ends. Errors
+  /// of MPI are fatal, because no process can continue without its peers. Errors: Usage, for a
+  /// value of MILLRACE_MESSAGES other than mpi, before MPI is initialized.
   World();
   explicit World(Alone) noexcept;
+  /// Collective. Errors: as World(); Config if MPI does not run, this process is not among the
+  /// ranks, or this thread may not call MPI.
+  explicit World(Guest guest);
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -115,24 +130,41 @@ class World {
   /// any thread.
   [[nodiscard]] int awaited() const noexcept;
 
-  /// Records that ranks on this machine share cores: from now on this thread sleeps while it waits.
-  void share_cores() const noexcept;
+  /// Records that ranks on this machine share cores: from now on they sleep while they wait.
+  void share_cores() const noexcept { shares_cores_ = true; }
   /// For a wait that begins now.
-  [[nodiscard]] Patience patience() const noexcept { return Patience(shares_cores_); }
+  [[nodiscard]] Patience patience() const noexcept {
+    return Patience(shares_cores_, is_guest_ ? this : nullptr);
+  }
+  /// Address of the MPI_Comm of its ranks; null without MPI.
+  [[nodiscard]] const void* communicator() const noexcept;
 
   /// Records that all ranks are about to fail with the same error, so that none has to be aborted.
-  void fail_together() const noexcept { failing_together_ = true; }
+  void fail_together() const noexcept {
+    if (size_ > 1) failing_together_ = true;
+  }
   [[nodiscard]] bool failing_together() const noexcept { return failing_together_; }
   /// Ends the processes of all ranks immediately with exit code `code`.
   [[noreturn]] void abort(int code) const;
 
+  /// For guests, which end no process: begins a piece of work. Errors: Peer if a rank failed at one
+  /// before; Config if this thread may not call MPI.
+  void begin() const;
+  /// This rank fails at it. Unless they fail together, the others throw where they wait.
+  void tell_failure() const noexcept;
+  /// Errors: Peer, naming a rank that has told its failure.
+  void look_for_failures() const;
+  [[nodiscard]] bool has_failed() const noexcept { return failed_ >= 0; }
+
  private:
   class Peers;
+  void join(const void* communicator);
   template <class T, class Combine>
   void reduce(std::span<T> values, Combine combine) const;
 
   std::unique_ptr<Peers> peers_;  ///< null in a world without MPI
-  bool initialised_ = false;
+  bool is_guest_ = false;         ///< of several ranks
+  mutable int failed_ = -1;       ///< a rank of those
   mutable bool failing_together_ = false;
   mutable bool shares_cores_ = false;
   int rank_ = 0;
