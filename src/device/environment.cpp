@@ -93,6 +93,24 @@ void require_no_kokkos_settings() {
            name, value);
 }
 
+/// Runs `body` in each OpenMP thread of this host thread.
+template <class Body>
+void in_each_thread([[maybe_unused]] const Body& body) {
+#if defined(_OPENMP) && MILLRACE_ON_HOST
+#pragma omp parallel num_threads(kernel_threads())
+  body();
+#endif
+}
+
+/// Threads that are there already inherit nothing.
+void prepare_thread() {
+  SubnormalsAsZero::from_now_on();
+#ifdef _OPENMP
+  if constexpr (kFakeDevice)
+    if (omp_get_thread_num() > 0) fake::belong_to_device();
+#endif
+}
+
 void initialise_kokkos(int threads, int gpu) {
   const bool chosen = gpu >= 0 && !computes_on_cores();
 #if KOKKOS_VERSION >= 30700
@@ -173,7 +191,8 @@ std::string vendor_library() { return "own kernels only"; }
 }  // namespace
 
 SubnormalsAsZero::SubnormalsAsZero() : before_(control()) { from_now_on(); }
-SubnormalsAsZero::~SubnormalsAsZero() { set_control(before_); }
+SubnormalsAsZero::~SubnormalsAsZero() { end_here(); }
+void SubnormalsAsZero::end_here() const { set_control(before_); }
 void SubnormalsAsZero::from_now_on() { set_control(control() | kAsZero); }
 
 void require_threads(int threads) {
@@ -185,18 +204,70 @@ Environment::Environment(int threads, int gpu) {
   require_threads(threads);
   cap_vendor_library();
   initialise_kokkos(threads, gpu);
-#ifdef _OPENMP
-  // Threads that are there already did not inherit it.
-#pragma omp parallel num_threads(threads)
-  {
-    SubnormalsAsZero::from_now_on();
-    if constexpr (kFakeDevice)
-      if (omp_get_thread_num() > 0) fake::belong_to_device();
-  }
-#endif
+  in_each_thread(prepare_thread);
 }
 
 Environment::~Environment() { Kokkos::finalize(); }
+
+namespace {
+
+#if defined(_OPENMP) && MILLRACE_ON_HOST
+int own_threads() { return omp_get_max_threads(); }
+void set_own_threads(int threads) { omp_set_num_threads(threads); }
+#else
+int own_threads() { return 1; }
+void set_own_threads(int) {}
+#endif
+
+/// Errors: Config if this process cannot use that GPU.
+void require_gpu(int gpu) {
+  if (gpu < 0) return;
+  if (computes_on_cores())
+    fail(ErrorKind::Config, "GPU {} is asked for, but this build computes on CPU cores", gpu);
+#if KOKKOS_VERSION >= 40300  // as builds for GPUs of NVIDIA have
+  const int used = Kokkos::is_initialized() ? Kokkos::device_id() : gpu;
+  if (gpu >= Kokkos::num_devices() || gpu != used)
+    fail(ErrorKind::Config, "GPU {} is asked for, but this process uses number {} of {}", gpu, used,
+         Kokkos::num_devices());
+#endif
+}
+
+}  // namespace
+
+void join_environment(int threads, int gpu) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  require_gpu(gpu);
+  cap_vendor_library();
+  if (!Kokkos::is_initialized()) {
+    require_threads(threads);
+    const int before = own_threads();
+    initialise_kokkos(threads, gpu);  // sets those of this thread, too
+    set_own_threads(before);
+    (void)std::atexit([] {
+      if (Kokkos::is_initialized()) Kokkos::finalize();
+    });
+  }
+  if (computes_on_cores() && threads != kernel_threads())
+    fail(ErrorKind::Config, "{} asked for, but Kokkos has {} in this process: ask for as many",
+         counted(threads, "thread"), kernel_threads());
+}
+
+Turn::Turn() : threads_before_(own_threads()) {
+  static std::recursive_mutex mutex;
+#ifdef _OPENMP
+  if (omp_in_parallel() != 0)
+    fail(ErrorKind::Config, "called in a parallel region of OpenMP: call it outside");
+#endif
+  if constexpr (!kOnCores) lock_ = std::unique_lock(mutex);
+  set_own_threads(kernel_threads());
+  in_each_thread(prepare_thread);
+}
+
+Turn::~Turn() {
+  in_each_thread([&] { subnormals_.end_here(); });
+  set_own_threads(threads_before_);
+}
 
 #if defined(__x86_64__) && MILLRACE_ON_HOST
 bool has_tiles() noexcept {
@@ -233,9 +304,7 @@ void expect_threads(int threads) {
   cap_vendor_library();
   if (Kokkos::is_initialized()) return;
   expected_threads() = threads;
-#ifdef _OPENMP
-  omp_set_num_threads(threads);
-#endif
+  set_own_threads(threads);
 }
 
 int kernel_threads() {
@@ -304,9 +373,9 @@ std::string describe_kernels() {
 std::string describe_environment() {
   cap_vendor_library();
   return fmt::format("{}{}, {}; {}; Kokkos {}.{}.{}{}", kFakeDevice ? "fake device of " : "",
-                     ExecutionSpace::name(), counted(ExecutionSpace().concurrency(), "thread"),
-                     vendor_library(), KOKKOS_VERSION / 10000, KOKKOS_VERSION / 100 % 100,
-                     KOKKOS_VERSION % 100, kHasFloat64 ? "" : "; sums in pairs of floats");
+                     ExecutionSpace::name(), counted(kernel_threads(), "thread"), vendor_library(),
+                     KOKKOS_VERSION / 10000, KOKKOS_VERSION / 100 % 100, KOKKOS_VERSION % 100,
+                     kHasFloat64 ? "" : "; sums in pairs of floats");
 }
 
 }  // namespace millrace::device

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,13 +30,16 @@ class SubnormalsAsZero {
 
   /// The same for this thread for good.
   static void from_now_on();
+  /// As before this object, in another thread.
+  void end_here() const;
 
  private:
   std::uint64_t before_;  ///< the thread's control register
 };
 
-/// Lifetime of Kokkos. Create it once, before anything that uses device memory, and destroy it
-/// last. Meanwhile subnormal floats are zero in this thread and in those of kernels.
+/// Lifetime of Kokkos in a program of ours. Create it once, before anything that uses device
+/// memory, and destroy it last. Meanwhile subnormal floats are zero in this thread and in those of
+/// kernels.
 class Environment {
  public:
   /// `threads`: number of CPU threads for kernels and for the vendor's library (ignored on a GPU).
@@ -48,6 +52,30 @@ class Environment {
 
  private:
   SubnormalsAsZero subnormals_;
+};
+
+/// For a library, any number of times and in any thread: uses the Kokkos that the program or an
+/// earlier call has initialised, or initialises it until the process ends, as Kokkos starts only
+/// once. Errors: those of Environment; Config if the process has Kokkos with another number of
+/// threads, or another GPU, or no such GPU.
+void join_environment(int threads, int gpu = -1);
+
+/// While one lives, this thread of a program may run kernels, and they compute as in a thread of an
+/// Environment: with its number of OpenMP threads, which this host thread has for itself, and with
+/// subnormal floats as zero. Afterwards the program's own OpenMP and arithmetic are as before.
+/// Where kernels wait in a queue, which threads would share, others wait for their turn. Errors:
+/// Config in a parallel region of OpenMP.
+class Turn {
+ public:
+  Turn();
+  ~Turn();
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  std::unique_lock<std::recursive_mutex> lock_;
+  SubnormalsAsZero subnormals_;
+  int threads_before_ = 0;
 };
 
 /// Whether the processor has tiles of bfloat16 (AMX). False where kernels run on a GPU.

@@ -55,6 +55,10 @@ class Memory {
   }
 
   void open() { set(true); }
+  /// Without a key, whoever launches a kernel opens it to all threads.
+  void open_to_thread() {
+    if (key_ >= 0) open();
+  }
   void close() { set(false); }
 
  private:
@@ -100,8 +104,7 @@ Access::~Access() {
 }
 
 void belong_to_device() {
-  ++depth();
-  Memory::of_process().open();
+  if (depth()++ == 0) Memory::of_process().open_to_thread();
 }
 
 }  // namespace millrace::device::fake

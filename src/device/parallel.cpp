@@ -3,6 +3,10 @@
 
 #include <algorithm>
 
+#if defined(KOKKOS_ENABLE_OPENMP)
+#include <omp.h>
+#endif
+
 #include "device/compat.hpp"
 #include "device/fake_queue.hpp"
 
@@ -28,6 +32,18 @@ struct Part {
 
 }  // namespace
 
+#if defined(KOKKOS_ENABLE_OPENMP)
+/// Each host thread has OpenMP threads of its own. A launch by Kokkos would use only those of the
+/// thread that initialised it.
+void run_on_cores(const char*, const ExecutionSpace& space, std::int64_t n, RangeFunction run,
+                  const void* functor) {
+  static_assert(std::is_same_v<ExecutionSpace, Kokkos::OpenMP>);
+  const int threads = space.concurrency();
+  const Part body{run, functor, n, std::min<std::int64_t>(n, threads)};
+#pragma omp parallel num_threads(threads)
+  for (std::int64_t p = omp_get_thread_num(); p < body.parts; p += omp_get_num_threads()) body(p);
+}
+#else
 void run_on_cores(const char* label, const ExecutionSpace& space, std::int64_t n, RangeFunction run,
                   const void* functor) {
   const auto parts = std::min<std::int64_t>(n, space.concurrency());
@@ -35,6 +51,7 @@ void run_on_cores(const char* label, const ExecutionSpace& space, std::int64_t n
                                      Kokkos::Schedule<Kokkos::Static>>;
   Kokkos::parallel_for(label, Policy(space, 0, parts), Part{run, functor, n, parts});
 }
+#endif
 
 void launch(const char* label, const ExecutionSpace& space, std::int64_t n, RangeFunction run,
             FunctorBytes functor) {
