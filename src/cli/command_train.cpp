@@ -99,14 +99,16 @@ int run_training(const Invocation& invocation, Open open, Train train) {
       // A supervisor restores again and again, and each time as it was asked to.
       if (supervised && !run.config.run_directory.empty()) record_options(run);
       run.lock.reset();
-      return launch_ranks(run.config, invocation, [&] { return signals.received(); });
+      return launch_ranks(run.config, invocation, &training::StopSignals::received);
     }
     pin_rank(world, run.config);
     const device::Environment environment(run.config.threads,
                                           training::gpu_of(run.config, world.rank()));
     fit_layout(run, world);
     note_default_precision(run);
-    const training::Outcome outcome = train(run.config, inputs_of(run, invocation), world);
+    training::TrainInputs inputs = inputs_of(run, invocation);
+    inputs.stop_asked = &training::StopSignals::received;
+    const training::Outcome outcome = train(run.config, inputs, world);
     if (const std::string folder = run.options.text("export-dir").value_or("");
         !folder.empty() && outcome == training::Outcome::Finished && world.rank() == 0)
       foreign_files().export_run(run.config.run_directory, folder);

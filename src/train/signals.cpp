@@ -28,10 +28,6 @@ extern "C" void millrace_note_signal(int signal) {
   g_received = signal;
 }
 
-/// Whether an object lives. Global, as handlers belong to the process and not to an object.
-// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
-bool g_listening = false;
-
 void handle(int signal, void (*handler)(int)) {
   if (signal == SIGHUP && hangups_are_ignored()) return;
   struct sigaction action = {};
@@ -62,22 +58,18 @@ bool hangups_are_ignored() {
   return sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-StopSignals::StopSignals() : outermost_(!g_listening) {
-  if (!outermost_) return;
-  g_listening = true;
+StopSignals::StopSignals() {
   g_received = 0;
   for (const int signal : kSignals) handle(signal, millrace_note_signal);
   handle(SIGPIPE, SIG_IGN);
 }
 
 StopSignals::~StopSignals() {
-  if (!outermost_) return;
-  g_listening = false;
   const bool asked = g_received != 0;
   for (const int signal : kSignals) handle(signal, asked && signal != SIGINT ? SIG_IGN : SIG_DFL);
   handle(SIGPIPE, SIG_DFL);
 }
 
-int StopSignals::received() const { return g_received; }
+int StopSignals::received() { return g_received; }
 
 }  // namespace millrace::training

@@ -19,9 +19,9 @@ namespace millrace::training {
 /// object lives, it catches SIGTERM, SIGUSR1 and SIGUSR2 (sent by schedulers before they take the
 /// machine), SIGHUP (the terminal is gone; ignored under nohup) and SIGINT. A second signal that
 /// is_urgent() ends the process as if it were not caught. SIGPIPE is ignored: a training continues
-/// when nobody reads its output. Objects may be nested. If there was a request, later ones are
-/// ignored after the last object ends: the process is about to end, and a repeated request must not
-/// kill it on its way.
+/// when nobody reads its output. If there was a request, later ones are ignored after the object
+/// ends: the process is about to end, and a repeated request must not kill it on its way. For
+/// programs, one at a time; the library asks TrainInputs::stop_asked.
 class StopSignals {
  public:
   StopSignals();
@@ -30,10 +30,7 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
 
   /// The signal that arrived first, or 0.
-  [[nodiscard]] int received() const;
-
- private:
-  bool outermost_;
+  [[nodiscard]] static int received();
 };
 
 }  // namespace millrace::training

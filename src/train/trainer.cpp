@@ -25,7 +25,6 @@
 #include "train/reporter.hpp"
 #include "train/session.hpp"
 #include "train/setup.hpp"
-#include "train/signals.hpp"
 #include "train/stand_ins.hpp"
 #include "train/validator.hpp"
 #include "train/warm_start.hpp"
@@ -88,7 +87,6 @@ class TrainingLoop {
   Watchdog watchdog_;
   Checkpoints checkpoints_;
   Validator validator_;
-  std::optional<StopSignals> signals_;
   std::vector<PlannedAverage> averages_;
   std::int64_t predicted_peak_ = 0;
   std::int64_t done_ = 0;       ///< updates of the run so far
@@ -96,7 +94,7 @@ class TrainingLoop {
   std::exception_ptr failure_;  ///< of an update that was queued ahead
   Timer iteration_;
   bool ended_early_ = false;          ///< before the last update, because of its validations
-  int received_ = 0;                  ///< a signal that some rank received
+  int received_ = 0;                  ///< the first signal that a rank is to stop for
   bool save_is_due_ = false;          ///< according to the clock of rank 0
   bool snapshot_is_due_ = false;      ///< since a checkpoint was being written
   std::vector<std::int64_t> shared_;  ///< with all ranks, between two steps
@@ -225,7 +223,6 @@ Outcome TrainingLoop::run_from(std::int64_t first) {
 
 Outcome TrainingLoop::iterate(std::int64_t first) {
   done_ = queued_ = first;
-  signals_.emplace();
   if (!validator_.make_up_for(first)) return stopped();
   if (first >= config_.iterations) {
     reporter_.line(
@@ -357,7 +354,7 @@ void TrainingLoop::meet() {
   const bool due = world_.rank() == 0 && checkpoints_.is_due();
   const BusyShares& busy = reporter_.busy();
   shared_.assign(kShared + busy.devices(), 0);
-  shared_[0] = signals_->received();
+  shared_[0] = inputs_.stop_asked ? inputs_.stop_asked() : 0;
   shared_[1] = checkpoints_.progress();
   shared_[2] = due ? 1 : 0;
   busy.own(std::span(shared_).subspan(kShared));

@@ -39,6 +39,9 @@ struct TrainInputs {
   Voice voice = {};
   OpenSummaries summaries = nullptr;  ///< a run with `enable-tensorboard` needs it
   io::ForeignFiles files = {};        ///< for initial weights in a network file
+  /// Asked between two updates for the signal that the run shall stop for; 0: it goes on. None: it
+  /// always does.
+  std::function<int()> stop_asked = {};
   /// Images of the whole set of which `validation` has a part; 0: it has all.
   std::int64_t validation_set_size = 0;
 };
