@@ -306,7 +306,10 @@ Classifier::Classifier(const comm::World& world, const io::CheckpointReader& che
     : parts_(std::make_unique<Parts>(world, checkpoint, config,
                                      std::vector{config.validation_batch_size})) {}
 
-Classifier::~Classifier() = default;
+Classifier::~Classifier() {
+  const device::Turn turn;
+  parts_.reset();
+}
 
 Shape Classifier::image_shape() const { return parts_->config.model.image; }
 std::int64_t Classifier::classes() const { return parts_->config.model.classes; }

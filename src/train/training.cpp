@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "comm/world.hpp"
@@ -24,29 +23,6 @@
 #include "train/trainer.hpp"
 
 namespace millrace::training {
-
-struct Runtime::Parts {
-  explicit Parts(int wanted) : threads(wanted), environment(wanted) {}
-  int threads;
-  comm::World world;
-  device::Environment environment;
-};
-
-Runtime::Runtime(int threads) {
-  if (threads < 1) fail(ErrorKind::Config, "a Runtime of {} threads: give at least 1", threads);
-  parts_ = std::make_unique<Parts>(threads);
-  const comm::World& world = parts_->world;
-  const std::vector<int> usable = world.gather_here(device::core_numbers());
-  const std::set<int> cores(usable.begin(), usable.end());
-  if (world.local_size() > whole_cores(static_cast<int>(cores.size()), read_limits().cores))
-    world.share_cores();
-}
-Runtime::~Runtime() = default;
-int Runtime::threads() const { return parts_->threads; }
-int Runtime::rank() const { return parts_->world.rank(); }
-int Runtime::ranks() const { return parts_->world.size(); }
-
-const comm::World& world_of(const Runtime& runtime) { return runtime.parts_->world; }
 
 namespace {
 
@@ -176,20 +152,27 @@ io::CheckpointHeader Training::Parts::header() const {
 Training::Training(const Runtime& runtime, models::Graph network,
                    std::shared_ptr<const io::Dataset> images, run::Run run,
                    std::shared_ptr<const io::Dataset> validation) {
-  require_matching(network, *images);
-  if (validation) require_matching(network, *validation);
   const comm::World& world = world_of(runtime);
-  if (!run.trained_filters.empty()) models::train_only(network, run.trained_filters);
-  run = decided(network, world, runtime.threads(),
-                completed(std::move(run), network, *images, validation.get()));
+  const RuntimeCall call(world);
+  FailTogether(world).run([&] {
+    require_matching(network, *images);
+    if (validation) require_matching(network, *validation);
+    if (!run.trained_filters.empty()) models::train_only(network, run.trained_filters);
+    run = decided(network, world, runtime.threads(),
+                  completed(std::move(run), network, *images, validation.get()));
+  });
   parts_ = std::make_unique<Parts>(world, std::move(run), std::move(network), std::move(images),
                                    std::move(validation));
 }
-Training::~Training() = default;
+Training::~Training() {
+  const device::Turn turn;
+  parts_.reset();
+}
 
 const run::Run& Training::run() const { return parts_->config; }
 
 Score Training::step(double learning_rate) {
+  const RuntimeCall call(parts_->world);
   const StepResult result = parts_->session->step(parts_->feeds, parts_->steps, learning_rate);
   ++parts_->steps;
   parts_->has_gradients = true;
@@ -208,8 +191,11 @@ Score Training::step() {
 std::int64_t Training::steps() const { return parts_->steps; }
 
 Score Training::evaluate() {
-  if (!parts_->validation)
-    fail(ErrorKind::Config, "evaluate() needs validation images: give them to the Training");
+  const RuntimeCall call(parts_->world);
+  FailTogether(parts_->world).run([&] {
+    if (!parts_->validation)
+      fail(ErrorKind::Config, "evaluate() needs validation images: give them to the Training");
+  });
   const Feeds feeds = parts_->session->feeder().validation(parts_->validation);
   return score_of(parts_->session->evaluate(feeds, parts_->validation->size(),
                                             [](std::int64_t) { return false; }));
@@ -233,13 +219,16 @@ std::vector<ParameterInfo> Training::parameters() const {
 }
 
 std::vector<float> Training::values(std::string_view name) const {
-  return parts_->session->tensors().values(name, parts_->elements(name), parts_->world);
+  const std::int64_t elements = parts_->elements(name);
+  const RuntimeCall call(parts_->world);
+  return parts_->session->tensors().values(name, elements, parts_->world);
 }
 
 void Training::set_values(std::string_view name, std::span<const float> values) {
   const std::int64_t elements = parts_->elements(name);
   if (std::ssize(values) != elements)
     fail(ErrorKind::Config, "{} has {} values, but {} were given", name, elements, values.size());
+  const RuntimeCall call(parts_->world);
   parts_->session->tensors().set({{std::string(name), {values.begin(), values.end()}}});
 }
 
@@ -249,6 +238,7 @@ std::vector<float> Training::gradient(std::string_view name) const {
     fail(ErrorKind::Config, "{} has no gradient, as it is not trained", name);
   if (!parts_->has_gradients)
     fail(ErrorKind::Config, "{} has no gradient before an update: call step() first", name);
+  const RuntimeCall call(parts_->world);
   return parts_->session->gradient(id);
 }
 
@@ -256,6 +246,7 @@ void Training::train_only(const std::vector<std::string>& filters) {
   const models::Graph before = parts_->session->graph();
   models::Graph network = before;
   models::train_only(network, filters);
+  const RuntimeCall call(parts_->world);
   std::map<std::string, std::vector<float>> values;
   for (const io::TensorInfo& tensor : parts_->session->tensors().checkpoint_tensors())
     values[tensor.name] =
@@ -277,6 +268,7 @@ void Training::train_only(const std::vector<std::string>& filters) {
 
 std::filesystem::path Training::save(const std::filesystem::path& directory) const {
   const comm::World& world = parts_->world;
+  const RuntimeCall call(world);
   const FailTogether together(world);
   const Snapshot snapshot = parts_->session->tensors().snapshot();
   std::optional<io::CheckpointStaging> staging;
@@ -295,6 +287,7 @@ std::filesystem::path Training::save(const std::filesystem::path& directory) con
 }
 
 void Training::load(const std::filesystem::path& checkpoint) {
+  const RuntimeCall call(parts_->world);
   FailTogether(parts_->world).run([&] {
     const io::CheckpointReader reader(checkpoint);
     parts_->session->load(reader);
@@ -307,6 +300,7 @@ std::string Training::digest() const {
   if (parts_->world.size() > 1)
     fail(ErrorKind::Config, "digest() of {} processes: save a checkpoint and inspect it instead",
          parts_->world.size());
+  const RuntimeCall call(parts_->world);
   return io::digest(parts_->session->tensors().snapshot().tensors());
 }
 

@@ -12,9 +12,8 @@
 //   for (int i = 0; i < 100; ++i) fmt::print("{}\n", training.step(0.1).loss);
 //
 // With `run.layout.splits` the network is a pipeline of stages, all in this process, or over the
-// processes of `mpirun -n N program`. The number of stages, the schedule and the number of
-// processes change no bit of the weights. Under mpirun every process makes the same calls, and an
-// error that one of them does not catch ends them all.
+// processes of the Runtime. The number of stages, the schedule and the number of processes change
+// no bit of the weights.
 #pragma once
 
 #include <cstdint>
@@ -29,32 +28,9 @@
 #include "io/data/dataset.hpp"
 #include "models/graph.hpp"
 #include "run/run.hpp"
-
-namespace millrace::comm {
-class World;
-}
+#include "train/runtime.hpp"
 
 namespace millrace::training {
-
-/// What a program needs once, before its first Training and until after its last: the threads of
-/// the kernels, and MPI where mpirun started the program.
-class Runtime {
- public:
-  /// Errors: Config if an environment variable contradicts `threads`.
-  explicit Runtime(int threads = 1);
-  ~Runtime();
-  Runtime(const Runtime&) = delete;
-  Runtime& operator=(const Runtime&) = delete;
-  [[nodiscard]] int threads() const;
-  /// Number of this process and of all: 0 of 1 without mpirun.
-  [[nodiscard]] int rank() const;
-  [[nodiscard]] int ranks() const;
-
- private:
-  friend const comm::World& world_of(const Runtime& runtime);
-  struct Parts;
-  std::unique_ptr<Parts> parts_;
-};
 
 /// A tensor of the network.
 struct ParameterInfo {

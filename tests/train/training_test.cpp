@@ -19,7 +19,9 @@ namespace {
 /// Kokkos starts once per process.
 class RuntimeOfTests final : public ::testing::Environment {
  public:
-  void SetUp() override { held() = std::make_unique<Runtime>(1); }
+  void SetUp() override {
+    held() = std::make_unique<Runtime>(RuntimeOptions{.processes = Processes::Launched});
+  }
   void TearDown() override { held().reset(); }
   static const Runtime& runtime() { return *held(); }
 

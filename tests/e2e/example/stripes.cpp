@@ -52,7 +52,7 @@ models::Graph network() {
 }  // namespace
 
 int main() {
-  const training::Runtime runtime;
+  const training::Runtime runtime({.processes = training::Processes::Launched});
   run::Run run;
   run.batch_size = 16;
   run.micro_batches = 2;
