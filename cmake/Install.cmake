@@ -61,7 +61,7 @@ if(millrace_kokkos_type STREQUAL "STATIC_LIBRARY")
 endif()
 # Shared libraries that programs are linked to, where this build found them.
 set(millrace_needed ${MPI_CXX_LIBRARIES} ${HDF5_C_LIBRARY_hdf5} ${ONEDNN_LIBRARY}
-  ${OPENSSL_CRYPTO_LIBRARY} ${ISAL_LIBRARY} ${JPEG_LIBRARIES} ${PNG_LIBRARIES})
+  ${OPENSSL_CRYPTO_LIBRARY} ${ISAL_LIBRARY} ${LIBZIP_LIBRARY} ${JPEG_LIBRARIES} ${PNG_LIBRARIES})
 # protobuf reads ONNX files. Its later versions also need abseil, which their own package finds.
 set(millrace_own_protobuf ${Protobuf_CONFIG})
 if(NOT millrace_own_protobuf)

@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "cli/commands.hpp"
-#include "cli/datasets.hpp"
 #include "cli/launch.hpp"
 #include "cli/machine_file.hpp"
 #include "cli/open_run.hpp"
@@ -316,7 +315,7 @@ int plan(const Invocation& invocation, const comm::World& world) {
   if (options.text("format") == "html")
     fail(ErrorKind::Usage, "--format html has no effect here: millrace report writes pages");
   require_failures(invocation.options);
-  const Datasets sets = open_datasets(data_request(options));
+  const Datasets sets = open_datasets(data_request(options), reports_on(options));
   const Resolution resolution = resolve(options, sets.facts, this_machine());
   const models::Graph graph = training::network_of(resolution.config);
   partition::PlanRequest request = request_of(options, resolution, std::nullopt);

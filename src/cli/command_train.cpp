@@ -12,7 +12,6 @@
 #include "cli/commands.hpp"
 #include "cli/launch.hpp"
 #include "cli/open_run.hpp"
-#include "cli/planning.hpp"
 #include "comm/world.hpp"
 #include "core/counted.hpp"
 #include "core/error.hpp"
@@ -25,6 +24,7 @@
 #include "train/memory.hpp"
 #include "train/setup.hpp"
 #include "train/signals.hpp"
+#include "train/summaries.hpp"
 #include "train/trainer.hpp"
 
 namespace millrace::cli {
@@ -42,6 +42,7 @@ training::Voice voice_of(const Patch& options, const Spellings& spellings) {
 }
 
 training::TrainInputs inputs_of(const OpenedRun& run, const Invocation& invocation) {
+  const training::Guests guests = training::built_guests();
   std::vector<std::string> notices = notices_of(run, invocation);
   if (std::string loaded = load_notice(); !loaded.empty()) notices.push_back(std::move(loaded));
   return {.train = run.data.train,
@@ -51,8 +52,8 @@ training::TrainInputs inputs_of(const OpenedRun& run, const Invocation& invocati
           .details = run.config.verbosity == run::Verbosity::Verbose ? environment_lines()
                                                                      : std::vector<std::string>{},
           .voice = voice_of(run.options, invocation.spellings),
-          .summaries = summaries_of_tools(),
-          .files = foreign_files(),
+          .summaries = guests.summaries,
+          .files = guests.files,
           .validation_set_size = run.data.facts.validation_size};
 }
 
@@ -82,17 +83,18 @@ int code_of(training::Outcome outcome) {
   return exit_code(ErrorKind::Internal);
 }
 
-using Open = OpenedRun (*)(const Invocation&, const comm::World&);
+using Open = OpenedRun (*)(const training::RunRequest&, const comm::World&);
+using Request = training::RunRequest (*)(const Invocation&, const comm::World&);
 using Train = training::Outcome (*)(const run::Run&, const training::TrainInputs&,
                                     const comm::World&);
 
-int run_training(const Invocation& invocation, Open open, Train train) {
+int run_training(const Invocation& invocation, Request request, Open open, Train train) {
   const training::StopSignals signals;  // catch signals before a launcher can forward one
   StartupWatch watch(invocation.options);
   const comm::World world;
   watch.follow(world);
   return run_on_all_ranks(world, invocation, [&] {
-    OpenedRun run = open(invocation, world);
+    OpenedRun run = open(request(invocation, world), world);
     watch.end();  // the training has its own watchdog
     const bool supervised = run.config.layout.elastic && !comm::started_by_launcher();
     if (supervised || must_launch(run.config, world)) {
@@ -111,7 +113,8 @@ int run_training(const Invocation& invocation, Open open, Train train) {
     const training::Outcome outcome = train(run.config, inputs, world);
     if (const std::string folder = run.options.text("export-dir").value_or("");
         !folder.empty() && outcome == training::Outcome::Finished && world.rank() == 0)
-      foreign_files().export_run(run.config.run_directory, folder);
+      print_lines(stdout,
+                  training::built_guests().files.export_run(run.config.run_directory, folder));
     return code_of(outcome);
   });
 }
@@ -135,7 +138,7 @@ void print_checked(const OpenedRun& run, const Invocation& invocation) {
 int check_training(const Invocation& invocation) {
   const comm::World world;
   return run_on_all_ranks(world, invocation, [&] {
-    OpenedRun run = open_checked_run(invocation, world);
+    OpenedRun run = training::open_checked_run(request_of_new(invocation, world), world);
     pin_rank(world, run.config);
     const device::Environment environment(run.config.threads,
                                           training::gpu_of(run.config, world.rank()));
@@ -178,11 +181,13 @@ int command_train(const Invocation& invocation) {
   if (const auto restore = continuing(invocation)) return command_restore(*restore);
   if (invocation.options.flag("compile-only")) return check_training(invocation);
   if (invocation.options.flag("dataset-benchmark")) return spec_of(Command::Bench).run(invocation);
-  return run_training(invocation, open_new_run, training::train);
+  return run_training(invocation, request_of_new, training::open_new_run, training::train);
 }
 
 int command_restore(const Invocation& invocation) {
-  return run_training(invocation, open_restored_run, training::restore);
+  return run_training(
+      invocation, [](const Invocation& asked, const comm::World&) { return request_of(asked); },
+      training::open_restored_run, training::restore);
 }
 
 }  // namespace millrace::cli

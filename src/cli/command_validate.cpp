@@ -76,7 +76,7 @@ class ClassTable {
 
 int validate(const Invocation& invocation, const comm::World& world, StartupWatch& watch) {
   const Patch& options = invocation.options;
-  const OpenedRun run = open_validated_run(invocation, world);
+  const OpenedRun run = training::open_validated_run(request_of(invocation), world);
   watch.end();  // the validation has its own watchdog
   if (must_launch(run.config, world)) return launch_ranks(run.config, invocation);
   ClassTable table(options.text("per-class"), run.config.data.class_names);
@@ -104,7 +104,8 @@ int validate(const Invocation& invocation, const comm::World& world, StartupWatc
   const std::filesystem::path path = options.text("restore-path").value_or("");
   const std::int64_t times = options.value<std::int64_t>("repeat");
   for (std::int64_t i = 0; i < times; ++i)
-    training::validate(run.config, world, run.data.validation, path, report, foreign_files());
+    training::validate(run.config, world, run.data.validation, path, report,
+                       training::built_guests().files);
   return 0;
 }
 

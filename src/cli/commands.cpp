@@ -17,13 +17,13 @@
 #include "cli/open_run.hpp"
 #include "cli/option_text.hpp"
 #include "cli/recorded_runs.hpp"
-#include "cli/resolve.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "millrace_version.hpp"
 #include "run/recipes.hpp"
+#include "train/summaries.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -171,8 +171,8 @@ void read_network(Patch& options, std::vector<std::string>& notices) {
   const std::string file = options.text("model").value_or("");
   if (!io::is_network_file(file) || options.text("restore-path")) return;
   if (const std::filesystem::path run = run_with_network(options); !run.empty())
-    return add_recorded_network(options, run);
-  io::NetworkFile read = foreign_files().open_network(file);
+    return training::add_recorded_network(options, run);
+  io::NetworkFile read = training::built_guests().files.open_network(file);
   options.network = std::make_shared<const models::Graph>(std::move(read.graph));
   std::ranges::move(read.notices, std::back_inserter(notices));
 }
@@ -288,19 +288,6 @@ std::span<const CommandSpec> command_table() {
     return commands;
   }();
   return all;
-}
-
-training::OpenSummaries summaries_of_tools() {
-  for (const Tool& tool : built_tools())
-    if (tool.summaries != nullptr) return tool.summaries;
-  return nullptr;
-}
-
-io::ForeignFiles foreign_files() {
-  io::ForeignFiles files;
-  for (const Tool& tool : built_tools())
-    if (tool.add_to != nullptr) tool.add_to(files);
-  return files;
 }
 
 const CommandSpec& spec_of(Command id) {

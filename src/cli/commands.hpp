@@ -10,8 +10,6 @@
 #include <vector>
 
 #include "cli/command_line.hpp"
-#include "io/foreign_files.hpp"
-#include "train/summaries.hpp"
 
 namespace millrace::cli {
 
@@ -45,14 +43,10 @@ struct CommandSpec {
 /// The row of a command. Errors: Usage if it belongs to a tool that this program lacks.
 [[nodiscard]] const CommandSpec& spec_of(Command id);
 
-/// What a tool adds to the program. Each folder of src/tools defines `Tool <folder>_tool()`, with
-/// what it has; the engine asks for the rest in vain.
+/// What a tool adds to the program: a folder of src/tools that does defines `Tool <folder>_tool()`.
 struct Tool {
   std::span<const CommandSpec> commands = {};
   const OtherTrainers* dialects = nullptr;
-  training::OpenSummaries summaries = nullptr;
-  /// Puts its functions for files of other programs in their places.
-  void (*add_to)(io::ForeignFiles& files) = nullptr;
 };
 /// The tools that this program is built with. The build defines it, from MILLRACE_TOOLS:
 /// src/tools/CMakeLists.txt.
@@ -60,10 +54,6 @@ struct Tool {
 /// The tools of src/tools that it is built without, by the first words of their commands. The build
 /// defines it, too.
 [[nodiscard]] std::map<std::string_view, std::string_view> commands_left_out();
-/// What writes the summaries of a run; nullptr: nothing.
-[[nodiscard]] training::OpenSummaries summaries_of_tools();
-/// What these know of files of other programs.
-[[nodiscard]] io::ForeignFiles foreign_files();
 
 int command_train(const Invocation& invocation);
 int command_restore(const Invocation& invocation);

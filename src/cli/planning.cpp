@@ -7,7 +7,6 @@
 #include <string>
 
 #include "cli/open_run.hpp"
-#include "cli/open_run_parts.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
@@ -92,11 +91,6 @@ Patch options_to_plan(const Patch& given) {
   return options;
 }
 
-run::Run saving(run::Run config) {
-  if (config.logging.keeps) config.run_directory = "run";
-  return config;
-}
-
 CostModel cost_model(const Patch& options) {
   return options.value<std::string>("cost-model") == "profile" ? CostModel::Profile
                                                                : CostModel::Analytic;
@@ -142,90 +136,6 @@ pipeline::TimeLine simulated_step(const models::Graph& graph,
   if (plan.stages() < 2) return {};
   return simulate(pipeline, pipeline::links(graph, pipeline.ranges),
                   step_costs(graph, pipeline.ranges, plan.costs, request));
-}
-
-Resolution fit_layout(const MachineFacts& machine, Resolution first,
-                      const training::MeasureUse& measure) {
-  if (first.config.device_memory == 0 || first.layout.notices.empty()) return first;
-  const models::Graph graph = training::network_of(first.config);
-  run::Run asked = first.config;
-  asked.layout = asked.asked_layout;
-  partition::Sizer sizer = training::sizer_of(graph);
-  sizer.measure = measure;
-  const partition::LayoutFacts facts = layout_facts(graph, asked, machine);
-  partition::Choice choice = partition::choose(graph, std::move(asked), facts, sizer);
-  first.config = std::move(choice.run);
-  first.layout = std::move(choice.layout);
-  return first;
-}
-
-namespace {
-
-/// On rank 0: the layout that fits, for which all ranks measure. Returns the run as it was handed
-/// over. Collective with follow_search() on the other ranks.
-std::string lead_search(OpenedRun& run, const comm::World& world,
-                        const training::MeasureUse& measure) {
-  std::exception_ptr error;
-  try {
-    static_cast<Resolution&>(run) =
-        fit_layout(run.machine, static_cast<const Resolution&>(run), [&](const run::Run& config) {
-          (void)world.broadcast(handed_over(config));
-          return measure(config);
-        });
-  } catch (const Error&) {
-    error = std::current_exception();
-  }
-  (void)world.broadcast({});  // nothing more is to be measured
-  training::FailTogether(world).lead([&] {
-    if (error) std::rethrow_exception(error);
-  });
-  return world.broadcast(handed_over(run.config));
-}
-
-std::string follow_search(OpenedRun& run, const comm::World& world,
-                          const training::MeasureUse& measure) {
-  const auto taken = [&](const std::string& text) {
-    run::Run config = taken_over(text, run.options, run.data.facts, run.machine).config;
-    config.data = run.config.data;
-    config.trace = run.config.trace;
-    config.run_directory = run.config.run_directory;
-    return config;
-  };
-  for (std::string text; !(text = world.broadcast({})).empty();) (void)measure(taken(text));
-  training::FailTogether(world).lead([] {});
-  std::string found = world.broadcast({});
-  if (found != handed_over(run.config)) run.config = taken(found);
-  return found;
-}
-
-}  // namespace
-
-void fit_layout(OpenedRun& run, const comm::World& world) {
-  if (run.config.device_memory == 0) return;
-  const training::TrainInputs inputs{.train = run.data.train,
-                                     .validation = run.data.validation,
-                                     .command_line = {},
-                                     .notices = {}};
-  std::optional<std::int64_t> base;  // measured once: it varies a little from time to time
-  const training::MeasureUse measure = [&](const run::Run& config) {
-    if (must_launch(config, world)) {
-      const auto processes = forecast_processes(config, inputs, world, base);
-      for (const partition::ProcessMemory& process : processes)
-        base = std::max(base.value_or(0), process.base);
-      return training::device_use(processes);
-    }
-    device::release_unused();
-    const training::Session session(config, training::Use::Training, world, world.rank());
-    base = base.value_or(training::resident_bytes());
-    return training::most_of(training::device_use(forecast_memory(session, config, inputs, *base)),
-                             world);
-  };
-  const std::string before = handed_over(run.config);
-  const std::string after =
-      world.rank() == 0 ? lead_search(run, world, measure) : follow_search(run, world, measure);
-  if (after == before) return;
-  require_alike(world, run);
-  if (run.is_new) training::FailTogether(world).lead([&] { record_options(run); });
 }
 
 }  // namespace millrace::cli

@@ -10,7 +10,6 @@
 
 #include "cli/open_run.hpp"
 #include "cli/options.hpp"
-#include "cli/resolve.hpp"
 #include "comm/world.hpp"
 #include "models/graph.hpp"
 #include "partition/cost.hpp"
@@ -26,9 +25,6 @@ namespace millrace::cli {
 /// The options of a training without what needs data or takes time, and with automatic splits if it
 /// has several stages and none are given.
 [[nodiscard]] Patch options_to_plan(const Patch& given);
-
-/// The configuration of a run that saves checkpoints, if it does: they need memory, too.
-[[nodiscard]] run::Run saving(run::Run config);
 
 /// What a plan for so many devices leaves out, a line for each, with the options that were `given`;
 /// mostly "".
@@ -55,14 +51,6 @@ enum class CostModel { Analytic, Profile };
                                                 const pipeline::PipelinePlan& pipeline,
                                                 const partition::Plan& plan,
                                                 const partition::PlanRequest& request);
-
-/// The layout of a run chosen again for what `measure` finds: before, what a process needs besides
-/// its stages could only be assumed. Nothing changes where nothing is open or no memory is limited.
-[[nodiscard]] Resolution fit_layout(const MachineFacts& machine, Resolution first,
-                                    const training::MeasureUse& measure);
-/// The same for a run that is about to start, or that this process only checks for all of its
-/// ranks. Collective; needs a device::Environment.
-void fit_layout(OpenedRun& run, const comm::World& world);
 
 // ---- plan --devices N --total-batch B: a search for the best layout of N devices
 

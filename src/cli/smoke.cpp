@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/smoke.hpp"
-#include "cli/resolve.hpp"
 
 #include <fmt/format.h>
 
@@ -8,6 +7,7 @@
 #include <filesystem>
 #include <initializer_list>
 
+#include "cli/open_run.hpp"
 #include "core/text.hpp"
 
 namespace millrace::cli {

@@ -21,7 +21,6 @@
 #include "cli/launch.hpp"
 #include "cli/launcher_end.hpp"
 #include "cli/launcher_process.hpp"
-#include "cli/run_name.hpp"
 #include "cli/this_machine.hpp"
 #include "core/clock.hpp"
 #include "core/counted.hpp"
@@ -35,6 +34,7 @@
 #include "train/line_file.hpp"
 #include "train/memory.hpp"
 #include "train/partner_snapshots.hpp"
+#include "train/run_name.hpp"
 #include "train/setup.hpp"
 #include "train/slow_devices.hpp"
 
@@ -76,7 +76,7 @@ std::string listed(const std::set<std::string>& names) {
 class Journal {
  public:
   explicit Journal(const std::filesystem::path& run)
-      : file_(run / kSupervisorLog, training::LineFile::Open::Append) {}
+      : file_(run / training::kSupervisorLog, training::LineFile::Open::Append) {}
 
   void tell(std::string_view event, int ranks, std::span<const Host> hosts,
             const std::string& checkpoint, const std::string& what) {
@@ -108,7 +108,7 @@ class Supervisor {
         received_(received),
         run_(std::move(run)),
         place_(io::file_identity(run_)),
-        lock_(run_, "run directory", kSupervisorLock),
+        lock_(run_, "run directory", training::kSupervisorLock),
         journal_(run_),
         least_(static_cast<int>(invocation.options.value<std::int64_t>("min-ranks"))),
         most_restarts_(invocation.options.value<std::int64_t>("restarts")),
@@ -318,7 +318,8 @@ class Supervisor {
     run.layout.rank_speeds.assign(speeds.begin(), speeds.end());
     run.layout.spread = true;
     const models::Graph graph = training::network_of(run);
-    const partition::LayoutFacts facts = training::layout_facts(graph, run, this_machine());
+    const partition::LayoutFacts facts =
+        training::layout_facts(graph, run, training::this_machine());
     return partition::choose(graph, std::move(run), facts, training::sizer_of(graph)).run.pipeline;
   }
 
@@ -469,8 +470,9 @@ int supervise(const run::Run& config, const Invocation& invocation,
   if (least > config.pipeline.ranks.ranks)
     fail(ErrorKind::Usage, "--min-ranks {}: the run has only {}", least,
          counted(config.pipeline.ranks.ranks, "rank"));
-  const std::filesystem::path run =
-      config.run_directory.empty() ? create_run_directory(config, kVersion) : config.run_directory;
+  const std::filesystem::path run = config.run_directory.empty()
+                                        ? training::create_run_directory(config, kVersion)
+                                        : config.run_directory;
   return Supervisor(config, invocation, cluster, received, run).run();
 }
 

@@ -1,21 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a run has to know of the machine that it is on, and how its threads wait for each other.
+// How threads of this program wait for each other, and what else keeps the machine busy.
 #pragma once
 
 #include <span>
 #include <string>
 #include <string_view>
 
-#include "cli/resolve.hpp"
-#include "comm/world.hpp"
-
 namespace millrace::cli {
-
-/// The facts about this machine that defaults depend on. Its cores are those that this process may
-/// use; with a `world`, those that all ranks of this machine may use. Collective with a `world`.
-[[nodiscard]] MachineFacts this_machine();
-[[nodiscard]] MachineFacts this_machine(const comm::World& world);
 
 /// A line that other programs use the cores of this machine, which begins with kLoadNotice; "" if
 /// they do not. `load`: the load average of a minute.

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "core/error.hpp"
+#include "core/machine_limits.hpp"
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
 #include "models/registry.hpp"
@@ -17,6 +18,32 @@
 #include "run/complete.hpp"
 
 namespace millrace::training {
+
+run::MachineFacts this_machine() {
+  return {.cores = usable_cores(),
+          .memory = read_limits().memory.bytes,
+          .device_memory = device::total_memory(),
+          .has_gpu = !device::computes_on_cores(),
+          .copies_images = device::has_own_memory(),
+          .has_cudnn = ops::has_nondeterministic()};
+}
+
+run::MachineFacts this_machine(const comm::World& world) {
+  run::MachineFacts facts = this_machine();
+  if (!comm::started_by_launcher()) return facts;
+  // A launcher may have bound each rank to its own cores; otherwise the ranks share them.
+  std::vector<int> cores = world.gather_here(device::core_numbers());
+  std::sort(cores.begin(), cores.end());
+  cores.erase(std::unique(cores.begin(), cores.end()), cores.end());
+  facts.cores = whole_cores(std::max(1, static_cast<int>(cores.size())), read_limits().cores);
+  facts.ranks = world.size();
+  facts.local_ranks = world.local_size();
+  if (facts.local_ranks > facts.cores) world.share_cores();
+  // Results depend on this number, so all machines use that of the one with the fewest cores.
+  facts.threads =
+      static_cast<int>(-world.maximum(-std::int64_t{std::max(1, facts.cores / facts.local_ranks)}));
+  return facts;
+}
 
 models::Graph network_of(const run::Run& config) {
   models::Graph graph = models::build_model(config.model);

@@ -12,9 +12,15 @@
 #include "partition/choose.hpp"
 #include "pipeline/program.hpp"
 #include "pipeline/stage.hpp"
+#include "run/complete.hpp"
 #include "run/run.hpp"
 
 namespace millrace::training {
+
+/// The facts about this machine that defaults depend on. Its cores are those that this process may
+/// use; with a `world`, those that all ranks of this machine may use. Collective with a `world`.
+[[nodiscard]] run::MachineFacts this_machine();
+[[nodiscard]] run::MachineFacts this_machine(const comm::World& world);
 
 /// The network that a configuration trains. Parameters that its filters leave out are frozen.
 /// Errors: Config, as models::build_model and models::train_only.

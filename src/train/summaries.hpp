@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "io/foreign_files.hpp"
 #include "run/run.hpp"
 #include "train/metrics_log.hpp"
 
@@ -32,6 +33,15 @@ class Summaries {
 /// wrote after it is removed.
 using OpenSummaries = std::unique_ptr<Summaries> (*)(const run::Run& config,
                                                      std::optional<std::int64_t> restored);
+
+/// What tools do for the trainer: guests, which it runs without.
+struct Guests {
+  OpenSummaries summaries = nullptr;  ///< nullptr: there is none
+  io::ForeignFiles files = {};
+};
+/// Those that this program or library is built with. The build defines it, from MILLRACE_TOOLS:
+/// src/tools/CMakeLists.txt.
+[[nodiscard]] Guests built_guests();
 
 /// Makes rows of the updates of a run with `summary-every`.
 class SummaryRows {

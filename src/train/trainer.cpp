@@ -139,7 +139,7 @@ void TrainingLoop::prepare_fresh() {
     prepare(0);
     session_->initialise(config_.seed);
     if (!config_.initial_weights().empty())
-      warm_start(config_, inputs_.files, world_, *session_, reporter_);
+      warm_start(config_, inputs_.files, world_, *session_, &reporter_);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Internal && world_.rank() == 0) remove_begun(config_);
     throw;

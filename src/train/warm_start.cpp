@@ -12,6 +12,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "models/registry.hpp"
+#include "run/complete.hpp"
 #include "train/agreement.hpp"
 
 namespace millrace::training {
@@ -36,8 +37,8 @@ void require_weights(const run::Run& config, const io::ForeignFiles& files, Weig
   const auto require = [&](std::span<const io::TensorInfo> tensors, const std::string& from) {
     return tensors_to_take(graph, tensors, config.init_fresh, from, another);
   };
-  if (io::is_network_file(path)) {
-    const io::NetworkFile file = files.open_network(path);
+  if (io::holds_foreign_weights(path)) {
+    const io::NetworkFile file = files.open(path);
     const std::set<std::string> taken = require(tensors_of(file.graph), path.string());
     if (check == WeightCheck::Shapes) return;
     for (std::size_t i = 0; i < file.graph.parameters.size(); ++i)
@@ -131,21 +132,48 @@ std::set<std::string> tensors_to_take(const models::Graph& graph,
   return taken;
 }
 
+namespace {
+
+/// What the network of weights has otherwise than the run's where no shape shows it.
+std::string unlike(const run::Run& config, const models::ModelOptions& model) {
+  run::Run other = config;
+  other.model = model;
+  std::vector<std::string> fields;
+  for (const char* name :
+       {"padding", "norm-epsilon", "groups-order", "shortcut-pad", "resnet-version"}) {
+    const run::Field& field = *run::find_field(name);
+    const auto theirs = run::has_effect(field, other) ? field.get(field, other) : std::nullopt;
+    if (theirs && theirs != field.get(field, config))
+      fields.push_back(fmt::format("`{}` {}", name, run::to_string(*theirs)));
+  }
+  return join(fields, ", ");
+}
+
+}  // namespace
+
 void warm_start(const run::Run& config, const io::ForeignFiles& files, const comm::World& world,
-                const Session& session, Reporter& reporter) {
+                const Session& session, Reporter* reporter) {
   const FailTogether together(world);
   std::filesystem::path from = config.initial_weights();
-  if (io::is_network_file(from)) {
-    together.run(
-        [&] { session.tensors().begin_with(files.open_network(from), from, config.init_fresh); });
+  std::vector<std::string> complaints;
+  if (io::holds_foreign_weights(from)) {
+    together.run([&] {
+      const io::NetworkFile file = files.open(from);
+      session.tensors().begin_with(file, from, config.init_fresh);
+      if (const std::string other = file.model ? unlike(config, *file.model) : ""; !other.empty())
+        complaints.push_back(fmt::format(
+            "{}: these weights are for a network with {}, which this run has not: they are of "
+            "more use with it",
+            from.string(), other));
+    });
   } else {
-    std::vector<std::string> complaints;
     const io::CheckpointReader checkpoint = agreed_newest(world, from, complaints);
     together.run([&] { session.tensors().begin_with(checkpoint, config.init_fresh); });
-    for (const std::string& complaint : complaints) reporter.important(complaint);
     from = checkpoint.path();
   }
-  reporter.line(fmt::format("Starting from the weights of {}", from.string()));
+  if (reporter == nullptr) return;
+  for (const std::string& complaint : complaints) reporter->important(complaint);
+  reporter->line(fmt::format("Starting from the weights of {}", from.string()));
 }
 
 }  // namespace millrace::training

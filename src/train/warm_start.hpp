@@ -15,13 +15,13 @@
 namespace millrace::training {
 
 /// How much of weights is looked at: names and shapes, as a start reads the rest itself; or also
-/// the values of a network file, which may lie in other files.
+/// the values of a file of another program, which may lie in other files.
 enum class WeightCheck { Shapes, Values };
 
 /// Finds out whether there are weights to start from at config.initial_weights(), a run, a
-/// checkpoint or a network file, and whether they fit, before anything is written or printed.
-/// `another`: the options that ask for another network than that of the weights. Nothing is looked
-/// at for an empty path. Errors: Checkpoint, Io; as tensors_to_take().
+/// checkpoint or a file of another program, and whether they fit, before anything is written or
+/// printed. `another`: the options that ask for another network than that of the weights. Nothing
+/// is looked at for an empty path. Errors: Checkpoint, Io; as tensors_to_take().
 void require_weights(const run::Run& config, const io::ForeignFiles& files, WeightCheck check,
                      const std::string& another = {});
 
@@ -38,9 +38,9 @@ void require_weights(const run::Run& config, const io::ForeignFiles& files, Weig
                                                     const std::string& path,
                                                     const std::string& another = {});
 
-/// Starts a new run from config.initial_weights(), a checkpoint or a network file, and says
-/// so. Collective. Errors: as above.
+/// Starts a new run from config.initial_weights(), a checkpoint or a file of another program, and
+/// says so, if there is a reporter. Collective. Errors: as above.
 void warm_start(const run::Run& config, const io::ForeignFiles& files, const comm::World& world,
-                const Session& session, Reporter& reporter);
+                const Session& session, Reporter* reporter);
 
 }  // namespace millrace::training

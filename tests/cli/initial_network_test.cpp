@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/initial_network.hpp"
+#include "train/initial_network.hpp"
 
 #include "support.hpp"
 
@@ -143,12 +143,13 @@ TEST(InitialNetworkTest, WhatAsksForAnotherNetworkIsNamed) {
 TEST(InitialNetworkTest, RatesAreProposedWhereNobodyChoseThem) {
   const auto propose = [](const std::string& more) {
     const Patch given = photos("--init-fresh fc1 --batch-size 4 " + more);
-    return rates_to_propose(given, torchvision().recorded, resolved(given).config);
+    return respelled(rates_to_propose(given, torchvision().recorded, resolved(given).config),
+                     Patch());
   };
   // The IPU trainer's 2^-8 x 4.
   EXPECT_EQ(propose(""),
             "no option sets the learning rate: 0.01562, stepped, is for random weights; for those "
-            "of --init-path try a tenth, --lr 0.0016 --lr-schedule cosine");
+            "of --init-path try a tenth, --abs-learning-rate 0.0016 --lr-schedule cosine");
   for (const char* chosen : {"--lr 0.1", "--base-learning-rate -9", "--lr-schedule cosine"})
     EXPECT_EQ(propose(chosen), "") << chosen;
 }

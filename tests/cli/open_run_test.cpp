@@ -6,8 +6,6 @@
 #include <thread>
 
 #include "cli/command_line.hpp"
-#include "cli/datasets.hpp"
-#include "cli/run_name.hpp"
 #include "core/machine_limits.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
@@ -20,6 +18,7 @@
 #include "tests/io/records/shards.hpp"
 #include "tests/support/leftover.hpp"
 #include "train/network_facts.hpp"
+#include "train/run_name.hpp"
 #include "train/setup.hpp"
 
 namespace millrace::cli {
@@ -50,13 +49,13 @@ class OpenRunTest : public ::testing::Test {
             .words = {}};
   }
   static OpenedRun begun(const std::string& line) {
-    return open_new_run(invocation(Command::Train, line), world());
+    return open_new_run(request_of_new(invocation(Command::Train, line), world()), world());
   }
   static OpenedRun continued(const std::string& line) {
-    return open_restored_run(invocation(Command::Restore, line), world());
+    return open_restored_run(request_of(invocation(Command::Restore, line)), world());
   }
   static OpenedRun validated(const std::string& line) {
-    return open_validated_run(invocation(Command::Validate, line), world());
+    return open_validated_run(request_of(invocation(Command::Validate, line)), world());
   }
   [[nodiscard]] OpenedRun train(const std::string& rest) const {
     OpenedRun run = begun("--data-dir " + (root_.path() / "data").string() +
@@ -77,8 +76,8 @@ class OpenRunTest : public ::testing::Test {
   [[nodiscard]] OpenedRun restore(const std::string& rest = "",
                                   std::map<std::string, std::string> variables = {}) const {
     OpenedRun run = open_restored_run(
-        invocation(Command::Restore, "--restore-path " + run_.string() + " " + rest,
-                   std::move(variables)),
+        request_of(invocation(Command::Restore, "--restore-path " + run_.string() + " " + rest,
+                              std::move(variables))),
         world());
     run.notices = respelled(std::move(run.notices), run.options);
     return run;
@@ -296,14 +295,15 @@ TEST_F(OpenRunTest, ValidationReadsTheImagesThatAreNamedAfterATrainingOnRandomOn
         save(train("--batch-size 8 --iterations 1 --no-validation " + std::string(source)).config);
     const auto validate = [&](const std::string& rest) {
       return open_validated_run(
-          invocation(Command::Validate, "--restore-path " + checkpoint.string() + " " + rest,
-                     {{"DATA_DIR", data_.string()}}),
+          request_of(invocation(Command::Validate,
+                                "--restore-path " + checkpoint.string() + " " + rest,
+                                {{"DATA_DIR", data_.string()}})),
           world());
     };
     const OpenedRun random = validate("");
     EXPECT_NE(random.config.data.source, run::ImageSource::Files) << source;
     EXPECT_EQ(
-        random.notices,
+        respelled(random.notices, Patch()),
         (std::vector<std::string>{
             "validating 10000 random images; --max-eval-steps N takes N batches of 8 alone"}));
     EXPECT_EQ(validate("--max-eval-steps 2").notices,
@@ -331,11 +331,11 @@ TEST_F(OpenRunTest, ValidationTypedAsTheTrainingKeepsWhatTheCheckpointSays) {
                           words("--dialect ipu --data-dir " + (root_.path() / "data").string() +
                                 " --restore-path " + run_.string() + " " + rest),
                           0, environment_of({}));
-    return open_validated_run({.options = std::move(translation.options),
-                               .environment = environment_of({}),
-                               .command_line = "millrace",
-                               .words = {},
-                               .notices = std::move(translation.notices)},
+    return open_validated_run(request_of({.options = std::move(translation.options),
+                                          .environment = environment_of({}),
+                                          .command_line = "millrace",
+                                          .words = {},
+                                          .notices = std::move(translation.notices)}),
                               world());
   };
   const OpenedRun run = validate("--shards 2 --pipeline-depth 2 --epochs 7 --optimiser SGD");
@@ -573,12 +573,13 @@ TEST_F(OpenRunTest, AGuidesLineContinuesItsRun) {
         "habana demo_resnet_keras.py -bs 2 -te 2 --train_steps 1 --optimizer LARS -dd " + data,
         "surfsara resnet_main.py --train_batch_size 2 --train_steps 4 --data_dir " + data}) {
     fs::remove_all(run_);
-    OpenedRun run =
-        open_new_run(read(Command::Train, line + " --run-dir " + run_.string()), world());
+    OpenedRun run = open_new_run(
+        request_of_new(read(Command::Train, line + " --run-dir " + run_.string()), world()),
+        world());
     (void)save(run.config);
     run.lock.reset();
     const OpenedRun again = open_restored_run(
-        read(Command::Restore, line + " --restore-path " + run_.string()), world());
+        request_of(read(Command::Restore, line + " --restore-path " + run_.string())), world());
     EXPECT_EQ(to_toml(again.config), to_toml(run.config)) << line;
   }
 }

@@ -114,12 +114,11 @@ TEST(RecipesTest, EvaluationsTrainNothing) {
 /// The recipe, reduced with --smoke, in this process alone.
 OpenedRun smoke_run(const std::string& name) {
   static const comm::World alone;
-  const Environment environment = environment_of({});
-  return open_checked_run({.options = train_options(fmt::format("--config {} --smoke", name)),
-                           .environment = environment,
-                           .command_line = "millrace",
-                           .words = {}},
-                          alone);
+  const Invocation invocation{.options = train_options(fmt::format("--config {} --smoke", name)),
+                              .environment = environment_of({}),
+                              .command_line = "millrace",
+                              .words = {}};
+  return open_checked_run(request_of_new(invocation, alone), alone);
 }
 
 TEST(RecipesTest, ResolveToThePublishedNumbers) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/resolve.hpp"
+#include "cli/open_run.hpp"
 
 #include "models/graph.hpp"
 #include "run/learning_rate.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include "cli/resolve.hpp"
+#include "cli/open_run.hpp"
 #include "support.hpp"
 
 namespace millrace::cli {

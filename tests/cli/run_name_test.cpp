@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/run_name.hpp"
+#include "train/run_name.hpp"
 #include "io/atomic_file.hpp"
 
 #include <unistd.h>

@@ -3,9 +3,9 @@
 
 #include "cli/command_line.hpp"
 #include "cli/commands.hpp"
+#include "cli/open_run.hpp"
 #include "cli/option_text.hpp"
 #include "cli/options.hpp"
-#include "cli/resolve.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/checkpoint.hpp"
@@ -17,6 +17,7 @@
 
 namespace millrace::cli::testing {
 
+using namespace training;  // NOLINT(google-build-using-namespace): what is tested
 using test::expect_in;
 using test::TemporaryDirectory;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/training_notes.hpp"
+#include "train/resolve.hpp"
 
 #include "support.hpp"
 

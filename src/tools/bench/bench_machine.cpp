@@ -149,7 +149,7 @@ std::string rates_notice(DType type, std::span<const ExplainedNetwork> networks)
 
 int bench_machine(const Invocation& invocation, const comm::World& world, StartupWatch& watch) {
   const Patch& options = invocation.options;
-  require_asked_alike(world, invocation);
+  require_asked_alike(world, request_of(invocation));
   require_only_devices(options);
   const MachineFacts facts = this_machine(world);
   const int ranks =

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <string>
 
-#include "cli/open_run_parts.hpp"
+#include "cli/open_run.hpp"
 #include "core/error.hpp"
 #include "tools/bench/bench_output.hpp"
 #include "train/agreement.hpp"
@@ -31,7 +31,7 @@ void set_epochs(const Patch& options, OpenedBench& bench) {
 }  // namespace
 
 OpenedBench open_bench(const Invocation& invocation, const comm::World& world) {
-  require_asked_alike(world, invocation);
+  require_asked_alike(world, request_of(invocation));
   Patch options = invocation.options;
   OpenedBench bench;
   const bool infers = options.flag("inference");
@@ -49,8 +49,8 @@ OpenedBench open_bench(const Invocation& invocation, const comm::World& world) {
   impose(options, "validation-mode", std::string(infers ? "all" : "none"));
   const MachineFacts machine = this_machine(world);
   const training::FailTogether together(world);
-  bench.run = open_in_turn(world, [&](const std::string& decided) {
-    return open_and_resolve(options, machine, decided);
+  bench.run = training::open_in_turn(world, [&](const std::string& decided) {
+    return training::open_and_resolve(options, machine, decided, request_of(invocation));
   });
   together.run([&] { set_epochs(options, bench); });
   require_alike(world, bench.run);

@@ -13,8 +13,7 @@
 
 #include "cli/command_line.hpp"
 #include "cli/commands.hpp"
-#include "cli/datasets.hpp"
-#include "cli/resolve.hpp"
+#include "cli/open_run.hpp"
 #include "core/counted.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
@@ -42,7 +41,7 @@ io::OpenOptions open_options(const Invocation& invocation, io::Split split) {
   source.max_bad_fraction = options.value<double>("max-bad-fraction");
   if (options.flag("allow-missing-shards")) source.missing = io::MissingShards::Accepted;
   source.index.threads = threads_of(options);
-  source.index.cache_folder = cache_folder();
+  source.index.cache_folder = training::cache_folder();
   source.index.progress =
       progress_line(fmt::format("indexing {} images", split_name(split)), is_quiet(options));
   source.index.tell = [](const std::string& what) {

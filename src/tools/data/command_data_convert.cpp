@@ -11,8 +11,7 @@
 
 #include "cli/command_line.hpp"
 #include "cli/commands.hpp"
-#include "cli/datasets.hpp"
-#include "cli/resolve.hpp"
+#include "cli/open_run.hpp"
 #include "core/counted.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"

@@ -92,7 +92,8 @@ Work work_on(std::vector<fs::path> files, const io::CheckpointReader& checkpoint
   const Patch& options = invocation.options;
   Work work{.config = network_of(checkpoint, options).config, .notices = invocation.notices};
   run::Run& config = work.config;
-  if (!config.data.preparation) config.data.preparation = measured_preparation(checkpoint, options);
+  if (!config.data.preparation)
+    config.data.preparation = training::measured_preparation(checkpoint, options);
   // What is no image need not go through the network.
   for (const fs::path& file : files) work.problems.push_back(io::problem_of(file));
   std::vector<fs::path> images;
@@ -112,7 +113,7 @@ Work work_on_set(const Invocation& invocation, const io::CheckpointReader& check
   impose(validation.options, "restore-path", checkpoint.path().string());
   for (const char* name : {"shards", "replicas", "ranks"})
     impose(validation.options, name, std::int64_t{1});
-  OpenedRun run = open_validated_run(validation, world);
+  OpenedRun run = training::open_validated_run(request_of(validation), world);
   std::vector<std::string> notices = notices_of(run, invocation);
   return {.config = std::move(run.config),
           .images = run.data.validation,

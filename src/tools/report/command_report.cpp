@@ -119,7 +119,7 @@ report::ReportedRun reported(const fs::path& directory, CostModel model) {
   try {
     if (fs::exists(config)) {
       Patch recorded = read_config_file(config);
-      add_recorded_network(recorded, directory);
+      training::add_recorded_network(recorded, directory);
       list_options(recorded, usual_options(recorded), run);
       run.planned = planned_run(directory, recorded, model);
       check_network(run);

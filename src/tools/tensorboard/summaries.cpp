@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 
-#include "cli/commands.hpp"
 #include "core/text.hpp"
 #include "tools/tensorboard/event_file.hpp"
 #include "train/progress.hpp"
@@ -124,6 +123,6 @@ std::unique_ptr<Summaries> open_event_files(const run::Run& config,
 
 namespace millrace::tools {
 
-cli::Tool tensorboard_tool() { return {.summaries = training::open_event_files}; }
+void add_tensorboard(training::Guests& guests) { guests.summaries = training::open_event_files; }
 
 }  // namespace millrace::tools

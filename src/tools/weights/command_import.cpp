@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "cli/open_run.hpp"
-#include "cli/run_name.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "core/update_rule.hpp"
@@ -26,10 +25,19 @@
 #include "run/published_set.hpp"
 #include "tools/weights/commands.hpp"
 #include "train/network_facts.hpp"
+#include "train/run_name.hpp"
+#include "train/summaries.hpp"
 
 namespace millrace::cli {
 
 namespace {
+
+using training::create_run_directory;
+using training::missing_directories;
+using training::NotedExport;
+using training::read_notes;
+using training::remove_empty;
+using training::values_of;
 
 /// Tensors for a checkpoint that no training wrote: parameters and running statistics as given, and
 /// initial optimizer state.
@@ -299,7 +307,7 @@ std::optional<NotedExport> notes_in(const io::NetworkFile& onnx, const std::stri
 
 int import_network(const Invocation& invocation) {
   const std::string file = invocation.arguments.at(0);
-  const io::NetworkFile onnx = foreign_files().open_network(file);
+  const io::NetworkFile onnx = training::built_guests().files.open_network(file);
   print_lines(stderr, onnx.notices);
   if (const std::optional<NotedExport> noted = notes_in(onnx, file))
     return import_noted(invocation, *noted, [&](const models::Graph& graph) {
@@ -322,14 +330,6 @@ std::optional<NotedExport> notes_in(const io::TensorFile& file, const Patch& giv
   std::optional<NotedExport> noted = read_notes(file.metadata(), file.path().string());
   if (noted && is_given_network(noted->options) && !noted->options.network) return std::nullopt;
   return noted;
-}
-
-/// The values of a network in safetensors that note whose names they have, or of an older export.
-std::vector<io::ImportedParameter> values_of(const io::TensorFile& file, const models::Graph& graph,
-                                             const NotedExport& noted) {
-  const io::WeightStyle style = noted.names ? *noted.names : io::find_style(file, graph);
-  return style == io::WeightStyle::Millrace ? io::import_own_weights(file, graph)
-                                            : io::import_weights(file, graph, style);
 }
 
 }  // namespace

@@ -11,23 +11,20 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/commands.hpp"
-#include "cli/resolve.hpp"
+#include "cli/options.hpp"
 #include "io/foreign_files.hpp"
 #include "tools/weights/import.hpp"
-#include "train/network_facts.hpp"
+#include "train/open_run.hpp"
 
-namespace millrace::cli {
-
-int command_import(const Invocation& invocation);
+namespace millrace::training {
 
 using io::ExportNotes;
 
 /// A file that millrace exported.
 struct NotedExport {
-  Patch options;                                     ///< all that decide what is computed
-  std::optional<training::NetworkFacts> facts = {};  ///< none: an older millrace wrote the file
-  std::optional<io::WeightStyle> names = {};         ///< none: the file does not say whose it has
+  Patch options;                              ///< all that decide what is computed
+  std::optional<NetworkFacts> facts = {};     ///< none: an older millrace wrote the file
+  std::optional<io::WeightStyle> names = {};  ///< none: the file does not say whose it has
 };
 /// Nothing for a file of another program. `label` is its path. Errors: Data, if the notes cannot be
 /// read.
@@ -36,6 +33,36 @@ struct NotedExport {
 
 /// The network that was exported. Errors: Data, if the notes make none.
 [[nodiscard]] models::ModelOptions network_of(const NotedExport& noted, const std::string& label);
+
+/// The values of the network in safetensors that note whose names they have, or of an older export.
+[[nodiscard]] std::vector<io::ImportedParameter> values_of(const io::TensorFile& file,
+                                                           const models::Graph& graph,
+                                                           const NotedExport& noted);
+
+enum class ExportFormat : std::uint8_t { Safetensors, Onnx, Hdf5 };
+/// What an export says.
+struct Exported {
+  std::string line;  ///< "ckpt-5 of resnet-8: 78042 parameters in a.onnx"
+  std::string note;  ///< why safetensors have millrace's own names; "" if they do not
+};
+
+/// Writes a checkpoint to `file`, or without one into `folder` under the name of its network.
+/// `like` may choose the library whose names safetensors have. The network of a file (--model
+/// FILE.onnx) is written in every format; where no library was chosen and the usual one has no such
+/// network, its safetensors have millrace's names and order of kernels, which a note says.
+/// Errors: Checkpoint; Config, if the chosen library, or the usual one of a network that millrace
+/// builds, has no such network; Io.
+[[nodiscard]] Exported export_checkpoint(const io::CheckpointReader& checkpoint,
+                                         ExportFormat format, std::optional<io::WeightStyle> like,
+                                         const std::filesystem::path& folder,
+                                         const std::filesystem::path& file = {});
+
+}  // namespace millrace::training
+
+namespace millrace::cli {
+
+struct Invocation;
+int command_import(const Invocation& invocation);
 
 // ---- what the files of other libraries imply
 

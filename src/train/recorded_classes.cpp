@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/recorded_classes.hpp"
+#include "train/recorded_classes.hpp"
 
 #include <algorithm>
 #include <set>
@@ -9,7 +9,7 @@
 
 #include "core/error.hpp"
 
-namespace millrace::cli {
+namespace millrace::training {
 
 std::vector<std::string> class_keys(const std::vector<std::string>& names) {
   std::vector<std::string> keys = names;
@@ -33,16 +33,16 @@ void keep_names(std::vector<std::string>& names, const std::vector<std::string>&
 
 std::string_view remedy(ImagesFor use) {
   return use == ImagesFor::Validation
-             ? "give the data set of the run with --data-dir; class folders number their classes "
+             ? "give the data set of the run with `data-dir`; class folders number their classes "
                "by name, so that none may be missing"
-             : "give the data set of the run with --data-dir; a training of other classes is a new "
-               "run, which begins with these weights with train --init-path RUN_DIR --init-fresh "
+             : "give the data set of the run with `data-dir`; a training of other classes is a new "
+               "run, which begins with these weights with train `init-path` RUN_DIR `init-fresh` "
                "and the name of the last layer";
 }
 
 }  // namespace
 
-void match_classes(OpenedRun& run, const training::NetworkFacts& known,
+void match_classes(OpenedRun& run, const NetworkFacts& known,
                    const std::filesystem::path& checkpoint, ImagesFor use) {
   const std::string place = run.data.facts.directory.string();
   const auto require = [&](std::size_t here, std::size_t there) {
@@ -64,4 +64,4 @@ void match_classes(OpenedRun& run, const training::NetworkFacts& known,
   if (use == ImagesFor::Training && !known_keys.empty()) require(keys.size(), known_keys.size());
 }
 
-}  // namespace millrace::cli
+}  // namespace millrace::training

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/initial_network.hpp"
+#include "train/initial_network.hpp"
 
 #include <fmt/format.h>
 
@@ -8,17 +8,16 @@
 #include <utility>
 #include <vector>
 
-#include "cli/open_run.hpp"
-#include "cli/open_run_parts.hpp"
-#include "cli/recorded_classes.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/foreign_files.hpp"
 #include "models/registry.hpp"
 #include "train/agreement.hpp"
+#include "train/open_run.hpp"
 #include "train/progress.hpp"
+#include "train/recorded_classes.hpp"
 
-namespace millrace::cli {
+namespace millrace::training {
 namespace {
 
 constexpr std::string_view kClasses = "classes";
@@ -89,12 +88,12 @@ void require_form(const Patch& given, const Patch& recorded, std::string_view da
       models::find_family(model_name(recorded)).sizes(task_of(dataset));
   if (std::ranges::find(sizes, size) != sizes.end()) return;
   const std::string path = given.text("init-path").value_or("");
-  fail(ErrorKind::Config, "--init-path {}: {}-{} is a network for {} and has no form for {}: {}",
+  fail(ErrorKind::Config, "`init-path` {}: {}-{} is a network for {} and has no form for {}: {}",
        path, model_name(recorded), size, own, dataset,
        holds_photos(dataset)
            ? fmt::format("to train it on photos scaled to the size of its images, run millrace "
-                         "export {} --to onnx, and give that file with --model in place of "
-                         "--init-path",
+                         "export {} `to` onnx, and give that file with `model` in place of "
+                         "`init-path`",
                          shell_word(path))
            : "train it on these images in class folders, or begin with another network");
 }
@@ -121,9 +120,9 @@ void set_classes(Patch& options, const Patch& given, const InitialNetwork& initi
 
 std::optional<InitialNetwork> initial_network(const Patch& options, const comm::World& world) {
   const std::optional<std::string> path = options.text("init-path");
-  if (!path || io::is_network_file(*path)) return std::nullopt;
+  if (!path || io::holds_foreign_weights(*path)) return std::nullopt;
   std::vector<std::string> complaints;  // the trainer repeats them
-  const io::CheckpointReader checkpoint = training::agreed_newest(world, *path, complaints);
+  const io::CheckpointReader checkpoint = agreed_newest(world, *path, complaints);
   const RecordedNetwork network = network_of(checkpoint);
   std::string last = network.graph.parameters.back().name;
   last.resize(last.rfind('/'));
@@ -136,7 +135,7 @@ std::optional<InitialNetwork> initial_network(const Patch& options, const comm::
 Patch with_initial_network(const Patch& given, const InitialNetwork& initial) {
   const Patch& recorded = initial.recorded;
   if (of_other_family(given, recorded)) return given;
-  const std::string where = fmt::format("--init-path {}", given.text("init-path").value_or(""));
+  const std::string where = fmt::format("`init-path` {}", given.text("init-path").value_or(""));
   const std::string dataset = dataset_of(given);
   const bool prepares = !of_other_task(recorded, dataset);
   if (!prepares) require_form(given, recorded, dataset);
@@ -168,7 +167,8 @@ std::string asking_for_another(const Patch& given, const InitialNetwork& initial
                                        : recorded != nullptr && recorded->value == setting.value;
     if (same || (name == kClasses && has_fresh_last_layer(given, initial))) continue;
     const bool flag = std::holds_alternative<bool>(setting.value);
-    names.push_back(setting.where + (flag ? "" : " " + to_string(setting.value)));
+    names.push_back(flag ? setting.where
+                         : fmt::format("{} {}", setting.where, to_string(setting.value)));
   }
   if (of_other_task(initial.recorded, dataset))
     names.push_back(fmt::format("the data set {}", dataset));
@@ -198,10 +198,10 @@ std::string rates_to_propose(const Patch& given, const Patch& recorded, const ru
   const run::LearningRateConfig& rate = config.learning_rate;
   return fmt::format(
       "no option sets the learning rate: {:.4g}, {}, is for random weights; for {} try a tenth, "
-      "--lr {:.2g} --lr-schedule cosine",
-      rate.base_rate, training::curve_name(rate.kind),
-      given.text("init-path") ? "those of --init-path" : "trained ones, as --model may have them,",
+      "`abs-learning-rate` {:.2g} `lr-schedule` cosine",
+      rate.base_rate, curve_name(rate.kind),
+      given.text("init-path") ? "those of `init-path`" : "trained ones, as `model` may have them,",
       rate.base_rate / 10.0);
 }
 
-}  // namespace millrace::cli
+}  // namespace millrace::training

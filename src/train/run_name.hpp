@@ -6,10 +6,10 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/resolve.hpp"
 #include "run/run.hpp"
+#include "train/resolve.hpp"
 
-namespace millrace::cli {
+namespace millrace::training {
 
 /// Files of a supervisor in the directory of its run, which a new start of the run keeps.
 inline constexpr std::string_view kSupervisorLock = ".supervisor";
@@ -33,7 +33,7 @@ void remove_empty(const std::vector<std::filesystem::path>& directories);
 /// checkpoint are removed. `place` is how the user gives the directory. Errors: Io with the path;
 /// Usage if that run is still running.
 void create_run_directory(const std::filesystem::path& directory,
-                          std::string_view place = "--run-dir");
+                          std::string_view place = "`run-dir`");
 
 /// Creates the directory of a run and returns it: the given one, or a new one in the log directory.
 /// Empty if the run keeps nothing.
@@ -43,4 +43,4 @@ void create_run_directory(const std::filesystem::path& directory,
 /// Finds out whether that directory can be created, and leaves nothing there. Errors: the same.
 void require_run_directory(const run::Run& config, std::string_view version);
 
-}  // namespace millrace::cli
+}  // namespace millrace::training

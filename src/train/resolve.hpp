@@ -7,32 +7,31 @@
 #include <string>
 #include <vector>
 
-#include "cli/options.hpp"
 #include "core/error.hpp"
 #include "core/shape.hpp"
 #include "io/data/dataset_kinds.hpp"
 #include "partition/choose.hpp"
 #include "run/complete.hpp"
+#include "run/patch.hpp"
 #include "train/setup.hpp"
 
-namespace millrace::cli {
+namespace millrace::training {
 
-using run::asked_run;
-using run::checked_product;
-using run::continued_options;
-using run::dataset_is_told;
 using run::DatasetFacts;
-using run::device_memory;
+using run::Field;
+using run::find_field;
 using run::holds_photos;
-using run::image_source;
-using run::is_quiet;
 using run::MachineFacts;
-using run::Notices;
+using run::Origin;
+using run::parse_config;
+using run::Patch;
+using run::Section;
+using run::Setting;
 using run::task_of;
-using run::validated_options;
-using run::verbosity_of;
+using run::to_string;
+using run::Value;
 
-/// The data that a command line asks for. The code that opens it returns DatasetFacts.
+/// The data that a run asks for. The code that opens it returns DatasetFacts.
 struct DataRequest {
   std::string dataset;
   run::ImageSource source = run::ImageSource::Files;
@@ -40,7 +39,6 @@ struct DataRequest {
   Shape image;
   std::uint64_t seed = 0;
   io::DatasetRequest files;  ///< without a directory with synthetic data
-  bool quiet = false;        ///< shows no progress
 };
 
 /// Whether the images are needed, or only the name of the data set.
@@ -54,7 +52,6 @@ enum class DataNeed { Images, Name };
 [[nodiscard]] DatasetFacts published_facts(const Patch& options);
 
 using partition::Layout;
-using training::layout_facts;
 
 struct Resolution {
   run::Run config = {};  ///< run_directory is still empty
@@ -76,4 +73,9 @@ struct Resolution {
 [[nodiscard]] Resolution taken_over(const std::string& text, const Patch& given,
                                     const DatasetFacts& data, const MachineFacts& machine);
 
-}  // namespace millrace::cli
+/// A line for each thing that a new training would do without an error although nobody can want it:
+/// norms of a single value, layers that stay random, a pipeline of one stage.
+[[nodiscard]] std::vector<std::string> doubts_about_training(const Patch& options,
+                                                             const run::Run& config);
+
+}  // namespace millrace::training

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/resolve.hpp"
+#include "train/resolve.hpp"
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@
 #include "train/memory.hpp"
 #include "train/setup.hpp"
 
-namespace millrace::cli {
+namespace millrace::training {
 namespace {
 
 using Ops = std::vector<models::OpId>;
@@ -34,13 +34,13 @@ Ops ops_in(const Json& list) {
 Resolution resolve(const Patch& given, const DatasetFacts& data, const MachineFacts& machine,
                    std::optional<partition::Decided> decided) {
   run::Completed completed = run::complete(given, data, machine);
-  const models::Graph graph = training::network_of(completed.run);
+  const models::Graph graph = network_of(completed.run);
   partition::LayoutFacts facts = decided ? partition::LayoutFacts{.machine = machine}
-                                         : training::layout_facts(graph, completed.run, machine);
+                                         : layout_facts(graph, completed.run, machine);
   if (decided && !completed.run.layout.schedule_file.empty()) facts.actions = decided->actions;
   facts.decided = std::move(decided);
   partition::Choice choice =
-      partition::choose(graph, std::move(completed.run), facts, training::sizer_of(graph));
+      partition::choose(graph, std::move(completed.run), facts, sizer_of(graph));
   Resolution result{.config = std::move(choice.run),
                     .layout = std::move(choice.layout),
                     .notices = std::move(completed.notices)};
@@ -101,4 +101,4 @@ Resolution taken_over(const std::string& text, const Patch& given, const Dataset
   return taken;
 }
 
-}  // namespace millrace::cli
+}  // namespace millrace::training

@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/datasets.hpp"
+#include "train/datasets.hpp"
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
-#include "core/clock.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/data/synthetic.hpp"
-#include "train/progress.hpp"
 
-namespace millrace::cli {
+namespace millrace::training {
 namespace {
 
 Datasets synthetic_datasets(const DataRequest& request) {
@@ -37,44 +34,27 @@ Datasets synthetic_datasets(const DataRequest& request) {
   return sets;
 }
 
-/// The request with what small images are normalized by and with reports to the terminal.
-io::DatasetRequest dataset_request(const DataRequest& request) {
+/// The request with what small images are normalized by and with reports.
+io::DatasetRequest dataset_request(const DataRequest& request, const DataReports& reports) {
   io::DatasetRequest asked = request.files;
   if (request.normalisation != run::Normalisation::Standardise)
     asked.normalisation = io::CifarNormalisation::Dataset;
   if (request.normalisation == run::Normalisation::ImageNet)
     asked.statistics = io::kImageNetStatistics;
-  asked.images.report = [](const std::string& what) {
-    fmt::print(stderr, "Bad image, replaced by another of its class: {}\n", printable(what));
-  };
+  if (reports.bad_image)
+    asked.images.report = [tell = reports.bad_image](const std::string& what) {
+      tell(fmt::format("Bad image, replaced by another of its class: {}", what));
+    };
   asked.open.index.cache_folder = cache_folder();
-  asked.open.index.tell = [](const std::string& what) {
-    fmt::print(stderr, "{}\n", printable(what));
-  };
-  asked.indexing = [quiet = request.quiet](io::Split split) {
-    return progress_line(fmt::format("indexing {} images", split_name(split)), quiet);
-  };
+  asked.open.index.tell = reports.tell;
+  if (reports.progress)
+    asked.indexing = [progress = reports.progress](io::Split split) {
+      return progress(fmt::format("indexing {} images", split_name(split)));
+    };
   return asked;
 }
 
 }  // namespace
-
-io::ProgressCallback progress_line(std::string what, bool quiet) {
-  if (quiet || !training::terminal_of(stderr).rewrites_lines) return {};
-  return [what = std::move(what), timer = Timer()](const io::Progress& progress) {
-    const double share = progress.total == 0 ? 1.0
-                                             : static_cast<double>(progress.done) /
-                                                   static_cast<double>(progress.total);
-    const bool ends = progress.done >= progress.total;
-    const std::string left =
-        ends || share == 0.0
-            ? ""
-            : fmt::format("  ETA {}", human_seconds(timer.seconds() * (1.0 / share - 1.0)));
-    fmt::print(stderr, "\r{}: {:.0f} %{}\033[K{}", what, 100.0 * share, left,
-               ends ? "\r\033[K" : "");
-    std::fflush(stderr);
-  };
-}
 
 std::filesystem::path cache_folder() {
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0')
@@ -87,7 +67,7 @@ std::filesystem::path cache_folder() {
 std::string find_dataset(const std::filesystem::path& directory) {
   std::error_code ignored;
   if (std::filesystem::status(directory, ignored).type() == std::filesystem::file_type::not_found)
-    fail(ErrorKind::Data, "'{}' does not exist: --data-dir takes the folder of a data set",
+    fail(ErrorKind::Data, "'{}' does not exist: `data-dir` takes the folder of a data set",
          directory.string());
   const io::DatasetKind* const found = io::dataset_in(directory);
   return found == nullptr ? "" : std::string(found->published.name);
@@ -102,23 +82,29 @@ std::string find_dataset(const Patch& options) {
   return needed || std::filesystem::exists(directory, unknown) ? find_dataset(directory) : "";
 }
 
-Datasets open_datasets(const DataRequest& request) {
-  if (request.source != run::ImageSource::Files) return synthetic_datasets(request);
-  io::OpenedDatasets opened = io::dataset_kind(request.dataset).open(dataset_request(request));
-  Datasets sets{.train = std::move(opened.train),
-                .validation = std::move(opened.validation),
-                .facts = {},
-                .notices = std::move(opened.notices)};
+Datasets with_facts(Datasets sets, std::filesystem::path directory) {
+  if (!sets.train && !sets.validation) return sets;
   const io::Dataset& any = sets.train ? *sets.train : *sets.validation;
   sets.facts = {.train_size = sets.train ? sets.train->size() : 0,
                 .validation_size = sets.validation ? sets.validation->size() : 0,
                 .classes = any.classes(),
                 .image = any.image_shape(),
-                .directory = std::move(opened.directory),
+                .directory = std::move(directory),
                 .class_names = any.class_names(),
                 .preparation = any.preparation()};
   for (std::string& name : sets.facts.class_names) name = printable(name);  // checkpoints are UTF-8
   return sets;
 }
 
-}  // namespace millrace::cli
+Datasets open_datasets(const DataRequest& request, const DataReports& reports) {
+  if (request.source != run::ImageSource::Files) return synthetic_datasets(request);
+  io::OpenedDatasets opened =
+      io::dataset_kind(request.dataset).open(dataset_request(request, reports));
+  return with_facts({.train = std::move(opened.train),
+                     .validation = std::move(opened.validation),
+                     .facts = {},
+                     .notices = std::move(opened.notices)},
+                    std::move(opened.directory));
+}
+
+}  // namespace millrace::training

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A training that starts from the weights at --init-path trains the network that wrote them, on
+// A training that starts from the weights at `init-path` trains the network that wrote them, on
 // images prepared as that network knows them, unless options ask for something else.
 #pragma once
 
@@ -9,13 +9,13 @@
 #include <string>
 #include <string_view>
 
-#include "cli/options.hpp"
 #include "comm/world.hpp"
 #include "run/run.hpp"
+#include "train/resolve.hpp"
 
-namespace millrace::cli {
+namespace millrace::training {
 
-/// What the checkpoint at --init-path says of its network.
+/// What the checkpoint at `init-path` says of its network.
 struct InitialNetwork {
   Patch recorded;                             ///< of the run that wrote it
   std::int64_t outputs = 0;                   ///< of its last layer
@@ -23,19 +23,19 @@ struct InitialNetwork {
   std::vector<std::string> class_names = {};  ///< that it learned; none: unknown
 };
 
-/// Nothing without --init-path, and for an ONNX file. Collective. Errors: as
-/// training::agreed_newest(), and as network_of().
+/// Nothing without `init-path`, and for a file of another program. Collective. Errors: as
+/// agreed_newest(), and as network_of().
 [[nodiscard]] std::optional<InitialNetwork> initial_network(const Patch& options,
                                                             const comm::World& world);
 
 /// The options of a training with those of the network where `given` has none. A last
-/// layer that --init-fresh names has as many outputs as the data have classes; a --config file that
+/// layer that `init-fresh` names has as many outputs as the data have classes; a `config` file that
 /// only repeats the number of the checkpoint does not change that. Errors: Config, if the network
 /// has no form for the data.
 [[nodiscard]] Patch with_initial_network(const Patch& given, const InitialNetwork& initial);
 
 /// The options, and the data set, that ask for another network than the checkpoint's:
-/// "--group-norm, --model-size 50".
+/// "`group-norm`, `model-size` 50" as they were given.
 [[nodiscard]] std::string asking_for_another(const Patch& given, const InitialNetwork& initial,
                                              std::string_view dataset);
 
@@ -49,4 +49,4 @@ struct InitialNetwork {
 [[nodiscard]] std::string rates_to_propose(const Patch& given, const Patch& recorded,
                                            const run::Run& config);
 
-}  // namespace millrace::cli
+}  // namespace millrace::training

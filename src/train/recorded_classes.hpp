@@ -3,10 +3,10 @@
 
 #include <filesystem>
 
-#include "cli/open_run.hpp"
 #include "train/network_facts.hpp"
+#include "train/open_run.hpp"
 
-namespace millrace::cli {
+namespace millrace::training {
 
 enum class ImagesFor : std::uint8_t { Training, Validation };
 
@@ -17,7 +17,7 @@ enum class ImagesFor : std::uint8_t { Training, Validation };
 /// Requires that the images of a run have the classes of the network that was recorded, whatever
 /// people call them, and takes the names that only the checkpoint knows. A training must have
 /// images of all of them. `checkpoint` is what `known` was recorded in. Errors: Data, naming both.
-void match_classes(OpenedRun& run, const training::NetworkFacts& known,
+void match_classes(OpenedRun& run, const NetworkFacts& known,
                    const std::filesystem::path& checkpoint, ImagesFor use);
 
-}  // namespace millrace::cli
+}  // namespace millrace::training

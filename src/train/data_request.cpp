@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "cli/resolve.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/data/dataset_kinds.hpp"
+#include "train/resolve.hpp"
 
-namespace millrace::cli {
+namespace millrace::training {
 namespace {
 
 /// Bytes of memory for caching files: a size, or no limit for "all".
@@ -42,7 +42,7 @@ io::ImagePreset preset_of(const Patch& given, const run::DataConfig& data) {
   const bool torch = data.normalisation == run::Normalisation::ImageNet;
   if (torch && asked.normalisation)
     fail(ErrorKind::Usage,
-         "{} and {} contradict each other: --normalise-input is --image-normalisation torch",
+         "{} and {} contradict each other: `normalise-input` is `image-normalisation` torch",
          given.find("normalise-input")->where, given.find("image-normalisation")->where);
   if (asked.normalisation) preset.normalisation = *asked.normalisation;
   if (torch) preset.normalisation = io::ImageNormalisation::Torch;
@@ -78,7 +78,6 @@ DataRequest data_request(const Patch& given, DataNeed need) {
   const run::DataConfig& data = asked.data;
   DataRequest request;
   request.dataset = data.dataset;
-  request.quiet = is_quiet(given);
   request.source = data.source;
   io::DatasetRequest& files = request.files;
   const std::optional<std::int64_t> told = told_classes(given);
@@ -97,7 +96,7 @@ DataRequest data_request(const Patch& given, DataNeed need) {
   if (holds_photos(request.dataset)) request_images(given, data, files);
   if (files.directory.empty())
     fail(ErrorKind::Usage,
-         "no directory for {}: give --data-dir DIR or set DATA_DIR, or use --synthetic-data",
+         "no directory for {}: give `data-dir` DIR or set DATA_DIR, or use `synthetic-data`",
          request.dataset);
   return request;
 }
@@ -134,4 +133,4 @@ DatasetFacts published_facts(const Patch& options) {
   return facts;
 }
 
-}  // namespace millrace::cli
+}  // namespace millrace::training

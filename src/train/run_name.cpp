@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/run_name.hpp"
+#include "train/run_name.hpp"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -15,7 +15,7 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 
-namespace millrace::cli {
+namespace millrace::training {
 namespace {
 
 /// mkdir decides which of two processes gets the directory. Returns 0 or errno.
@@ -26,8 +26,8 @@ int make_directory(const std::filesystem::path& directory) {
 /// Reports a run directory that cannot be created, with a remedy.
 [[noreturn]] void fail_to_create(const std::filesystem::path& directory, int error) {
   fail(ErrorKind::Io,
-       "cannot create run directory {}: {}; choose another place with --run-dir or "
-       "--log-dir",
+       "cannot create run directory {}: {}; choose another place with `run-dir` or "
+       "`log-dir`",
        directory.string(), std::generic_category().message(error));
 }
 
@@ -74,7 +74,7 @@ bool holds_no_checkpoint(const std::filesystem::path& directory) {
   const auto checkpoints = std::filesystem::symlink_status(directory / "checkpoints", ignored);
   const bool holds_run = std::filesystem::exists(checkpoints);
   fail(ErrorKind::Usage, "{}: already exists: {}choose another {}{}", directory.string(),
-       holds_run ? "continue that run with millrace restore --restore-path, or " : "", place,
+       holds_run ? "continue that run with millrace restore `restore-path`, or " : "", place,
        holds_run ? "" : ", or remove it first");
 }
 
@@ -190,7 +190,7 @@ std::filesystem::path create_run_directory(const run::Run& config, std::string_v
     if (error != EEXIST) fail_to_create(directory, error);
   }
   fail(ErrorKind::Io,
-       "{}: found no unused directory name in {} attempts: choose one with --run-dir",
+       "{}: found no unused directory name in {} attempts: choose one with `run-dir`",
        logs.string(), kAttempts);
 }
 
@@ -200,7 +200,7 @@ void require_run_directory(const run::Run& config, std::string_view version) {
   if (std::error_code ignored; !given.empty() && std::filesystem::exists(given, ignored)) {
     const bool empty =
         std::filesystem::is_directory(given, ignored) && std::filesystem::is_empty(given, ignored);
-    if (!empty && !holds_no_checkpoint(given)) fail_taken(given, "--run-dir");
+    if (!empty && !holds_no_checkpoint(given)) fail_taken(given, "`run-dir`");
     return;
   }
   std::vector<std::filesystem::path> made =
@@ -210,4 +210,4 @@ void require_run_directory(const run::Run& config, std::string_view version) {
   remove_empty(made);
 }
 
-}  // namespace millrace::cli
+}  // namespace millrace::training

@@ -12,38 +12,36 @@
 #include <utility>
 #include <vector>
 
-#include "cli/open_run.hpp"
-#include "cli/open_run_parts.hpp"
-#include "cli/recorded_classes.hpp"
-#include "cli/resolve.hpp"
 #include "core/error.hpp"
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "io/data/dataset_kinds.hpp"
+#include "io/foreign_files.hpp"
 #include "io/tensor_checks.hpp"
 #include "models/registry.hpp"
 #include "run/learning_rate.hpp"
 #include "train/agreement.hpp"
 #include "train/network_facts.hpp"
+#include "train/open_run.hpp"
+#include "train/recorded_classes.hpp"
+#include "train/resolve.hpp"
 
-namespace millrace::cli {
+namespace millrace::training {
 namespace {
 
 /// What a checkpoint says of its network.
-std::optional<training::NetworkFacts> facts_in(const io::CheckpointReader& checkpoint) {
-  return training::parse_facts(checkpoint.header().network,
-                               (checkpoint.path() / "manifest.json").string());
+std::optional<NetworkFacts> facts_in(const io::CheckpointReader& checkpoint) {
+  return parse_facts(checkpoint.header().network, (checkpoint.path() / "manifest.json").string());
 }
 
-std::optional<std::int64_t> outputs_of(const std::optional<training::NetworkFacts>& facts) {
+std::optional<std::int64_t> outputs_of(const std::optional<NetworkFacts>& facts) {
   return facts ? std::optional(facts->classes) : std::nullopt;
 }
 
 }  // namespace
 
-DatasetFacts recorded_facts(const Patch& options,
-                            const std::optional<training::NetworkFacts>& recorded) {
+DatasetFacts recorded_facts(const Patch& options, const std::optional<NetworkFacts>& recorded) {
   DatasetFacts facts = published_facts(options);
   if (!recorded) return facts;
   facts.classes = recorded->classes;
@@ -79,7 +77,7 @@ std::filesystem::path run_of(const std::filesystem::path& given) {
   if (!all.empty() && std::filesystem::equivalent(all.back(), checkpoint)) return run;
   fail(ErrorKind::Usage,
        "{}: is {}: give the directory of a run, or start a new one with these weights: train "
-       "--init-path",
+       "`init-path`",
        given.string(),
        all.empty() ? "a checkpoint without a run"
                    : fmt::format("an older checkpoint of the run in {}, which continues from {}",
@@ -97,7 +95,7 @@ FoundRun find_run(const std::filesystem::path& directory) {
   FoundRun found;
   found.lock.emplace(directory);
   // Only now: the process that held the lock may have written it again.
-  if (std::filesystem::exists(file)) found.config_toml = io::read_text(file, kMaxConfigBytes);
+  if (std::filesystem::exists(file)) found.config_toml = io::read_text(file, run::kMaxConfigBytes);
   // Remains of processes of this run that were killed while writing.
   io::remove_leftovers(directory, [](std::string_view) { return true; });
   const std::filesystem::path checkpoints = directory / "checkpoints";
@@ -124,8 +122,8 @@ Patch options_of_rest(const Patch& given, const std::filesystem::path& directory
 
 /// When a run with these options ends.
 struct RunEnds {
-  std::int64_t by_length = 0;  ///< --epochs or --iterations
-  std::int64_t last = 0;       ///< whichever ends first, with --max-iterations
+  std::int64_t by_length = 0;  ///< `epochs` or `iterations`
+  std::int64_t last = 0;       ///< whichever ends first, with `max-iterations`
   std::int64_t horizon = 0;    ///< when its learning rates are those of its end
 };
 
@@ -158,8 +156,8 @@ std::string rates_after_horizon(const OpenedRun& run, const Patch& recorded, std
       "they are (only the moving statistics of norms go on); {}",
       horizon + 1,
       recorded.find(option) != nullptr
-          ? fmt::format("start a new run with a longer --{0}, or with none", option)
-          : fmt::format("without --{} the schedule is stretched to the new length", option));
+          ? fmt::format("start a new run with a longer `{0}`, or with none", option)
+          : fmt::format("without `{}` the schedule is stretched to the new length", option));
 }
 
 /// What becomes of the learning rates of an extended run. `recorded` are the options before.
@@ -175,7 +173,7 @@ std::string rates_of_extended(const OpenedRun& run, std::int64_t done, const Pat
   const bool limited = run.options.find("max-iterations") != nullptr;
   std::string told = fmt::format(
       "its learning-rate schedule is stretched to {}, so that update {} has the rate {:.4g}",
-      limited ? fmt::format("--epochs {}", to_string(run.options.find("epochs")->value))
+      limited ? fmt::format("`epochs` {}", to_string(run.options.find("epochs")->value))
               : "the new length",
       done + 1, run::learning_rate_at(rate, done, config.iterations));
   // A schedule that ends at 0 would leave nothing to learn with.
@@ -183,7 +181,7 @@ std::string rates_of_extended(const OpenedRun& run, std::int64_t done, const Pat
   ended.horizon = config.iterations;
   if (run::learning_rate_at(ended, config.iterations, config.iterations) <= 0.0) return told;
   const bool counted = recorded.find("iterations") != nullptr;
-  return told + fmt::format("; --lr-horizon{} {} keeps the rates as they were",
+  return told + fmt::format("; `lr-horizon{}` {} keeps the rates as they were",
                             counted ? "" : "-epochs",
                             to_string(recorded.find(counted ? "iterations" : "epochs")->value));
 }
@@ -193,8 +191,8 @@ std::string rates_of_extended(const OpenedRun& run, std::int64_t done, const Pat
   const auto length = to_string(options.find("epochs")->value);
   const auto limit = to_string(options.value("max-iterations"));
   fail(ErrorKind::Usage,
-       "--epochs {} and --max-iterations {}: the run would end after {} updates, and without these "
-       "changes after {}: give more with --{} to extend it",
+       "`epochs` {} and `max-iterations` {}: the run would end after {} updates, and without these "
+       "changes after {}: give more with `{}` to extend it",
        length, limit, now.last, before.last,
        now.last < now.by_length ? "max-iterations" : "epochs");
 }
@@ -225,15 +223,15 @@ void note_extension(const io::CheckpointReader& checkpoint, OpenedRun& run) {
 
 }  // namespace
 
-OpenedRun open_restored_run(const Invocation& invocation, const comm::World& world) {
-  const training::FailTogether together(world);
-  require_asked_alike(world, invocation);
-  const MachineFacts machine = this_machine(world);
+OpenedRun open_restored_run(const RunRequest& request, const comm::World& world) {
+  const FailTogether together(world);
+  require_asked_alike(world, request);
+  const MachineFacts machine = machine_for(request, world);
   std::filesystem::path directory;
   FoundRun found;
   together.run([&] {
-    const std::optional<std::string> path = invocation.options.text("restore-path");
-    if (!path) fail(ErrorKind::Usage, "--restore-path is missing: give the directory of a run");
+    const std::optional<std::string> path = request.options.text("restore-path");
+    if (!path) fail(ErrorKind::Usage, "`restore-path` is missing: give the directory of a run");
     directory = *path;
   });
   together.lead([&] {
@@ -243,32 +241,33 @@ OpenedRun open_restored_run(const Invocation& invocation, const comm::World& wor
   directory = world.broadcast(directory.string());
   found.config_toml = world.broadcast(found.config_toml);
   std::vector<std::string> complaints;  // the trainer repeats them
-  const io::CheckpointReader newest = training::agreed_newest(world, directory, complaints);
+  const io::CheckpointReader newest = agreed_newest(world, directory, complaints);
   OpenedRun run = open_in_turn(world, [&](const std::string& decided) {
-    const std::optional<training::NetworkFacts> known = facts_in(newest);
+    const std::optional<NetworkFacts> known = facts_in(newest);
     const auto rest = [&](const Patch& given) {
       return options_of_rest(given, directory, found.config_toml, newest);
     };
     OpenedRun opened =
-        invocation.for_images
+        request.for_images
             ? open_and_resolve(
-                  located_options(invocation.options, recorded_in(newest)), machine, decided,
-                  [&](std::int64_t images) { return rest(invocation.for_images(images)); },
-                  Images::All, outputs_of(known))
-            : open_and_resolve(rest(invocation.options), machine, decided, nullptr, Images::All,
-                               outputs_of(known));
-    device::require_threads(opened.config.threads);
+                  located_options(request.options, recorded_in(newest)), machine, decided, request,
+                  [&](std::int64_t images) { return rest(request.for_images(images)); }, Reads::All,
+                  outputs_of(known))
+            : open_and_resolve(rest(request.options), machine, decided, request, nullptr,
+                               Reads::All, outputs_of(known));
+    require_threads(request, opened.config);
     check_recordable(opened.options, opened);
     opened.config.run_directory = directory;
-    place_trace(invocation.options, opened.config);
+    place_trace(request.options, opened.config);
     note_extension(newest, opened);
     if (known) match_classes(opened, *known, newest.path(), ImagesFor::Training);
     return opened;
   });
   run.lock = std::move(found.lock);
+  run.done = newest.header().iteration;
   require_alike(world, run);
   together.lead([&] { require_export(run.options); });
-  run.notices.insert(run.notices.begin(), invocation.notices.begin(), invocation.notices.end());
+  run.notices.insert(run.notices.begin(), request.notices.begin(), request.notices.end());
   return run;
 }
 
@@ -304,7 +303,7 @@ std::vector<std::string> length_of_random(const OpenedRun& run, const Patch& giv
   const bool shortened = given.integer("max-eval-steps").value_or(0) > 0;
   return {fmt::format("validating {} random images{}", run.config.data.validation_size,
                       shortened ? ""
-                                : fmt::format("; --max-eval-steps N takes N batches of {} alone",
+                                : fmt::format("; `max-eval-steps` N takes N batches of {} alone",
                                               run.config.validation_batch_size))};
 }
 
@@ -313,42 +312,43 @@ void require_something(const Patch& options) {
   for (const char* name : {"restore-path", "model", "dataset", "data-dir"})
     if (options.find(name) != nullptr) return;
   fail(ErrorKind::Usage,
-       "nothing to validate: give the directory of a run, or a checkpoint, with --restore-path");
+       "nothing to validate: give the directory of a run, or a checkpoint, with `restore-path`");
 }
 
 }  // namespace
 
-OpenedRun open_validated_run(const Invocation& invocation, const comm::World& world) {
-  require_asked_alike(world, invocation);
+OpenedRun open_validated_run(const RunRequest& request, const comm::World& world) {
+  require_asked_alike(world, request);
   const MachineFacts machine = this_machine(world);
-  std::vector<std::string> notices = invocation.notices;
-  const std::optional<std::string> path = invocation.options.text("restore-path");
-  training::FailTogether(world).run([&] { require_something(invocation.options); });
+  std::vector<std::string> notices = request.notices;
+  const std::optional<std::string> path = request.options.text("restore-path");
+  FailTogether(world).run([&] { require_something(request.options); });
   std::optional<io::CheckpointReader> newest;
   if (path)
-    newest.emplace(training::agreed_newest(world, *path, notices));
+    newest.emplace(agreed_newest(world, *path, notices));
   else
     notices.push_back(
-        fmt::format("no --restore-path: validating {}",
-                    is_given_network(invocation.options) &&
-                            invocation.options.value("init-weights") == Value(std::string("file"))
+        fmt::format("no `restore-path`: validating {}",
+                    is_given_network(request.options) &&
+                            request.options.value("init-weights") == Value(std::string("file"))
                         ? "the weights of the file"
                         : "untrained weights"));
   OpenedRun run = open_in_turn(world, [&](const std::string& decided) {
     const auto known = newest ? facts_in(*newest) : std::nullopt;
-    Patch options = newest ? with_given(invocation.options, recorded_in(*newest), validated_options)
-                           : validated_options(invocation.options);
-    if (newest) drop_replicas(options, invocation.options, machine.ranks);
+    Patch options = newest
+                        ? with_given(request.options, recorded_in(*newest), run::validated_options)
+                        : validated_options(request.options);
+    if (newest) drop_replicas(options, request.options, machine.ranks);
     // The launcher's number of ranks holds, unless another one was typed.
-    if (machine.ranks > 0 && invocation.options.find("ranks") == nullptr) options.erase("ranks");
-    OpenedRun opened = open_and_resolve(options, machine, decided, nullptr, Images::OfValidation,
-                                        outputs_of(known));
+    if (machine.ranks > 0 && request.options.find("ranks") == nullptr) options.erase("ranks");
+    OpenedRun opened = open_and_resolve(options, machine, decided, request, nullptr,
+                                        Reads::Validation, outputs_of(known));
     device::require_threads(opened.config.threads);
     if (known) match_classes(opened, *known, newest->path(), ImagesFor::Validation);
     return opened;
   });
   require_alike(world, run);
-  std::ranges::move(length_of_random(run, invocation.options), std::back_inserter(notices));
+  std::ranges::move(length_of_random(run, request.options), std::back_inserter(notices));
   run.notices.insert(run.notices.begin(), notices.begin(), notices.end());
   return run;
 }
@@ -360,10 +360,10 @@ void add_recorded_network(Patch& options, const std::filesystem::path& run) {
 }
 
 RecordedNetwork network_of(const io::CheckpointReader& checkpoint, const Patch& given) {
-  Patch options = with_given(given, recorded_in(checkpoint), continued_options);
+  Patch options = with_given(given, recorded_in(checkpoint), run::continued_options);
   options.erase("no-validation");
   impose(options, "validation-mode", std::string("all"));
-  for (const Field& spec : field_table())
+  for (const Field& spec : run::field_table())
     if (spec.section == Section::Pipeline) options.erase(spec.name);
   options.erase("BN-span");
   options.erase("data-dir");
@@ -386,7 +386,7 @@ run::Preparation measured_preparation(const io::CheckpointReader& checkpoint, co
       given.text("data-dir") ? given.text("data-dir") : recorded.text("data-dir");
   if (!directory)
     fail(ErrorKind::Usage,
-         "{}: does not say by which mean and deviation its images are normalized: give --data-dir "
+         "{}: does not say by which mean and deviation its images are normalized: give `data-dir` "
          "with its training images",
          checkpoint.path().string());
   const io::DatasetKind& kind = io::dataset_kind(*recorded.text("dataset"));
@@ -398,4 +398,4 @@ run::Preparation measured_preparation(const io::CheckpointReader& checkpoint, co
       .value();
 }
 
-}  // namespace millrace::cli
+}  // namespace millrace::training
