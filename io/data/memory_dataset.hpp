@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -38,6 +39,10 @@ class MemoryDataset final : public Dataset {
   }
   [[nodiscard]] float weight(std::int64_t index) const override {
     return weights_.at(static_cast<std::size_t>(index));
+  }
+  [[nodiscard]] std::optional<run::Preparation> preparation() const override {
+    if (has_floats()) return std::nullopt;
+    return run::Preparation{.mean = {127.5, 127.5, 127.5}, .deviation = {127.5, 127.5, 127.5}};
   }
   Sample read(std::int64_t index, const ReadKey& key, std::span<std::uint8_t> image,
               PixelScaling& scaling) const override;

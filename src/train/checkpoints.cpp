@@ -67,11 +67,7 @@ CheckpointWriter::Hooks Checkpoints::hooks() {
                                 header.iteration);
                 reporter_.sync();  // the checkpoint relies on these rows
               },
-          .saved =
-              [this](const std::filesystem::path& path) {
-                reporter_.saving("");
-                reporter_.line(fmt::format("Saved checkpoint to {}", path.string()));
-              },
+          .saved = [this](const std::filesystem::path& path) { reporter_.saved(path); },
           .waiting =
               [this](bool own) {
                 reporter_.show_saving();

@@ -25,6 +25,8 @@
 
 namespace millrace::training {
 
+class Runtime;
+
 /// What a program asks for.
 struct RunRequest {
   std::string_view command;  ///< "train"
@@ -81,6 +83,12 @@ void record_options(const OpenedRun& run);
 /// checkpoint. Without a path it comes from the options, and the weights are untrained. Only the
 /// validation images are opened.
 [[nodiscard]] OpenedRun open_validated_run(const RunRequest& request, const comm::World& world);
+
+/// The run of a Training that its caller steps: nothing is created. As train() of train_run.hpp.
+[[nodiscard]] OpenedRun open_for_steps(const Runtime& runtime, run::Run run);
+/// Names the network of a run as options do: a graph of one's own like that of a file. Not
+/// collective. Errors: Config, and as reading that file.
+void name_network(run::Run& run);
 
 /// The configuration of a run that saves checkpoints, if it does: they need memory, too.
 [[nodiscard]] run::Run saving(run::Run config);

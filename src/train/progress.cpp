@@ -341,6 +341,7 @@ void Console::line(std::string_view text) { quiet_ ? keep(text) : important(text
 
 void Console::important(std::string_view text) {
   const std::string shown = printable(text);
+  if (tell_) tell_(shown);
   if (out_ != nullptr) {
     clear_status();
     print(shown);

@@ -134,6 +134,11 @@ class Console {
   explicit Console(const std::filesystem::path& log_file = {});
   /// Prints nothing; for ranks other than rank 0.
   static Console silent() { return Console(nullptr, nullptr, {}, {}); }
+  /// Passes lines on in place of printing them, and shows no status line.
+  Console(std::function<void(std::string_view)> tell, const std::filesystem::path& log_file)
+      : Console(nullptr, nullptr, {}, log_file) {
+    tell_ = std::move(tell);
+  }
   Console(std::FILE* out, std::FILE* status, Terminal terminal,
           const std::filesystem::path& log_file);
   ~Console();
@@ -158,6 +163,7 @@ class Console {
  private:
   void print(std::string_view text);
 
+  std::function<void(std::string_view)> tell_;
   std::FILE* out_;
   std::FILE* status_;
   bool quiet_ = false;

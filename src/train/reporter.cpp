@@ -38,8 +38,11 @@ Reporter::Reporter(const run::Run& config, const comm::World& world, const Train
     : config_(config),
       world_(world),
       voice_(inputs.voice),
+      callbacks_(inputs.callbacks),
       open_summaries_(inputs.summaries),
-      console_(world.rank() == 0 ? Console(log_path(config)) : Console::silent()),
+      console_(world.rank() != 0            ? Console::silent()
+               : callbacks_.tell != nullptr ? Console(callbacks_.tell, log_path(config))
+                                            : Console(log_path(config))),
       summary_rows_(config) {
   if (config.verbosity == run::Verbosity::Quiet) console_.quieten();
 }
@@ -104,6 +107,12 @@ void Reporter::keep_speed(int rank, double factor) {
   const auto at = static_cast<std::size_t>(rank);
   speeds_[at] = given[at] / factor;
   keep_speeds(config_.run_directory, speeds_);
+}
+
+void Reporter::saved(const std::filesystem::path& checkpoint) {
+  saving_.clear();
+  line(fmt::format("Saved checkpoint to {}", checkpoint.string()));
+  if (callbacks_.after_checkpoint) callbacks_.after_checkpoint(checkpoint);
 }
 
 void Reporter::line_by_rank(const std::string& text) {
@@ -174,6 +183,14 @@ void Reporter::add_validation(const ValidationResult& result) {
     accuracies_[result.iteration] = {.percent = 100.0 * result.top1(), .images = result.images};
   }
   line(format_line(result, config_.epoch_after(result.iteration)));
+  if (callbacks_.after_validation)
+    callbacks_.after_validation({.iteration = result.iteration,
+                                 .name = result.name,
+                                 .loss = result.loss,
+                                 .top1 = result.top1(),
+                                 .top5 = result.top5(),
+                                 .images = result.images,
+                                 .seconds = result.seconds});
 }
 
 std::string Reporter::log_state() const { return log_ ? to_json(log_->partial()) : ""; }
@@ -187,8 +204,11 @@ std::int64_t Reporter::note_bad_images(const io::Dataset& dataset, const std::st
   std::set<std::string>& known = bad_images_[use];
   for (const std::string& lines : world_.gather(join(dataset.replaced(), "\n")))
     for (const std::string& line : split_list(lines, '\n'))
-      if (!line.empty() && known.insert(line).second)
-        console_.keep(fmt::format("Bad image, replaced by another of its class: {}", line));
+      if (!line.empty() && known.insert(line).second) {
+        const std::string text =
+            fmt::format("Bad image, replaced by another of its class: {}", line);
+        callbacks_.tell ? console_.important(text) : console_.keep(text);
+      }
   return std::ssize(known);
 }
 

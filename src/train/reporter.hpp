@@ -49,6 +49,8 @@ class Reporter {
   void line_by_rank(const std::string& text);
   /// A line that `quiet` prints, too: a warning, or what the run has come to.
   void important(std::string_view text) { console_.important(spelled(text)); }
+  /// A checkpoint is complete. On rank 0.
+  void saved(const std::filesystem::path& checkpoint);
   /// A checkpoint of this name is being written; "": none is.
   void saving(std::string name) { saving_ = std::move(name); }
   /// Shows that in the status line, where nothing else is shown.
@@ -91,7 +93,7 @@ class Reporter {
     return comparable(accuracies_);
   }
 
-  /// Writes to log.txt which images any rank has replaced since the last call for this `use`; the
+  /// Writes to log.txt which images any rank has replaced since the last call for this `use`; a
   /// terminal has shown it already. Returns the total number, on rank 0. Collective.
   std::int64_t note_bad_images(const io::Dataset& dataset, const std::string& use);
   /// The same, and prints the number of them. Collective.
@@ -114,6 +116,7 @@ class Reporter {
   const run::Run& config_;
   const comm::World& world_;
   const Voice& voice_;
+  const Callbacks& callbacks_;
   const OpenSummaries open_summaries_;
   Console console_;
   std::optional<MetricsLog> log_;         ///< on rank 0

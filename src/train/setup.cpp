@@ -16,6 +16,7 @@
 #include "ops/backend.hpp"
 #include "pipeline/op_shapes.hpp"
 #include "run/complete.hpp"
+#include "train/memory.hpp"
 
 namespace millrace::training {
 
@@ -102,6 +103,27 @@ std::optional<pipeline::Schedule> schedule_in_file(const run::Run& config) {
 partition::LayoutFacts layout_facts(const models::Graph& graph, const run::Run& run,
                                     const run::MachineFacts& machine) {
   return {.machine = machine, .plan = plan_given(run, graph), .actions = schedule_in_file(run)};
+}
+
+run::Run decided(const models::Graph& network, const comm::World& world, int threads,
+                 run::Run run) {
+  if (run.batch_size < 1 || run.micro_batches < 1 || run.pipeline.ranks.replicas < 1)
+    fail(ErrorKind::Config, "{} replicas of {} micro-batches of {} images: give at least 1 of each",
+         run.pipeline.ranks.replicas, run.micro_batches, run.batch_size);
+  run::LayoutRequest& layout = run.layout;
+  layout.pipelined = layout.pipelined || !layout.splits.empty();
+  if (!layout.shards && layout.device_of.empty() && !layout.splits.empty() &&
+      !run::opens_cuts(layout))
+    layout.shards = static_cast<std::int32_t>(layout.splits.size()) + 1;
+  const run::MachineFacts machine = {.cores = static_cast<int>(device::core_numbers().size()),
+                                     .ranks = world.size(),
+                                     .local_ranks = world.local_size(),
+                                     .threads = threads,
+                                     .memory = read_limits().memory.bytes,
+                                     .device_memory = device::total_memory()};
+  run::check_numbers(run);
+  const partition::LayoutFacts facts = layout_facts(network, run, machine);
+  return partition::choose(network, std::move(run), facts, sizer_of(network)).run;
 }
 
 bool evaluates(const run::Run& config, Use use) {

@@ -301,7 +301,8 @@ void TrainingLoop::finish_iteration() {
   IterationResult result;
   result.learning_rate = run::learning_rate_at(config_.learning_rate, done_, config_.iterations);
   result.loss_scale = session_->scaling().scale;
-  const pipeline::MicroBatchMetrics metrics = session_->finish_step().metrics;
+  const StepResult step = session_->finish_step();
+  const pipeline::MicroBatchMetrics& metrics = step.metrics;
   ++done_;
   result.skipped = session_->scaling().skipped;
   reporter_.add_step(done_, iteration_.seconds());
@@ -316,6 +317,14 @@ void TrainingLoop::finish_iteration() {
       config_, world_, session_->scaling(), result.loss, done_,
       [&] { return session_->first_not_finite(); }, reporter_);
   reporter_.add_iteration(done_, result);
+  if (inputs_.callbacks.after_update)
+    inputs_.callbacks.after_update(
+        {.iteration = done_,
+         .loss = result.loss,
+         .accuracy = static_cast<double>(metrics.top1) / static_cast<double>(metrics.samples),
+         .learning_rate = result.learning_rate,
+         .seconds = result.seconds,
+         .skipped = step.skipped});
 }
 
 bool TrainingLoop::after_iteration(std::int64_t done, bool stopping) {

@@ -17,6 +17,7 @@
 #include "run/run.hpp"
 #include "train/metrics_log.hpp"
 #include "train/summaries.hpp"
+#include "train/train_run.hpp"
 
 namespace millrace::training {
 
@@ -44,12 +45,8 @@ struct TrainInputs {
   std::function<int()> stop_asked = {};
   /// Images of the whole set of which `validation` has a part; 0: it has all.
   std::int64_t validation_set_size = 0;
-};
-
-enum class Outcome {
-  Finished,     ///< the last iteration of the run is done
-  Preempted,    ///< `stop-after`, SIGTERM, SIGUSR1 or SIGUSR2: saved, can be restored
-  Interrupted,  ///< SIGINT: also saved
+  /// None of them throws. With tell(), nothing is printed. `cancelled` is not asked.
+  Callbacks callbacks = {};
 };
 
 /// All functions are collective: every rank of `world` calls them with the same configuration. Rank

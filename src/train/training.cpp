@@ -17,10 +17,13 @@
 #include "train/agreement.hpp"
 #include "train/kernel_rules.hpp"
 #include "train/memory.hpp"
+#include "train/network_facts.hpp"
+#include "train/open_run.hpp"
 #include "train/runtime_call.hpp"
 #include "train/session.hpp"
 #include "train/setup.hpp"
 #include "train/trainer.hpp"
+#include "train/warm_start.hpp"
 
 namespace millrace::training {
 
@@ -36,34 +39,13 @@ void require_matching(const models::Graph& network, const io::Dataset& images) {
          images.classes(), network.name, network.classes);
 }
 
-}  // namespace
-
-run::Run decided(const models::Graph& network, const comm::World& world, int threads,
-                 run::Run run) {
-  if (run.batch_size < 1 || run.micro_batches < 1 || run.pipeline.ranks.replicas < 1)
-    fail(ErrorKind::Config, "{} replicas of {} micro-batches of {} images: give at least 1 of each",
-         run.pipeline.ranks.replicas, run.micro_batches, run.batch_size);
-  run::LayoutRequest& layout = run.layout;
-  layout.pipelined = layout.pipelined || !layout.splits.empty();
-  if (!layout.shards && layout.device_of.empty() && !layout.splits.empty() &&
-      !run::opens_cuts(layout))
-    layout.shards = static_cast<std::int32_t>(layout.splits.size()) + 1;
-  const run::MachineFacts machine = {.cores = static_cast<int>(device::core_numbers().size()),
-                                     .ranks = world.size(),
-                                     .local_ranks = world.local_size(),
-                                     .threads = threads,
-                                     .memory = read_limits().memory.bytes,
-                                     .device_memory = device::total_memory()};
-  run::check_numbers(run);
-  const partition::LayoutFacts facts = layout_facts(network, run, machine);
-  return partition::choose(network, std::move(run), facts, sizer_of(network)).run;
-}
-
-namespace {
-
 run::Run completed(run::Run run, const models::Graph& network, const io::Dataset& images,
                    const io::Dataset* validation) {
   run.model.given.graph = std::make_shared<const models::Graph>(network);
+  name_network(run);
+  run.data.side = run::published_set(run.data.dataset).image_side;
+  run.data.class_names = images.class_names();
+  run.data.preparation = images.preparation();
   run.validation_batch_size = run.batch_size;
   adapt_to(run, images, validation);
   run.data.train_size = images.size();
@@ -143,6 +125,8 @@ io::CheckpointHeader Training::Parts::header() const {
   header.epoch = config.epoch_after(steps);
   header.next_position = steps * config.total_batch();
   header.model = session->graph().name;
+  header.config_toml = run::to_toml(config);
+  header.network = to_json(facts_of(config));
   header.environment = environment_of(config);
   header.data = io::describe(*images);
   header.scaling_state = to_json(session->scaling());
@@ -164,6 +148,18 @@ Training::Training(const Runtime& runtime, models::Graph network,
   parts_ = std::make_unique<Parts>(world, std::move(run), std::move(network), std::move(images),
                                    std::move(validation));
 }
+
+Training::Training(const Runtime& runtime, const run::Run& run) {
+  const comm::World& world = world_of(runtime);
+  const RuntimeCall call(world);
+  OpenedRun opened = open_for_steps(runtime, run);
+  models::Graph network = network_of(opened.config);
+  parts_ = std::make_unique<Parts>(world, std::move(opened.config), std::move(network),
+                                   std::move(opened.data.train), std::move(opened.data.validation));
+  if (!parts_->config.initial_weights().empty())
+    warm_start(parts_->config, built_guests().files, world, *parts_->session, nullptr);
+}
+
 Training::~Training() {
   const device::Turn turn;
   parts_.reset();

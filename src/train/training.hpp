@@ -58,6 +58,9 @@ class Training {
   /// images and run do not go together, with both values.
   Training(const Runtime& runtime, models::Graph network, std::shared_ptr<const io::Dataset> images,
            run::Run run = {}, std::shared_ptr<const io::Dataset> validation = nullptr);
+  /// The network, the images and the initial weights that `run` names, as train() opens them
+  /// (train_run.hpp). Additional errors: Data, Io, Checkpoint.
+  Training(const Runtime& runtime, const run::Run& run);
   /// With the layout that was chosen.
   [[nodiscard]] const run::Run& run() const;
   ~Training();

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/train_run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <exception>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+#include "run/recipes.hpp"
+#include "train/agreement.hpp"
+#include "train/open_run.hpp"
+#include "train/runtime_call.hpp"
+#include "train/summaries.hpp"
+#include "train/trainer.hpp"
+
+namespace millrace::training {
+
+namespace {
+
+/// A Patch says where a value was given: here by the name of its field.
+void put(Patch& patch, std::string_view name, Value value) {
+  const Field& field = *find_field(name);
+  const std::string where = fmt::format("`{}`", field.name);
+  patch.set(field, {.value = check_value(field, std::move(value), Origin::CommandLine, where),
+                    .where = where});
+}
+
+/// What a patch asks for, with the network of a file read, and without a watchdog, which would end
+/// the program.
+run::Run asked_of(Patch patch) {
+  if (run::is_given_network(patch))
+    patch.network = std::make_shared<const models::Graph>(
+        built_guests().files.open_network(*patch.text("model")).graph);
+  run::Run run = asked_run(patch);
+  run.hang_timeout = 0;
+  return run;
+}
+
+/// What no config.toml records: of one process, or of its machine.
+void put_unrecorded(const run::Run& run, Patch& patch) {
+  const auto flag = [&](bool on, std::string_view name) {
+    if (on) put(patch, name, true);
+  };
+  const auto text = [&](const std::string& value, std::string_view name) {
+    if (!value.empty()) put(patch, name, value);
+  };
+  flag(!run.logging.keeps, "no-logs");
+  if (run.logging.keeps) text(run.logging.place, "run-dir");
+  text(run.layout.plan, "plan");
+  text(run.layout.devices, "select-ipus");
+  flag(run.data.normalises_on_host, "hostside-norm");
+  flag(run.verbosity == run::Verbosity::Quiet, "quiet");
+  flag(run.verbosity == run::Verbosity::Verbose, "verbose");
+  if (run.stop_after) put(patch, "stop-after", *run.stop_after);
+  text(run.trace.string(), "trace");
+  flag(run.trace_detail == run::TraceDetail::Kernels, "trace-kernels");
+  if (run.trace_first > 0)
+    put(patch, "profile-steps", fmt::format("{},{}", run.trace_first, run.trace_last));
+}
+
+/// Errors: Usage for a field that was set and has no effect on this run.
+void require_effects(const run::Run& run, const Patch& patch) {
+  const run::Run kept = asked_run(patch);
+  const run::Run usual;
+  for (const Field& field : run::field_table()) {
+    const std::optional<Value> asked = field.get ? field.get(field, run) : std::nullopt;
+    if (asked && asked != field.get(field, kept) && asked != field.get(field, usual))
+      fail(ErrorKind::Usage, "`{}` {} has no effect here{}", field.name, to_string(*asked),
+           field.needs.empty() ? "" : fmt::format(": it needs {}", field.needs));
+  }
+}
+
+/// What a run asks for, as words would, after name_network().
+Patch patch_of(const run::Run& run) {
+  if (run.layout.elastic)
+    fail(ErrorKind::Config,
+         "`elastic`: the launcher of the program millrace starts ranks again, a library does not: "
+         "leave it out, and call restore() after a failure");
+  Patch patch;
+  patch.network = run.model.given.graph;
+  const run::Run usual;
+  for (const auto& [name, value] : run::recorded_values(run)) {
+    const Field& field = *find_field(name);
+    const bool is_set = value != field.get(field, usual);
+    try {
+      put(patch, name, value);
+    } catch (const Error&) {
+      if (is_set) throw;  // the default of a member may be no value of its field
+    }
+  }
+  patch.erase("threads-per-device");  // what follows from the Runtime is no request
+  if (run.layout.threads) put(patch, "threads-per-device", std::int64_t{*run.layout.threads});
+  put_unrecorded(run, patch);
+  return patch;
+}
+
+/// Errors: Config for a member that follows from others and was set to another value.
+void require_derived(const run::Run& asked, const run::Run& run) {
+  static const run::Run usual;
+  const auto require = [&](auto member, std::string_view name, std::string_view instead) {
+    if (member(asked) == member(usual) || member(asked) == member(run)) return;
+    fail(ErrorKind::Config,
+         "Run::{} is {}, but it follows from Run::{}, with which it is {}: set {}", name,
+         member(asked), instead, member(run), instead);
+  };
+  using Run = const run::Run&;
+  require([](Run r) { return r.iterations; }, "iterations", "length");
+  require([](Run r) { return r.learning_rate.base_rate; }, "learning_rate.base_rate", "rate");
+  require([](Run r) { return r.learning_rate.warmup_iterations; },
+          "learning_rate.warmup_iterations", "rate");
+  require([](Run r) { return r.optimiser.weight_decay; }, "optimiser.weight_decay", "update");
+  require([](Run r) { return r.validate_every; }, "validate_every", "validating");
+  require([](Run r) { return r.validation_batch_size; }, "validation_batch_size", "validating");
+  require([](Run r) { return r.checkpoint_every; }, "checkpoint_every", "saving");
+  require([](Run r) { return r.log_every; }, "log_every", "logging");
+  require([](Run r) { return r.threads; }, "threads", "layout");
+  require([](Run r) { return r.device_memory; }, "device_memory", "layout");
+  require([](Run r) { return r.model.classes; }, "model.classes", "outputs");
+}
+
+/// The callbacks of a program, which may throw: the first exception is kept, and asks the run to
+/// stop, so that all processes end alike.
+class Listener {
+ public:
+  explicit Listener(const Callbacks& own) : own_(own) {}
+
+  [[nodiscard]] Callbacks callbacks() {
+    return {.after_update = kept(own_.after_update),
+            .after_validation =
+                [this, then = kept(own_.after_validation)](const Validated& found) {
+                  if (found.name.empty())
+                    last_ = {.loss = found.loss, .accuracy = found.top1, .images = found.images};
+                  then(found);
+                },
+            .after_checkpoint = kept(own_.after_checkpoint),
+            .tell = kept(own_.tell)};
+  }
+  /// As TrainInputs::stop_asked.
+  [[nodiscard]] int stop_asked() {
+    bool asked = false;
+    if (own_.cancelled) kept(std::function<void()>([&] { asked = own_.cancelled(); }))();
+    return asked || failure_ ? SIGTERM : 0;
+  }
+  /// Throws what a callback threw. Collective.
+  void rethrow(const comm::World& world, const std::filesystem::path& run) const {
+    if (world.maximum(failure_ ? 1 : 0) == 0) return;
+    world.fail_together();
+    if (failure_) std::rethrow_exception(failure_);
+    fail(ErrorKind::Peer, "{}: a callback of another process ended the run", run.string());
+  }
+  [[nodiscard]] const std::optional<Score>& last() const { return last_; }
+
+ private:
+  template <class... Args>
+  std::function<void(Args...)> kept(const std::function<void(Args...)>& call) {
+    return [this, &call](Args... args) {
+      try {
+        if (call) call(args...);
+      } catch (...) {
+        if (!failure_) failure_ = std::current_exception();
+      }
+    };
+  }
+
+  const Callbacks& own_;
+  std::exception_ptr failure_;
+  std::optional<Score> last_;
+};
+
+/// What both functions ask for.
+RunRequest request_of(const Runtime& runtime, std::string_view command, const Images& images,
+                      const Callbacks& callbacks) {
+  return {.command = command,
+          .options = {},
+          .reports = {.tell = runtime.rank() == 0 ? callbacks.tell : nullptr},
+          .threads = runtime.threads(),
+          .train = images.train,
+          .validation = images.validation};
+}
+
+using Train = Outcome (*)(const run::Run&, const TrainInputs&, const comm::World&);
+
+Trained follow(OpenedRun run, const comm::World& world, Listener& listener, Callbacks callbacks,
+               Train train) {
+  fit_layout(run, world);
+  std::vector<std::string> notices = std::move(run.notices);
+  notices.insert(notices.end(), run.layout.notices.begin(), run.layout.notices.end());
+  std::int64_t updates = run.done;
+  callbacks.after_update = [&updates, then = std::move(callbacks.after_update)](const Update& one) {
+    updates = one.iteration;
+    then(one);
+  };
+  const Guests guests = built_guests();
+  const TrainInputs inputs{.train = run.data.train,
+                           .validation = run.data.validation,
+                           .command_line = "none: a program that uses the library",
+                           .notices = std::move(notices),
+                           .summaries = guests.summaries,
+                           .files = guests.files,
+                           .stop_asked = [&listener] { return listener.stop_asked(); },
+                           .validation_set_size = run.data.facts.validation_size,
+                           .callbacks = std::move(callbacks)};
+  const std::filesystem::path& directory = run.config.run_directory;
+  const Outcome outcome = train(run.config, inputs, world);
+  listener.rethrow(world, directory);
+  FailTogether(world).lead([&] {
+    if (const std::string& folder = run.config.saving.export_folder;
+        !folder.empty() && outcome == Outcome::Finished)
+      for (const std::string& line : guests.files.export_run(directory, folder))
+        inputs.callbacks.tell(line);
+  });
+  listener.rethrow(world, directory);
+  return {.outcome = outcome,
+          .run_directory = directory,
+          .updates = updates,
+          .validation = listener.last()};
+}
+
+}  // namespace
+
+void name_network(run::Run& run) {
+  models::ModelOptions& model = run.model;
+  if (model.given.graph) {
+    if (!io::is_network_file(run.network)) {
+      run.network = model.given.graph->name + ".onnx";
+      run.weights_of_file = false;
+    }
+    const std::int64_t span = model.batch_norm_span;
+    model = models::given_options(model.given.graph, run::task_of(run.data.dataset));
+    model.batch_norm_span = span;
+  } else if (io::is_network_file(run.network)) {
+    model = models::given_options(
+        std::make_shared<const models::Graph>(built_guests().files.open_network(run.network).graph),
+        run::task_of(run.data.dataset));
+  } else if (model.model != run.network) {
+    fail(ErrorKind::Config,
+         "`model`: Run::network is {}, but Run::model has the options of {}: begin with recipe(), "
+         "or set both",
+         run.network, model.model);
+  }
+}
+
+OpenedRun open_for_steps(const Runtime& runtime, run::Run run) {
+  const comm::World& world = world_of(runtime);
+  run.logging.keeps = false;
+  RunRequest request = request_of(runtime, "train", {}, {});
+  FailTogether(world).run([&] {
+    name_network(run);
+    request.options = patch_of(run);
+  });
+  OpenedRun opened = open_checked_run(request, world);
+  fit_layout(opened, world);
+  return opened;
+}
+
+run::Run recipe(std::string_view name_or_file) {
+  return asked_of(run::read_config_file(run::find_config(name_or_file)));
+}
+
+run::Run recipe(std::string_view network, std::string_view dataset) {
+  Patch patch;
+  put(patch, "model", std::string(network));
+  put(patch, "dataset", std::string(dataset));
+  return asked_of(std::move(patch));
+}
+
+Trained train(const Runtime& runtime, run::Run run, const Callbacks& callbacks,
+              const Images& images) {
+  const comm::World& world = world_of(runtime);
+  const RuntimeCall call(world);
+  Listener listener(callbacks);
+  const Callbacks kept = listener.callbacks();
+  RunRequest request = request_of(runtime, "train", images, kept);
+  FailTogether(world).run([&] {
+    run::Run named = run;
+    name_network(named);
+    request.options = patch_of(named);
+    require_effects(named, request.options);
+  });
+  request.check = [&run](const run::Run& decided) { require_derived(run, decided); };
+  return follow(open_new_run(request, world), world, listener, kept, training::train);
+}
+
+Trained train(run::Run run, const Callbacks& callbacks) {
+  const Runtime runtime(run.layout.threads.value_or(1));
+  return train(runtime, std::move(run), callbacks);
+}
+
+Trained restore(const Runtime& runtime, const std::filesystem::path& run_directory,
+                const Callbacks& callbacks, const Images& images) {
+  const comm::World& world = world_of(runtime);
+  const RuntimeCall call(world);
+  Listener listener(callbacks);
+  const Callbacks kept = listener.callbacks();
+  RunRequest request = request_of(runtime, "restore", images, kept);
+  FailTogether(world).run([&] { put(request.options, "restore-path", run_directory.string()); });
+  return follow(open_restored_run(request, world), world, listener, kept, training::restore);
+}
+
+}  // namespace millrace::training

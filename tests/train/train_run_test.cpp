@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whole trainings of a program that links the library, beside those of the command line.
+#include "train/train_run.hpp"
+
+#include "comm/world.hpp"
+#include "core/text.hpp"
+#include "io/checkpoint.hpp"
+#include "io/data/memory_dataset.hpp"
+#include "tests/io/cifar_records.hpp"
+#include "tests/support/expect_error.hpp"
+#include "tests/support/process.hpp"
+#include "tests/support/temporary_directory.hpp"
+#include "train/runtime_call.hpp"
+
+namespace millrace::training {
+namespace {
+
+/// Kokkos starts once per process.
+class RuntimeOfTests final : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    held() = std::make_unique<Runtime>(RuntimeOptions{.processes = Processes::Launched});
+  }
+  void TearDown() override { held().reset(); }
+  static const Runtime& runtime() { return *held(); }
+
+ private:
+  static std::unique_ptr<Runtime>& held() {
+    static std::unique_ptr<Runtime> runtime;
+    return runtime;
+  }
+};
+[[maybe_unused]] const auto* const kEnvironment =
+    ::testing::AddGlobalTestEnvironment(new RuntimeOfTests);
+
+class TrainRunTest : public ::testing::Test {
+ protected:
+  void SetUp() override { io::write_cifar10(data(), 64, 16); }
+
+  [[nodiscard]] fs::path data() const { return root_.path() / "cifar-10-batches-bin"; }
+  [[nodiscard]] fs::path place(const std::string& name) const { return root_ / name; }
+
+  /// Eight updates of eight images, two checkpoints and two validations.
+  [[nodiscard]] run::Run small(const std::string& name) const {
+    run::Run run = recipe("resnet", "cifar-10");
+    run.model.size = "8";
+    run.data.directory = data();
+    run.batch_size = 8;
+    run.length.epochs = 1;
+    run.validating.every_iterations = 4;
+    run.saving.every = run::CheckpointInterval{.number = 4};
+    run.logging.every = 4;
+    run.logging.place = place(name).string();
+    run.layout.threads = 1;
+    return run;
+  }
+  static std::string digest(const fs::path& run) {
+    const auto newest = test::run_process(MILLRACE_BINARY, {"inspect", run.string(), "--digest"});
+    EXPECT_EQ(newest.code, 0) << newest.output;
+    return newest.output;
+  }
+  /// Of the run that nobody disturbs.
+  [[nodiscard]] std::string undisturbed() const {
+    (void)train(RuntimeOfTests::runtime(), small("whole"));
+    return digest(place("whole"));
+  }
+  static std::string config_of(const fs::path& run) { return test::read_text(run / "config.toml"); }
+
+ private:
+  test::TemporaryDirectory root_;
+};
+
+TEST_F(TrainRunTest, HasTheBitsOfTheCommand) {
+  run::Run run = small("own");
+  run.optimiser.kind = UpdateRule::Momentum;
+  run.data.mixing.mixup_alpha = 0.2;
+  run.averaging.ema_decay = 0.9;
+  const Trained trained = train(RuntimeOfTests::runtime(), run);
+  EXPECT_EQ(trained.outcome, Outcome::Finished);
+  EXPECT_EQ(trained.run_directory, place("own"));
+  EXPECT_EQ(trained.updates, 8);
+  std::vector<std::string> words = split_list(
+      "train --model resnet --model-size 8 --dataset cifar-10 --batch-size 8 --epochs 1 "
+      "--iterations-between-evals 4 --checkpoint-every 4 --log-freq 4 --optimiser momentum "
+      "--mixup-alpha 0.2 --mixing-form reversed --ema-decay 0.9 --threads-per-device 1 "
+      "--hang-timeout 0 --quiet",
+      ' ');
+  words.insert(words.end(), {"--data-dir", data().string(), "--run-dir", place("typed").string()});
+  const auto command = test::run_process(MILLRACE_BINARY, words);
+  ASSERT_EQ(command.code, 0) << command.output;
+  EXPECT_EQ(digest(place("own")), digest(place("typed")));
+  EXPECT_EQ(config_of(place("own")), config_of(place("typed")));
+  for (const char* name : {"training.csv", "validation.csv"})
+    EXPECT_EQ(split_list(test::read_text(place("own") / name), '\n').size(),
+              split_list(test::read_text(place("typed") / name), '\n').size());
+}
+
+TEST_F(TrainRunTest, CallsBackInOrderAndPrintsNothing) {
+  std::string events;
+  std::string saved;
+  std::string told;
+  const Callbacks callbacks = {
+      .after_update = [&](const Update& u) { events += fmt::format("{} ", u.iteration); },
+      .after_validation =
+          [&](const Validated& v) {
+            events += fmt::format("v{} ", v.iteration);
+            EXPECT_EQ(v.images, 16);
+          },
+      .after_checkpoint = [&](const fs::path& path) { saved += path.filename().string() + " "; },
+      .tell = [&](std::string_view line) { told += fmt::format("{}\n", line); }};
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  const Trained trained = train(RuntimeOfTests::runtime(), small("run"), callbacks);
+  (void)train(RuntimeOfTests::runtime(), small("silent"));
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(events, "1 2 3 4 v4 5 6 7 8 v8 ");
+  EXPECT_EQ(saved, "ckpt-0 ckpt-4 ckpt-8 ");  // each some updates after it began
+  ASSERT_TRUE(trained.validation.has_value());
+  EXPECT_EQ(trained.validation->images, 16);
+  test::expect_in(told, {"Total Parameters: ", "Saved checkpoint to ", "Validation top-1"});
+}
+
+TEST_F(TrainRunTest, CancelledAndRestoredEqualsUndisturbed) {
+  std::int64_t seen = 0;
+  const Trained cut = train(RuntimeOfTests::runtime(), small("cut"),
+                            {.after_update = [&](const Update& u) { seen = u.iteration; },
+                             .cancelled = [&] { return seen >= 3; }});
+  EXPECT_EQ(cut.outcome, Outcome::Preempted);
+  EXPECT_EQ(cut.updates, 3);
+  const Trained rest = restore(RuntimeOfTests::runtime(), place("cut"));
+  EXPECT_EQ(rest.outcome, Outcome::Finished);
+  EXPECT_EQ(rest.updates, 8);
+  EXPECT_EQ(digest(place("cut")), undisturbed());
+  EXPECT_EQ(restore(RuntimeOfTests::runtime(), place("cut")).updates, 8);  // nothing is left to do
+}
+
+TEST_F(TrainRunTest, AnExceptionOfTheProgramLeavesTheRunRestorable) {
+  struct Own : std::exception {};
+  EXPECT_THROW((void)train(RuntimeOfTests::runtime(), small("cut"),
+                           {.after_update =
+                                [](const Update& u) {
+                                  if (u.iteration == 5) throw Own();
+                                }}),
+               Own);
+  EXPECT_THROW((void)restore(RuntimeOfTests::runtime(), place("cut"),
+                             {.tell = [](std::string_view) { throw Own(); }}),
+               Own);
+  EXPECT_EQ(restore(RuntimeOfTests::runtime(), place("cut")).updates, 8);
+  EXPECT_EQ(digest(place("cut")), undisturbed());
+}
+
+TEST_F(TrainRunTest, TheStepsOfARunAreThoseOfItsTraining) {
+  std::vector<double> losses;
+  (void)train(RuntimeOfTests::runtime(), small("run"),
+              {.after_update = [&](const Update& u) { losses.push_back(u.loss); }});
+  run::Run run = small("unused");
+  run.learning_rate = {};
+  Training training(RuntimeOfTests::runtime(), run);
+  EXPECT_EQ(training.step(0.0).loss, losses.front());
+  EXPECT_EQ(training.evaluate().images, 16);
+  EXPECT_FALSE(fs::exists(place("unused")));
+}
+
+TEST_F(TrainRunTest, WhatCannotBeIsRefusedByName) {
+  const auto refused = [&](const auto& change, std::initializer_list<std::string> parts,
+                           ErrorKind kind = ErrorKind::Config) {
+    run::Run run = small("refused");
+    change(run);
+    expect_error(kind, parts, [&] { (void)train(RuntimeOfTests::runtime(), run); });
+    EXPECT_FALSE(fs::exists(place("refused")));
+  };
+  refused([](run::Run& r) { r.layout.elastic = true; }, {"`elastic`", "restore()"});
+  refused([](run::Run& r) { r.layout.threads = 2; }, {"`threads-per-device` 2", "1 thread"});
+  refused([](run::Run& r) { r.pipeline.ranks.replicas = 2, r.layout.ranks = 2; }, {"`ranks` is 2"});
+  refused([](run::Run& r) { r.iterations = 3; }, {"Run::iterations is 3", "Run::length"});
+  refused([](run::Run& r) { r.optimiser.weight_decay = 0.5; }, {"Run::update"});
+  refused([](run::Run& r) { r.network = "squeezenet"; }, {"`model`", "resnet"});
+  refused([](run::Run& r) { r.network = "absent.onnx"; }, {"absent.onnx"}, ErrorKind::Io);
+  refused([](run::Run& r) { r.optimiser.trust = 0.5; }, {"`lars-eeta`", "no effect"},
+          ErrorKind::Usage);
+  expect_error(ErrorKind::Usage, {"no recipe 'absent'"}, [] { (void)recipe("absent"); });
+  expect_error(ErrorKind::Usage, {"nowhere"},
+               [&] { (void)restore(RuntimeOfTests::runtime(), place("nowhere")); });
+}
+
+TEST_F(TrainRunTest, RecipesAreThoseOfTheirFiles) {
+  for (const char* name : {"ipu-resnet20-cifar10-50epochs", "nvidia-resnet50-90epochs"}) {
+    const run::Run run = recipe(fmt::format("{}/configs/{}.toml", MILLRACE_SOURCE_DIR, name));
+    EXPECT_GT(run.batch_size, 1) << name;
+    EXPECT_EQ(run.hang_timeout, 0);
+  }
+}
+
+/// Images of 8 x 8 pixels, those of a class brighter than the others.
+std::shared_ptr<io::MemoryDataset> images(std::int64_t count) {
+  auto made = std::make_shared<io::MemoryDataset>("shades", Shape{8, 8, 3}, 2);
+  for (std::int64_t n = 0; n < count; ++n)
+    made->add(std::vector<std::uint8_t>(192, static_cast<std::uint8_t>(n % 2 * 100 + n)),
+              static_cast<std::int32_t>(n % 2));
+  return made;
+}
+
+run::Run run_of_own(const fs::path& place) {
+  models::GraphBuilder b("own", {8, 8, 3}, 2);
+  b.begin_layer("filters");
+  models::ValueId x = b.conv("conv", b.input(), {.out_channels = 4, .kernel = {3, 3}});
+  x = b.activation("relu", x, {Activation::Relu});
+  b.begin_layer("classes");
+  x = b.dense("dense", b.global_average_pool("mean", x), {.units = 2});
+  b.softmax_loss("loss", x);
+  run::Run run;
+  run.model.given.graph = std::make_shared<const models::Graph>(std::move(b).build());
+  run.batch_size = 8;
+  run.length.iterations = 6;
+  run.logging.place = place.string();
+  return run;
+}
+
+TEST_F(TrainRunTest, TrainsANetworkAndImagesOfOnesOwn) {
+  const Images own{.train = images(64), .validation = images(16)};
+  std::int64_t seen = 0;
+  (void)train(RuntimeOfTests::runtime(), run_of_own(place("own")),
+              {.after_update = [&](const Update& u) { seen = u.iteration; },
+               .cancelled = [&] { return seen == 2; }},
+              own);
+  EXPECT_EQ(restore(RuntimeOfTests::runtime(), place("own"), {}, own).updates, 6);
+  const Trained whole = train(RuntimeOfTests::runtime(), run_of_own(place("whole")), {}, own);
+  EXPECT_EQ(whole.validation->images, 16);
+  EXPECT_EQ(digest(place("own")), digest(place("whole")));
+  EXPECT_FALSE(train(RuntimeOfTests::runtime(), run_of_own(place("blind")), {},
+                     {.train = own.train, .validation = nullptr})
+                   .validation);
+}
+
+/// Run by mpirun.
+TEST_F(TrainRunTest, TwoRanksHaveTheBitsOfOne) {
+  if (std::getenv("MILLRACE_TEST_RANKS") == nullptr) GTEST_SKIP() << "needs mpirun";
+  const comm::World& world = world_of(RuntimeOfTests::runtime());
+  ASSERT_EQ(world.size(), 2);
+  const fs::path shared = world.broadcast(place("").string());
+  run::Run run = small("");
+  run.data.directory = shared / data().filename();
+  run.micro_batches = 2;
+  run.layout.shards = 2;
+  run.layout.splits = {"auto"};
+  run.logging.place = (shared / "two").string();
+  EXPECT_EQ(train(RuntimeOfTests::runtime(), run).updates, 4);
+  struct Own : std::exception {};
+  run.logging.place = (shared / "thrown").string();
+  const Callbacks throws = {.after_update = [&](const Update&) {
+    if (world.rank() == 1) throw Own();
+  }};
+  const auto again = [&] { (void)train(RuntimeOfTests::runtime(), run, throws); };
+  if (world.rank() == 1)
+    EXPECT_THROW(again(), Own);
+  else
+    expect_error(ErrorKind::Peer, {"another process"}, again);
+  if (world.rank() == 0) {
+    const auto command = test::run_process(
+        "/usr/bin/env", {"-i", "PATH=/usr/bin:/bin", MILLRACE_BINARY, "train", "--config",
+                         (shared / "two" / "config.toml").string(), "--ranks", "1", "--quiet",
+                         "--run-dir", (shared / "one").string(), "--threads-per-device", "1"});
+    EXPECT_EQ(command.code, 0) << command.output;
+    EXPECT_EQ(digest(shared / "two"), digest(shared / "one"));
+  }
+  (void)world.maximum(0);  // the files stay until all have seen them
+}
+
+}  // namespace
+}  // namespace millrace::training
