@@ -130,7 +130,7 @@ TEST(ChooseTest, RanksHaveEqualPartsWhereTheyMay) {
   EXPECT_FALSE(spreads(with(four, {{"pipeline-schedule", "Sequential"s}})));
   EXPECT_FALSE(spreads(with(four, {{"devices-of-ranks", "2 1 1"s}})));
   EXPECT_FALSE(spreads(with(four, {{"device-memory", "8GiB"s}})));
-  EXPECT_TRUE(spreads(with(four, {{"ranks", Bytes{4}}, {"speeds-of-ranks", "1 1 0.5 1"s}})));
+  EXPECT_TRUE(spreads(with(four, {{"ranks", Bytes{4}}, {"speeds-of-ranks", "1 1 0.2 1"s}})));
   EXPECT_FALSE(spreads(with(four, {{"ranks", Bytes{4}}, {"speeds-of-ranks", "1 1 1 1"s}})));
   for (const char* slow : {"1 0.1 1 1", "1 1 1 0.01", "0.02 1 1 1"}) {
     const Choice choice = choose(
