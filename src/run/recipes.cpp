@@ -14,6 +14,7 @@
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "millrace_places.hpp"
+#include "recipe_texts.hpp"
 #include "run/complete.hpp"
 #include "run/patch.hpp"
 
@@ -51,6 +52,8 @@ bool has_words(const std::string& name, const std::vector<std::string>& wanted) 
 
 [[noreturn]] void refuse_unknown(const std::string& given) {
   std::vector<std::string> known = names_of(recipe_files());
+  if (known.empty())
+    for (const auto& [name, text] : kRecipeTexts) known.emplace_back(name);
   std::vector<std::string> meant = known;
   std::erase_if(meant, [&](const std::string& name) {
     return !has_words(name, split_list(to_lower(given), '-'));
@@ -100,6 +103,12 @@ fs::path find_config(const fs::path& given) {
   for (const fs::path& file : recipe_files())
     if (file.stem() == name) return file;
   refuse_unknown(given.string());
+}
+
+Patch read_recipe(const fs::path& given) {
+  for (const auto& [name, text] : kRecipeTexts)
+    if (given == name) return parse_config(std::string(text), fmt::format("{}.toml", name));
+  return read_config_file(find_config(given));
 }
 
 bool only_validates(const fs::path& given) {

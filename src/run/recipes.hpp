@@ -15,6 +15,10 @@ namespace millrace::run {
 /// Usage if there is neither, with the recipes that there are.
 [[nodiscard]] std::filesystem::path find_config(const std::filesystem::path& given);
 
+/// What is in the file that `given` names: a path, or a recipe as it was when this library was
+/// built, wherever the program is. Errors: as find_config() and read_config_file().
+[[nodiscard]] Patch read_recipe(const std::filesystem::path& given);
+
 /// The recipes of all folders, by name: configs/ of the working directory, of the installation and
 /// of the source tree that the program was built in.
 [[nodiscard]] std::vector<std::filesystem::path> recipe_files();

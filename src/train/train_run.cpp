@@ -23,10 +23,11 @@ namespace millrace::training {
 namespace {
 
 /// A Patch says where a value was given: here by the name of its field.
-void put(Patch& patch, std::string_view name, Value value) {
+void put(Patch& patch, std::string_view name, Value value, Origin origin = Origin::CommandLine) {
   const Field& field = *find_field(name);
   const std::string where = fmt::format("`{}`", field.name);
-  patch.set(field, {.value = check_value(field, std::move(value), Origin::CommandLine, where),
+  patch.set(field, {.value = check_value(field, std::move(value), origin, where),
+                    .origin = origin,
                     .where = where});
 }
 
@@ -88,7 +89,8 @@ Patch patch_of(const run::Run& run) {
     const Field& field = *find_field(name);
     const bool is_set = value != field.get(field, usual);
     try {
-      put(patch, name, value);
+      // Of what nobody has set, nobody is told that it has no effect.
+      put(patch, name, value, is_set ? Origin::CommandLine : Origin::File);
     } catch (const Error&) {
       if (is_set) throw;  // the default of a member may be no value of its field
     }
@@ -99,11 +101,13 @@ Patch patch_of(const run::Run& run) {
   return patch;
 }
 
-/// Errors: Config for a member that follows from others and was set to another value.
-void require_derived(const run::Run& asked, const run::Run& run) {
+/// Errors: Config for a member that follows from others and was set to another value than those of
+/// a Run, of a recipe (`begun`) and of the run that was decided.
+void require_derived(const run::Run& asked, const run::Run& begun, const run::Run& run) {
   static const run::Run usual;
   const auto require = [&](auto member, std::string_view name, std::string_view instead) {
-    if (member(asked) == member(usual) || member(asked) == member(run)) return;
+    for (const run::Run* const known : {&usual, &begun, &run})
+      if (member(asked) == member(*known)) return;
     fail(ErrorKind::Config,
          "Run::{} is {}, but it follows from Run::{}, with which it is {}: set {}", name,
          member(asked), instead, member(run), instead);
@@ -258,8 +262,10 @@ OpenedRun open_for_steps(const Runtime& runtime, run::Run run) {
   return opened;
 }
 
-run::Run recipe(std::string_view name_or_file) {
-  return asked_of(run::read_config_file(run::find_config(name_or_file)));
+run::Run recipe(std::string_view name_or_file) { return asked_of(run::read_recipe(name_or_file)); }
+
+run::Run parse_recipe(const std::string& toml) {
+  return asked_of(run::parse_config(toml, "the recipe"));
 }
 
 run::Run recipe(std::string_view network, std::string_view dataset) {
@@ -282,7 +288,9 @@ Trained train(const Runtime& runtime, run::Run run, const Callbacks& callbacks,
     request.options = patch_of(named);
     require_effects(named, request.options);
   });
-  request.check = [&run](const run::Run& decided) { require_derived(run, decided); };
+  request.check = [&](const run::Run& decided) {
+    require_derived(run, asked_run(request.options), decided);
+  };
   return follow(open_new_run(request, world), world, listener, kept, training::train);
 }
 

@@ -39,6 +39,8 @@ namespace millrace::training {
 /// The run of a recipe (the name of a file in configs/) or of a TOML file, with the defaults of its
 /// network. No watchdog. Errors: Usage, Config, Io.
 [[nodiscard]] run::Run recipe(std::string_view name_or_file);
+/// The run of the text of such a file. Errors: Usage, Config.
+[[nodiscard]] run::Run parse_recipe(const std::string& toml);
 /// The run of a network (a family, or an ONNX file) on a data set ("cifar-10", "cifar-100",
 /// "imagenet" for photos of any size and classes), with the defaults of both.
 [[nodiscard]] run::Run recipe(std::string_view network, std::string_view dataset);

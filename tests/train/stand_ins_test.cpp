@@ -8,7 +8,7 @@ namespace millrace::training {
 namespace {
 
 /// 40 images that are never read; at most a tenth, that is four, may be bad.
-class Images final : public io::Dataset {
+class BadImages final : public io::Dataset {
  public:
   [[nodiscard]] std::string name() const override { return "pictures"; }
   [[nodiscard]] std::int64_t size() const override { return 40; }
@@ -35,7 +35,7 @@ class StandInLimitTest : public testing::Test {
 
  private:
   comm::World world_;
-  Images images_;
+  BadImages images_;
 };
 
 TEST_F(StandInLimitTest, ExactlyTheShareIsAllowed) {

@@ -121,8 +121,9 @@ TEST(ExportTest, RefusesWhatItCannotDo) {
   expect_end(millrace({"import", run / "config.toml", directory / "other"}), 3, {"config.toml"});
   const std::string file = (run / "resnet-8.onnx.pth").string();
   fs::copy(run / "resnet-8.onnx", file);
-  expect_end(train(directory / "other", Words{"--iterations 1 --init-path", file}), 2,
-             {file + ": is a file, not a run: millrace import " + file + " RUN_DIR makes a run"});
+  expect_end(
+      train(directory / "other", Words{"--iterations 1 --init-path", file}), 3,
+      {file + ": its ", "bytes are neither safetensors, nor a file of torch.save, nor HDF5"});
   EXPECT_FALSE(fs::exists(directory / "other"));
 }
 
