@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # What `cmake --install` writes. Component `program`: the program, recipes, documents, manual pages,
 # completion.
-# Component `development`: library, headers, CMake package, example.
+# Component `library`: the shared library.
+# Component `development`: the static library, headers, CMake package.
 set(millrace_share ${CMAKE_INSTALL_DATADIR}/millrace)
 
 # Without symbols, whether --strip is given or not: debuggers have the program of the build.
 install(CODE "set(CMAKE_INSTALL_DO_STRIP TRUE)" COMPONENT program)
+install(CODE "set(CMAKE_INSTALL_DO_STRIP TRUE)" COMPONENT library)
 # A oneDNN of your own is found where this build found it.
 if(MILLRACE_ONEDNN)
   cmake_path(GET ONEDNN_LIBRARY PARENT_PATH folder)
@@ -43,10 +45,11 @@ if(NOT TARGET millrace_library)
   return()
 endif()
 include(CMakePackageConfigHelpers)
-install(TARGETS millrace_library ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+install(TARGETS millrace_library millrace_shared
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development)
 configure_file(cmake/InstallHeaders.cmake.in ${PROJECT_BINARY_DIR}/generated/InstallHeaders.cmake @ONLY)
 install(SCRIPT ${PROJECT_BINARY_DIR}/generated/InstallHeaders.cmake COMPONENT development)
-install(DIRECTORY tests/e2e/example DESTINATION ${millrace_share} COMPONENT development)
 
 # A static Kokkos is installed too, because scripts/setup keeps it in a cache. A consumer that has
 # found a Kokkos of its own gets that one; any other Kokkos must be found by the consumer.

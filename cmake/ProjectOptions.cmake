@@ -147,6 +147,7 @@ function(millrace_wire_format target name)
       ${name}.proto
     DEPENDS ${name}.proto VERBATIM)
   add_library(${target} STATIC ${name}.pb.cc ${name}.pb.h)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_link_libraries(${target} PUBLIC millrace::protobuf)
   target_include_directories(${target} SYSTEM PUBLIC ${CMAKE_CURRENT_BINARY_DIR})
   if(MILLRACE_SANITIZE)

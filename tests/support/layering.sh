@@ -22,6 +22,7 @@ declare -A may_include=(
   [src/train]="core run device comm ops models io pipeline partition train"
   [src/tools]="core run device comm ops models io pipeline partition train cli tools"
   [src/cli]="core run device comm ops models io pipeline partition train cli"
+  [src/library]="core io models run train library millrace_version.hpp"
 )
 
 violations=0
