@@ -33,11 +33,33 @@ struct Part {
 }  // namespace
 
 #if defined(KOKKOS_ENABLE_OPENMP)
+namespace {
+
+/// Shows a launch to the tools of Kokkos while it runs.
+class Shown {
+ public:
+  explicit Shown(const char* label) : seen_(Kokkos::Tools::profileLibraryLoaded()) {
+    if (seen_) Kokkos::Tools::beginParallelFor(label, 0, &number_);
+  }
+  ~Shown() {
+    if (seen_) Kokkos::Tools::endParallelFor(number_);
+  }
+  Shown(const Shown&) = delete;
+  Shown& operator=(const Shown&) = delete;
+
+ private:
+  bool seen_;
+  std::uint64_t number_ = 0;
+};
+
+}  // namespace
+
 /// Each host thread has OpenMP threads of its own. A launch by Kokkos would use only those of the
 /// thread that initialised it.
-void run_on_cores(const char*, const ExecutionSpace& space, std::int64_t n, RangeFunction run,
+void run_on_cores(const char* label, const ExecutionSpace& space, std::int64_t n, RangeFunction run,
                   const void* functor) {
   static_assert(std::is_same_v<ExecutionSpace, Kokkos::OpenMP>);
+  const Shown shown(label);
   const int threads = space.concurrency();
   const Part body{run, functor, n, std::min<std::int64_t>(n, threads)};
 #pragma omp parallel num_threads(threads)
