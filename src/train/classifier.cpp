@@ -19,6 +19,7 @@
 #include "run/complete.hpp"
 #include "train/agreement.hpp"
 #include "train/network_facts.hpp"
+#include "train/open_run.hpp"
 #include "train/runtime_call.hpp"
 #include "train/session.hpp"
 #include "train/setup.hpp"
@@ -117,17 +118,12 @@ namespace {
 run::Run recorded_run(const io::CheckpointReader& checkpoint, const ClassifierOptions& options) {
   const std::string where = (checkpoint.path() / "manifest.json").string();
   const std::optional<NetworkFacts> known = parse_facts(checkpoint.header().network, where);
-  run::Patch recorded = run::parse_config(checkpoint.header().config_toml, where);
+  run::Patch recorded = options_for_use(recorded_in(checkpoint));
   if (!known || recorded.find("dataset") == nullptr)
     fail(ErrorKind::Checkpoint,
          "{}: does not say what its network reads: continue its run with this millrace, and take "
          "the checkpoint that this saves",
          checkpoint.path().string());
-  recorded.network = known->given.graph;
-  for (const run::Field& field : run::field_table())
-    if (field.section == run::Section::Pipeline) recorded.erase(field.name);
-  for (const char* name : {"BN-span", "data-dir", "no-validation"}) recorded.erase(name);
-  impose(recorded, "validation-mode", std::string("all"));
   if (const std::string& asked = options.precision; !asked.empty()) {
     const run::Field& field = *run::find_field("precision");
     impose(recorded, field.name,

@@ -359,14 +359,17 @@ void add_recorded_network(Patch& options, const std::filesystem::path& run) {
   options.network = recorded_in(io::open_newest(run, complaints)).network;
 }
 
-RecordedNetwork network_of(const io::CheckpointReader& checkpoint, const Patch& given) {
-  Patch options = with_given(given, recorded_in(checkpoint), run::continued_options);
-  options.erase("no-validation");
-  impose(options, "validation-mode", std::string("all"));
+Patch options_for_use(Patch recorded) {
   for (const Field& spec : run::field_table())
-    if (spec.section == Section::Pipeline) options.erase(spec.name);
-  options.erase("BN-span");
-  options.erase("data-dir");
+    if (spec.section == Section::Pipeline) recorded.erase(spec.name);
+  for (const char* name : {"BN-span", "data-dir", "no-validation"}) recorded.erase(name);
+  impose(recorded, "validation-mode", std::string("all"));
+  return recorded;
+}
+
+RecordedNetwork network_of(const io::CheckpointReader& checkpoint, const Patch& given) {
+  const Patch options =
+      options_for_use(with_given(given, recorded_in(checkpoint), run::continued_options));
   Resolution resolution =
       resolve(options, recorded_facts(options, facts_in(checkpoint)), this_machine());
   models::Graph graph = models::build_model(resolution.config.model);

@@ -140,6 +140,8 @@ void place_trace(const Patch& options, run::Run& config);
 
 /// The configuration recorded in a checkpoint.
 [[nodiscard]] Patch recorded_in(const io::CheckpointReader& checkpoint);
+/// These options without data and layout, as a validation of other images has them.
+[[nodiscard]] Patch options_for_use(Patch recorded);
 
 /// Adds the network that a run recorded to the options of its config.toml, if a file gave it.
 /// Errors: Checkpoint.

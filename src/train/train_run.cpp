@@ -3,10 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <csignal>
 #include <exception>
-#include <map>
 #include <utility>
 #include <vector>
 

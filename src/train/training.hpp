@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The front door of the library: trains a network that you build, on images that you have, in your
-// own program. Nothing here prints, and only save() writes. docs/install.md shows a whole program.
+// own program. Nothing here prints, and only save() writes. docs/library.md shows whole programs.
 //
 //   const training::Runtime runtime(2);  // two threads
 //   models::GraphBuilder b("tiny", {8, 8, 1}, 2);

@@ -12,6 +12,7 @@
 #include "tests/io/samples.hpp"
 #include "tests/support/expect_error.hpp"
 #include "tests/support/file_bytes.hpp"
+#include "tests/support/runtime_of_tests.hpp"
 #include "tests/support/temporary_directory.hpp"
 #include "train/network_facts.hpp"
 #include "train/runtime_call.hpp"
@@ -19,24 +20,6 @@
 
 namespace millrace::training {
 namespace {
-
-/// Kokkos and MPI start once per process.
-class RuntimeOfTests final : public ::testing::Environment {
- public:
-  void SetUp() override {
-    held() = std::make_unique<Runtime>(RuntimeOptions{.processes = Processes::Launched});
-  }
-  void TearDown() override { held().reset(); }
-  static const Runtime& runtime() { return *held(); }
-
- private:
-  static std::unique_ptr<Runtime>& held() {
-    static std::unique_ptr<Runtime> runtime;
-    return runtime;
-  }
-};
-[[maybe_unused]] const auto* const kEnvironment =
-    ::testing::AddGlobalTestEnvironment(new RuntimeOfTests);
 
 const comm::World kAlone{comm::World::Alone{}};
 constexpr std::int64_t kClasses = 10;

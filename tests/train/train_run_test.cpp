@@ -10,29 +10,12 @@
 #include "tests/io/cifar_records.hpp"
 #include "tests/support/expect_error.hpp"
 #include "tests/support/process.hpp"
+#include "tests/support/runtime_of_tests.hpp"
 #include "tests/support/temporary_directory.hpp"
 #include "train/runtime_call.hpp"
 
 namespace millrace::training {
 namespace {
-
-/// Kokkos starts once per process.
-class RuntimeOfTests final : public ::testing::Environment {
- public:
-  void SetUp() override {
-    held() = std::make_unique<Runtime>(RuntimeOptions{.processes = Processes::Launched});
-  }
-  void TearDown() override { held().reset(); }
-  static const Runtime& runtime() { return *held(); }
-
- private:
-  static std::unique_ptr<Runtime>& held() {
-    static std::unique_ptr<Runtime> runtime;
-    return runtime;
-  }
-};
-[[maybe_unused]] const auto* const kEnvironment =
-    ::testing::AddGlobalTestEnvironment(new RuntimeOfTests);
 
 class TrainRunTest : public ::testing::Test {
  protected:

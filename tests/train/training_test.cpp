@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The library's front door. tests/e2e/install.sh uses it from a program of its own.
+// The library's front door. tests/e2e/library.sh uses it from programs of its own.
 #include "train/training.hpp"
 
 #include <fmt/format.h>
@@ -11,28 +11,11 @@
 #include "io/data/memory_dataset.hpp"
 #include "run/learning_rate.hpp"
 #include "tests/support/expect_error.hpp"
+#include "tests/support/runtime_of_tests.hpp"
 #include "tests/support/temporary_directory.hpp"
 
 namespace millrace::training {
 namespace {
-
-/// Kokkos starts once per process.
-class RuntimeOfTests final : public ::testing::Environment {
- public:
-  void SetUp() override {
-    held() = std::make_unique<Runtime>(RuntimeOptions{.processes = Processes::Launched});
-  }
-  void TearDown() override { held().reset(); }
-  static const Runtime& runtime() { return *held(); }
-
- private:
-  static std::unique_ptr<Runtime>& held() {
-    static std::unique_ptr<Runtime> runtime;
-    return runtime;
-  }
-};
-[[maybe_unused]] const auto* const kEnvironment =
-    ::testing::AddGlobalTestEnvironment(new RuntimeOfTests);
 
 constexpr Shape kImage = {.h = 6, .w = 6, .c = 2};
 
@@ -320,7 +303,7 @@ double cross_entropy(const NetworkOutput& output, std::span<float> gradient) {
   double loss = 0.0;
   for (std::size_t i = 0; i < output.logits.size(); ++i) {
     const std::size_t row = i - i % 2;
-    const double other = output.logits[row + 1 - i % 2];
+    const auto other = static_cast<double>(output.logits[row + 1 - i % 2]);
     const double p = 1.0 / (1.0 + std::exp(other - static_cast<double>(output.logits[i])));
     const bool own = static_cast<std::int32_t>(i % 2) == output.labels[i / 2];
     if (own) loss -= std::log(p) / count;
