@@ -4,11 +4,11 @@
 # tests/e2e/supervise.sh has those that restart a run.
 set -euo pipefail
 MILLRACE=$(realpath "$1")
-export MILLRACE OMP_WAIT_POLICY=passive
 launch=$(realpath "$(dirname "$0")/../../configs/launch")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
+export MILLRACE OMP_WAIT_POLICY=passive OMPI_MCA_orte_tmpdir_base=$work
 
 failed() {
   echo "FAILED: $*"

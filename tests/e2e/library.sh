@@ -10,7 +10,7 @@ source=$(realpath "$(dirname "$0")/../..")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 prefix=$work/usr
-export OMP_WAIT_POLICY=passive OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMP_WAIT_POLICY=passive
 
 failed() {
   echo "FAILED: $*"
@@ -138,7 +138,7 @@ rm -r runs-OFF runs-ON
 
 echo "== some ranks of an MPI program"
 for kind in OFF ON; do
-  mpirun --oversubscribe -n 3 "shared-$kind/ranks" runs-$kind >ranks-$kind.txt 2>&1 || failed "ranks: $(cat ranks-$kind.txt)"
+  "$source/tests/support/mpirun.sh" mpirun -n 3 "shared-$kind/ranks" "runs-$kind" >ranks.txt 2>&1 || failed "$(cat ranks.txt)"
 done
 same "ranks" runs-OFF/* runs-ON/*
 echo "all tests passed"

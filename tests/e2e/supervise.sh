@@ -8,7 +8,7 @@ launch=$(realpath "$(dirname "$0")/../../configs/launch")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-export OMP_WAIT_POLICY=passive
+export OMP_WAIT_POLICY=passive OMPI_MCA_orte_tmpdir_base=$work
 
 failed() {
   echo "FAILED: $*"

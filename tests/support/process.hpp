@@ -24,7 +24,7 @@ enum class Capture { Both, Output };
 
 inline ProcessResult run_process(const std::string& program, const std::vector<std::string>& words,
                                  Capture capture = Capture::Both) {
-  static const TemporaryDirectory cache;  // indices of images that live no longer than the tests
+  static const TemporaryDirectory folder;  // not the user's, for which others race as well
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return {};  // other processes may start meanwhile
   std::vector<char*> argv = {const_cast<char*>(program.c_str())};
@@ -33,7 +33,8 @@ inline ProcessResult run_process(const std::string& program, const std::vector<s
   const pid_t child = fork();
   if (child == 0) {
     unsetenv("DATA_DIR");
-    setenv("XDG_CACHE_HOME", cache.path().c_str(), 1);
+    setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
+    setenv("OMPI_MCA_orte_tmpdir_base", folder.path().c_str(), 1);
     dup2(ends[1], STDOUT_FILENO);
     if (capture == Capture::Both) dup2(ends[1], STDERR_FILENO);
     execv(program.c_str(), argv.data());
