@@ -87,6 +87,7 @@ int validate(const Invocation& invocation, const comm::World& world, StartupWatc
   const bool json = options.flag("json");
   const auto report = [&](const io::CheckpointHeader& header, training::ValidationResult result,
                           ByClass by_class) {
+    if (world.rank() != 0) return;
     result.set_images = run.data.facts.validation_size;
     if (json) {
       print_json(result);

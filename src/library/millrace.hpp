@@ -3,7 +3,8 @@
 // millrace as a library: one header for all of it. docs/library.md teaches it with five programs.
 //
 //   Run, recipe        what to train: plain data, as a configuration file says it
-//   train, restore     do what the command does with it, in this process, and print nothing
+//   train, restore,    do what the commands do, in this process, and print nothing
+//   validate
 //   Training           the same step by step: losses, parameters and gradients of your own
 //   Classifier         logits of images, from a checkpoint or a run
 //   GraphBuilder       a network of your own
@@ -51,6 +52,7 @@ using training::train;
 using training::Trained;
 using training::Training;
 using training::Update;
+using training::validate;
 using training::Validated;
 
 }  // namespace millrace

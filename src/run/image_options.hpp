@@ -46,7 +46,7 @@ enum class MixingForm { Reversed, Rolled };
 
 /// Mixing of training images and their labels.
 struct MixingConfig {
-  MixingForm form = MixingForm::Reversed;
+  MixingForm form = MixingForm::Rolled;
   double mixup_alpha = 0.0;    ///< shares are drawn from Beta(alpha, alpha); 0: no mixup
   double cutmix_lambda = 1.0;  ///< share of the image that stays; 1: no cutmix
   [[nodiscard]] bool on() const { return mixup_alpha > 0.0 || cutmix_lambda < 1.0; }

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "device/environment.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "io/data/dataset_kinds.hpp"
@@ -319,7 +318,7 @@ void require_something(const Patch& options) {
 
 OpenedRun open_validated_run(const RunRequest& request, const comm::World& world) {
   require_asked_alike(world, request);
-  const MachineFacts machine = this_machine(world);
+  const MachineFacts machine = machine_for(request, world);
   std::vector<std::string> notices = request.notices;
   const std::optional<std::string> path = request.options.text("restore-path");
   FailTogether(world).run([&] { require_something(request.options); });
@@ -343,7 +342,7 @@ OpenedRun open_validated_run(const RunRequest& request, const comm::World& world
     if (machine.ranks > 0 && request.options.find("ranks") == nullptr) options.erase("ranks");
     OpenedRun opened = open_and_resolve(options, machine, decided, request, nullptr,
                                         Reads::Validation, outputs_of(known));
-    device::require_threads(opened.config.threads);
+    require_threads(request, opened.config);
     if (known) match_classes(opened, *known, newest->path(), ImagesFor::Validation);
     return opened;
   });

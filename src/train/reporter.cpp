@@ -183,14 +183,17 @@ void Reporter::add_validation(const ValidationResult& result) {
     accuracies_[result.iteration] = {.percent = 100.0 * result.top1(), .images = result.images};
   }
   line(format_line(result, config_.epoch_after(result.iteration)));
-  if (callbacks_.after_validation)
-    callbacks_.after_validation({.iteration = result.iteration,
-                                 .name = result.name,
-                                 .loss = result.loss,
-                                 .top1 = result.top1(),
-                                 .top5 = result.top5(),
-                                 .images = result.images,
-                                 .seconds = result.seconds});
+  if (callbacks_.after_validation) callbacks_.after_validation(told(result));
+}
+
+Validated told(const ValidationResult& result) {
+  return {.iteration = result.iteration,
+          .name = result.name,
+          .loss = result.loss,
+          .top1 = result.top1(),
+          .top5 = result.top5(),
+          .images = result.images,
+          .seconds = result.seconds};
 }
 
 std::string Reporter::log_state() const { return log_ ? to_json(log_->partial()) : ""; }

@@ -138,4 +138,7 @@ class Reporter {
   Timer training_;
 };
 
+/// What callbacks are told of a validation.
+[[nodiscard]] Validated told(const ValidationResult& result);
+
 }  // namespace millrace::training

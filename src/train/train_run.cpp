@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <exception>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "run/recipes.hpp"
 #include "train/agreement.hpp"
 #include "train/open_run.hpp"
+#include "train/reporter.hpp"
 #include "train/runtime_call.hpp"
 #include "train/summaries.hpp"
 #include "train/trainer.hpp"
@@ -305,7 +307,35 @@ Trained restore(const Runtime& runtime, const std::filesystem::path& run_directo
   const Callbacks kept = listener.callbacks();
   RunRequest request = request_of(runtime, "restore", images, kept);
   FailTogether(world).run([&] { put(request.options, "restore-path", run_directory.string()); });
-  return follow(open_restored_run(request, world), world, listener, kept, training::restore);
+  OpenedRun opened = open_restored_run(request, world);
+  opened.config.hang_timeout = 0;  // as asked_of()
+  return follow(std::move(opened), world, listener, kept, training::restore);
+}
+
+std::vector<Validated> validate(const Runtime& runtime,
+                                const std::filesystem::path& checkpoint_or_run,
+                                const std::filesystem::path& data_directory,
+                                const std::function<void(std::string_view)>& tell) {
+  const comm::World& world = world_of(runtime);
+  const RuntimeCall call(world);
+  const auto lead = [&](std::string_view line) {
+    if (runtime.rank() == 0 && tell) tell(line);
+  };
+  RunRequest request = request_of(runtime, "validate", {}, {});
+  FailTogether(world).run([&] {
+    put(request.options, "restore-path", checkpoint_or_run.string());
+    if (!data_directory.empty()) put(request.options, "data-dir", data_directory.string());
+  });
+  OpenedRun run = open_validated_run(request, world);
+  run.config.hang_timeout = 0;  // as asked_of()
+  for (const std::string& notice : run.notices) lead(notice);
+  std::vector<Validated> all;
+  validate(
+      run.config, world, run.data.validation, checkpoint_or_run,
+      [&](const io::CheckpointHeader&, const ValidationResult& result,
+          std::span<const pipeline::ClassCounts>) { all.push_back(told(result)); },
+      built_guests().files, lead);
+  return all;
 }
 
 }  // namespace millrace::training

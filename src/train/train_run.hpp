@@ -3,7 +3,7 @@
 // A whole training from one value: what `millrace train` does, in your own program and with the
 // same bits. Nothing here prints; what the program would print goes to Callbacks::tell.
 //
-//   run::Run run = training::recipe("cifar10-resnet20");
+//   run::Run run = training::recipe("resnet20-cifar10");
 //   run.data.directory = "data";
 //   run.length.epochs = 5;
 //   const training::Trained trained = training::train(run, {.tell = print});
@@ -29,6 +29,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/data/dataset.hpp"
 #include "run/run.hpp"
@@ -114,5 +115,14 @@ Trained train(run::Run run, const Callbacks& callbacks = {});
 /// Additional errors: Checkpoint, Io.
 Trained restore(const Runtime& runtime, const std::filesystem::path& run_directory,
                 const Callbacks& callbacks = {}, const Images& images = {});
+
+/// Validates a checkpoint, or those of a run from the oldest on, as `millrace validate` does: with
+/// the images that the run recorded, or those in `data_directory`. tell() gets what the program
+/// would print beside the results. Errors: Checkpoint, also if only one of them is damaged; Io,
+/// Data, Config; Numeric if a loss is not finite.
+[[nodiscard]] std::vector<Validated> validate(
+    const Runtime& runtime, const std::filesystem::path& checkpoint_or_run,
+    const std::filesystem::path& data_directory = {},
+    const std::function<void(std::string_view)>& tell = {});
 
 }  // namespace millrace::training

@@ -68,9 +68,11 @@ using ValidationReport = std::function<void(const io::CheckpointHeader&, const V
                                             std::span<const pipeline::ClassCounts>)>;
 
 /// Validates the checkpoint in `directory`, or all checkpoints of a run, or without a directory the
-/// untrained weights. Calls `report` after each. Errors: Numeric if a loss is not finite.
+/// untrained weights. Calls `report` after each, on every rank; with tell(), nothing is printed.
+/// Errors: Numeric if a loss is not finite.
 void validate(const run::Run& config, const comm::World& world,
               std::shared_ptr<const io::Dataset> validation, const std::filesystem::path& directory,
-              const ValidationReport& report, const io::ForeignFiles& files = {});
+              const ValidationReport& report, const io::ForeignFiles& files = {},
+              const std::function<void(std::string_view)>& tell = {});
 
 }  // namespace millrace::training

@@ -187,7 +187,8 @@ namespace {
 class Examination {
  public:
   Examination(const run::Run& config, const comm::World& world,
-              std::shared_ptr<const io::Dataset> dataset, const ValidationReport& report)
+              std::shared_ptr<const io::Dataset> dataset, const ValidationReport& report,
+              const std::function<void(std::string_view)>& tell)
       : config_(config),
         world_(world),
         dataset_(std::move(dataset)),
@@ -195,8 +196,9 @@ class Examination {
         session_(config, Session::Use::Evaluation, world),
         watchdog_(world.rank(), config.hang_timeout),
         // Lines go to standard error, because standard output holds the results.
-        console_(leads() ? stderr : nullptr, stderr, leads() ? terminal_of(stderr) : Terminal{},
-                 {}) {
+        console_(tell      ? Console(tell, {})
+                 : leads() ? Console(stderr, stderr, terminal_of(stderr), {})
+                           : Console::silent()) {
     if (config.verbosity == run::Verbosity::Quiet) console_.quieten();
     watchdog_.follow(world);
     session_.allocate();
@@ -257,7 +259,7 @@ void Examination::examine(const io::CheckpointHeader& header,
          checkpoint.empty() ? "untrained weights" : checkpoint.string(), result.loss);
   }
   console_.clear_status();
-  FailTogether(world_).lead([&] { report_(header, result, by_class); });
+  FailTogether(world_).run([&] { report_(header, result, by_class); });
   double replaced_here[] = {static_cast<double>(dataset_->replaced().size())};
   world_.add(replaced_here);
   const std::string replaced =
@@ -269,8 +271,9 @@ void Examination::examine(const io::CheckpointHeader& header,
 
 void validate(const run::Run& config, const comm::World& world,
               std::shared_ptr<const io::Dataset> validation, const std::filesystem::path& directory,
-              const ValidationReport& report, const io::ForeignFiles& files) {
-  Examination examination(config, world, std::move(validation), report);
+              const ValidationReport& report, const io::ForeignFiles& files,
+              const std::function<void(std::string_view)>& tell) {
+  Examination examination(config, world, std::move(validation), report, tell);
   if (directory.empty())
     examination.of_untrained_weights(files);
   else

@@ -52,7 +52,7 @@ TEST(BetaTest, ExtremeShapesGiveNumbers) {
 }
 
 TEST(MixingTest, ReversedTakesPartnersFromTheEndAndSharesAsDrawn) {
-  const MixingConfig config{.mixup_alpha = 0.2};
+  const MixingConfig config{.form = MixingForm::Reversed, .mixup_alpha = 0.2};
   const RandomStream stream(9, RandomPurpose::Mixing);
   int below_half = 0;
   for (std::int64_t n = 0; n < 64; ++n) {
@@ -128,7 +128,7 @@ TEST(MixingTest, DonorsAreTwoBeforeOrTheOtherOfTwo) {
 }
 
 TEST(MixingTest, DependsOnSeedAndPositionAlone) {
-  const MixingConfig config{.mixup_alpha = 1.0, .cutmix_lambda = 0.6};
+  const MixingConfig config{.form = MixingForm::Reversed, .mixup_alpha = 1.0, .cutmix_lambda = 0.6};
   const ImageMixing first = draw_mixing(config, 4, 77, 1, 4, kImage);
   EXPECT_EQ(draw_mixing(config, 4, 77, 1, 4, kImage), first);
   // The place in the micro-batch determines partners, but not shares and boxes.

@@ -66,7 +66,7 @@ TEST_F(TrainRunTest, HasTheBitsOfTheCommand) {
   std::vector<std::string> words = split_list(
       "train --model resnet --model-size 8 --dataset cifar-10 --batch-size 8 --epochs 1 "
       "--iterations-between-evals 4 --checkpoint-every 4 --log-freq 4 --optimiser momentum "
-      "--mixup-alpha 0.2 --mixing-form reversed --ema-decay 0.9 --threads-per-device 1 "
+      "--mixup-alpha 0.2 --ema-decay 0.9 --threads-per-device 1 "
       "--hang-timeout 0 --quiet",
       ' ');
   words.insert(words.end(), {"--data-dir", data().string(), "--run-dir", place("typed").string()});
@@ -103,6 +103,29 @@ TEST_F(TrainRunTest, CallsBackInOrderAndPrintsNothing) {
   ASSERT_TRUE(trained.validation.has_value());
   EXPECT_EQ(trained.validation->images, 16);
   test::expect_in(told, {"Total Parameters: ", "Saved checkpoint to ", "Validation top-1"});
+}
+
+TEST_F(TrainRunTest, ValidatesWhatWasSaved) {
+  std::vector<Validated> during;
+  run::Run run = small("run");
+  run.saving.keep = 0;  // all
+  (void)train(RuntimeOfTests::runtime(), run,
+              {.after_validation = [&](const Validated& v) { during.push_back(v); }});
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  const std::vector<Validated> after = validate(RuntimeOfTests::runtime(), place("run"), data());
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ASSERT_EQ(after.size(), 3u);  // the first before any update
+  for (std::size_t n = 0; n < during.size(); ++n) {
+    EXPECT_EQ(after[n + 1].iteration, during[n].iteration);
+    EXPECT_EQ(after[n + 1].loss, during[n].loss);
+    EXPECT_EQ(after[n + 1].top1, during[n].top1);
+  }
+  const fs::path newest = place("run") / "checkpoints/ckpt-8";
+  EXPECT_EQ(validate(RuntimeOfTests::runtime(), newest).at(0).loss, during.at(1).loss);
+  expect_error(ErrorKind::Data, {"absent"},
+               [&] { (void)validate(RuntimeOfTests::runtime(), place("run"), place("absent")); });
 }
 
 TEST_F(TrainRunTest, CancelledAndRestoredEqualsUndisturbed) {
