@@ -132,6 +132,7 @@ void AllReduce::bind(float* array, std::byte* scratch, const Peers& peers) {
                                                           rank, tag(peers, r, own_))});
     scratch += stride(own_);
   });
+  receives_ = messages_.size();
   for_others([&](std::int32_t r, int rank) {
     if (part(r).count() > 0)
       messages_.push_back({r, transport_->prepare_send(place(r), part(r).count() * element_bytes,
@@ -157,6 +158,10 @@ void AllReduce::widen_part(const device::ExecutionSpace& space, std::int32_t rep
   });
 }
 
+void AllReduce::expect() {
+  for (; started_ < receives_; ++started_) transport_->start(messages_[started_].number);
+}
+
 void AllReduce::start(const device::ExecutionSpace& space) {
   const std::int32_t replicas = replicas_of(parts_);
   if (replicas == 1) return;
@@ -164,7 +169,8 @@ void AllReduce::start(const device::ExecutionSpace& space) {
   state_ = State::Scattering;
   for (std::int32_t r = 0; narrow() && r < replicas; ++r) narrow_part(space, r);
   if (narrow()) device::settle(space);
-  for (const PeerMessage& message : messages_) transport_->start(message.number);
+  for (; started_ < messages_.size(); ++started_) transport_->start(messages_[started_].number);
+  started_ = 0;
 }
 
 void AllReduce::add(const device::ExecutionSpace& space) const {

@@ -79,6 +79,9 @@ class AllReduce {
   [[nodiscard]] static int tags(std::int32_t replicas) { return 2 * replicas * replicas; }
   void bind(float* array, std::byte* scratch, const Peers& peers);
 
+  /// Makes ready for what others send, which may come before this replica starts and then needs
+  /// memory that no plan counts. Afterwards start() follows. Only for messages by MPI.
+  void expect();
   /// Begins. This replica's elements must be complete.
   void start(const device::ExecutionSpace& space);
   /// Does what is possible without waiting; true once the array has the sums. Nothing is gathered
@@ -117,6 +120,8 @@ class AllReduce {
   std::byte* narrow_ = nullptr;  ///< all parts in 16 bits
   comm::Transport* transport_ = nullptr;
   std::vector<PeerMessage> messages_;  ///< of the parts that are added: receives, then sends
+  std::size_t receives_ = 0;
+  std::size_t started_ = 0;  ///< messages that expect() has started
   AllGather gather_;
 };
 

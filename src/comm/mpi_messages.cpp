@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/open_mpi.hpp"
 #include "comm/rank_messages.hpp"
 #include "core/error.hpp"
 
@@ -17,22 +18,19 @@ void check(int code, const char* call) {
   if (code != MPI_SUCCESS) fail(ErrorKind::Peer, "{} failed with code {}", call, code);
 }
 
-int size(std::int64_t bytes) {
-  if (bytes > 0x7fffffff)
-    fail(ErrorKind::Config,
-         "a message of {} bytes exceeds MPI's limit of 2 GiB: use a smaller `batch-size`", bytes);
-  return static_cast<int>(bytes);
-}
-
+/// A message is cut into pieces that leave at once: kEagerBytes. The answer to the announcement of
+/// a larger one would wait behind the bytes that go its way, so that two ranks that send to each
+/// other take turns, and the message until both ranks look at their messages.
+///
 /// A message has up to three steps. Each begins when the one before it is done, which this process
 /// notices only when it looks: in done(), wait() and flush().
 ///
 ///                  before MPI                            MPI        after it
-///   on cores                                             request
-///   MPI reads the  wait for kernels                      request
+///   on cores                                             requests
+///   MPI reads the  wait for kernels                      requests
 ///   device itself
-///   staged send    wait for kernels, copy to the host    request
-///   staged receive                                       request    copy to the device
+///   staged send    wait for kernels, copy to the host    requests
+///   staged receive                                       requests   copy to the device
 ///
 /// The copy of a receive waits for the kernels that were queued before its start, and kernels that
 /// are queued after its end wait for the copy, so that the host waits for neither.
@@ -45,7 +43,8 @@ class MpiMessages final : public RankMessages {
   }
   ~MpiMessages() override {
     if (world_.has_failed()) settle();
-    for (Message& message : messages_) MPI_Request_free(&message.request);
+    for (Message& message : messages_)
+      for (MPI_Request& request : message.requests) MPI_Request_free(&request);
     MPI_Comm_free(&communicator_);
   }
   MpiMessages(const MpiMessages&) = delete;
@@ -54,15 +53,19 @@ class MpiMessages final : public RankMessages {
   int add_send(const std::byte* data, std::int64_t bytes, int rank, int tag) override {
     Message& message = add({.from = data, .bytes = bytes});
     const std::byte* const from = message.host ? message.host.get() : data;
-    check(MPI_Send_init(from, size(bytes), MPI_BYTE, rank, tag, communicator_, &message.request),
-          "MPI_Send_init");
+    for_pieces(message, [&](std::int64_t at, int size, MPI_Request& request) {
+      check(MPI_Send_init(from + at, size, MPI_BYTE, rank, tag, communicator_, &request),
+            "MPI_Send_init");
+    });
     return last();
   }
   int add_receive(std::byte* data, std::int64_t bytes, int rank, int tag) override {
     Message& message = add({.to = data, .bytes = bytes});
     std::byte* const to = message.host ? message.host.get() : data;
-    check(MPI_Recv_init(to, size(bytes), MPI_BYTE, rank, tag, communicator_, &message.request),
-          "MPI_Recv_init");
+    for_pieces(message, [&](std::int64_t at, int size, MPI_Request& request) {
+      check(MPI_Recv_init(to + at, size, MPI_BYTE, rank, tag, communicator_, &request),
+            "MPI_Recv_init");
+    });
     return last();
   }
 
@@ -85,15 +88,15 @@ class MpiMessages final : public RankMessages {
     advance();
     Message& message = at(number);
     if (message.step == Step::Before) return false;
-    int flag = 0;
-    check(MPI_Test(&message.request, &flag, MPI_STATUS_IGNORE), "MPI_Test");
-    if (flag != 0) finish(message);
-    return flag != 0;
+    const bool done = are_done(message);
+    if (done) finish(message);
+    return done;
   }
   void wait(int number, Patience patience) override {
     Message& message = at(number);
     while ((patience.looks() || !waiting_.empty()) && !done(number)) patience.pause();
-    check(MPI_Wait(&message.request, MPI_STATUS_IGNORE), "MPI_Wait");
+    check(MPI_Waitall(pieces(message), message.requests.data(), MPI_STATUSES_IGNORE),
+          "MPI_Waitall");
     finish(message);
   }
   void flush(Patience patience) override {
@@ -101,12 +104,12 @@ class MpiMessages final : public RankMessages {
   }
 
  private:
-  enum class Step { None, Before, Request };
+  enum class Step { None, Before, Requests };
   struct Message {
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
     std::int64_t bytes = 0;
-    MPI_Request request = MPI_REQUEST_NULL;
+    std::vector<MPI_Request> requests = {};
     Step step = Step::None;
     std::shared_ptr<std::byte> host = nullptr;  ///< null: MPI reaches the device's memory
     std::unique_ptr<Mark> kernels = nullptr;    ///< those queued before the start
@@ -123,6 +126,19 @@ class MpiMessages final : public RankMessages {
     waiting_.reserve(messages_.size() + 1);  // so that start() never allocates
     return messages_.emplace_back(std::move(message));
   }
+  static int pieces(const Message& message) { return static_cast<int>(message.requests.size()); }
+  template <class Make>
+  static void for_pieces(Message& message, const Make& make) {
+    for (std::int64_t at = 0; at < message.bytes; at += kEagerBytes)
+      make(at, static_cast<int>(std::min(kEagerBytes, message.bytes - at)),
+           message.requests.emplace_back(MPI_REQUEST_NULL));
+  }
+  static bool are_done(Message& message) {
+    int flag = 0;
+    check(MPI_Testall(pieces(message), message.requests.data(), &flag, MPI_STATUSES_IGNORE),
+          "MPI_Testall");
+    return flag != 0;
+  }
   [[nodiscard]] int last() const { return static_cast<int>(messages_.size()) - 1; }
   Message& at(int number) { return messages_[static_cast<std::size_t>(number)]; }
 
@@ -130,10 +146,7 @@ class MpiMessages final : public RankMessages {
   /// that is gone. Takes what arrives until all ranks are rid of what they sent, or for a while.
   void settle() {
     const auto still_sends = [](Message& message) {
-      int sent = 1;
-      if (message.from != nullptr && message.step == Step::Request)
-        MPI_Test(&message.request, &sent, MPI_STATUS_IGNORE);
-      return sent == 0;
+      return message.from != nullptr && message.step == Step::Requests && !are_done(message);
     };
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     MPI_Request all = MPI_REQUEST_NULL;
@@ -154,14 +167,14 @@ class MpiMessages final : public RankMessages {
         MPI_Ibarrier(communicator_, &all);
     }
     for (Message& message : messages_) {
-      if (message.to == nullptr || message.step != Step::Request) continue;
-      MPI_Cancel(&message.request);
-      MPI_Wait(&message.request, MPI_STATUS_IGNORE);
+      if (message.to == nullptr || message.step != Step::Requests) continue;
+      for (MPI_Request& request : message.requests) MPI_Cancel(&request);
+      MPI_Waitall(pieces(message), message.requests.data(), MPI_STATUSES_IGNORE);
     }
   }
   static void request(Message& message) {
-    message.step = Step::Request;
-    check(MPI_Start(&message.request), "MPI_Start");
+    message.step = Step::Requests;
+    for (MPI_Request& request : message.requests) check(MPI_Start(&request), "MPI_Start");
   }
   /// Begins the requests of messages whose step before is done, in the order of their starts: what
   /// they wait for is done in that order, too.
@@ -174,9 +187,9 @@ class MpiMessages final : public RankMessages {
     }
     waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(ready));
   }
-  /// The request is done.
+  /// The requests are done.
   void finish(Message& message) const {
-    if (message.step == Step::Request && message.host && message.to != nullptr) {
+    if (message.step == Step::Requests && message.host && message.to != nullptr) {
       memory_.queues->copy_to_device(message.to, message.host.get(), message.bytes,
                                      *message.kernels, *message.copy);
       message.copy->delay_kernels();

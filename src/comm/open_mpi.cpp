@@ -60,8 +60,6 @@ void end_daemon_after(std::chrono::seconds grace) noexcept {
   if (::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) == 0) end_later(daemon, name_file.data(), grace);
 }
 
-// The answer to an announcement waits behind the bytes that go its way, so that two ranks that send
-// to each other take turns; and the message waits until both ranks look at their messages.
 // A message that is not announced is received into memory of max_send_size bytes, one for each
 // peer. Open MPI 4 does not check that it fits, so nobody sets one of the two alone.
 void prefer_eager_messages() {

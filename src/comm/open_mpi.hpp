@@ -8,8 +8,8 @@
 
 namespace millrace::comm {
 
-/// Messages to another machine of up to this many bytes leave at once. MPI announces a larger one,
-/// and sends it when the receiver has answered.
+/// Messages to another machine of up to this many bytes leave at once. MPI would announce a larger
+/// one, and send it when the receiver has answered; so nobody sends one.
 inline constexpr std::int64_t kEagerBytes = 1 << 20;
 
 /// Sets this limit for Open MPI's TCP, whose own is 64 KiB, in the environment of this process,

@@ -26,8 +26,7 @@ class RankMessages {
   virtual void flush(Patience patience) = 0;
 };
 
-/// By MPI, with persistent requests on a communicator of their own. Errors: Config, for a message
-/// of 2 GiB or more.
+/// By MPI, with persistent requests on a communicator of their own.
 [[nodiscard]] std::unique_ptr<RankMessages> make_mpi_messages(const World& world,
                                                               const DeviceMemory& memory);
 
