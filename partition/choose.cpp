@@ -39,7 +39,7 @@ PlanRequest plan_request(const Run& run, const pipeline::ScheduleRequest& schedu
   request.device = cpu_model(request.program.type);
   request.link = local_link();
   request.replicas = run.pipeline.ranks.replicas;
-  request.reduced_as = run.reduced_as;
+  request.reduce = {.most_bytes = run.reduced_at_once, .type = run.reduced_as};
   request.segments = run.chosen_segments;
   request.cost_model = "analytic";
   return request;

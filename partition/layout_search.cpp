@@ -133,9 +133,8 @@ class LayoutSearcher {
     const double compute = depth * work / stages;
     const double reduce =
         all_reduce_seconds(base_.link, replicas, gradients / stages, base_.device.bytes_per_second);
-    // A network card reduces the gradients of one chunk while the processor computes another.
-    const bool apart = stages == 1 || base_.link.receiver_copies;
-    return apart ? compute + reduce : std::max(compute, reduce);
+    // A network card reduces gradients while the processor computes others.
+    return base_.link.receiver_copies ? compute + reduce : std::max(compute, reduce);
   }
 
   [[nodiscard]] const FoundLayout* known_for(std::int32_t stages) const {

@@ -57,6 +57,38 @@ std::vector<std::int64_t> by_device(std::span<const std::int64_t> memory,
   return bytes;
 }
 
+/// As BoundProgram::buckets(): gradients of neighbors, from the last op on. The pass takes as long
+/// as its products, of which a weight has one at each place of the output.
+std::vector<pipeline::GradientSum> gradient_sums(const Graph& graph, OpRange stage,
+                                                 const pipeline::ReduceOptions& reduce) {
+  struct Learning {
+    std::int64_t elements;
+    double products;
+  };
+  std::vector<Learning> learning;
+  Learning all{};
+  for (const models::Parameter& p : graph.parameters) {
+    if (!stage.contains(p.op) || !p.learns()) continue;
+    const auto& shape = graph.value(graph.op(p.op).output).shape;
+    learning.push_back({p.elements(), static_cast<double>(p.elements() * shape.h * shape.w)});
+    all.elements += learning.back().elements;
+    all.products += learning.back().products;
+  }
+  const std::int64_t most = reduce.most(all.elements);
+  std::vector<pipeline::GradientSum> sums;
+  Learning sum{};
+  double left = 1.0;
+  for (std::size_t i = learning.size(); i-- > 0;) {
+    sum.elements += learning[i].elements;
+    sum.products += learning[i].products;
+    if (i > 0 && sum.elements + learning[i - 1].elements <= most) continue;
+    left = i > 0 ? left - sum.products / all.products : 0.0;
+    sums.push_back({static_cast<double>(sum.elements * size_of(reduce.type)), left});
+    sum = {};
+  }
+  return sums;
+}
+
 /// Stages that share a device may fit one by one but not together.
 void remove_too_large(std::vector<Plan>& plans, std::int64_t limit) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
@@ -195,10 +227,9 @@ pipeline::Costs step_costs(const Graph& graph, std::span<const OpRange> stages,
     const auto state = static_cast<double>(parameter_state_bytes(graph, stages[s], request.update));
     if (all.stages[s].update == 0.0)
       all.stages[s].update = 2.0 * state / request.device.bytes_per_second;
+    all.gradient_sums.push_back(gradient_sums(graph, stages[s], request.reduce));
     double gradients = 0.0;
-    for (const models::Parameter& p : graph.parameters)
-      if (stages[s].contains(p.op) && p.learns())
-        gradients += static_cast<double>(p.elements() * size_of(request.reduced_as));
+    for (const pipeline::GradientSum& sum : all.gradient_sums.back()) gradients += sum.bytes;
     all.gradient_bytes.push_back(gradients);
   }
   return all;

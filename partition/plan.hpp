@@ -51,8 +51,8 @@ struct PlanRequest {
   DeviceModel device = cpu_model(DType::F32);  ///< its bytes a second give the time of updates
   pipeline::LinkModel link;
   std::int32_t replicas = 1;
-  DType reduced_as = DType::F32;  ///< in which replicas send gradients
-  double processors = 0.0;        ///< this and the next as in pipeline::Costs
+  pipeline::ReduceOptions reduce = {};  ///< of its replicas
+  double processors = 0.0;              ///< this and the next as in pipeline::Costs
   std::int32_t devices_per_process = 1;
   std::string cost_model;
   std::vector<OpCost> costs = {};  ///< of all ops; empty: estimated for `device`

@@ -221,6 +221,7 @@ pipeline::AutoRequest step_of(const Cuts& cuts, std::span<const Link> links,
   step.costs.stages.clear();
   step.costs.message_bytes.clear();
   step.costs.gradient_bytes.clear();
+  step.costs.gradient_sums.clear();
   for (const Segment& segment : cuts.segments) {
     pipeline::StageCost sum;
     double gradients = 0.0;

@@ -74,12 +74,13 @@ void BoundProgram::fill_buckets() {
   const std::vector<std::size_t> needed = calls_for_gradients();
   const std::vector<models::ParameterId>& ids = parameters_->ids();
   Bucket bucket{.first = ids.size(), .last = ids.size()};
+  const std::int64_t most = parameters_->reduce().most(parameters_->learning_elements());
   std::int64_t elements = 0;
   for (std::size_t place = ids.size(); place-- > 0;) {
     const models::Parameter& parameter = graph_->parameter(ids[place]);
     if (!parameter.learns()) continue;
     const std::size_t calls = needed[parameter.op.at()];
-    const bool fits = elements + parameter.elements() <= parameters_->most_reduced();
+    const bool fits = elements + parameter.elements() <= most;
     if (!fits && elements > 0 && calls > bucket.calls) {
       buckets_.push_back(std::exchange(bucket, {.first = bucket.first, .last = bucket.first}));
       bucket.calls = buckets_.back().calls;

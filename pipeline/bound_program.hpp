@@ -124,7 +124,7 @@ class BoundProgram {
     std::size_t last = 0;
     std::size_t calls = 0;  ///< of the backward pass, after which they are complete
   };
-  /// All gradients, parameters().most_reduced() at a time, in the order in which they are complete;
+  /// All gradients, ReduceOptions::most() at a time, in the order in which they are complete;
   /// none of one replica.
   [[nodiscard]] const std::vector<Bucket>& buckets() const { return buckets_; }
   /// Calls of the backward pass up to the end of a part: of the phase BackwardInput, then of

@@ -246,13 +246,6 @@ bool Parameters::owns(ParameterId id) const {
   return offset >= borders_[share] && offset < borders_[share + 1];
 }
 
-std::int64_t Parameters::most_reduced() const {
-  constexpr std::int64_t kUsual = 8;
-  constexpr std::int64_t kLeast = (std::int64_t{1} << 20) / size_of(DType::F32);
-  if (options_.reduce.most_bytes > 0) return options_.reduce.most_bytes / size_of(DType::F32);
-  return std::max(kLeast, learning_elements_ / kUsual);
-}
-
 std::vector<Elements> Parameters::gradients_of(std::size_t first, std::size_t last) const {
   std::vector<Elements> elements;
   for (std::size_t share = 0; share + 1 < borders_.size(); ++share) {

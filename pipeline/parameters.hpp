@@ -18,15 +18,6 @@
 
 namespace millrace::pipeline {
 
-/// How replicas add up their gradients.
-struct ReduceOptions {
-  std::int32_t replicas = 1;
-  /// Of gradients that are added up at once, more only if one op has more; 0: an eighth of those of
-  /// the stage, at least 1 MiB.
-  std::int64_t most_bytes = 0;
-  DType type = DType::F32;  ///< in which they are sent: F32 or BF16
-};
-
 /// Options of the parameters and their update.
 struct ParameterOptions {
   UpdateRule rule = UpdateRule::Sgd;
@@ -125,8 +116,6 @@ class Parameters {
   /// Elements of the gradients.
   [[nodiscard]] std::int64_t learning_elements() const { return learning_elements_; }
   [[nodiscard]] const ReduceOptions& reduce() const { return options_.reduce; }
-  /// Gradients that replicas add up at once.
-  [[nodiscard]] std::int64_t most_reduced() const;
   /// By share, the elements of the gradients of ids()[first, last).
   [[nodiscard]] std::vector<Elements> gradients_of(std::size_t first, std::size_t last) const;
   /// First element of each share in the flat order, and the end of the last share.

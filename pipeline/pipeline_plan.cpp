@@ -178,6 +178,7 @@ Costs costs_of_units(const Costs& costs, std::int32_t replicas) {
   repeat(all.stages);
   repeat(all.message_bytes);
   repeat(all.gradient_bytes);
+  repeat(all.gradient_sums);
   all.processors *= replicas;
   all.devices_per_process = all.processors > 0 ? 1 : replicas;  // agreements are among the ranks
   return all;

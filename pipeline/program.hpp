@@ -46,6 +46,7 @@
 // recomputed, so that nothing is exchanged twice.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -76,6 +77,21 @@ enum class Backward { Joined, Split };
 
 /// Whether kernels wait for the memory of this build's device rather than for their arithmetic.
 [[nodiscard]] bool waits_for_memory();
+
+/// How replicas add up their gradients.
+struct ReduceOptions {
+  std::int32_t replicas = 1;
+  /// Of gradients that are added up at once, more only if one op has more; 0: an eighth of those of
+  /// the stage, at least 1 MiB.
+  std::int64_t most_bytes = 0;
+  DType type = DType::F32;  ///< in which they are sent: F32 or BF16
+
+  /// The elements of these bytes, of all those of a stage.
+  [[nodiscard]] std::int64_t most(std::int64_t elements) const {
+    if (most_bytes > 0) return most_bytes / size_of(DType::F32);
+    return std::max((std::int64_t{1} << 20) / size_of(DType::F32), elements / 8);
+  }
+};
 
 struct ProgramOptions {
   std::int64_t batch = 1;  ///< samples in a micro-batch

@@ -153,20 +153,26 @@ class Simulation {
     return true;
   }
 
-  /// The all-reduces of a device follow each other.
   void reduce(std::size_t device, const Action& action) {
     if (costs_.replicas < 2 || costs_.gradient_bytes.empty()) return;
-    const double bytes = costs_.gradient_bytes[static_cast<std::size_t>(action.stage)];
-    const double seconds =
-        all_reduce_seconds(costs_.link, costs_.replicas, bytes, costs_.sum_bytes_per_second) *
-        (costs_.link.receiver_copies ? stretch() : 1.0);
+    const auto stage = static_cast<std::size_t>(action.stage);
+    const GradientSum all{costs_.gradient_bytes[stage]};
     double& reduced = reduced_[device];
     if (costs_.link.receiver_copies) {
-      reduced = now_[device] += seconds;
-    } else {
-      const double begin = std::max(reduced, now_[device]);
-      reduced = wires_.occupy(static_cast<std::int32_t>(device), begin, seconds);
+      reduced = now_[device] +=
+          stretch() *
+          all_reduce_seconds(costs_.link, costs_.replicas, all.bytes, costs_.sum_bytes_per_second);
+      return;
     }
+    const std::vector<Interval>& line = line_.devices[device];
+    const auto last = std::find_if(line.rbegin(), line.rend(), [&](const Interval& i) {
+      return i.action.stage == action.stage && ends_micro_batch(i.action.kind);
+    });
+    const std::span<const GradientSum> sums =
+        costs_.gradient_sums.empty() ? std::span(&all, 1)
+                                     : std::span<const GradientSum>(costs_.gradient_sums[stage]);
+    reduced = std::max(reduced, wires_.reduced(static_cast<std::int32_t>(device), sums, last->begin,
+                                               last->end, costs_));
   }
 
   /// Seconds of an action, with those of the messages that its processor must copy.
@@ -246,7 +252,7 @@ class Simulation {
     if (devices.first == devices.second) return when;
     if (costs_.link.receiver_copies) return when + costs_.link.latency;
     const double bytes = costs_.message_bytes.empty() ? 0.0 : costs_.message_bytes[link];
-    return wires_.arrival(devices.first, devices.second, bytes, when);
+    return wires_.arrival(devices.first, bytes, when);
   }
 
   /// Seconds until all processes of all replicas have answered each other.

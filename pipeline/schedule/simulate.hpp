@@ -26,13 +26,20 @@ struct StageCost {
 struct LinkModel {
   double latency = 0.0;
   double bytes_per_second = 1e30;
+  double exchanged_per_second = 0.0;  ///< each way, while replicas exchange gradients; 0: the same
   /// The processor of the receiver moves the bytes when it needs them, as between processes of one
   /// machine: that takes the receiver's time.
   bool receiver_copies = false;
-  /// A larger message is announced, and leaves when the receiver has answered. Announcement and
-  /// answer take the latency, and wait for what was sent before them in their direction.
-  double eager_bytes = 1e30;
+  [[nodiscard]] double exchange_rate() const {
+    return exchanged_per_second > 0.0 ? exchanged_per_second : bytes_per_second;
+  }
   friend bool operator==(const LinkModel&, const LinkModel&) = default;
+};
+
+/// Gradients of a stage that replicas add up together.
+struct GradientSum {
+  double bytes = 0.0;
+  double left = 0.0;  ///< share of the last backward pass that comes after they are complete
 };
 
 struct Costs {
@@ -41,6 +48,8 @@ struct Costs {
   LinkModel link;
   std::int32_t replicas = 1;           ///< of the pipeline, among which gradients are all-reduced
   std::vector<double> gradient_bytes;  ///< by stage; empty: all-reduces take no time
+  /// By stage, in the order in which they are complete; empty: one sum, after the last backward.
+  std::vector<std::vector<GradientSum>> gradient_sums;
   double sum_bytes_per_second = 1e30;  ///< read and written where gradients are added up
   /// How many devices of a pipeline can compute at the same time: more of them share the time
   /// equally. Less than 1 where replicas take turns, too. 0: all of them.
@@ -53,8 +62,7 @@ struct Costs {
 
 /// Seconds of an all-reduce of n bytes over R replicas that send directly to each other
 /// (pipeline/all_reduce.hpp): each sends and receives R - 1 messages of n / R bytes at once, twice,
-/// and adds up R parts of n / R bytes, at `sum_bytes_per_second` read and written. Two replicas do
-/// not begin at the same moment, so the answer to the later one waits for a message of the earlier.
+/// and adds up R parts of n / R bytes, at `sum_bytes_per_second` read and written.
 [[nodiscard]] double all_reduce_seconds(const LinkModel& link, std::int32_t replicas, double bytes,
                                         double sum_bytes_per_second = 1e30);
 
@@ -66,20 +74,19 @@ class Wires {
  public:
   explicit Wires(const LinkModel& link) : link_(link) {}
   /// When a message arrives that is started at `when`, after all messages of earlier calls.
-  double arrival(std::int32_t from, std::int32_t to, double bytes, double when);
-  /// When a device has sent everything, at the earliest `when`. From then on it sends for
-  /// `seconds`; returns the end.
-  double occupy(std::int32_t from, double when, double seconds);
+  double arrival(std::int32_t from, double bytes, double when) {
+    return arrival(from, bytes, when, link_.bytes_per_second);
+  }
+  /// When a device has all of `sums`, each of which it starts when it is complete in the backward
+  /// pass from `begin` to `end`: as all_reduce_seconds(), with messages that follow each other.
+  double reduced(std::int32_t device, std::span<const GradientSum> sums, double begin, double end,
+                 const Costs& costs);
 
  private:
-  struct Sent {
-    double queued;
-    double left;
-  };
-  using Queue = std::vector<Sent>;
+  double arrival(std::int32_t from, double bytes, double when, double rate);
 
   LinkModel link_;
-  std::map<std::int32_t, Queue> queues_;  ///< by sender
+  std::map<std::int32_t, double> free_;  ///< by sender: when it has sent everything
 };
 
 struct Interval {
@@ -102,9 +109,9 @@ struct TimeLine {
 };
 
 /// Replays the lists. Each device runs its entries in order; sends do not block it; the reader of a
-/// message waits for it. The all-reduces of a device follow each other while it goes on computing,
-/// unless its processor copies the messages. All weights are updated together, after the last
-/// gradient of any device. Errors: Config if the schedule cannot finish.
+/// message waits for it. Gradients are added up as soon as they are complete, while a device goes
+/// on computing, unless its processor copies the messages. All weights are updated together, after
+/// the last gradient of any device. Errors: Config if the schedule cannot finish.
 [[nodiscard]] TimeLine simulate(const Schedule& schedule, std::span<const Link> links,
                                 const Costs& costs);
 

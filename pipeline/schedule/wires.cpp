@@ -3,41 +3,51 @@
 // How long messages take.
 #include <algorithm>
 #include <bit>
+#include <deque>
+#include <limits>
 
 #include "pipeline/schedule/simulate.hpp"
 
 namespace millrace::pipeline {
 
-double Wires::occupy(std::int32_t from, double when, double seconds) {
-  Queue& queue = queues_[from];
-  const double free = queue.empty() ? 0.0 : queue.back().left;
-  queue.push_back({when, std::max(free, when) + seconds});
-  return queue.back().left;
+double Wires::arrival(std::int32_t from, double bytes, double when, double rate) {
+  double& free = free_[from];
+  free = std::max(free, when) + bytes / rate;
+  return free + link_.latency;
 }
 
-double Wires::arrival(std::int32_t from, std::int32_t to, double bytes, double when) {
-  // When a few bytes leave that are queued then.
-  const auto leaves = [&](std::int32_t device, double queued) {
-    const Queue& queue = queues_[device];
-    for (auto sent = queue.rbegin(); sent != queue.rend(); ++sent)
-      if (sent->queued <= queued) return std::max(sent->left, queued);
-    return queued;
+double Wires::reduced(std::int32_t device, std::span<const GradientSum> sums, double begin,
+                      double end, const Costs& costs) {
+  struct Gathering {
+    double when;
+    double part;
   };
-  if (bytes > link_.eager_bytes) {
-    const double announced = leaves(from, when) + link_.latency;
-    when = leaves(to, announced) + link_.latency;
+  std::deque<Gathering> gathers;
+  double done = 0.0;
+  // All replicas do the same at the same time, so what one sends is also what it receives.
+  const auto exchange = [&](double part, double when) {
+    done = arrival(device, (costs.replicas - 1) * part, when, link_.exchange_rate());
+  };
+  const auto gather_until = [&](double when) {
+    for (; !gathers.empty() && gathers.front().when <= when; gathers.pop_front())
+      exchange(gathers.front().part, gathers.front().when);
+  };
+  for (const GradientSum& sum : sums) {
+    const double complete = end - sum.left * (end - begin);
+    const double part = sum.bytes / costs.replicas;
+    gather_until(complete);
+    exchange(part, complete);
+    gathers.push_back({done + (costs.replicas + 1) * part / costs.sum_bytes_per_second, part});
   }
-  return occupy(from, when, bytes / link_.bytes_per_second) + link_.latency;
+  gather_until(std::numeric_limits<double>::infinity());
+  return done;
 }
 
 double all_reduce_seconds(const LinkModel& link, std::int32_t replicas, double bytes,
                           double sum_bytes_per_second) {
   if (replicas < 2) return 0.0;
   const double part = bytes / replicas;
-  const double message = part / link.bytes_per_second;
-  const bool answers = part > link.eager_bytes && !link.receiver_copies;
-  const double answered = answers ? 2.0 * link.latency + message : 0.0;
-  return 2.0 * (link.latency + (replicas - 1) * message + answered) +
+  return 2.0 * (link.latency + (replicas - 1) * part / link.exchange_rate()) +
          (replicas + 1) * part / sum_bytes_per_second;
 }
 

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "cli/options.hpp"
-#include "comm/open_mpi.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
@@ -28,7 +27,6 @@ constexpr std::string_view kExpected =
 // Beyond every machine: an error in the exponent.
 constexpr double kMostRate = 1e24;
 constexpr double kMostSeconds = 3600.0;
-constexpr double kMostBytes = 1e30;
 constexpr std::int64_t kMostCores = 1'000'000;
 constexpr std::int64_t kMostMemory = 1'000'000'000'000'000'000;
 constexpr std::array kTypes = {DType::F32, DType::BF16, DType::F16};
@@ -122,9 +120,8 @@ void read_section(Machine& machine, const std::string& name, MachineSection sect
     machine.link = {
         .latency = section.number("latency", std::nullopt, 0.0, kMostSeconds),
         .bytes_per_second = section.number("bytes-per-second", std::nullopt, kLeastRate, kMostRate),
-        .receiver_copies = section.flag("receiver-copies"),
-        .eager_bytes =
-            section.number("eager-bytes", static_cast<double>(comm::kEagerBytes), 0.0, kMostBytes)};
+        .exchanged_per_second = section.number("exchanged-bytes-per-second", 0.0, 0.0, kMostRate),
+        .receiver_copies = section.flag("receiver-copies")};
   } else {
     for (const DType type : kTypes)
       if (name == name_of(type))
@@ -163,12 +160,12 @@ std::string to_toml(const Machine& machine) {
         device.bytes_per_second, device.seconds_per_kernel);
   if (machine.link)
     text += fmt::format(
-        "\n[link]\nlatency = {:.4e}\nbytes-per-second = {:.4e}\n# The processor of the receiver "
-        "moves the bytes, as within a machine.\nreceiver-copies = {}\n"
-        "# A larger message is announced, and leaves when the receiver has answered.\n"
-        "eager-bytes = {:.4e}\n",
-        machine.link->latency, machine.link->bytes_per_second, machine.link->receiver_copies,
-        machine.link->eager_bytes);
+        "\n[link]\nlatency = {:.4e}\nbytes-per-second = {:.4e}\n"
+        "# Each way, while both ends send.\nexchanged-bytes-per-second = {:.4e}\n"
+        "# The processor of the receiver moves the bytes, as within a machine.\n"
+        "receiver-copies = {}\n",
+        machine.link->latency, machine.link->bytes_per_second, machine.link->exchanged_per_second,
+        machine.link->receiver_copies);
   return text;
 }
 

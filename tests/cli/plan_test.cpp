@@ -33,7 +33,10 @@ partition::Machine machine() {
   m.memory = 16'000'000'000;
   m.devices[DType::F32] = {"some processor", 4e10, 9e9, 2e-6, 7e9};
   m.devices[DType::BF16] = {"some processor", 8e10, 9e9, 2e-6, 1.4e10};
-  m.link = {.latency = 1.5e-6, .bytes_per_second = 4e9, .receiver_copies = true};
+  m.link = {.latency = 1.5e-6,
+            .bytes_per_second = 4e9,
+            .exchanged_per_second = 3e9,
+            .receiver_copies = true};
   return m;
 }
 
@@ -137,6 +140,7 @@ TEST(PlanSearchTest, MachineFilesGiveTheTimes) {
   EXPECT_NEAR(fastest("").at("compute_seconds"), before / 2, 1e-9);
   const double reduce = fastest(" --link " + file).at("reduce_seconds");
   described.link->bytes_per_second /= 10;
+  described.link->exchanged_per_second /= 10;
   EXPECT_GT(fastest(" --link " + file).at("reduce_seconds"), 5 * reduce);
 }
 

@@ -347,6 +347,27 @@ TEST(PlanTest, DrawsOneBarPerStage) {
   test::expect_in(svg, {"width=\"160.00\" height=\"20.00\"", "width=\"320.00\" height=\"20.00\""});
 }
 
+TEST(PlanTest, KnowsWhenABackwardPassCompletesGradients) {
+  const Graph graph = imagenet_resnet("50");
+  const OpRange all = stages_of(graph, {}).front();
+  const auto sums = [&](std::int64_t most_bytes) {
+    PlanRequest request;
+    request.reduce = {.most_bytes = most_bytes, .type = DType::BF16};
+    return step_costs(graph, {&all, 1}, {pipeline::StageCost{}}, request).gradient_sums.at(0);
+  };
+  const std::vector<pipeline::GradientSum> eighths = sums(0);
+  double bytes = 0.0;
+  for (const pipeline::GradientSum& sum : eighths) bytes += sum.bytes;
+  EXPECT_EQ(bytes, 2 * 25'557'032.0);
+  EXPECT_GE(eighths.size(), 8u);
+  EXPECT_TRUE(std::ranges::is_sorted(eighths, std::greater{}, &pipeline::GradientSum::left));
+  // The last layer, and the last convolution between norms: 2 + 51 of 4,089 million products.
+  EXPECT_EQ(eighths.front().bytes, 2 * (2'049'000 + 2048 * 514.0 + 2 * 512));
+  EXPECT_NEAR(eighths.front().left, 1.0 - 53.4 / 4089.0, 1e-3);
+  EXPECT_EQ(eighths.back().left, 0.0);
+  EXPECT_EQ(sums(1'000'000'000).size(), 1u);
+}
+
 TEST(PlanTest, DrawsTheScheduleInTheSameColors) {
   const Plan plan = small_plan();
   for (const bool split : {false, true}) {

@@ -187,40 +187,28 @@ TEST(SimulateTest, AllReducesOfADeviceFollowEachOtherAndDelayTheUpdate) {
   costs.gradient_bytes = {0.0, 0.2e9};
   // Device 1 ends one backward, 1 s, and a message earlier.
   EXPECT_DOUBLE_EQ(replay(schedule, costs).makespan, without + 0.5);
+  // Half of them are complete in the middle of the last backward, 1 s, and their sum arrives while
+  // the other half leaves: 0.5 for these, and then 0.5 + 0.5 + 0.25.
+  costs.gradient_bytes = {2e9, 0.0};
+  costs.gradient_sums = {{{.bytes = 1e9, .left = 0.5}, {.bytes = 1e9}}, {}};
+  EXPECT_DOUBLE_EQ(replay(schedule, costs).makespan, without + 1.75);
 }
 
-// Each message is announced (0.25), answered (0.25), and sent (1 + 0.25).
-TEST(SimulateTest, ALargeMessageWaitsForAnAnswer) {
-  Costs costs = equal_costs(2, 1, 0.5, 0.5);
-  costs.message_bytes = {1e9};
-  costs.link = {.latency = 0.25, .bytes_per_second = 1e9};
-  const auto seconds = [&](std::int32_t micro_batches) {
-    return replay(complete(request("GPipe", 2, micro_batches)), costs).makespan;
-  };
-  // There and back. With two micro-batches the backward begins a second later, and its message too.
-  EXPECT_DOUBLE_EQ(seconds(1), 4.0 + 2 * 1.25);
-  EXPECT_DOUBLE_EQ(seconds(2), 6.0 + 2 * 1.25);
-  costs.link.eager_bytes = 1e9;
-  EXPECT_DOUBLE_EQ(seconds(2), 6.0 + 2 * 1.25);
-  costs.link.eager_bytes = 0.9e9;
-  EXPECT_DOUBLE_EQ(seconds(1), 4.0 + 2 * 1.75);
-  // The second is announced while the first leaves, and waits half a second longer, twice.
-  EXPECT_DOUBLE_EQ(seconds(2), 6.0 + 2 * (1.75 + 0.5));
-  // The answer to the later of two replicas waits for the part that the earlier one sends.
-  EXPECT_DOUBLE_EQ(all_reduce_seconds(costs.link, 2, 2e9), 2 * (3 * 0.25 + 2 * 1.0));
-}
-
-TEST(WiresTest, AnnouncementsAndAnswersWaitForWhatWasSentBefore) {
-  const LinkModel link{.latency = 0.25, .bytes_per_second = 1.0, .eager_bytes = 2.0};
+TEST(WiresTest, MessagesFollowEachOther) {
+  const LinkModel link{.latency = 0.25, .bytes_per_second = 1.0, .exchanged_per_second = 0.5};
   Wires wires(link);
-  EXPECT_DOUBLE_EQ(wires.arrival(0, 1, 2.0, 0.0), 2.25);
-  // The announcement leaves at 2. The answer at 2.25 finds the other direction free, at 2.5 the
-  // message leaves.
-  EXPECT_DOUBLE_EQ(wires.arrival(0, 1, 4.0, 1.0), 6.75);
-  // Back: announced at 3.25; the answer waits until 6.5.
-  EXPECT_DOUBLE_EQ(wires.arrival(1, 0, 3.0, 3.0), 10.0);
-  // A small one waits only for those that are under way.
-  EXPECT_DOUBLE_EQ(wires.arrival(0, 1, 1.0, 7.0), 8.25);
+  EXPECT_DOUBLE_EQ(wires.arrival(0, 2.0, 0.0), 2.25);
+  EXPECT_DOUBLE_EQ(wires.arrival(0, 4.0, 1.0), 6.25) << "behind the first";
+  EXPECT_DOUBLE_EQ(wires.arrival(1, 3.0, 3.0), 6.25) << "another sender";
+  EXPECT_DOUBLE_EQ(wires.arrival(0, 1.0, 7.0), 8.25);
+  // A sum is sent and gathered while all send.
+  Costs costs;
+  costs.link = link;
+  costs.replicas = 2;
+  const GradientSum sum{.bytes = 2.0};
+  EXPECT_DOUBLE_EQ(Wires(link).reduced(0, {&sum, 1}, 0.0, 1.0, costs),
+                   1.0 + all_reduce_seconds(link, 2, 2.0));
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(link, 2, 2.0), 2 * (0.25 + 2.0));
 }
 
 TEST(SimulateTest, ProcessesAgreeInATree) {

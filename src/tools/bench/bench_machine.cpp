@@ -14,7 +14,6 @@
 #include "cli/cluster.hpp"
 #include "cli/machine_file.hpp"
 #include "cli/open_run.hpp"
-#include "comm/open_mpi.hpp"
 #include "core/error.hpp"
 #include "core/instruction_level.hpp"
 #include "core/text.hpp"
@@ -186,13 +185,14 @@ int bench_machine(const Invocation& invocation, const comm::World& world, Startu
     const comm::LinkSpeed speed = comm::measure_link(world);
     machine.link = {.latency = speed.latency,
                     .bytes_per_second = speed.bytes_per_second,
-                    .receiver_copies = world.local_size() == world.size(),
-                    .eager_bytes = static_cast<double>(comm::kEagerBytes)};
+                    .exchanged_per_second = speed.exchanged_per_second,
+                    .receiver_copies = world.local_size() == world.size()};
   }
   if (world.rank() != 0) return 0;
   if (machine.link)
-    fmt::print("link      {:.1f} us, {:.2f} GB/s\n", 1e6 * machine.link->latency,
-               1e-9 * machine.link->bytes_per_second);
+    fmt::print("link      {:.1f} us, {:.3f} GB/s, {:.3f} GB/s each way if both ends send\n",
+               1e6 * machine.link->latency, 1e-9 * machine.link->bytes_per_second,
+               1e-9 * machine.link->exchanged_per_second);
   const std::string file = printable(*options.text("machine-file"));
   const std::string text = to_toml(machine);
   written->write(std::as_bytes(std::span(text)), 0);

@@ -56,6 +56,7 @@ std::vector<double> message_seconds(Transport& transport, int peer, Side side, s
   std::vector<std::byte> out(static_cast<std::size_t>(bytes), kMore);
   std::vector<std::byte> in(out.size());
   const bool leads = side == Side::Leads;
+  const bool begins = leads || rounds.at_once;
   const int send = transport.prepare_send(out.data(), bytes, peer, leads ? 0 : 1);
   const int receive = transport.prepare_receive(in.data(), bytes, peer, leads ? 1 : 0);
   std::vector<double> seconds;
@@ -67,11 +68,11 @@ std::vector<double> message_seconds(Transport& transport, int peer, Side side, s
     out.front() = more ? kMore : kLast;
     const double sent = now();
     transport.start(receive);
-    if (leads) transport.start(send);
+    if (begins) transport.start(send);
     transport.wait(receive);
-    if (!leads) transport.start(send);
+    if (!begins) transport.start(send);
     transport.wait(send);
-    seconds.push_back((now() - sent) / 2.0);
+    seconds.push_back((now() - sent) / (rounds.at_once ? 1.0 : 2.0));
     if (!leads) more = in.front() == kMore;
   }
   std::ranges::sort(seconds);
@@ -83,12 +84,16 @@ LinkSpeed measure_link(const World& world) {
   const std::vector<double> tiny =
       measured(world, 1, {.least = 20, .most = 2000, .seconds = 0.2 * kLinkSeconds});
   const std::int64_t bytes = large_message(world);
-  const std::vector<double> large =
-      measured(world, bytes, {.least = 3, .most = 31, .seconds = 0.5 * kLinkSeconds});
+  Rounds rounds{.least = 3, .most = 31, .seconds = 0.25 * kLinkSeconds};
+  const std::vector<double> large = measured(world, bytes, rounds);
+  rounds.at_once = true;
+  const std::vector<double> exchanges = measured(world, bytes, rounds);
   if (world.rank() != 0) return {};
   const double latency = tiny.front();
-  const double seconds = large[large.size() / 4] - latency;
-  return {latency, static_cast<double>(bytes) / std::max(seconds, 1e-9)};
+  const auto rate = [&](const std::vector<double>& times) {
+    return static_cast<double>(bytes) / std::max(times[times.size() / 4] - latency, 1e-9);
+  };
+  return {latency, rate(large), rate(exchanges)};
 }
 
 }  // namespace millrace::comm

@@ -14,6 +14,7 @@ namespace millrace::comm {
 struct LinkSpeed {
   double latency = 0.0;  ///< seconds
   double bytes_per_second = 0.0;
+  double exchanged_per_second = 0.0;  ///< bytes each way, while both ends send
 };
 
 /// What measure_link() takes, roughly, however slow the link is.
@@ -29,13 +30,14 @@ enum class Side : std::uint8_t { Leads, Answers };
 
 /// How often a message is sent: `least` times, and more often up to `most` within `seconds`.
 struct Rounds {
+  bool at_once = false;  ///< both ends send at the same time, and not in turn
   int least = 1;
   int most = 1;
   double seconds = 0.0;
 };
 
-/// Seconds of messages of so many bytes to `peer` and back, halved, shortest first. The side that
-/// leads decides when it ends; both call this. `now` is a clock in seconds.
+/// Seconds of messages of so many bytes to `peer` and back, halved if in turn, shortest first. The
+/// side that leads decides when it ends; both call this. `now` is a clock in seconds.
 [[nodiscard]] std::vector<double> message_seconds(Transport& transport, int peer, Side side,
                                                   std::int64_t bytes, const Rounds& rounds,
                                                   const std::function<double()>& now);

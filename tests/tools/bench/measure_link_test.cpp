@@ -112,6 +112,11 @@ TEST(MeasureLinkTest, TheShortestIsThatOfAnIdleMachine) {
   EXPECT_EQ(measured.leads[39], 6.0);
 }
 
+TEST(MeasureLinkTest, MessagesOfBothEndsAreUnderWayAtOnce) {
+  const Rounds rounds{.at_once = true, .least = 5, .most = 5};
+  EXPECT_EQ(measure({3.0}, rounds).leads, std::vector<double>(5, 3.0));
+}
+
 TEST(MeasureLinkTest, TimeEndsTheRoundsOfBothSides) {
   // Rounds begin after 0, 2, 4, .. s.
   const Measured measured = measure({1.0}, {.least = 3, .most = 1'000'000, .seconds = 19.0});
