@@ -3,8 +3,8 @@
 # For tests over several hosts, which are network namespaces of this machine, to be sourced. Host 0 is
 # a switch: a bridge that the cables of the others lead to.
 #
-#   make_hosts COUNT SUBNET   hosts 1 to COUNT with addresses SUBNET.1 .. and a memory (/dev/shm) each;
-#                             without SUBNET they have no cables
+#   make_hosts COUNT SUBNET   hosts 1 to COUNT with addresses SUBNET.1 .. and a memory (/dev/shm) and a
+#                             core each; without SUBNET they have no cables
 #   on HOST COMMAND..         runs a command there
 #   unplug HOST, plug HOST    take its cable out, put it back
 #   leave_hosts               ends everything on them, removes them and $work
@@ -57,7 +57,7 @@ make_hosts() {
 #!/bin/sh
 host=\$1
 shift
-exec ip netns exec $net-\$host unshare --uts sh -c \
+exec taskset -c \$(((host - 1) % $(nproc))) ip netns exec $net-\$host unshare --uts sh -c \
   "hostname $net-\$host && mount --bind $work/memory-\$host /dev/shm && \$*"
 END
   # A host without a cable says nothing.
