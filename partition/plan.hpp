@@ -104,8 +104,9 @@ void set_memory(Plan& plan, const Graph& graph, const PlanRequest& request);
 /// Memory of the device whose stages need the most in sum.
 [[nodiscard]] std::int64_t largest_device(const Plan& plan);
 
-/// Prints rows of equal length. Columns are as wide as their widest entry; the first `left_columns`
-/// are aligned left, the others, which are numbers, right.
+/// Prints rows of equal length. Columns are as wide as their widest entry; the first
+/// `left_columns`, and sentences, which have no title, are aligned left, the others, which are
+/// numbers, right.
 [[nodiscard]] std::string text_table(const std::vector<std::vector<std::string>>& rows,
                                      std::size_t left_columns);
 

@@ -139,7 +139,8 @@ std::string text_table(const std::vector<std::vector<std::string>>& rows,
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
       const std::string blanks(widths[i] - row[i].size(), ' ');
-      line += (i > 0 ? "  " : "") + (i < left_columns ? row[i] + blanks : blanks + row[i]);
+      const bool left = i < left_columns || rows.front()[i].empty();
+      line += (i > 0 ? "  " : "") + (left ? row[i] + blanks : blanks + row[i]);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + '\n';
