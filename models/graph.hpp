@@ -203,7 +203,7 @@ class GraphBuilder {
     op(name, loss, {logits});
   }
 
-  /// The finished graph. Errors: Internal, if the calls broke an invariant of graphs.
+  /// The finished graph. Errors: Config, if the calls make no network.
   [[nodiscard]] Graph build() &&;
 
  private:

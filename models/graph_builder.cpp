@@ -43,7 +43,7 @@ double elements_of(const std::vector<std::int64_t>& shape) {
 }
 
 [[noreturn]] void broken(const Graph& graph, std::string_view where, std::string_view why) {
-  fail(ErrorKind::Internal, "graph {}: {}: {}", graph.name, where, why);
+  fail(ErrorKind::Config, "graph {}: {}: {}", graph.name, where, why);
 }
 
 void check_layers(const Graph& graph) {
@@ -111,7 +111,8 @@ void GraphBuilder::begin_layer(std::string name) {
 }
 
 ValueId GraphBuilder::op(std::string_view name, const OpKind& kind, std::vector<ValueId> inputs) {
-  MILLRACE_ASSERT(!graph_.layers.empty());
+  if (graph_.layers.empty())
+    broken(graph_, fmt::format("op {}", name), "belongs to no layer: call begin_layer() first");
   const std::string& layer = graph_.layers.back().name;
   Op op;
   op.name = name.empty() ? layer : fmt::format("{}/{}", layer, name);
@@ -119,7 +120,8 @@ ValueId GraphBuilder::op(std::string_view name, const OpKind& kind, std::vector<
 
   std::vector<Shape> shapes;
   for (const ValueId input : inputs) {
-    MILLRACE_ASSERT(input.valid() && input.at() < graph_.values.size());
+    if (!input.valid() || input.at() >= graph_.values.size())
+      broken(graph_, "op " + op.name, "reads what is no output of this builder's ops");
     shapes.push_back(shape(input));
   }
   Inference inference = infer(kind, shapes, graph_.classes);

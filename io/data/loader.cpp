@@ -299,7 +299,11 @@ class Loader::State {
                      Pixels& scratch) const {
     const SampleOrder::Place place = order_.at(position);
     const auto at = static_cast<std::size_t>(sample);
-    slot.labels[at] = dataset_->label(place.index);
+    const std::int32_t label = dataset_->label(place.index);
+    if (label < 0 || label >= dataset_->classes())
+      fail(ErrorKind::Data, "{}: image {} has label {}, but the labels are 0 to {}",
+           dataset_->name(), place.index, label, dataset_->classes() - 1);
+    slot.labels[at] = label;
     slot.indices[at] = place.index;
     if (!slot.weights.empty()) slot.weights[at] = dataset_->weight(place.index) * slot.weight_scale;
     if (options_.mixing.on())

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <type_traits>
 #include <utility>
 
@@ -39,6 +40,8 @@ void MemoryDataset::add(std::vector<T>& pixels, std::span<const T> image, std::i
   if (label < 0 || label >= classes_)
     fail(ErrorKind::Data, "{}: image {} has label {}, but the labels are 0 to {}", name_, size(),
          label, classes_ - 1);
+  if (!(weight >= 0.0f) || !std::isfinite(weight))
+    fail(ErrorKind::Data, "{}: image {} has weight {}: give 0 or more", name_, size(), weight);
   pixels.insert(pixels.end(), image.begin(), image.end());
   labels_.push_back(label);
   weights_.push_back(weight);

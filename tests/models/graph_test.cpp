@@ -173,8 +173,18 @@ void expect_refused(const std::string& message, const std::function<ValueId(Grap
   const ValueId logits = b.dense("", x, {.units = 10});
   b.begin_layer("loss");
   b.softmax_loss("", logits);
-  expect_error(ErrorKind::Internal, "graph tiny: " + message,
+  expect_error(ErrorKind::Config, "graph tiny: " + message,
                [&] { static_cast<void>(std::move(b).build()); });
+}
+
+TEST(GraphBuilder, AnOpNeedsALayerAndInputsOfItsBuilder) {
+  GraphBuilder b("tiny", {8, 8, 3}, 10);
+  expect_error(ErrorKind::Config,
+               "graph tiny: op conv: belongs to no layer: call begin_layer() first",
+               [&] { b.conv("conv", b.input(), {.out_channels = 4}); });
+  b.begin_layer("b0");
+  expect_error(ErrorKind::Config, "graph tiny: op b0/conv: reads what is no output of this builder's ops",
+               [&] { b.conv("conv", ValueId{7}, {.out_channels = 4}); });
 }
 
 TEST(GraphBuilder, BuildChecksNames) {
@@ -213,7 +223,7 @@ TEST(GraphBuilder, BuildChecksValuesAndLoss) {
   GraphBuilder b("tiny", {8, 8, 3}, 10);
   b.begin_layer("b0");
   b.conv("conv", b.input(), {.out_channels = 4});
-  expect_error(ErrorKind::Internal, "graph tiny: op b0/conv: is the last op but not a loss",
+  expect_error(ErrorKind::Config, "graph tiny: op b0/conv: is the last op but not a loss",
                [&] { static_cast<void>(std::move(b).build()); });
 }
 
