@@ -244,9 +244,11 @@ void join_environment(int threads, int gpu) {
     const int before = own_threads();
     initialise_kokkos(threads, gpu);  // sets those of this thread, too
     set_own_threads(before);
-    (void)std::atexit([] {
-      if (Kokkos::is_initialized()) Kokkos::finalize();
-    });
+    // Cores need nothing back, objects may live until the process ends, and a fork may end first.
+    if (!computes_on_cores())
+      (void)std::atexit([] {
+        if (Kokkos::is_initialized()) Kokkos::finalize();
+      });
   }
   if (computes_on_cores() && threads != kernel_threads())
     fail(ErrorKind::Config, "{} asked for, but Kokkos has {} in this process: ask for as many",
