@@ -73,11 +73,17 @@ T& given(T* pointer, const char* what) {
 
 std::string text(const char* words, const char* what) { return &given(words, what); }
 
-void take(const millrace::Score& score, millrace_score* to) {
-  given(to, "the score") = {.loss = score.loss,
-                            .accuracy = score.accuracy,
-                            .images = score.images,
-                            .skipped = score.skipped ? 1 : 0};
+/// Writes what `work` scores to `to`.
+template <class Work>
+int score_of(millrace_score* to, const Work& work) noexcept {
+  return code_of([&] {
+    millrace_score& place = given(to, "the score");
+    const millrace::Score score = work();
+    place = {.loss = score.loss,
+             .accuracy = score.accuracy,
+             .images = score.images,
+             .skipped = score.skipped ? 1 : 0};
+  });
 }
 
 millrace::Training& training_of(millrace_training* handle) {
@@ -88,7 +94,9 @@ millrace::Classifier& classifier_of(millrace_classifier* handle) {
 }
 
 std::size_t size(std::int64_t count) {
-  if (count < 0) millrace::fail(ErrorKind::Usage, "a count of {}: give at least 0", count);
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  if (count < 0 || count > kMost)
+    millrace::fail(ErrorKind::Usage, "a count of {}: give 0 to {}", count, kMost);
   return static_cast<std::size_t>(count);
 }
 
@@ -104,10 +112,10 @@ millrace_training* millrace_create(const char* toml, int threads) {
 void millrace_destroy(millrace_training* training) { delete training; }
 
 int millrace_step(millrace_training* training, millrace_score* score) {
-  return code_of([&] { take(training_of(training).step(), score); });
+  return score_of(score, [&] { return training_of(training).step(); });
 }
 int millrace_evaluate(millrace_training* training, millrace_score* score) {
-  return code_of([&] { take(training_of(training).evaluate(), score); });
+  return score_of(score, [&] { return training_of(training).evaluate(); });
 }
 
 const char* millrace_save(millrace_training* training, const char* directory) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// millrace as a library: one header for all of it. docs/library.md teaches it with five programs.
+// millrace as a library: one header for all of it. docs/library.md teaches it with whole programs.
 //
 //   Run, recipe        what to train: plain data, as a configuration file says it
 //   train, restore,    do what the commands do, in this process, and print nothing

@@ -82,6 +82,16 @@ Patch patch_of(const run::Run& run) {
     fail(ErrorKind::Config,
          "`elastic`: the launcher of the program millrace starts ranks again, a library does not: "
          "leave it out, and call restore() after a failure");
+  if (run.hang_timeout > 0)
+    fail(ErrorKind::Config,
+         "`hang-timeout` {} would end the whole process, which a library does not: leave it 0",
+         run.hang_timeout);
+  if (run.length.epochs && run.length.iterations)
+    fail(
+        ErrorKind::Config,
+        "`epochs` {} and `iterations` {} exclude each other: Run::length has both, as recipes have "
+        "epochs: set it to {{.iterations = {}}}",
+        *run.length.epochs, *run.length.iterations, *run.length.iterations);
   Patch patch;
   patch.network = run.model.given.graph;
   const run::Run usual;
@@ -125,6 +135,8 @@ void require_derived(const run::Run& asked, const run::Run& begun, const run::Ru
   require([](Run r) { return r.threads; }, "threads", "layout");
   require([](Run r) { return r.device_memory; }, "device_memory", "layout");
   require([](Run r) { return r.model.classes; }, "model.classes", "outputs");
+  require([](Run r) { return r.data.train_size; }, "data.train_size", "data.directory");
+  require([](Run r) { return r.data.validation_size; }, "data.validation_size", "validating");
 }
 
 /// The callbacks of a program, which may throw: the first exception is kept, and asks the run to
@@ -306,25 +318,27 @@ Trained restore(const Runtime& runtime, const std::filesystem::path& run_directo
   Listener listener(callbacks);
   const Callbacks kept = listener.callbacks();
   RunRequest request = request_of(runtime, "restore", images, kept);
-  FailTogether(world).run([&] { put(request.options, "restore-path", run_directory.string()); });
+  FailTogether(world).run([&] {
+    put(request.options, "restore-path", run_directory.string());
+    put(request.options, "threads-per-device", std::int64_t{runtime.threads()});
+  });
   OpenedRun opened = open_restored_run(request, world);
   opened.config.hang_timeout = 0;  // as asked_of()
   return follow(std::move(opened), world, listener, kept, training::restore);
 }
 
-std::vector<Validated> validate(const Runtime& runtime,
-                                const std::filesystem::path& checkpoint_or_run,
-                                const std::filesystem::path& data_directory,
-                                const std::function<void(std::string_view)>& tell) {
+namespace {
+
+std::vector<Validated> validations(const Runtime& runtime, RunRequest request,
+                                   const std::filesystem::path& checkpoint_or_run,
+                                   const std::function<void(std::string_view)>& tell) {
   const comm::World& world = world_of(runtime);
-  const RuntimeCall call(world);
   const auto lead = [&](std::string_view line) {
     if (runtime.rank() == 0 && tell) tell(line);
   };
-  RunRequest request = request_of(runtime, "validate", {}, {});
   FailTogether(world).run([&] {
     put(request.options, "restore-path", checkpoint_or_run.string());
-    if (!data_directory.empty()) put(request.options, "data-dir", data_directory.string());
+    put(request.options, "threads-per-device", std::int64_t{runtime.threads()});
   });
   OpenedRun run = open_validated_run(request, world);
   run.config.hang_timeout = 0;  // as asked_of()
@@ -336,6 +350,27 @@ std::vector<Validated> validate(const Runtime& runtime,
           std::span<const pipeline::ClassCounts>) { all.push_back(told(result)); },
       built_guests().files, lead);
   return all;
+}
+
+}  // namespace
+
+std::vector<Validated> validate(const Runtime& runtime,
+                                const std::filesystem::path& checkpoint_or_run,
+                                const std::filesystem::path& data_directory,
+                                const std::function<void(std::string_view)>& tell) {
+  const RuntimeCall call(world_of(runtime));
+  RunRequest request = request_of(runtime, "validate", {}, {});
+  if (!data_directory.empty()) put(request.options, "data-dir", data_directory.string());
+  return validations(runtime, std::move(request), checkpoint_or_run, tell);
+}
+
+std::vector<Validated> validate(const Runtime& runtime,
+                                const std::filesystem::path& checkpoint_or_run,
+                                const std::shared_ptr<const io::Dataset>& images,
+                                const std::function<void(std::string_view)>& tell) {
+  const RuntimeCall call(world_of(runtime));
+  return validations(runtime, request_of(runtime, "validate", {images, images}, {}),
+                     checkpoint_or_run, tell);
 }
 
 }  // namespace millrace::training

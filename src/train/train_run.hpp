@@ -124,5 +124,10 @@ Trained restore(const Runtime& runtime, const std::filesystem::path& run_directo
     const Runtime& runtime, const std::filesystem::path& checkpoint_or_run,
     const std::filesystem::path& data_directory = {},
     const std::function<void(std::string_view)>& tell = {});
+/// The same with images of one's own, for a run that was trained on such.
+[[nodiscard]] std::vector<Validated> validate(
+    const Runtime& runtime, const std::filesystem::path& checkpoint_or_run,
+    const std::shared_ptr<const io::Dataset>& images,
+    const std::function<void(std::string_view)>& tell = {});
 
 }  // namespace millrace::training

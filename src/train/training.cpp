@@ -2,6 +2,7 @@
 #include "train/training.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "core/machine_limits.hpp"
 #include "device/environment.hpp"
 #include "io/checkpoint.hpp"
+#include "models/graph_json.hpp"
 #include "partition/choose.hpp"
 #include "run/complete.hpp"
 #include "run/learning_rate.hpp"
@@ -43,6 +45,9 @@ run::Run completed(run::Run run, const models::Graph& network, const io::Dataset
                    const io::Dataset* validation) {
   run.model.given.graph = std::make_shared<const models::Graph>(network);
   name_network(run);
+  // The others of these members are taken as they are; what a run asks for counts where it was set.
+  if (run.optimiser.weight_decay == 0.0) run.optimiser.weight_decay = run.update.weight_decay;
+  run.learning_rate.base_rate = run.rate.absolute.value_or(run.learning_rate.base_rate);
   run.data.side = run::published_set(run.data.dataset).image_side;
   run.data.class_names = images.class_names();
   run.data.preparation = images.preparation();
@@ -77,6 +82,12 @@ struct Training::Parts {
   }
   void begin(models::Graph network);
   void begin_feeds() { feeds = session->feeder().training(images, steps * config.total_batch()); }
+  /// Errors: Config after a call that failed, whose messages and images are in between.
+  void require_sound() const {
+    if (failed)
+      fail(ErrorKind::Config,
+           "an update or a validation failed: load() a checkpoint, or make another Training");
+  }
   [[nodiscard]] io::CheckpointHeader header() const;
   [[nodiscard]] models::ParameterId find(std::string_view name) const;
   [[nodiscard]] std::int64_t elements(std::string_view name) const {
@@ -92,6 +103,7 @@ struct Training::Parts {
   std::int64_t steps = 0;
   LossFunction loss;
   bool has_gradients = false;  ///< of an update of this session
+  bool failed = false;         ///< step() or evaluate() has not come to its end
 };
 
 /// Replaces the session by a new one, with initial weights.
@@ -107,6 +119,7 @@ void Training::Parts::begin(models::Graph network) {
   session->initialise(config.seed);
   session->set_loss(loss);
   has_gradients = false;
+  failed = false;
   begin_feeds();
 }
 
@@ -139,14 +152,19 @@ Training::Training(const Runtime& runtime, models::Graph network,
   const comm::World& world = world_of(runtime);
   const RuntimeCall call(world);
   FailTogether(world).run([&] {
+    if (!images) fail(ErrorKind::Config, "a Training needs images to train on: none were given");
     require_matching(network, *images);
     if (validation) require_matching(network, *validation);
     if (!run.trained_filters.empty()) models::train_only(network, run.trained_filters);
     run = decided(network, world, runtime.threads(),
                   completed(std::move(run), network, *images, validation.get()));
   });
+  require_alike(world,
+                {{"options", run::to_toml(run), "give all processes the same run"},
+                 {"network", to_json(network).dump(), "give all processes the same network"}});
   parts_ = std::make_unique<Parts>(world, std::move(run), std::move(network), std::move(images),
                                    std::move(validation));
+  begin_with_weights();
 }
 
 Training::Training(const Runtime& runtime, const run::Run& run) {
@@ -156,8 +174,12 @@ Training::Training(const Runtime& runtime, const run::Run& run) {
   models::Graph network = network_of(opened.config);
   parts_ = std::make_unique<Parts>(world, std::move(opened.config), std::move(network),
                                    std::move(opened.data.train), std::move(opened.data.validation));
+  begin_with_weights();
+}
+
+void Training::begin_with_weights() {
   if (!parts_->config.initial_weights().empty())
-    warm_start(parts_->config, built_guests().files, world, *parts_->session, nullptr);
+    warm_start(parts_->config, built_guests().files, parts_->world, *parts_->session, nullptr);
 }
 
 Training::~Training() {
@@ -169,7 +191,12 @@ const run::Run& Training::run() const { return parts_->config; }
 
 Score Training::step(double learning_rate) {
   const RuntimeCall call(parts_->world);
+  if (!std::isfinite(learning_rate))
+    fail(ErrorKind::Config, "step(): the learning rate is {}", learning_rate);
+  parts_->require_sound();
+  parts_->failed = true;
   const StepResult result = parts_->session->step(parts_->feeds, parts_->steps, learning_rate);
+  parts_->failed = false;
   ++parts_->steps;
   parts_->has_gradients = true;
   Score score = score_of(result.metrics);
@@ -188,13 +215,17 @@ std::int64_t Training::steps() const { return parts_->steps; }
 
 Score Training::evaluate() {
   const RuntimeCall call(parts_->world);
+  parts_->require_sound();
   FailTogether(parts_->world).run([&] {
     if (!parts_->validation)
       fail(ErrorKind::Config, "evaluate() needs validation images: give them to the Training");
   });
   const Feeds feeds = parts_->session->feeder().validation(parts_->validation);
-  return score_of(parts_->session->evaluate(feeds, parts_->validation->size(),
-                                            [](std::int64_t) { return false; }));
+  parts_->failed = true;
+  const Score score = score_of(parts_->session->evaluate(feeds, parts_->validation->size(),
+                                                         [](std::int64_t) { return false; }));
+  parts_->failed = false;
+  return score;
 }
 
 void Training::set_loss(LossFunction loss) {
@@ -286,6 +317,7 @@ void Training::load(const std::filesystem::path& checkpoint) {
   const RuntimeCall call(parts_->world);
   FailTogether(parts_->world).run([&] {
     const io::CheckpointReader reader(checkpoint);
+    if (parts_->failed) parts_->begin(models::Graph(parts_->session->graph()));
     parts_->session->load(reader);
     parts_->steps = reader.header().iteration;
   });

@@ -53,9 +53,10 @@ class Training {
   /// `images` to train on; `validation` for evaluate(). `run` is what a command line becomes, too
   /// (docs/how-it-works.md); what follows from network, images and runtime is filled in, and a
   /// layout is chosen as for any run: each split begins a stage with a device of its own, if `run`
-  /// has no `layout.shards`. Unused is what step() is told (learning rate) and what a Training
-  /// leaves to its caller (length, files, logs, validations). Errors: Config and Usage if network,
-  /// images and run do not go together, with both values.
+  /// has no `layout.shards`, and `pipeline.ranks.replicas` copies of the pipeline share the images,
+  /// whose gradients add up in another order than without them. Unused is what a Training leaves to
+  /// its caller (length, files, logs, validations). Errors: Config and Usage if network, images and
+  /// run do not go together, with both values; Config if processes were given different ones.
   Training(const Runtime& runtime, models::Graph network, std::shared_ptr<const io::Dataset> images,
            run::Run run = {}, std::shared_ptr<const io::Dataset> validation = nullptr);
   /// The network, the images and the initial weights that `run` names, as train() opens them
@@ -79,8 +80,9 @@ class Training {
 
   /// From now on, steps and evaluate() have this loss in place of cross-entropy; none: that again.
   /// It is called for each micro-batch in the thread of step(), on every process that has the last
-  /// stage; the loss of an update is the mean over its micro-batches. After an exception of it, the
-  /// training cannot go on. Errors: Config if labels are smoothed, mixed or weighted.
+  /// stage; the loss of an update is the mean over its micro-batches. After an exception of it or
+  /// of a Dataset, step() and evaluate() throw Error(Config) until load(). Errors: Config if labels
+  /// are smoothed, mixed or weighted.
   void set_loss(LossFunction loss);
 
   // Parameters and running statistics by name, in float32, row by row. All processes call these
@@ -109,6 +111,8 @@ class Training {
   [[nodiscard]] std::string digest() const;
 
  private:
+  void begin_with_weights();
+
   struct Parts;
   std::unique_ptr<Parts> parts_;
 };

@@ -37,6 +37,13 @@ shared=$lib/libmillrace.so
 echo "$(stat -Lc %s "$shared") bytes"
 [[ $(stat -Lc %s "$shared") -lt 15000000 ]] || failed "it has $(stat -Lc %s "$shared") bytes"
 if ldd "$shared" | grep -E "not found|$build|/\.cache/"; then failed "what it is linked to"; fi
+# What the programs below do not call is there, too.
+echo '#include <millrace/millrace.hpp>
+int main(int count, char**) {
+  const millrace::Runtime runtime;
+  if (count > 1) (void)millrace::validate(runtime, millrace::parse_recipe("").logging.place);
+  (void)millrace::io::plain_scaling({1, 1, 3});
+}' | c++ -std=c++20 -xc++ - -I "$prefix/include" -L "$lib" -lmillrace -lfmt -o rest || failed "a function is not exported"
 # What is not ours stays inside, so that a program may have another version of it.
 nm -DC --defined-only "$shared" | grep -vE ' (A|[A-Za-z] (millrace_|millrace::|(typeinfo( name)?|vtable) for millrace::))' >exports.txt || true
 [[ ! -s exports.txt ]] || failed "it exports $(head -n 3 exports.txt)"

@@ -128,6 +128,22 @@ TEST(TrainingTest, EveryRuleLearnsIn16BitsToo) {
   }
 }
 
+TEST(TrainingTest, TakesWhatARunAsksFor) {
+  run::Run asked = run_of(8);
+  asked.update.weight_decay = 0.1;
+  asked.rate.absolute = 0.05;
+  run::Run told = run_of(8);
+  told.optimiser.weight_decay = 0.1;
+  told.learning_rate.base_rate = 0.05;
+  const auto digest = [](const run::Run& run) {
+    Training training(RuntimeOfTests::runtime(), network(), images(96, 1), run);
+    for (int i = 0; i < 3; ++i) (void)training.step();
+    return training.digest();
+  };
+  EXPECT_EQ(digest(asked), digest(told));
+  EXPECT_NE(digest(asked), digest(run_of(8)));
+}
+
 TEST(TrainingTest, LoadedCheckpointContinuesBitForBit) {
   const test::TemporaryDirectory directory;
   const run::Run run = run_of(8);
@@ -401,6 +417,20 @@ std::shared_ptr<io::MemoryDataset> set_of(const std::vector<Item>& items) {
   return set;
 }
 
+TEST(OwnLoss, ThatThrowsEndsTheTraining) {
+  Training training(RuntimeOfTests::runtime(), network(), images(96, 1), run_of(8));
+  const test::TemporaryDirectory directory;
+  const fs::path saved = training.save(directory.path());
+  const double loss = training.step(0.1).loss;
+  training.set_loss([](const NetworkOutput&, std::span<float>) -> double { throw 7; });
+  EXPECT_THROW((void)training.step(0.1), int);
+  training.set_loss({});
+  expect_error(ErrorKind::Config, {"an update or a validation failed"},
+               [&] { (void)training.step(0.1); });
+  training.load(saved);
+  EXPECT_EQ(training.step(0.1).loss, loss);
+}
+
 TEST(OwnLoss, GoesWithPlainLabelsOnly) {
   run::Run run = plain_run(2);
   for (const float weight : {1.0f, 2.0f}) {
@@ -466,12 +496,13 @@ TEST(FloatImages, AreTheBytesWithTheSameValues) {
 
 /// Six bands, made when they are read.
 struct Waves final : io::Dataset {
+  std::int64_t labels = 2;
   [[nodiscard]] std::string name() const override { return "waves"; }
   [[nodiscard]] std::int64_t size() const override { return 32; }
   [[nodiscard]] Shape image_shape() const override { return {5, 5, 6}; }
   [[nodiscard]] std::int64_t classes() const override { return 2; }
   [[nodiscard]] std::int32_t label(std::int64_t index) const override {
-    return static_cast<std::int32_t>(index % 2);
+    return static_cast<std::int32_t>(index % labels);
   }
   [[nodiscard]] bool has_floats() const override { return true; }
   io::Sample read_floats(std::int64_t index, const io::ReadKey&,
@@ -490,6 +521,9 @@ TEST(OwnDataset, NeedsFewLines) {
   const double first = training.step(0.5).loss;
   for (int i = 0; i < 30; ++i) (void)training.step(0.5);
   EXPECT_LT(training.step(0.5).loss, 0.5 * first);
+  waves->labels = 5;
+  expect_error(ErrorKind::Data, {"waves: image ", "but the labels are 0 to 1"},
+               [&] { (void)training_of(run, waves).step(0.5); });
   run.data.asked_type = DType::U8;
   expect_error(ErrorKind::Config, {"uint8"}, [&] { (void)training_of(run, waves); });
 }
