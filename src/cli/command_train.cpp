@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -11,8 +12,10 @@
 #include "cli/command_line.hpp"
 #include "cli/commands.hpp"
 #include "cli/launch.hpp"
+#include "cli/launcher_output.hpp"
 #include "cli/open_run.hpp"
 #include "comm/world.hpp"
+#include "core/clock.hpp"
 #include "core/counted.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -110,6 +113,11 @@ int run_training(const Invocation& invocation, Request request, Open open, Train
     note_default_precision(run);
     training::TrainInputs inputs = inputs_of(run, invocation);
     inputs.stop_asked = &training::StopSignals::received;
+    if (run.config.layout.elastic && world.rank() == 0)
+      inputs.callbacks.after_update = [told = std::getenv(kStartVariable) ==
+                                              nullptr](const training::Update&) mutable {
+        if (!std::exchange(told, true)) print_error(kRanksTrain);  // to the supervisor
+      };
     const training::Outcome outcome = train(run.config, inputs, world);
     if (const std::string folder = run.options.text("export-dir").value_or("");
         !folder.empty() && outcome == training::Outcome::Finished && world.rank() == 0)

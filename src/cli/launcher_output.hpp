@@ -10,6 +10,8 @@ namespace millrace::cli {
 
 /// What rank 0 writes to standard error as soon as the launcher has started it. It is not shown.
 inline constexpr std::string_view kRanksBegin = "millrace: the ranks begin";
+/// The same, after its first update of a run that is supervised.
+inline constexpr std::string_view kRanksTrain = "millrace: the ranks train";
 
 /// What comes from a launcher's standard error, which is its own and that of the ranks. Lines pass,
 /// and what the launcher says is not read. But Open MPI puts its messages into boxes between lines
@@ -31,6 +33,7 @@ class LauncherOutput {
   /// The newest status line; "" if it was cleared.
   [[nodiscard]] const std::string& status() const { return status_; }
   [[nodiscard]] bool ranks_began() const { return began_; }
+  [[nodiscard]] bool ranks_trained() const { return trained_; }
   /// The ranks that reported where they stand after too long without progress. A report long after
   /// the first is ignored: that rank was stopped, and continued only to be ended.
   [[nodiscard]] const std::set<int>& stuck_ranks() const { return stuck_ranks_; }
@@ -45,6 +48,7 @@ class LauncherOutput {
   std::string boxes_;  ///< kept back
   bool in_box_ = false;
   bool began_ = false;
+  bool trained_ = false;
   std::set<int> stuck_ranks_;
   Clock::time_point now_;    ///< of the current piece
   Clock::time_point since_;  ///< that of the first box kept back

@@ -17,7 +17,8 @@ struct LauncherEnd {
   bool asked = false;        ///< to stop, by a signal or by `ends`
   bool overdue = false;      ///< it was ended, as it had not started the ranks in time
   bool ranks_printed = false;
-  std::set<int> stuck_ranks;  ///< those that reported where they stand when they gave up
+  bool ranks_trained = false;  ///< made an update of a run that is supervised
+  std::set<int> stuck_ranks;   ///< those that reported where they stand when they gave up
 };
 
 inline constexpr int kLauncherFailed = 1;  ///< no rank ends with this code

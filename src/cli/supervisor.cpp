@@ -50,12 +50,25 @@ struct Host {
   int room = 0;            ///< ranks
   bool suspected = false;  ///< its ranks said nothing when the others gave up
   double speed = 1.0;      ///< of its ranks, as found in the last start
+  bool proven = false;     ///< part of the last start that made updates
+  int failures = 0;        ///< starts in a row that took it in and failed because of it
+  std::optional<std::chrono::steady_clock::time_point> out_until = {};  ///< not asked before
+  [[nodiscard]] bool is_out() const {
+    return out_until && std::chrono::steady_clock::now() < *out_until;
+  }
 };
+
+/// "a answers", "a, b answer".
+std::string they(const std::set<std::string>& names, std::string_view one, std::string_view more) {
+  return fmt::format("{} {}", join(std::vector<std::string>(names.begin(), names.end()), ", "),
+                     names.size() == 1 ? one : more);
+}
 
 /// How one launch went.
 struct Attempt {
   int code = 0;
   bool for_host = false;         ///< they were asked to, as a host is back
+  bool trained = false;          ///< made an update
   std::set<std::string> silent;  ///< hosts of which no rank said anything when the others gave up
 };
 
@@ -123,10 +136,12 @@ class Supervisor {
       if (const int signal = asked(); signal != 0)
         return finish(exit_code(signal == SIGINT ? ErrorKind::Interrupted : ErrorKind::Preempted));
       const Attempt end = launch_on(used);
+      if (end.trained) prove(used);
       if (end.for_host && end.code == exit_code(ErrorKind::Preempted) && asked() == 0) continue;
+      for (Host& host : hosts_) host.suspected = end.silent.contains(host.name);
+      if (!end.trained && asked() == 0 && leave_out_newcomers(used, end.code)) continue;
       if (is_final(end.code) || asked() != 0) return finish(end.code);
       losses = newest() == before ? losses + 1 : 1;
-      for (Host& host : hosts_) host.suspected = end.silent.contains(host.name);
       if (losses > most_restarts_) {
         tell("given up", {},
              fmt::format("{} without a new checkpoint: giving up",
@@ -146,6 +161,39 @@ class Supervisor {
     constexpr milliseconds kPiece{50};
     for (milliseconds done{0}; done < length && asked() == 0; done += kPiece)
       std::this_thread::sleep_for(kPiece);
+  }
+
+  /// These hosts have made updates together.
+  void prove(std::span<const Host> used) {
+    for (Host& host : hosts_) {
+      host.proven = std::ranges::find(used, host.name, &Host::name) != used.end();
+      if (host.proven) host.failures = 0;
+    }
+  }
+
+  /// A host may come back without the data, the run directory or the program. When a start made no
+  /// update, those that had no part in the last one that did are left out for a while, which grows.
+  /// Returns whether there were such hosts, and others to go on with.
+  bool leave_out_newcomers(std::span<const Host> used, int code) {
+    constexpr int kProbes = 10;
+    if (code == 0 || code == exit_code(ErrorKind::Preempted) ||
+        code == exit_code(ErrorKind::Interrupted) || std::ranges::none_of(used, &Host::proven))
+      return false;
+    std::set<std::string> out;
+    std::vector<Host> left;
+    for (const Host& one : used) {
+      Host& host = *std::ranges::find(hosts_, one.name, &Host::name);
+      if (host.proven) continue;
+      const seconds pause = kProbes * probe_every_ * (1 << std::min(host.failures++, 10));
+      host.out_until = std::chrono::steady_clock::now() + pause;
+      out.insert(host.name);
+      left.push_back(host);
+    }
+    if (!out.empty())
+      tell("left out", left,
+           fmt::format("{} left out: the start with {} failed (code {})", they(out, "is", "are"),
+                       out.size() == 1 ? "it" : "them", code));
+    return !out.empty();
   }
 
   /// Ranks on a host that is cut off hold the run until they notice, and a file server longer.
@@ -248,7 +296,8 @@ class Supervisor {
     constexpr milliseconds kSuspected{1000};
     std::vector<std::string> sound;
     std::vector<std::string> suspected;
-    for (const Host& host : hosts_) (host.suspected ? suspected : sound).push_back(host.name);
+    for (const Host& host : hosts_)
+      if (!host.is_out()) (host.suspected ? suspected : sound).push_back(host.name);
     HostProbe doubtful(*cluster_, suspected);
     HostProbe probe(*cluster_, sound);
     doubtful.wait(kSuspected);
@@ -347,6 +396,7 @@ class Supervisor {
     try {
       const LauncherEnd ended = start_ranks(start, received_, [&] { return back.is_due(); });
       end.silent = silent_hosts(ended, hosts);
+      end.trained = ended.ranks_trained;
       learn_speeds(hosts);
       end.code = meaning_of(ended, "the launcher", start.plan, hosts);
     } catch (const Error& error) {
@@ -386,8 +436,7 @@ class Supervisor {
     Return(Supervisor& owner, std::span<const Host> used) : owner_(owner), before_(owner.newest()) {
       if (owner.ranks_on(used) == owner.config_.pipeline.ranks.ranks) return;  // others took over
       for (const Host& host : owner_.hosts_)
-        if (std::ranges::find(used, host.name, &Host::name) == used.end())
-          left_.push_back(host.name);
+        if (std::ranges::find(used, host.name, &Host::name) == used.end()) left_.push_back(host);
     }
 
     [[nodiscard]] bool is_asked() const { return asked_; }
@@ -404,7 +453,10 @@ class Supervisor {
       }
       if (since_.seconds() < static_cast<double>(owner_.probe_every_.count())) return false;
       since_ = Timer();
-      probe_.emplace(*owner_.cluster_, left_);
+      std::vector<std::string> names;
+      for (const Host& host : left_)
+        if (!host.is_out()) names.push_back(host.name);
+      probe_.emplace(*owner_.cluster_, names);
       return false;
     }
 
@@ -425,8 +477,9 @@ class Supervisor {
       looked_ = Timer();
       if (owner_.newest() == before_) return false;
       owner_.tell("host back", {},
-                  fmt::format("{} answers again: the ranks save and start with it",
-                              listed(probe_->answered())));
+                  fmt::format("{} again: the ranks save and start with {}",
+                              they(probe_->answered(), "answers", "answer"),
+                              probe_->answered().size() == 1 ? "it" : "them"));
       return true;
     }
 
@@ -435,7 +488,7 @@ class Supervisor {
     std::int64_t taken_ = training::last_taken(owner_.run_);  ///< the last snapshot taken before
     /// Whether these ranks may still take one.
     bool looks_ = !before_.empty() && training::has_snapshots(owner_.run_);
-    std::vector<std::string> left_;
+    std::vector<Host> left_;
     std::optional<HostProbe> probe_;
     Timer since_;
     Timer looked_;

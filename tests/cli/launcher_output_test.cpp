@@ -44,6 +44,14 @@ TEST(LauncherOutputTest, BoxesThatTheEndDoesNotFollowAreShown) {
   EXPECT_EQ(output.finish(true), "");
 }
 
+TEST(LauncherOutputTest, WhatRanksTellTheSupervisorIsNotShown) {
+  LauncherOutput output;
+  EXPECT_EQ(output.take("millrace: the ranks begin\na\n"), "a\n");
+  EXPECT_TRUE(output.ranks_began() && !output.ranks_trained());
+  EXPECT_EQ(output.take("millrace: the ranks train\nb\n"), "b\n");
+  EXPECT_TRUE(output.ranks_trained());
+}
+
 // It has no line end, and may come in pieces and before a line.
 TEST(LauncherOutputTest, TheStatusLineIsKeptApart) {
   LauncherOutput output;

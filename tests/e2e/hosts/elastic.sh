@@ -4,7 +4,8 @@
 # this machine on a bridge, each with memory of its own. One cable is cut in the middle of a step and
 # put back later. The run must go on from a snapshot in the memory of the others, and end with the bits
 # of an undisturbed one, on three hosts meanwhile and on four at the end. Then a pipeline loses the host
-# of one of its two stages. Prints how long the first run stood still. See hosts.sh for when it is skipped.
+# of one of its two stages, which comes back without the run directory. Prints how long the first run
+# stood still. See hosts.sh for when it is skipped.
 set -euo pipefail
 millrace=$(realpath "$1")
 # shellcheck source=tests/e2e/hosts/hosts.sh
@@ -58,16 +59,21 @@ check "and nothing left in the memory of the hosts" "" "$(find "$work"/memory-* 
 [[ $code -eq 0 ]] || cat "$work/out"
 
 # One replica: its parts are sent.
-"$millrace" "${recipe[@]}" --iterations 60 --ranks 1 --run-dir "$work/pipeline-alone" >/dev/null
+"$millrace" "${recipe[@]}" --iterations 120 --ranks 1 --run-dir "$work/pipeline-alone" >/dev/null
 expected=$("$millrace" inspect "$work/pipeline-alone" --digest)
-on 1 "$millrace" "${recipe[@]}" "${elastic[@]}" --iterations 60 \
+on 1 "$millrace" "${recipe[@]}" "${elastic[@]}" --iterations 120 \
   --hosts 10.78.0.1:1 10.78.0.2:1 --run-dir "$work/pipeline" >"$work/out" 2>&1 &
 job=$!
 wait_for '^step: .*iteration: *2[1-9],' "$work/out"
 unplug 2
 wait_for 'elastic: 1 rank on 10.78.0.1:1, from ckpt-' "$work/out"
 last=$(last_update "$work/out")
+hide 2 "$work/pipeline"
+plug 2
+wait_for 'elastic: 2 ranks on 10.78.0.1:1 10.78.0.2:1, from ckpt-[1-9]' "$work/out"
 wait "$job" && code=0 || code=$?
+check "it comes back without the run directory, and is left out" 1 \
+  "$(grep -c 'elastic: 10.78.0.2 is left out: the start with it failed (code [1-9]' "$work/out")"
 check "a pipeline without one of its hosts ends well" 0 "$code"
 check "both parts are sent" 1 "$(grep -c 'each part on two hosts, 2 of 2 sent' "$work/out")"
 check_lost "$work/out" "$last"

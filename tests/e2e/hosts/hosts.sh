@@ -7,6 +7,7 @@
 #                             core each; without SUBNET they have no cables
 #   on HOST COMMAND..         runs a command there
 #   unplug HOST, plug HOST    take its cable out, put it back
+#   hide HOST FOLDER          what starts there finds the folder empty
 #   leave_hosts               ends everything on them, removes them and $work
 #   check WHAT EXPECTED GOT   counts failures
 #   wait_for PATTERN FILE     waits for a line while process $job runs
@@ -58,7 +59,8 @@ make_hosts() {
 host=\$1
 shift
 exec taskset -c \$(((host - 1) % $(nproc))) ip netns exec $net-\$host unshare --uts sh -c \
-  "hostname $net-\$host && mount --bind $work/memory-\$host /dev/shm && \$*"
+  "hostname $net-\$host && mount --bind $work/memory-\$host /dev/shm && \
+  if [ -e $work/hidden-\$host ]; then mount --bind $work/empty $work/hidden-\$host; fi && \$*"
 END
   # A host without a cable says nothing.
   cat >"$work/agent" <<END
@@ -78,6 +80,7 @@ on() {
   "$work/on" "$host" exec "$(printf '%q ' "$@")"
 }
 unplug() { ip -n "$net-$1" link set eth9 down; }
+hide() { mkdir "$work/empty" && ln -s "$2" "$work/hidden-$1"; }
 plug() { ip -n "$net-$1" link set eth9 up; }
 
 check() {
