@@ -411,6 +411,7 @@ class Supervisor {
   [[nodiscard]] int hang_timeout() const {
     constexpr int kUsual = 60;
     const bool given =
+        invocation_.options.find("hang-timeout") != nullptr ||  // or it was recorded
         config_.hang_timeout != std::get<std::int64_t>(*find_field("hang-timeout")->by_default);
     return given ? config_.hang_timeout : kUsual;
   }
