@@ -80,7 +80,8 @@ void complete_checkpoints(const Patch& given, Run& config, Notices& notices) {
   const CheckpointRequest& asked = config.saving;
   const bool averages = config.averaging.of_checkpoints();
   const bool all = config.validation == ValidationMode::End || averages;
-  config.max_checkpoints_to_keep = static_cast<int>(asked.keep.value_or(all ? 0 : 1));
+  const int usual = config.layout.elastic ? 2 : 1;  // in case the newest is damaged
+  config.max_checkpoints_to_keep = static_cast<int>(asked.keep.value_or(all ? 0 : usual));
   check_keeping_best(given, config);
   if (asked.every) return set_interval(*asked.every, config);
   const std::int64_t per_epoch = asked.only_last ? 0 : asked.per_epoch;

@@ -141,8 +141,8 @@ void add_checkpoint(FieldTable& table) {
       when(saves_by_epochs), sets<&CheckpointRequest::only_last>());
   row("max-ckpts-to-keep", integer(at_least(0)), "IPU",
       "maximum number of checkpoints to keep besides the newest validated one; 0 keeps all",
-      default_text("1; all with `validation-mode` end"), unit("checkpoints"), harmless(),
-      sets<&CheckpointRequest::keep>());
+      default_text("1; 2 with `elastic`; all with `validation-mode` end"), unit("checkpoints"),
+      harmless(), sets<&CheckpointRequest::keep>());
   row("keep-best", flag(), "millrace", "also keep the checkpoint with the best validation accuracy",
       sets<&Run::keep_best>());
   row("weight-avg-N", reals("N ..", at_least(1)), "IPU",

@@ -89,6 +89,16 @@ TEST_F(ElasticTest, LostRanksGoOnFromASnapshotInMemory) {
   EXPECT_FALSE(fs::exists(memory));
 }
 
+// Two are kept.
+TEST_F(ElasticTest, ADamagedCheckpointCostsUpdates) {
+  Job job(training());
+  (void)saved_behind(saved_behind(0));
+  std::ofstream(io::list_checkpoints(run_).back() / "part-000.h5") << "damaged";
+  kill_rank(1);
+  expect_end(job.wait(), 0, {"restart 1 of 10 from ckpt-"});
+  EXPECT_EQ(newest_in(run_)->digest, undisturbed(kUpdates).at_end());
+}
+
 // The ranks of the second replica save nothing.
 TEST_F(ElasticTest, SnapshotsAndCheckpointsTakeTurns) {
   const Words replicas = {"--replicas 2 --gradients-to-accumulate 1 --ckpts-per-epoch 1 --ranks"};
