@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <utility>
 
 #include "comm/world.hpp"
@@ -30,7 +31,9 @@ void check_host(std::string_view host, std::string_view where) {
                     std::all_of(host.begin(), host.end(), [](unsigned char c) {
                       return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_' || c == '@';
                     });
-  if (!good) fail(ErrorKind::Usage, "{}: '{}' is not a host name", where, host);
+  if (!good)
+    fail(ErrorKind::Usage, "{}: '{}' is not a host name{}", where, host,
+         host.find('/') == std::string_view::npos ? "" : ", and there is no such file");
 }
 
 /// Checks "name" or "name:ranks"; returns the number of ranks, or 0.
@@ -111,6 +114,12 @@ std::string name_of_host(std::string_view host) {
   return std::string(host.substr(0, host.find(':')));
 }
 
+std::string agent_arguments(const Cluster& cluster) {
+  const char* const own = std::getenv("OMPI_MCA_plm_rsh_args");
+  const std::string words = own != nullptr ? std::string(own) + ' ' : "";
+  return cluster.ssh_port > 0 ? fmt::format("{}-p {}", words, cluster.ssh_port) : words;
+}
+
 bool names_this_machine(std::string_view name) {
   return name == "localhost" || name == "127.0.0.1" || name == comm::host_name();
 }
@@ -189,7 +198,9 @@ std::vector<std::string> hosts_in(const std::filesystem::path& file) {
   constexpr std::string_view kSlots = "slots=";
   std::vector<std::string> hosts;
   for (const std::string& line : split_list(io::read_text(file, kMostBytes), '\n')) {
-    const std::vector<std::string> words = split_list(line.substr(0, line.find('#')), ' ');
+    std::string text = line.substr(0, line.find('#'));
+    std::ranges::replace(text, '\t', ' ');
+    const std::vector<std::string> words = split_list(text, ' ');
     if (words.empty()) continue;
     const bool counted = words.size() > 1 && words[1].starts_with(kSlots);
     hosts.push_back(counted ? words[0] + ":" + words[1].substr(kSlots.size()) : words[0]);

@@ -41,6 +41,9 @@ struct Cluster {
 
 /// The name in "name" or "name:ranks".
 [[nodiscard]] std::string name_of_host(std::string_view host);
+/// Further words for the agent that reaches other hosts, as Open MPI takes them: those of the user,
+/// and the port.
+[[nodiscard]] std::string agent_arguments(const Cluster& cluster);
 /// Whether a name is one of those that this machine gives itself.
 [[nodiscard]] bool names_this_machine(std::string_view name);
 

@@ -24,14 +24,15 @@ namespace millrace::cli {
 namespace {
 
 /// The words that run a command on a host, as Open MPI finds them: the first of its agents, and
-/// the port. An ssh of nobody's choice must not ask for a password.
+/// what is added to it. An ssh of nobody's choice must not ask for a password.
 std::vector<std::string> agent_words(const Cluster& cluster) {
   const char* const named = std::getenv("OMPI_MCA_plm_rsh_agent");
   std::vector<std::string> words =
       split_list(split_list(named != nullptr ? named : "ssh", ':').front(), ' ');
   if (std::filesystem::path(words.front()).filename() == "ssh" && named == nullptr)
     words.insert(words.end(), {"-o", "BatchMode=yes"});
-  if (cluster.ssh_port > 0) words.insert(words.end(), {"-p", std::to_string(cluster.ssh_port)});
+  const std::vector<std::string> more = split_list(agent_arguments(cluster), ' ');
+  words.insert(words.end(), more.begin(), more.end());
   return words;
 }
 

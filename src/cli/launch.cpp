@@ -127,7 +127,7 @@ std::vector<std::string> launch_command(int ranks, std::span<const std::string> 
       add({"--mca", "btl_tcp_if_include", interface, "--mca", "oob_tcp_if_include", interface});
     if (!interface.empty() && !comm::is_open_mpi()) add({"-iface", interface});
     if (cluster->ssh_port > 0 && comm::is_open_mpi())
-      add({"--mca", "plm_rsh_args", fmt::format("-p {}", cluster->ssh_port)});
+      add({"--mca", "plm_rsh_args", agent_arguments(*cluster)});
   }
   if (comm::is_open_mpi() && (!cluster || lies_here(*cluster))) {
     // Starts ranks here and nowhere else, also in an allocation of several machines. The other ways

@@ -168,9 +168,11 @@ TEST(ClusterTest, AFileNamesHosts) {
     std::ofstream(file) << text;
     return cluster_of(train_line("--hosts " + file.string()), environment_of({})).value();
   };
-  const Cluster cluster = hosts_of("# all\nnode1 slots=4  # four\n\n  node2:2\nnode3\n");
+  const Cluster cluster = hosts_of("# all\nnode1\tslots=4  # four\n\n  node2:2\t\nnode3\n");
   EXPECT_EQ(cluster.hosts, (std::vector<std::string>{"node1:4", "node2:2", "node3"}));
   EXPECT_EQ(cluster.file, file);
+  expect_error(ErrorKind::Usage, {"there is no such file"},
+               [] { (void)cluster_of(train_line("--hosts /nowhere/hosts"), environment_of({})); });
   for (const auto& [text, problem] : {std::pair{"a\nb:0\n", "hosts: 'b:0' is not a host with"},
                                       {"-oProxy=x\n", "hosts: '-oProxy=x' is not a host name"},
                                       {"# nobody\n", "hosts: no line names a host"}})
@@ -180,10 +182,11 @@ TEST(ClusterTest, AFileNamesHosts) {
 TEST(HostProbeTest, ThisMachineAnswersAndAnAgentIsAsked) {
   const test::TemporaryDirectory directory;
   const fs::path agent = directory / "agent";
-  std::ofstream(agent) << "#!/bin/sh\n[ \"$1 $2 $4\" = \"-p 3022 true\" ] || exit 9\n"
-                          "[ $3 = there ] && exit 0\n[ $3 = gone ] && exit 255\nexec sleep 60\n";
+  std::ofstream(agent) << "#!/bin/sh\n[ \"$1 $2 $3 $5\" = \"-4 -p 3022 true\" ] || exit 9\n"
+                          "[ $4 = there ] && exit 0\n[ $4 = gone ] && exit 255\nexec sleep 60\n";
   fs::permissions(agent, fs::perms::owner_all);
   const test::Variable named("OMPI_MCA_plm_rsh_agent", agent.string() + " : rsh");
+  const test::Variable more("OMPI_MCA_plm_rsh_args", "-4");
   Cluster cluster;
   cluster.ssh_port = 3022;
   const std::vector<std::string> hosts = {"there", "gone", "silent", "localhost", "127.0.0.1"};
