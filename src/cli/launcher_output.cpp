@@ -53,6 +53,7 @@ std::string LauncherOutput::take_line(std::string line) {
   if (!in_box_ && !edge) return line;
   if (boxes_.empty()) since_ = now_;
   boxes_ += line;
+  ended_rank_ = number_after(line, "noticed that process rank ").value_or(ended_rank_);
   if (edge) in_box_ = !in_box_;
   return {};
 }

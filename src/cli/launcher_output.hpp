@@ -34,6 +34,8 @@ class LauncherOutput {
   [[nodiscard]] const std::string& status() const { return status_; }
   [[nodiscard]] bool ranks_began() const { return began_; }
   [[nodiscard]] bool ranks_trained() const { return trained_; }
+  /// The rank that a signal ended, as Open MPI says in a box; -1: it does not.
+  [[nodiscard]] int ended_rank() const { return ended_rank_; }
   /// The ranks that reported where they stand after too long without progress. A report long after
   /// the first is ignored: that rank was stopped, and continued only to be ended.
   [[nodiscard]] const std::set<int>& stuck_ranks() const { return stuck_ranks_; }
@@ -49,6 +51,7 @@ class LauncherOutput {
   bool in_box_ = false;
   bool began_ = false;
   bool trained_ = false;
+  int ended_rank_ = -1;
   std::set<int> stuck_ranks_;
   Clock::time_point now_;    ///< of the current piece
   Clock::time_point since_;  ///< that of the first box kept back

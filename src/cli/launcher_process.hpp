@@ -18,6 +18,7 @@ struct LauncherEnd {
   bool overdue = false;      ///< it was ended, as it had not started the ranks in time
   bool ranks_printed = false;
   bool ranks_trained = false;  ///< made an update of a run that is supervised
+  int ended_rank = -1;         ///< that a signal ended, as the launcher says
   std::set<int> stuck_ranks;   ///< those that reported where they stand when they gave up
 };
 

@@ -43,33 +43,36 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using Clock = std::chrono::steady_clock;
 
 /// What is known of a host of the run.
 struct Host {
   std::string name;
-  int room = 0;            ///< ranks
-  bool suspected = false;  ///< its ranks said nothing when the others gave up
-  double speed = 1.0;      ///< of its ranks, as found in the last start
-  bool proven = false;     ///< part of the last start that made updates
-  int failures = 0;        ///< starts in a row that took it in and failed because of it
-  std::optional<std::chrono::steady_clock::time_point> out_until = {};  ///< not asked before
-  [[nodiscard]] bool is_out() const {
-    return out_until && std::chrono::steady_clock::now() < *out_until;
-  }
+  int room = 0;                      ///< ranks
+  bool suspected = false;            ///< its ranks were silent, and it did not answer
+  double speed = 1.0;                ///< of its ranks, as found in the last start
+  bool proven = false;               ///< part of the last start that made updates
+  int failures = 0;                  ///< starts in a row that took it in and failed because of it
+  Clock::time_point out_until = {};  ///< not asked before
+  [[nodiscard]] bool is_out() const { return Clock::now() < out_until; }
 };
 
+/// "a, b".
+std::string listed(const std::set<std::string>& names) {
+  return join(std::vector<std::string>(names.begin(), names.end()), ", ");
+}
 /// "a answers", "a, b answer".
 std::string they(const std::set<std::string>& names, std::string_view one, std::string_view more) {
-  return fmt::format("{} {}", join(std::vector<std::string>(names.begin(), names.end()), ", "),
-                     names.size() == 1 ? one : more);
+  return fmt::format("{} {}", listed(names), names.size() == 1 ? one : more);
 }
 
 /// How one launch went.
 struct Attempt {
   int code = 0;
-  bool for_host = false;         ///< they were asked to, as a host is back
-  bool trained = false;          ///< made an update
-  std::set<std::string> silent;  ///< hosts of which no rank said anything when the others gave up
+  bool for_host = false;       ///< they were asked to, as a host is back
+  bool trained = false;        ///< made an update
+  std::set<std::string> lost;  ///< hosts whose ranks were silent, and that do not answer
+  std::string ended = {};      ///< the host of a rank that a signal ended; "": it is not known
 };
 
 bool is_final(int code) {
@@ -78,11 +81,6 @@ bool is_final(int code) {
                      ErrorKind::Preempted, ErrorKind::Interrupted, ErrorKind::Internal});
   return code == 0 ||
          std::ranges::any_of(kFinal, [&](ErrorKind kind) { return code == exit_code(kind); });
-}
-
-/// "a, b".
-std::string listed(const std::set<std::string>& names) {
-  return join(std::vector<std::string>(names.begin(), names.end()), ", ");
 }
 
 /// What happened to a run, as lines on standard error and for its report.
@@ -138,7 +136,7 @@ class Supervisor {
       const Attempt end = launch_on(used);
       if (end.trained) prove(used);
       if (end.for_host && end.code == exit_code(ErrorKind::Preempted) && asked() == 0) continue;
-      for (Host& host : hosts_) host.suspected = end.silent.contains(host.name);
+      for (Host& host : hosts_) host.suspected = end.lost.contains(host.name);
       if (!end.trained && asked() == 0 && leave_out_newcomers(used, end.code)) continue;
       if (is_final(end.code) || asked() != 0) return finish(end.code);
       losses = newest() == before ? losses + 1 : 1;
@@ -171,26 +169,21 @@ class Supervisor {
     }
   }
 
-  /// A host may come back without the data, the run directory or the program. When a start made no
-  /// update, those that had no part in the last one that did are left out for a while, which grows.
-  /// Returns whether there were such hosts, and others to go on with.
+  /// When a start made no update, hosts that had no part in the last one that did may lack the data
+  /// or the program: they are left out for a while, which grows. Returns whether others go on.
   bool leave_out_newcomers(std::span<const Host> used, int code) {
     constexpr int kProbes = 10;
     if (code == 0 || code == exit_code(ErrorKind::Preempted) ||
         code == exit_code(ErrorKind::Interrupted) || std::ranges::none_of(used, &Host::proven))
       return false;
     std::set<std::string> out;
-    std::vector<Host> left;
-    for (const Host& one : used) {
-      Host& host = *std::ranges::find(hosts_, one.name, &Host::name);
-      if (host.proven) continue;
-      const seconds pause = kProbes * probe_every_ * (1 << std::min(host.failures++, 10));
-      host.out_until = std::chrono::steady_clock::now() + pause;
+    for (Host& host : hosts_) {
+      if (host.proven || std::ranges::find(used, host.name, &Host::name) == used.end()) continue;
+      host.out_until = Clock::now() + kProbes * probe_every_ * (1 << std::min(host.failures++, 10));
       out.insert(host.name);
-      left.push_back(host);
     }
     if (!out.empty())
-      tell("left out", left,
+      tell("left out", {},
            fmt::format("{} left out: the start with {} failed (code {})", they(out, "is", "are"),
                        out.size() == 1 ? "it" : "them", code));
     return !out.empty();
@@ -264,9 +257,10 @@ class Supervisor {
     const seconds pause{
         losses == 1 ? 0
                     : std::min(kMost, std::int64_t{1} << std::min<std::int64_t>(losses - 2, 10))};
-    const std::string lost = end.silent.empty()
-                                 ? fmt::format("the ranks ended with code {}", end.code)
-                                 : "lost " + listed(end.silent);
+    const std::string lost = !end.lost.empty() ? "lost " + listed(end.lost)
+                             : !end.ended.empty()
+                                 ? fmt::format("a rank on {} ended", end.ended)
+                                 : fmt::format("the ranks ended with code {}", end.code);
     tell("lost", {},
          fmt::format("{}; restart {} of {} from {}{}", lost, losses, most_restarts_, start_point(),
                      pause.count() > 0 ? fmt::format(" in {} s", pause.count()) : ""));
@@ -279,21 +273,31 @@ class Supervisor {
     for (bool told = false; asked() == 0; told = true) {
       find_hosts();
       std::vector<Host> answering = ask_hosts();
-      if (ranks_on(answering) >= std::max(1, least_)) return answering;
-      if (!told)
-        tell("waiting", answering,
-             fmt::format("{} of {} answer, with room for {}: waiting until there is room for {}",
-                         answering.size(), counted(std::ssize(hosts_), "host"),
-                         counted(ranks_on(answering), "rank"), std::max(1, least_)));
+      const bool enough = ranks_on(answering) >= std::max(1, least_);
+      if (enough || !told) tell_missing(answering, enough);
+      if (enough) return answering;
       pause_for(std::min<milliseconds>(probe_every_, seconds{5}));
     }
     return {};
   }
 
+  /// Names the hosts that do not answer, and says what the others are enough for.
+  void tell_missing(std::span<const Host> answering, bool enough) {
+    std::set<std::string> missing;
+    for (const Host& host : hosts_)
+      if (!host.is_out() && std::ranges::find(answering, host.name, &Host::name) == answering.end())
+        missing.insert(host.name);
+    std::string what = missing.empty() ? "" : they(missing, "does not answer", "do not answer");
+    if (!enough)
+      what += fmt::format("{}there is room for {}: waiting until there is room for {}",
+                          what.empty() ? "" : "; ", counted(ranks_on(answering), "rank"),
+                          std::max(1, least_));
+    if (!what.empty()) tell(enough ? "no answer" : "waiting", answering, what);
+  }
+
   /// Hosts that answer. Those that are suspected get less time than those that may be busy.
   [[nodiscard]] std::vector<Host> ask_hosts() const {
     constexpr milliseconds kBusy{5000};
-    constexpr milliseconds kSuspected{1000};
     std::vector<std::string> sound;
     std::vector<std::string> suspected;
     for (const Host& host : hosts_)
@@ -308,6 +312,15 @@ class Supervisor {
       if (probe.answered().contains(host.name) || doubtful.answered().contains(host.name))
         answering.push_back(host);
     return answering;
+  }
+
+  /// Those of these hosts that do not answer. Ranks of others may have been too slow to speak.
+  [[nodiscard]] std::set<std::string> unreached(std::set<std::string> hosts) const {
+    if (hosts.empty()) return hosts;
+    HostProbe probe(*cluster_, std::vector<std::string>(hosts.begin(), hosts.end()));
+    probe.wait(kSuspected);
+    for (const std::string& host : probe.answered()) hosts.erase(host);
+    return hosts;
   }
 
   /// The speeds of the ranks on these hosts; empty as long as none was slow.
@@ -395,7 +408,9 @@ class Supervisor {
     Attempt end;
     try {
       const LauncherEnd ended = start_ranks(start, received_, [&] { return back.is_due(); });
-      end.silent = silent_hosts(ended, hosts);
+      end.lost = unreached(silent_hosts(ended, hosts));
+      if (ended.ended_rank >= 0 && ended.ended_rank < std::ssize(hosts))
+        end.ended = hosts[static_cast<std::size_t>(ended.ended_rank)];
       end.trained = ended.ranks_trained;
       learn_speeds(hosts);
       end.code = meaning_of(ended, "the launcher", start.plan, hosts);
@@ -478,9 +493,8 @@ class Supervisor {
       looked_ = Timer();
       if (owner_.newest() == before_) return false;
       owner_.tell("host back", {},
-                  fmt::format("{} again: the ranks save and start with {}",
-                              they(probe_->answered(), "answers", "answer"),
-                              probe_->answered().size() == 1 ? "it" : "them"));
+                  fmt::format("{} again: the ranks save and start anew",
+                              they(probe_->answered(), "answers", "answer")));
       return true;
     }
 
@@ -496,6 +510,8 @@ class Supervisor {
     Timer began_;
     bool asked_ = false;
   };
+
+  static constexpr milliseconds kSuspected{1000};  ///< for a host that may be lost to answer
 
   const run::Run& config_;
   const Invocation& invocation_;

@@ -50,6 +50,8 @@ TEST(LauncherOutputTest, WhatRanksTellTheSupervisorIsNotShown) {
   EXPECT_TRUE(output.ranks_began() && !output.ranks_trained());
   EXPECT_EQ(output.take("millrace: the ranks train\nb\n"), "b\n");
   EXPECT_TRUE(output.ranks_trained());
+  EXPECT_EQ(output.take(kEdge + "mpiexec noticed that process rank 3 with PID 0 on node b\n"), "");
+  EXPECT_EQ(output.ended_rank(), 3);
 }
 
 // It has no line end, and may come in pieces and before a line.
