@@ -87,11 +87,10 @@ Patch patch_of(const run::Run& run) {
          "`hang-timeout` {} would end the whole process, which a library does not: leave it 0",
          run.hang_timeout);
   if (run.length.epochs && run.length.iterations)
-    fail(
-        ErrorKind::Config,
-        "`epochs` {} and `iterations` {} exclude each other: Run::length has both, as recipes have "
-        "epochs: set it to {{.iterations = {}}}",
-        *run.length.epochs, *run.length.iterations, *run.length.iterations);
+    fail(ErrorKind::Config,
+         "`epochs` {} and `iterations` {} exclude each other: recipes have epochs, so begin with "
+         "Run::length = {{}}",
+         *run.length.epochs, *run.length.iterations);
   Patch patch;
   patch.network = run.model.given.graph;
   const run::Run usual;

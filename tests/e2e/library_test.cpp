@@ -22,7 +22,8 @@ run::Run small(const fs::path& place) {
   run.model.size = "8";
   run.data.directory = small_data();
   run.batch_size = 32;
-  run.length = {.iterations = 3};
+  run.length = {};
+  run.length.iterations = 3;
   run.logging.place = place.string();
   return run;
 }
@@ -32,7 +33,8 @@ double first_loss(run::Run run) {
   double first = 0.0;
   run.logging.keeps = false;
   run.logging.place.clear();
-  run.length = {.iterations = 1};
+  run.length = {};
+  run.length.iterations = 1;
   (void)training::train(runtime(), run,
                         {.after_update = [&](const training::Update& u) { first = u.loss; }});
   return first;
