@@ -129,6 +129,7 @@ class MpiMessages final : public RankMessages {
   static int pieces(const Message& message) { return static_cast<int>(message.requests.size()); }
   template <class Make>
   static void for_pieces(Message& message, const Make& make) {
+    message.requests.reserve(static_cast<std::size_t>(message.bytes / kEagerBytes + 1));
     for (std::int64_t at = 0; at < message.bytes; at += kEagerBytes)
       make(at, static_cast<int>(std::min(kEagerBytes, message.bytes - at)),
            message.requests.emplace_back(MPI_REQUEST_NULL));

@@ -55,9 +55,9 @@ int MPI_Start(MPI_Request* request) {
   return PMPI_Start(request);
 }
 
-int MPI_Wait(MPI_Request* request, MPI_Status* status) {
+int MPI_Waitall(int count, MPI_Request* requests, MPI_Status* statuses) {
   sometimes_sleep();
   std::this_thread::sleep_for(std::chrono::milliseconds(latency()));
-  return PMPI_Wait(request, status);
+  return PMPI_Waitall(count, requests, statuses);
 }
 }

@@ -89,15 +89,15 @@ int MPI_Start(MPI_Request* request) {
   return PMPI_Start(request);
 }
 
-int MPI_Test(MPI_Request* request, int* flag, MPI_Status* status) {
-  const int code = PMPI_Test(request, flag, status);
-  if (*flag != 0) arrive(request);
+int MPI_Testall(int count, MPI_Request* requests, int* flag, MPI_Status* statuses) {
+  const int code = PMPI_Testall(count, requests, flag, statuses);
+  for (int i = 0; *flag != 0 && i < count; ++i) arrive(requests + i);
   return code;
 }
 
-int MPI_Wait(MPI_Request* request, MPI_Status* status) {
-  const int code = PMPI_Wait(request, status);
-  arrive(request);
+int MPI_Waitall(int count, MPI_Request* requests, MPI_Status* statuses) {
+  const int code = PMPI_Waitall(count, requests, statuses);
+  for (int i = 0; i < count; ++i) arrive(requests + i);
   return code;
 }
 }
