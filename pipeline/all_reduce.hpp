@@ -80,7 +80,8 @@ class AllReduce {
   void bind(float* array, std::byte* scratch, const Peers& peers);
 
   /// Makes ready for what others send, which may come before this replica starts and then needs
-  /// memory that no plan counts. Afterwards start() follows. Only for messages by MPI.
+  /// memory that no plan counts. Afterwards start() follows. For a transport that
+  /// receives_early().
   void expect();
   /// Begins. This replica's elements must be complete.
   void start(const device::ExecutionSpace& space);

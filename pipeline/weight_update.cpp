@@ -8,7 +8,6 @@
 
 #include "core/error.hpp"
 #include "device/arena.hpp"
-#include "device/parallel.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -133,9 +132,9 @@ void WeightUpdate::begin_step(const device::ExecutionSpace& space, const StepSet
                               std::size_t turn, bool ahead) {
   space_ = &space;
   turn_ = turn;
-  if constexpr (device::kHostReadable)  // NCCL starts sends and receives together
-    for (Sums& sums : sums_)
-      for (AllReduce& part : sums.parts) part.expect();
+  for (Sums& sums : sums_)
+    for (AllReduce& part : sums.parts)
+      if (transport_->receives_early()) part.expect();
   const ops::StepValues after_update = values_of(settings, settings);
   last_scale_ = after_update.update.gradient_scale;
   const ops::StepValues after_skip =

@@ -93,6 +93,7 @@ class RoutingTransport final : public Transport {
     if (world.size() == 1 || alone) return;
     const bool by_nccl = route_between_ranks(world, memory).way == Way::Nccl;
     staged_ = staged_ && !by_nccl;
+    early_ = !by_nccl && memory.queues == nullptr;
     remote_ = by_nccl ? make_nccl_messages(world, memory) : make_mpi_messages(world, memory);
   }
 
@@ -127,6 +128,7 @@ class RoutingTransport final : public Transport {
     if (remote_) remote_->flush(patience());
   }
   [[nodiscard]] bool is_staged() const override { return staged_; }
+  [[nodiscard]] bool receives_early() const override { return early_; }
   [[nodiscard]] Patience patience() const override { return world_->patience(); }
 
  private:
@@ -143,6 +145,7 @@ class RoutingTransport final : public Transport {
   const World* world_;
   int rank_;
   bool staged_;
+  bool early_ = false;
   LocalMessages local_;
   std::unique_ptr<RankMessages> remote_;
 };

@@ -108,6 +108,8 @@ class Transport {
   virtual void flush() = 0;
   /// Whether messages between ranks take host memory.
   [[nodiscard]] virtual bool is_staged() const = 0;
+  /// Whether a receive may start long before its send does.
+  [[nodiscard]] virtual bool receives_early() const { return false; }
   /// For a caller that looks again and again whether a message is done.
   [[nodiscard]] virtual Patience patience() const = 0;
 };
