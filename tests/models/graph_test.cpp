@@ -183,7 +183,8 @@ TEST(GraphBuilder, AnOpNeedsALayerAndInputsOfItsBuilder) {
                "graph tiny: op conv: belongs to no layer: call begin_layer() first",
                [&] { b.conv("conv", b.input(), {.out_channels = 4}); });
   b.begin_layer("b0");
-  expect_error(ErrorKind::Config, "graph tiny: op b0/conv: reads what is no output of this builder's ops",
+  expect_error(ErrorKind::Config,
+               "graph tiny: op b0/conv: reads what is no output of this builder's ops",
                [&] { b.conv("conv", ValueId{7}, {.out_channels = 4}); });
 }
 

@@ -24,7 +24,7 @@ for tool in src/tools/*/; do
   name=$(basename "$tool")
   within "tool $name: lines" "$(lines "$tool")" "${tool_limits[$name]:-2500}"
 done
-within 'tests: lines' "$(lines tests)" 52655
+within 'tests: lines' "$(lines tests)" 52656
 
 if ((over > 0)); then
   echo "$over of these numbers are above their limits: make something smaller"
