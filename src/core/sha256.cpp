@@ -32,4 +32,10 @@ std::string Sha256::hex_digest() {
   return fmt::format("{:02x}", fmt::join(digest, ""));
 }
 
+std::string sha256_of(std::string_view text) {
+  Sha256 digest;
+  digest.update(std::as_bytes(std::span(text)));
+  return digest.hex_digest();
+}
+
 }  // namespace millrace

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 struct evp_md_ctx_st;  // of OpenSSL
 
@@ -22,5 +23,8 @@ class Sha256 {
  private:
   std::unique_ptr<evp_md_ctx_st, void (*)(evp_md_ctx_st*)> context_;
 };
+
+/// The digest of a text.
+[[nodiscard]] std::string sha256_of(std::string_view text);
 
 }  // namespace millrace

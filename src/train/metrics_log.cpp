@@ -109,12 +109,9 @@ Row judge_json(std::string_view line, std::int64_t last) {
 }
 
 std::string json_header(const run::Run& config) {
-  Sha256 digest;
-  const std::string text = run::to_toml(config);
-  digest.update(std::as_bytes(std::span(text)));
   return Json::object({{"schema", "millrace-metrics-1"},
                        {"run", config.run_directory.filename().string()},
-                       {"config_sha256", digest.hex_digest()},
+                       {"config_sha256", sha256_of(run::to_toml(config))},
                        {"dataset", config.data.dataset},
                        {"total_batch", config.total_batch()},
                        {"iterations", config.iterations}})

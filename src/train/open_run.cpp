@@ -219,10 +219,8 @@ void require_alike(const comm::World& world, const OpenedRun& run) {
        "set MILLRACE_MAX_ISA on all ranks to a level that each supports, and install the same "
        "oneDNN"}};
   if (const models::GivenNetwork& given = run.config.model.given; given.graph) {
-    const std::string text = to_json(*given.graph).dump();
-    Sha256 digest;
-    digest.update(std::as_bytes(std::span(text)));
-    facts.push_back({"network", digest.hex_digest(), "give all ranks the same file with `model`"});
+    facts.push_back({"network", sha256_of(to_json(*given.graph).dump()),
+                     "give all ranks the same file with `model`"});
   }
   for (const auto& [name, images] :
        {std::pair{"training images", run.data.train}, {"validation images", run.data.validation}})

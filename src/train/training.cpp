@@ -10,6 +10,7 @@
 #include "comm/world.hpp"
 #include "core/error.hpp"
 #include "core/machine_limits.hpp"
+#include "core/sha256.hpp"
 #include "device/environment.hpp"
 #include "io/checkpoint.hpp"
 #include "models/graph_json.hpp"
@@ -45,7 +46,7 @@ run::Run completed(run::Run run, const models::Graph& network, const io::Dataset
                    const io::Dataset* validation) {
   run.model.given.graph = std::make_shared<const models::Graph>(network);
   name_network(run);
-  // The others of these members are taken as they are; what a run asks for counts where it was set.
+  // A caller sets either what follows, which is taken as it is, or what he asks for.
   if (run.optimiser.weight_decay == 0.0) run.optimiser.weight_decay = run.update.weight_decay;
   run.learning_rate.base_rate = run.rate.absolute.value_or(run.learning_rate.base_rate);
   run.data.side = run::published_set(run.data.dataset).image_side;
@@ -79,6 +80,8 @@ struct Training::Parts {
         images(std::move(train_on)),
         validation(std::move(check_on)) {
     begin(std::move(network));
+    if (!config.initial_weights().empty())
+      warm_start(config, built_guests().files, world, *session, nullptr);
   }
   void begin(models::Graph network);
   void begin_feeds() { feeds = session->feeder().training(images, steps * config.total_batch()); }
@@ -159,12 +162,11 @@ Training::Training(const Runtime& runtime, models::Graph network,
     run = decided(network, world, runtime.threads(),
                   completed(std::move(run), network, *images, validation.get()));
   });
-  require_alike(world,
-                {{"options", run::to_toml(run), "give all processes the same run"},
-                 {"network", to_json(network).dump(), "give all processes the same network"}});
+  require_alike(world, {{"options", run::to_toml(run), "give all processes the same run"},
+                        {"network", sha256_of(to_json(network).dump()),
+                         "give all processes the same network"}});
   parts_ = std::make_unique<Parts>(world, std::move(run), std::move(network), std::move(images),
                                    std::move(validation));
-  begin_with_weights();
 }
 
 Training::Training(const Runtime& runtime, const run::Run& run) {
@@ -174,12 +176,6 @@ Training::Training(const Runtime& runtime, const run::Run& run) {
   models::Graph network = network_of(opened.config);
   parts_ = std::make_unique<Parts>(world, std::move(opened.config), std::move(network),
                                    std::move(opened.data.train), std::move(opened.data.validation));
-  begin_with_weights();
-}
-
-void Training::begin_with_weights() {
-  if (!parts_->config.initial_weights().empty())
-    warm_start(parts_->config, built_guests().files, parts_->world, *parts_->session, nullptr);
 }
 
 Training::~Training() {

@@ -111,8 +111,6 @@ class Training {
   [[nodiscard]] std::string digest() const;
 
  private:
-  void begin_with_weights();
-
   struct Parts;
   std::unique_ptr<Parts> parts_;
 };
