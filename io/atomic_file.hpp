@@ -101,9 +101,9 @@ class StagedFile {
 
 /// Exclusive use of a run directory, or of another output directory (`what`, for the message), for
 /// the lifetime of the object: an flock on `RUN_DIR/.lock` (`name`), which contains the owner's
-/// process id and the time. The kernel releases the lock when its owner dies, so no cleanup is
-/// needed. Errors: Usage, naming the holder, if the directory is still in use after four seconds;
-/// Io.
+/// process id, the time and the host. The kernel releases the lock when its owner dies, so no
+/// cleanup is needed. Errors: Usage, naming the holder, if the directory is still in use after four
+/// seconds; Io.
 class RunLock {
  public:
   explicit RunLock(const std::filesystem::path& run_directory,

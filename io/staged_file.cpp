@@ -190,19 +190,24 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 
 namespace {
 
-// Process id in the lock file; empty until the owner has written it.
-std::string holder_of(int fd) {
-  std::array<char, 32> text{};
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
+// Process id, time and host in the lock file; fewer until the owner has written them.
+std::vector<std::string> holder_of(int fd) {
+  std::array<char, 512> text{};
   const auto n = ::pread(fd, text.data(), text.size(), 0);
-  const std::string_view line(text.data(), n > 0 ? static_cast<std::size_t>(n) : 0);
-  return std::string(line.substr(0, line.find('\n')));
+  return split_list({text.data(), n > 0 ? static_cast<std::size_t>(n) : 0}, '\n');
 }
 
 // Ranks live on for a moment when their launcher was killed, and a killed process releases its
 // memory first and its file locks later: a restart must not fail because of them. A holder on
-// another machine looks the same, because its process is unknown here.
-bool is_ending(const std::string& holder) {
-  std::ifstream command_line("/proc/" + holder + "/cmdline");
+// another machine may be ending, too, because its process is unknown here.
+bool is_ending(const std::vector<std::string>& holder) {
+  if (holder.empty() || (holder.size() > 2 && holder[2] != host_name())) return true;
+  std::ifstream command_line("/proc/" + holder[0] + "/cmdline");
   return command_line.peek() == std::ifstream::traits_type::eof();
 }
 
@@ -228,13 +233,14 @@ RunLock::RunLock(const std::filesystem::path& run_directory, std::string_view wh
   file_ = open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW);
   if (const int error = lock(file_.get()); error != 0) {
     if (error != EWOULDBLOCK) fail_io("lock", path, error);
-    const std::string holder = holder_of(file_.get());
-    fail(ErrorKind::Usage, "{} {} is in use by process {}; wait for it or choose another", what,
-         run_directory.string(), holder.empty() ? "(just starting)" : holder);
+    const std::vector<std::string> holder = holder_of(file_.get());
+    fail(ErrorKind::Usage, "{} {} is in use by process {}{}; wait for it or choose another", what,
+         run_directory.string(), holder.empty() ? "(just starting)" : printable(holder[0]),
+         holder.size() > 2 ? " on " + printable(holder[2]) : "");
   }
   // The second line tells this directory from a copy of it.
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
-  const std::string text = std::to_string(::getpid()) + "\n" + std::to_string(now) + "\n";
+  const std::string text = fmt::format("{}\n{}\n{}\n", ::getpid(), now, host_name());
   if (::ftruncate(file_.get(), 0) != 0) fail_io("write", path, errno);
   const int error = write_at(file_.get(), std::as_bytes(std::span(text)), 0);
   if (error != 0) fail_io("write", path, error);

@@ -243,9 +243,15 @@ TEST_F(RunLockTest, HolderIsNamedAndItsLockTakenOverWhenItWasKilled) {
   }
   char byte = 0;
   ASSERT_EQ(::read(ready[0], &byte, 1), 1);
-  expect_error(ErrorKind::Usage,
-               {directory.path().string(), "is in use by process " + std::to_string(child)},
-               [&] { const RunLock lock(directory.path()); });
+  char host[256] = {};
+  ASSERT_EQ(::gethostname(host, sizeof host - 1), 0);
+  for (const std::string& on : {std::string(host), std::string("elsewhere")}) {
+    if (on != host) std::ofstream(directory / ".lock") << child << "\n1\n" << on << '\n';
+    expect_error(ErrorKind::Usage,
+                 {directory.path().string(),
+                  "is in use by process " + std::to_string(child) + " on " + on + "; wait"},
+                 [&] { const RunLock lock(directory.path()); });
+  }
   ::kill(child, SIGKILL);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   EXPECT_NO_THROW(RunLock(directory.path()));
