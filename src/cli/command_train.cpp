@@ -24,6 +24,7 @@
 #include "models/registry.hpp"
 #include "ops/backend.hpp"
 #include "run/recipes.hpp"
+#include "train/agreement.hpp"
 #include "train/memory.hpp"
 #include "train/setup.hpp"
 #include "train/signals.hpp"
@@ -86,6 +87,23 @@ int code_of(training::Outcome outcome) {
   return exit_code(ErrorKind::Internal);
 }
 
+/// What a supervisor does, nobody does for ranks that another launcher has started. Errors: Usage,
+/// for options of a supervisor. Returns what is to be told, or "".
+std::string without_supervisor(const Patch& options) {
+  if (!options.flag("elastic") || !comm::started_by_launcher() ||
+      std::getenv(kLaunchedVariable) != nullptr)
+    return {};
+  for (const char* name : {"min-ranks", "restarts", "probe-every"})
+    if (const Setting* const given = options.typed(name))
+      fail(ErrorKind::Usage,
+           "{} has no effect here: millrace starts only those ranks again that it has started, but "
+           "another launcher (mpirun, srun) started these: leave it out, or start millrace without "
+           "a launcher, with --hosts",
+           given->where);
+  return "--elastic: another launcher (mpirun, srun) started these ranks, so a lost one ends the "
+         "job; started again, it goes on, on any number of ranks";
+}
+
 using Open = OpenedRun (*)(const training::RunRequest&, const comm::World&);
 using Request = training::RunRequest (*)(const Invocation&, const comm::World&);
 using Train = training::Outcome (*)(const run::Run&, const training::TrainInputs&,
@@ -97,7 +115,10 @@ int run_training(const Invocation& invocation, Request request, Open open, Train
   const comm::World world;
   watch.follow(world);
   return run_on_all_ranks(world, invocation, [&] {
+    std::string notice;
+    training::FailTogether(world).run([&] { notice = without_supervisor(invocation.options); });
     OpenedRun run = open(request(invocation, world), world);
+    if (!notice.empty()) run.notices.push_back(std::move(notice));
     watch.end();  // the training has its own watchdog
     const bool supervised = run.config.layout.elastic && !comm::started_by_launcher();
     if (supervised || must_launch(run.config, world)) {
@@ -114,7 +135,7 @@ int run_training(const Invocation& invocation, Request request, Open open, Train
     training::TrainInputs inputs = inputs_of(run, invocation);
     inputs.stop_asked = &training::StopSignals::received;
     if (run.config.layout.elastic && world.rank() == 0)
-      inputs.callbacks.after_update = [told = std::getenv(kStartVariable) ==
+      inputs.callbacks.after_update = [told = std::getenv(kLaunchedVariable) ==
                                               nullptr](const training::Update&) mutable {
         if (!std::exchange(told, true)) print_error(kRanksTrain);  // to the supervisor
       };

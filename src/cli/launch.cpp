@@ -120,8 +120,10 @@ std::vector<std::string> launch_command(int ranks, std::span<const std::string> 
     prefer("oob_tcp_keepalive_time", std::to_string(std::max(kOpenMpis, cluster->hang_timeout)));
     add({comm::is_open_mpi() ? "-H" : "-hosts", join(with_room(*cluster, ranks), ",")});
     // Other machines do not inherit this environment.
-    if (comm::is_open_mpi())
+    if (comm::is_open_mpi()) {
       for (const std::string& name : set_variables()) add({"-x", name});
+      add({"-x", fmt::format("{}=1", kLaunchedVariable)});
+    }
     const std::string& interface = cluster->interface;
     if (!interface.empty() && comm::is_open_mpi())
       add({"--mca", "btl_tcp_if_include", interface, "--mca", "oob_tcp_if_include", interface});
@@ -182,6 +184,7 @@ LauncherEnd start_ranks(const RanksToStart& start, const std::function<int()>& r
   if (comm::is_open_mpi() && !cluster) {
     const std::vector<std::string> more = place.emplace().words();
     command.insert(command.begin() + 1, more.begin(), more.end());
+  setenv(kLaunchedVariable, "1", 1);
   }
   announce(command, ranks, cluster, start.verbosity);
   allow_root();
@@ -232,7 +235,7 @@ int launch_ranks(const run::Run& config, const Invocation& invocation,
 
 StartupWatch::StartupWatch(const Patch& options) {
   if (!comm::started_by_launcher()) return;
-  if (comm::launched_rank() == 0 && std::getenv(kStartVariable) != nullptr)
+  if (comm::launched_rank() == 0 && std::getenv(kLaunchedVariable) != nullptr)
     print_error(kRanksBegin);
   watchdog_.emplace(comm::launched_rank(),
                     static_cast<int>(options.value<std::int64_t>("hang-timeout")));

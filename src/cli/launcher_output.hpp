@@ -8,7 +8,9 @@
 
 namespace millrace::cli {
 
-/// What rank 0 writes to standard error as soon as the launcher has started it. It is not shown.
+/// In the environment of ranks that a launcher of this program has started, on whichever host.
+inline constexpr const char* kLaunchedVariable = "MILLRACE_LAUNCHED";
+/// What rank 0 of them writes to standard error as soon as it is started. It is not shown.
 inline constexpr std::string_view kRanksBegin = "millrace: the ranks begin";
 /// The same, after its first update of a run that is supervised.
 inline constexpr std::string_view kRanksTrain = "millrace: the ranks train";

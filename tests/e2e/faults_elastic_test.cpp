@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "faults.hpp"
+#include "mpirun.hpp"
 
 namespace millrace::test {
 namespace {
@@ -170,3 +171,6 @@ TEST_F(ElasticTest, MistakesAreRefused) {
 
 }  // namespace
 }  // namespace millrace::test
+  expect_end(mpirun(2, training({"--probe-every 9"})), 2,
+             {"--probe-every has no effect here: millrace starts only those ranks again"});
+  expect_end(mpirun(2, training({"--iterations 1"})), 0, {"so a lost one ends the job"});
