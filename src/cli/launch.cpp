@@ -179,16 +179,12 @@ LauncherEnd start_ranks(const RanksToStart& start, const std::function<int()>& r
   const int ranks = start.plan.ranks.ranks;
   const std::optional<Cluster>& cluster = start.cluster;
   std::vector<std::string> command = launch_command(ranks, start.words, cluster);
-  // Folders of this machine do not exist on others.
   std::optional<LauncherPlace> place;
-  if (comm::is_open_mpi() && !cluster) {
-    const std::vector<std::string> more = place.emplace().words();
-    command.insert(command.begin() + 1, more.begin(), more.end());
-  setenv(kLaunchedVariable, "1", 1);
-  }
+  if (comm::is_open_mpi()) place.emplace().enter(command, cluster.has_value());
   announce(command, ranks, cluster, start.verbosity);
   allow_root();
   setenv(kStartVariable, start_to_pass_on().c_str(), 1);
+  setenv(kLaunchedVariable, "1", 1);
   if (const training::Terminal terminal = training::terminal_of(stderr); terminal.rewrites_lines)
     setenv(training::kTerminalVariable, training::terminal_text(terminal).c_str(), 1);
   return run_launcher(command, received, ends, start.to_begin);

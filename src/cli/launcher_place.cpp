@@ -105,12 +105,18 @@ LauncherPlace::LauncherPlace() {
   }
 }
 
-std::vector<std::string> LauncherPlace::words() const {
-  std::vector<std::string> words = {"--mca", "orte_tmpdir_base", folders_.front().path().string()};
+void LauncherPlace::enter(std::vector<std::string>& command, bool over_hosts) const {
+  const std::string session = folders_.front().path().string();
+  // Open MPI refuses its own setting for one machine, as its ranks there get that for all.
+  if (over_hosts) {
+    command.insert(command.begin(), {"env", "TMPDIR=" + session});
+    return;
+  }
+  std::vector<std::string> words = {"--mca", "orte_tmpdir_base", session};
   if (folders_.size() > 1)
     words.insert(words.end(),
                  {"--mca", "btl_vader_backing_directory", folders_[1].path().string()});
-  return words;
+  command.insert(command.begin() + 1, words.begin(), words.end());
 }
 
 }  // namespace millrace::cli

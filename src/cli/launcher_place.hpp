@@ -36,8 +36,9 @@ class LauncherPlace {
  public:
   /// Errors: Io, naming TMPDIR.
   LauncherPlace();
-  /// Arguments that make Open MPI's launcher use the folders.
-  [[nodiscard]] std::vector<std::string> words() const;
+  /// Makes a command of Open MPI's launcher use the folders. Other machines do not have them:
+  /// `over_hosts`, only the launcher's own session is put there.
+  void enter(std::vector<std::string>& command, bool over_hosts) const;
 
  private:
   std::vector<HeldFolder> folders_;  ///< for the session, and for shared memory if possible

@@ -46,6 +46,10 @@ void pause_for(std::chrono::seconds time) {
   if (is_daemon(name_file)) ::kill(daemon, SIGTERM);
   pause_for(kToRemoveItsFiles);
   if (is_daemon(name_file)) ::kill(daemon, SIGKILL);
+  // What is left of this job; another one may have a folder beside it.
+  ::execl("/bin/sh", "sh", "-c",
+          "rm -rf \"$OMPI_MCA_orte_jobfam_session_dir\"; rmdir \"$OMPI_MCA_orte_top_session_dir\"",
+          nullptr);
   ::_exit(0);
 }
 

@@ -17,8 +17,9 @@ inline constexpr std::int64_t kEagerBytes = 1 << 20;
 void prefer_eager_messages();
 
 /// If Open MPI's daemon started this process, ends the daemon `grace` after this call, unless it
-/// has ended by then. On a host that is cut off it waits for its network for a quarter of an hour
-/// and longer. Call it just before the process ends, from any thread; it returns at once.
+/// has ended by then, and removes its files. On a host that is cut off it waits for its network for
+/// a quarter of an hour and longer. Call it just before the process ends, from any thread; it
+/// returns at once.
 void end_daemon_after(std::chrono::seconds grace) noexcept;
 
 }  // namespace millrace::comm
