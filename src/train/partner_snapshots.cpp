@@ -256,9 +256,18 @@ std::vector<HeldPart> gather_parts(const comm::World& world, const std::string& 
 }
 
 void copy_durably(const fs::path& from, const fs::path& to) {
-  fs::copy_file(from, to);
-  const io::UniqueFd file = io::open_file(to, O_RDONLY);
-  if (const int error = io::sync_descriptor(file.get()); error != 0) io::fail_io("sync", to, error);
+  const auto check = [&](int error) {
+/// Where std::filesystem fails to copy, it does not say that a disk is full.
+    if (error == 0) return;
+    io::fail_io(fmt::format("save {}, a snapshot in memory, as", from.string()), to, error);
+  };
+  const io::UniqueFd in = io::open_file(from, O_RDONLY);
+  const io::UniqueFd out = io::open_file(to, O_WRONLY | O_CREAT | O_EXCL);
+  std::vector<std::byte> piece(std::size_t{1} << 20);
+  std::uint64_t done = 0;
+  for (std::size_t n = 0; (n = io::read_some(in.get(), piece, from)) > 0; done += n)
+    check(io::write_at(out.get(), std::span(piece).first(n), done));
+  check(io::sync_descriptor(out.get()));
 }
 
 }  // namespace

@@ -90,6 +90,20 @@ TEST_F(ElasticTest, LostRanksGoOnFromASnapshotInMemory) {
   EXPECT_FALSE(fs::exists(memory));
 }
 
+TEST_F(ElasticTest, FullMemoryEndsTheSnapshotsAlone) {
+  const fs::path memory = directory_ / "memory";
+  const Environment full = file_shim(
+      1, {"MILLRACE_MEMORY_DIRECTORY=" + memory.string(), "MILLRACE_SHIM_BELOW=" + memory.string(),
+          "MILLRACE_SHIM_AT=12", "MILLRACE_SHIM_FAULT=ENOSPC"});
+  const ProcessResult result = Job(training({"--partner-every 5"}), full).wait();
+  expect_end(result, 0,
+             {"No more snapshots are kept in memory: ", memory.string(),
+              "No space left on device; free some space there or choose another directory"});
+  EXPECT_EQ(events("start"), 1u) << result.output;
+  EXPECT_EQ(newest_in(run_)->digest, undisturbed(kUpdates).at_end());
+  EXPECT_FALSE(fs::exists(memory));
+}
+
 // Two are kept.
 TEST_F(ElasticTest, ADamagedCheckpointCostsUpdates) {
   Job job(training());
@@ -166,11 +180,11 @@ TEST_F(ElasticTest, MistakesAreRefused) {
   expect_end(millrace(short_training(4, 4) + Words{"--partner-every 2 --run-dir", run_}), 2,
              {"--partner-every", "elastic"});
   expect_end(millrace(training({"--min-ranks 9"})), 2, {"--min-ranks 9: the run has only 2 ranks"});
+  expect_end(mpirun(2, training({"--probe-every 9"})), 2,
+             {"--probe-every has no effect here: millrace starts only those ranks again"});
   EXPECT_FALSE(fs::exists(run_));
+  expect_end(mpirun(2, training({"--iterations 1"})), 0, {"so a lost one ends the job"});
 }
 
 }  // namespace
 }  // namespace millrace::test
-  expect_end(mpirun(2, training({"--probe-every 9"})), 2,
-             {"--probe-every has no effect here: millrace starts only those ranks again"});
-  expect_end(mpirun(2, training({"--iterations 1"})), 0, {"so a lost one ends the job"});

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/partner_snapshots.hpp"
 
+#include <sys/resource.h>
+
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <thread>
@@ -256,6 +259,28 @@ TEST_F(PartnerSnapshotsTest, WithoutRoomTheRunGoesOnWithoutThem) {
   EXPECT_NE(kept.gave_up[0].find("No more snapshots are kept in memory: "), std::string::npos);
   EXPECT_FALSE(kept.partners->works());
   (void)kept.save();
+}
+
+// A limit on the size of files stands for a full disk and full memory.
+TEST_F(PartnerSnapshotsTest, WhatIsFullIsNamed) {
+  Kept kept(world_, config_, memory_);
+  (void)kept.save();
+  kept.snapshot();
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit usual = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &usual), 0);
+  const rlimit tight = {.rlim_cur = 512, .rlim_max = usual.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &tight), 0);
+  expect_error(ErrorKind::Io,
+               {"cannot save " + memory_.string(),
+                ", a snapshot in memory, as " + (directory_ / "run").string(),
+                "File too large; raise the limit"},
+               [&] { (void)kept.take(complaints_); });
+  kept.snapshot();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &usual), 0);
+  ASSERT_EQ(kept.gave_up.size(), 1u);
+  for (const std::string& part : {memory_.string(), std::string("File too large; raise the limit")})
+    EXPECT_NE(kept.gave_up[0].find(part), std::string::npos) << kept.gave_up[0];
 }
 
 /// As two hosts.
