@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/host_probe.hpp"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -10,7 +13,9 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <system_error>
@@ -75,15 +80,47 @@ bool is_this_machine(const std::string& host) {
   return false;
 }
 
-HostProbe::HostProbe(const Cluster& cluster, std::span<const std::string> hosts) {
+namespace {
+
+/// Whether an interface has this name, or an address in this subnet.
+bool is_named(const ifaddrs& interface, const std::string& name) {
+  const std::size_t slash = name.find('/');
+  if (slash == std::string::npos) return name == interface.ifa_name;
+  in_addr net = {};
+  const int bits = parse_number<int>(name.substr(slash + 1)).value_or(-1);
+  if (inet_pton(AF_INET, name.substr(0, slash).c_str(), &net) != 1 || bits < 0 || bits > 32)
+    return true;
+  if (interface.ifa_addr == nullptr || interface.ifa_addr->sa_family != AF_INET) return false;
+  sockaddr_in own = {};
+  std::memcpy(&own, interface.ifa_addr, sizeof own);
+  const std::uint32_t differ = ntohl(own.sin_addr.s_addr) ^ ntohl(net.s_addr);
+  return bits == 0 || differ >> (32 - bits) == 0;
+}
+
+/// Whether one of these names or subnets, as in "eth0,10.0.0.0/8", is up here. True for "", and for
+/// what cannot be read.
+bool has_interface(const std::string& names) {
+  ifaddrs* found = nullptr;
+  if (names.empty() || getifaddrs(&found) != 0) return true;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> all(found, freeifaddrs);
+  for (const std::string& name : split_list(names))
+    for (const ifaddrs* at = found; at != nullptr; at = at->ifa_next)
+      if ((at->ifa_flags & IFF_RUNNING) != 0 && is_named(*at, name)) return true;
+  return false;
+}
+
+}  // namespace
+
+HostProbe::HostProbe(const Cluster& cluster, std::span<const std::string> hosts,
+                     const std::string& command) {
   const std::vector<std::string> agent = agent_words(cluster);
+  const bool reaches_others = has_interface(cluster.interface);
   for (const std::string& host : hosts) {
-    if (is_this_machine(host)) {
-      answered_.insert(host);
-      continue;
-    }
+    const bool here = is_this_machine(host);
+    if (here) answered_.insert(host);
+    if (here || !reaches_others) continue;
     std::vector<std::string> words = agent;
-    words.insert(words.end(), {host, "true"});
+    words.insert(words.end(), {host, command});
     asked_.push_back({host, start_silently(words)});
   }
 }

@@ -15,13 +15,15 @@ namespace millrace::cli {
 /// Whether a name or address is one of this machine.
 [[nodiscard]] bool is_this_machine(const std::string& host);
 
-/// Asks hosts whether they can start a process: the launcher's own agent runs `true` on all of them
-/// at once. This machine always answers. What has not ended with the object is killed.
+/// Asks hosts whether they can start a process: the launcher's own agent runs a command on all of
+/// them at once. This machine always answers, and alone where its cable is out: where no interface
+/// of the cluster is up. What has not ended with the object is killed.
 class HostProbe {
  public:
   /// Asks `hosts` (names without numbers of ranks) as the launcher would reach them in `cluster`. A
   /// host on which nothing can be started does not answer. Errors: Io without processes.
-  HostProbe(const Cluster& cluster, std::span<const std::string> hosts);
+  HostProbe(const Cluster& cluster, std::span<const std::string> hosts,
+            const std::string& command = "true");
   HostProbe(const HostProbe&) = delete;
   HostProbe& operator=(const HostProbe&) = delete;
   ~HostProbe();

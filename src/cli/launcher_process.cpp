@@ -164,12 +164,14 @@ bool pass_on(const io::UniqueFd& from, StatusLine& status) {
 using Clock = std::chrono::steady_clock;
 
 /// Asks a launcher repeatedly to forward the signal, because one that is still starting ranks
-/// cannot. Ranks that print something are ready to receive it.
+/// cannot. Ranks that print something are ready to receive it. Where it is known that none has
+/// begun, or just now, nothing is asked: that would end them.
 class Reminder {
  public:
-  void remind(pid_t child, bool ranks_print, bool asked) {
+  void remind(pid_t child, bool too_early, bool ranks_print, bool asked) {
     constexpr std::chrono::milliseconds kAgain{500};
     constexpr int kMostToListeners = 6;
+    if (too_early) told_ = Clock::now();
     if (ranks_print) left_ = std::min(left_, kMostToListeners);
     if (!asked || left_ == 0 || Clock::now() - told_ < kAgain) return;
     told_ = Clock::now();
@@ -228,7 +230,8 @@ LauncherEnd wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueF
     if (ended == child) break;
     put(output.late(), status_line);
     end.asked = end.asked || g_asked != 0 || (ends && ends());
-    reminder.remind(child, end.ranks_printed, end.asked);
+    reminder.remind(child, to_begin.count() > 0 && !output.ranks_began(), end.ranks_printed,
+                    end.asked);
     deadline.check(child, output);
   }
   status_line.clear();
@@ -257,7 +260,7 @@ LauncherEnd run_launcher(const std::vector<std::string>& command,
       start(command, {.output = printed.write.get(), .messages = messages.write.get()});
   printed.write = io::UniqueFd();
   messages.write = io::UniqueFd();
-  if (g_asked != 0) kill(child, SIGUSR1);
+  if (g_asked != 0 && to_begin.count() == 0) kill(child, SIGUSR1);
   LauncherEnd end = wait_for(child, printed.read, messages.read, ends, to_begin);
   g_launcher = 0;
   end.interrupted = g_interrupted != 0;

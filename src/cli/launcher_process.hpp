@@ -31,7 +31,8 @@ inline constexpr int kSignalled = 128;
 /// it returns true. A second SIGINT or SIGTERM ends the ranks at once. Standard error is filtered
 /// by LauncherOutput. Standard output is passed on, and dropped when it has no reader. A launcher
 /// that waits for a lost machine would do so for ever: it is ended if the ranks have not begun
-/// within `to_begin`; 0: no limit. Errors: Io.
+/// within `to_begin`, and is asked to stop only once they have, so that they can save; 0: no limit,
+/// and it is asked at once. Errors: Io.
 [[nodiscard]] LauncherEnd run_launcher(const std::vector<std::string>& command,
                                        const std::function<int()>& received,
                                        const std::function<bool()>& ends = nullptr,

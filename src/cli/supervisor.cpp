@@ -127,20 +127,31 @@ class Supervisor {
 
   int run() {
     std::int64_t losses = 0;  // in a row, without a new checkpoint
+    bool lost = false;        // the last ranks, before they could save
+    bool rescued = false;     // they were to stop, and have been started once more to save
+    const auto stops = [&] {
+      return asked() != 0 && (!lost || rescued || !training::has_snapshots(run_));
+    };
     for (bool first = true;; first = false) {
       if (!first) wait_for_lock();
       const std::string before = newest();
+      if (stops()) return finish(code_of_stop());
       const std::vector<Host> used = wait_for_hosts();
-      if (const int signal = asked(); signal != 0)
-        return finish(exit_code(signal == SIGINT ? ErrorKind::Interrupted : ErrorKind::Preempted));
+      if (stops() || (cluster_ && used.empty())) return finish(code_of_stop());
+      rescued = asked() != 0;
       const Attempt end = launch_on(used);
+      lost = false;
       if (end.trained) prove(used);
       if (end.for_host && end.code == exit_code(ErrorKind::Preempted) && asked() == 0) continue;
       for (Host& host : hosts_) host.suspected = end.lost.contains(host.name);
       if (!end.trained && asked() == 0 && leave_out_newcomers(used, end.code)) continue;
-      if (is_final(end.code) || asked() != 0) return finish(end.code);
+      if (is_final(end.code)) {
+        if (end.trained) forget_on_others(used);
+        return finish(rescued && end.code != 0 ? code_of_stop() : end.code);
+      }
+      lost = true;
       losses = newest() == before ? losses + 1 : 1;
-      if (losses > most_restarts_) {
+      if (asked() == 0 && losses > most_restarts_) {
         tell("given up", {},
              fmt::format("{} without a new checkpoint: giving up",
                          counted(losses, "loss", "losses")));
@@ -153,6 +164,11 @@ class Supervisor {
  private:
   /// The signal that asked to stop; 0: none.
   [[nodiscard]] int asked() const { return asked_to_stop() != 0 ? asked_to_stop() : received_(); }
+
+  /// A run that was asked to stop can be restored, whatever else happens to its ranks.
+  [[nodiscard]] int code_of_stop() const {
+    return exit_code(asked() == SIGINT ? ErrorKind::Interrupted : ErrorKind::Preempted);
+  }
 
   /// Waits, unless somebody asks to stop.
   void pause_for(milliseconds length) const {
@@ -261,24 +277,26 @@ class Supervisor {
                              : !end.ended.empty()
                                  ? fmt::format("a rank on {} ended", end.ended)
                                  : fmt::format("the ranks ended with code {}", end.code);
+    if (asked() != 0) return tell("lost", {}, lost + "; asked to stop");
     tell("lost", {},
          fmt::format("{}; restart {} of {} from {}{}", lost, losses, most_restarts_, start_point(),
                      pause.count() > 0 ? fmt::format(" in {} s", pause.count()) : ""));
     pause_for(pause);
   }
 
-  /// The hosts that answer, once they have room for enough ranks. Without any on this machine.
+  /// The hosts that answer, once they have room for enough ranks; none if somebody asks to stop
+  /// before. None on this machine.
   std::vector<Host> wait_for_hosts() {
     if (!cluster_) return {};
-    for (bool told = false; asked() == 0; told = true) {
+    for (bool told = false;; told = true) {
       find_hosts();
       std::vector<Host> answering = ask_hosts();
       const bool enough = ranks_on(answering) >= std::max(1, least_);
       if (enough || !told) tell_missing(answering, enough);
       if (enough) return answering;
+      if (asked() != 0) return {};
       pause_for(std::min<milliseconds>(probe_every_, seconds{5}));
     }
-    return {};
   }
 
   /// Names the hosts that do not answer, and says what the others are enough for.
@@ -321,6 +339,16 @@ class Supervisor {
     probe.wait(kSuspected);
     for (const std::string& host : probe.answered()) hosts.erase(host);
     return hosts;
+  }
+
+  /// What hosts without a part in the last start keep of the run in memory is of no use any more.
+  void forget_on_others(std::span<const Host> used) const {
+    const std::string command = training::removal_of_snapshots(run_);
+    std::vector<std::string> others;
+    for (const Host& host : hosts_)
+      if (std::ranges::find(used, host.name, &Host::name) == used.end())
+        others.push_back(host.name);
+    if (!command.empty() && !others.empty()) HostProbe(*cluster_, others, command).wait(kSuspected);
   }
 
   /// The speeds of the ranks on these hosts; empty as long as none was slow.
@@ -387,15 +415,19 @@ class Supervisor {
 
   Attempt launch_on(const std::vector<Host>& used) {
     std::optional<Cluster> cluster = cluster_;
+    std::string where;
     if (cluster) {
       cluster->hosts.clear();
       for (const Host& host : used)
         cluster->hosts.push_back(fmt::format("{}:{}", host.name, host.room));
+      where = join(cluster->hosts, " ");
     }
     const int ranks = ranks_on(used);
     const std::vector<std::string> hosts =
         cluster ? hosts_by_rank(*cluster, ranks) : std::vector<std::string>{};
     const std::vector<double> speeds = speeds_on(hosts);
+    // Nothing of what is left on this machine needs a network, which may be what was lost.
+    if (std::ranges::all_of(used, is_this_machine, &Host::name)) cluster.reset();
     const RanksToStart start{.plan = plan_for(ranks, speeds),
                              .words = words(speeds),
                              .cluster = std::move(cluster),
@@ -403,7 +435,7 @@ class Supervisor {
                                               ? run::Verbosity::Verbose
                                               : run::Verbosity::Quiet,  // told below
                              .to_begin = time_to_begin()};
-    tell("start", used, told_of_start(start));
+    tell("start", used, told_of_start(start.plan, where.empty() ? "this machine" : where));
     Return back(*this, used);
     Attempt end;
     try {
@@ -437,13 +469,12 @@ class Supervisor {
     return seconds{hang_timeout() > 0 ? kLeast + hang_timeout() : 0};
   }
 
-  std::string told_of_start(const RanksToStart& start) const {
-    const pipeline::PipelinePlan& plan = start.plan;
+  std::string told_of_start(const pipeline::PipelinePlan& plan, const std::string& where) const {
     return fmt::format(
-        "{} on {}, from {}{}", counted(plan.ranks.ranks, "rank"),
-        start.cluster ? join(start.cluster->hosts, " ") : "this machine", start_point(),
+        "{} on {}, from {}{}{}", counted(plan.ranks.ranks, "rank"), where, start_point(),
         plan.is_joint() ? fmt::format(", over which {} stages are spread", plan.schedule.stages)
-                        : "");
+                        : "",
+        asked() != 0 ? ", to save and stop" : "");
   }
 
   /// Asks the hosts that are not in use from time to time whether they are back.

@@ -79,9 +79,11 @@ std::string begin_series(const fs::path& run_directory) {
   return series.name();
 }
 
+constexpr const char* kMemoryVariable = "MILLRACE_MEMORY_DIRECTORY";
+
 /// The snapshots of this user on this host.
 fs::path memory_directory() {
-  const char* const named = std::getenv("MILLRACE_MEMORY_DIRECTORY");
+  const char* const named = std::getenv(kMemoryVariable);
   return named != nullptr && *named != '\0'
              ? fs::path(named)
              : fs::path(fmt::format("/dev/shm/millrace-{}", ::geteuid()));
@@ -255,9 +257,9 @@ std::vector<HeldPart> gather_parts(const comm::World& world, const std::string& 
   return held;
 }
 
+/// Where std::filesystem fails to copy, it does not say that a disk is full.
 void copy_durably(const fs::path& from, const fs::path& to) {
   const auto check = [&](int error) {
-/// Where std::filesystem fails to copy, it does not say that a disk is full.
     if (error == 0) return;
     io::fail_io(fmt::format("save {}, a snapshot in memory, as", from.string()), to, error);
   };
@@ -314,6 +316,14 @@ std::string take_snapshot(const comm::World& world, const fs::path& run_director
 bool has_snapshots(const fs::path& run_directory) {
   std::error_code ignored;
   return fs::exists(run_directory / kSeriesFile, ignored);
+}
+
+std::string removal_of_snapshots(const fs::path& run_directory) {
+  const std::string run = read_series(run_directory).run;
+  if (run.empty()) return {};
+  return fmt::format(R"(sh -c 'd="${{{}:-/dev/shm/millrace-$(id -u)}}"; rm -rf "$d/{}"-*; )"
+                     R"(rmdir "$d" 2>/dev/null')",
+                     kMemoryVariable, run);
 }
 
 std::int64_t last_taken(const fs::path& run_directory) { return read_series(run_directory).taken; }

@@ -84,6 +84,10 @@ struct HeldPart {
 /// Whether some start of the run may have left snapshots in memory.
 [[nodiscard]] bool has_snapshots(const std::filesystem::path& run_directory);
 
+/// A command that removes the snapshots of a run from the memory of the host that executes it; ""
+/// if the run never had any.
+[[nodiscard]] std::string removal_of_snapshots(const std::filesystem::path& run_directory);
+
 /// The update of the last snapshot that the run went on from; -1: none.
 [[nodiscard]] std::int64_t last_taken(const std::filesystem::path& run_directory);
 

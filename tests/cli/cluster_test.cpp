@@ -195,6 +195,13 @@ TEST(HostProbeTest, ThisMachineAnswersAndAnAgentIsAsked) {
     probe.wait(std::chrono::milliseconds(20));
   EXPECT_FALSE(probe.is_over());
   EXPECT_EQ(probe.answered(), (std::set<std::string>{"there", "localhost", "127.0.0.1"}));
+  for (const auto& [interface, reaches] : {std::pair{"none9", false},
+                                           {"10.255.9.0/24", false},
+                                           {"none9,lo", true},
+                                           {"127.0.0.0/8", true}}) {
+    cluster.interface = interface;
+    EXPECT_EQ(HostProbe(cluster, hosts).is_over(), !reaches) << interface;
+  }
 }
 
 TEST(LaunchTest, OtherMachinesGetTheSettingsOfNcclAndNotThoseOfOneMachine) {

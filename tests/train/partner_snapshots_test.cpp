@@ -283,6 +283,14 @@ TEST_F(PartnerSnapshotsTest, WhatIsFullIsNamed) {
     EXPECT_NE(kept.gave_up[0].find(part), std::string::npos) << kept.gave_up[0];
 }
 
+TEST_F(PartnerSnapshotsTest, ACommandRemovesThemFromAHost) {
+  EXPECT_EQ(removal_of_snapshots(config_.run_directory), "");
+  Kept kept(world_, config_, memory_);
+  kept.snapshot();
+  EXPECT_EQ(std::system(removal_of_snapshots(config_.run_directory).c_str()), 0);
+  EXPECT_FALSE(fs::exists(memory_));
+}
+
 /// As two hosts.
 using test::TwoRanks;
 

@@ -7,7 +7,9 @@
 #                             core each; without SUBNET they have no cables
 #   on HOST COMMAND..         runs a command there
 #   unplug HOST, plug HOST    take its cable out, put it back
-#   hide HOST FOLDER          what starts there finds the folder empty
+#   hide HOST FOLDER          what starts there finds the folder empty, until show HOST
+#   ranks_on HOST             the processes of its ranks
+#   slow_down HOST            its ranks have a third of the time from now on, until $slowing is killed
 #   leave_hosts               ends everything on them, removes them and $work
 #   check WHAT EXPECTED GOT   counts failures
 #   wait_for PATTERN FILE     waits for a line while process $job runs
@@ -20,6 +22,7 @@ net=millrace-$$
 count=0
 failures=0
 job=
+slowing=
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_WAIT_POLICY=passive
 
 skip() {
@@ -62,16 +65,20 @@ exec taskset -c \$(((host - 1) % $(nproc))) ip netns exec $net-\$host unshare --
   "hostname $net-\$host && mount --bind $work/memory-\$host /dev/shm && \
   if [ -e $work/hidden-\$host ]; then mount --bind $work/empty $work/hidden-\$host; fi && \$*"
 END
-  # A host without a cable says nothing.
+  # A host without a cable says nothing, and hears nothing. What is started has an environment of its own.
   cat >"$work/agent" <<END
 #!/bin/sh
 host=\${1##*.}
 shift
-! ip -n $net-\$host -br link show eth9 2>/dev/null | grep -q ' DOWN ' || exec sleep 60
-exec $work/on \$host "\$*"
+for end in \$(hostname) $net-\$host; do
+  ! ip -n \$end -br link show eth9 2>/dev/null | grep -q ' DOWN ' || exec sleep 60
+done
+exec env -i PATH="$PATH" HOME="$HOME" TMPDIR="$work/tmp" OMPI_ALLOW_RUN_AS_ROOT=1 \
+  OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 $work/on \$host "\$*"
 END
   chmod +x "$work/on" "$work/agent"
-  export OMPI_MCA_plm_rsh_agent=$work/agent
+  mkdir "$work/tmp"
+  export OMPI_MCA_plm_rsh_agent=$work/agent TMPDIR=$work/tmp
 }
 
 on() {
@@ -80,8 +87,26 @@ on() {
   "$work/on" "$host" exec "$(printf '%q ' "$@")"
 }
 unplug() { ip -n "$net-$1" link set eth9 down; }
+show() { rm "$work/hidden-$1" && rmdir "$work/empty"; }
 hide() { mkdir "$work/empty" && ln -s "$2" "$work/hidden-$1"; }
 plug() { ip -n "$net-$1" link set eth9 up; }
+# Without the processes that look after them, which have a session of their own.
+ranks_on() {
+  local pid
+  for pid in $(ip netns pids "$net-$1"); do
+    if [[ $(ps -o sid= -p "$pid" | tr -d ' ') != "$pid" ]] && { tr '\0' ' ' <"/proc/$pid/cmdline"; } 2>/dev/null | grep -qE "^$millrace (train|restore) " &&
+      { tr '\0' '\n' <"/proc/$pid/environ"; } 2>/dev/null | grep -q '^OMPI_COMM_WORLD_RANK='; then echo "$pid"; fi
+  done
+}
+slow_down() {
+  local pids
+  mapfile -t pids < <(ranks_on "$1")
+  (
+    trap 'kill -CONT "${pids[@]}"; exit' TERM
+    while kill -STOP "${pids[@]}" && sleep 0.06 && kill -CONT "${pids[@]}" && sleep 0.03; do :; done
+  ) 2>/dev/null &
+  slowing=$!
+}
 
 check() {
   if [[ $2 == "$3" ]]; then echo "ok: $1"; else

@@ -26,14 +26,6 @@ expected=$("$millrace" inspect "$work/alone" --digest)
 for host in $(seq "$hosts"); do echo "10.80.0.$host"; done >"$work/hosts"
 
 between() { echo $(($1 + RANDOM % ($2 - $1 + 1))); }
-# The ranks on a host, without the processes that look after them, which have a session of their own.
-ranks_on() {
-  local pid
-  for pid in $(ip netns pids "$net-$1"); do
-    if [[ $(ps -o sid= -p "$pid" | tr -d ' ') != "$pid" ]] && { tr '\0' ' ' <"/proc/$pid/cmdline"; } 2>/dev/null | grep -qE "^$millrace (train|restore) " &&
-      { tr '\0' '\n' <"/proc/$pid/environ"; } 2>/dev/null | grep -q '^OMPI_COMM_WORLD_RANK='; then echo "$pid"; fi
-  done
-}
 # One thing that happens; says what in $happened. Host 1 has the supervisor.
 happen() {
   local host kind pids
