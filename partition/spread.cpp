@@ -311,6 +311,17 @@ Schedule with_sums(Schedule order) {
   return order;
 }
 
+pipeline::Costs costs_of_stages(const Graph& graph, std::span<const OpCost> costs,
+                                const PlanRequest& request, std::span<const OpRange> stages,
+                                std::span<const Link> links) {
+  std::vector<pipeline::StageCost> by_stage;
+  for (const OpRange& stage : stages)
+    by_stage.push_back(stage_cost(costs, stage, request.program.recompute));
+  pipeline::Costs all = step_costs(graph, stages, std::move(by_stage), request);
+  add_copies(all, links, request);
+  return all;
+}
+
 class Spreader {
  public:
   Spreader(const Graph& graph, std::span<const OpCost> costs, const PlanRequest& request,
@@ -354,30 +365,15 @@ class Spreader {
   /// Seconds and bytes of the layout as it stands.
   void measure_standing() {
     const std::vector<Link> links = pipeline::links(graph_, standing_.ranges);
-    const pipeline::Costs costs = costs_of_stages(standing_.ranges, links);
+    const pipeline::Costs costs =
+        costs_of_stages(graph_, costs_, request_, standing_.ranges, links);
     const pipeline::TimeLine whole = pipeline::simulate(standing_.schedule, links, costs);
     constexpr double kAbout = 1.25;  // memory is not as even as time, and stages are not as long
     const double more = standing_.ranks.all_devices() / static_cast<double>(ranks_);
     most_bytes_ = kAbout * more * std::ranges::max(whole.stash_bytes);
     const double sum = std::accumulate(speeds_.begin(), speeds_.end(), 0.0);
     share_ = standing_.ranks.all_devices() / sum * whole.makespan;
-    pipeline::Costs all = pipeline::costs_of_units(costs, replicas());
-    const pipeline::Schedule joint = with_sums(joint_order(standing_, links));
-    for (std::size_t unit = 0; unit < all.stages.size(); ++unit)
-      all.stages[unit] =
-          at_speed(all.stages[unit], speeds_[static_cast<std::size_t>(joint.device_of[unit])]);
-    const auto joined = pipeline::links_of_units(links, standing_.schedule.stages, replicas());
-    seconds_ = pipeline::simulate(joint, joined, all).makespan;
-  }
-
-  [[nodiscard]] pipeline::Costs costs_of_stages(std::span<const OpRange> stages,
-                                                std::span<const Link> links) const {
-    std::vector<pipeline::StageCost> by_stage;
-    for (const OpRange& stage : stages)
-      by_stage.push_back(stage_cost(costs_, stage, request_.program.recompute));
-    pipeline::Costs costs = step_costs(graph_, stages, std::move(by_stage), request_);
-    add_copies(costs, links, request_);
-    return costs;
+    seconds_ = seconds_of(graph_, costs_, request_, standing_, speeds_);
   }
 
   /// The fastest with these cuts allowed; among equals, that with the fewest stages.
@@ -392,7 +388,7 @@ class Spreader {
       if (tried.stages.size() < 2 || tried.stages.size() == before) continue;
       before = tried.stages.size();
       const std::vector<Link> links = pipeline::links(graph_, tried.stages);
-      const pipeline::Costs costs = costs_of_stages(tried.stages, links);
+      const pipeline::Costs costs = costs_of_stages(graph_, costs_, request_, tried.stages, links);
       pipeline::AutoRequest step = step_of(tried, links, costs, speeds_);
       step.micro_batches = standing_.schedule.micro_batches;
       step.split_backward = splits_backward(standing_.schedule);
@@ -461,6 +457,19 @@ std::optional<Spread> spread(const Graph& graph, std::span<const OpCost> costs,
                              const PlanRequest& request, const pipeline::PipelinePlan& standing,
                              std::span<const double> speeds) {
   return Spreader(graph, costs, request, standing, speeds).run();
+}
+
+double seconds_of(const Graph& graph, std::span<const OpCost> costs, const PlanRequest& request,
+                  const pipeline::PipelinePlan& plan, std::span<const double> speeds) {
+  const std::vector<Link> links = pipeline::links(graph, plan.ranges);
+  pipeline::Costs all = pipeline::costs_of_units(
+      costs_of_stages(graph, costs, request, plan.ranges, links), plan.ranks.replicas);
+  const Schedule joint = with_sums(joint_order(plan, links));
+  for (std::size_t unit = 0; unit < all.stages.size(); ++unit)
+    all.stages[unit] =
+        at_speed(all.stages[unit], speeds[static_cast<std::size_t>(joint.device_of[unit])]);
+  const auto joined = pipeline::links_of_units(links, plan.schedule.stages, plan.ranks.replicas);
+  return pipeline::simulate(joint, joined, all).makespan;
 }
 
 pipeline::PipelinePlan plan_of(const Graph& graph, const Spread& spread, std::int32_t replicas) {

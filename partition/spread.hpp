@@ -43,6 +43,11 @@ struct Spread {
                                            const pipeline::PipelinePlan& standing,
                                            std::span<const double> speeds = {});
 
+/// Seconds of a step of a layout whose ranks have these speeds, simulated.
+[[nodiscard]] double seconds_of(const Graph& graph, std::span<const OpCost> costs,
+                                const PlanRequest& request, const pipeline::PipelinePlan& plan,
+                                std::span<const double> speeds);
+
 /// How it runs, of so many replicas; seconds are not needed. Errors: as pipeline::validate.
 [[nodiscard]] pipeline::PipelinePlan plan_of(const Graph& graph, const Spread& spread,
                                              std::int32_t replicas);

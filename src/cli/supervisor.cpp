@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -31,6 +32,8 @@
 #include "io/checkpoint.hpp"
 #include "millrace_version.hpp"
 #include "partition/choose.hpp"
+#include "partition/layout.hpp"
+#include "partition/spread.hpp"
 #include "train/line_file.hpp"
 #include "train/memory.hpp"
 #include "train/partner_snapshots.hpp"
@@ -70,6 +73,7 @@ std::string they(const std::set<std::string>& names, std::string_view one, std::
 struct Attempt {
   int code = 0;
   bool for_host = false;       ///< they were asked to, as a host is back
+  bool for_speed = false;      ///< they were asked to, as a host is slow
   bool trained = false;        ///< made an update
   std::set<std::string> lost;  ///< hosts whose ranks were silent, and that do not answer
   std::string ended = {};      ///< the host of a rank that a signal ended; "": it is not known
@@ -142,7 +146,10 @@ class Supervisor {
       const Attempt end = launch_on(used);
       lost = false;
       if (end.trained) prove(used);
-      if (end.for_host && end.code == exit_code(ErrorKind::Preempted) && asked() == 0) continue;
+      patience_ = end.for_speed ? kRest : 1;
+      if ((end.for_host || end.for_speed) && end.code == exit_code(ErrorKind::Preempted) &&
+          asked() == 0)
+        continue;
       for (Host& host : hosts_) host.suspected = end.lost.contains(host.name);
       if (!end.trained && asked() == 0 && leave_out_newcomers(used, end.code)) continue;
       if (is_final(end.code)) {
@@ -165,7 +172,8 @@ class Supervisor {
   /// The signal that asked to stop; 0: none.
   [[nodiscard]] int asked() const { return asked_to_stop() != 0 ? asked_to_stop() : received_(); }
 
-  /// A run that was asked to stop can be restored, whatever else happens to its ranks.
+  /// A run that was asked to stop can be restored, whatever else happens to its
+  /// ranks.
   [[nodiscard]] int code_of_stop() const {
     return exit_code(asked() == SIGINT ? ErrorKind::Interrupted : ErrorKind::Preempted);
   }
@@ -185,8 +193,9 @@ class Supervisor {
     }
   }
 
-  /// When a start made no update, hosts that had no part in the last one that did may lack the data
-  /// or the program: they are left out for a while, which grows. Returns whether others go on.
+  /// When a start made no update, hosts that had no part in the last one that
+  /// did may lack the data or the program: they are left out for a while, which
+  /// grows. Returns whether others go on.
   bool leave_out_newcomers(std::span<const Host> used, int code) {
     constexpr int kProbes = 10;
     if (code == 0 || code == exit_code(ErrorKind::Preempted) ||
@@ -205,7 +214,8 @@ class Supervisor {
     return !out.empty();
   }
 
-  /// Ranks on a host that is cut off hold the run until they notice, and a file server longer.
+  /// Ranks on a host that is cut off hold the run until they notice, and a file
+  /// server longer.
   void wait_for_lock() {
     for (bool told = false; asked() == 0; told = true) {
       try {
@@ -221,7 +231,8 @@ class Supervisor {
     }
   }
 
-  /// The hosts of the run; a file may have changed. What is known of those that stay is kept.
+  /// The hosts of the run; a file may have changed. What is known of those that
+  /// stay is kept.
   void find_hosts() {
     if (!cluster_->file.empty()) try {
         cluster_->hosts = hosts_in(cluster_->file);
@@ -284,8 +295,8 @@ class Supervisor {
     pause_for(pause);
   }
 
-  /// The hosts that answer, once they have room for enough ranks; none if somebody asks to stop
-  /// before. None on this machine.
+  /// The hosts that answer, once they have room for enough ranks; none if
+  /// somebody asks to stop before. None on this machine.
   std::vector<Host> wait_for_hosts() {
     if (!cluster_) return {};
     for (bool told = false;; told = true) {
@@ -299,7 +310,8 @@ class Supervisor {
     }
   }
 
-  /// Names the hosts that do not answer, and says what the others are enough for.
+  /// Names the hosts that do not answer, and says what the others are enough
+  /// for.
   void tell_missing(std::span<const Host> answering, bool enough) {
     std::set<std::string> missing;
     for (const Host& host : hosts_)
@@ -313,7 +325,8 @@ class Supervisor {
     if (!what.empty()) tell(enough ? "no answer" : "waiting", answering, what);
   }
 
-  /// Hosts that answer. Those that are suspected get less time than those that may be busy.
+  /// Hosts that answer. Those that are suspected get less time than those that
+  /// may be busy.
   [[nodiscard]] std::vector<Host> ask_hosts() const {
     constexpr milliseconds kBusy{5000};
     std::vector<std::string> sound;
@@ -332,7 +345,8 @@ class Supervisor {
     return answering;
   }
 
-  /// Those of these hosts that do not answer. Ranks of others may have been too slow to speak.
+  /// Those of these hosts that do not answer. Ranks of others may have been too
+  /// slow to speak.
   [[nodiscard]] std::set<std::string> unreached(std::set<std::string> hosts) const {
     if (hosts.empty()) return hosts;
     HostProbe probe(*cluster_, std::vector<std::string>(hosts.begin(), hosts.end()));
@@ -341,7 +355,8 @@ class Supervisor {
     return hosts;
   }
 
-  /// What hosts without a part in the last start keep of the run in memory is of no use any more.
+  /// What hosts without a part in the last start keep of the run in memory is
+  /// of no use any more.
   void forget_on_others(std::span<const Host> used) const {
     const std::string command = training::removal_of_snapshots(run_);
     std::vector<std::string> others;
@@ -360,20 +375,33 @@ class Supervisor {
     return weighted_ ? speeds : std::vector<double>{};
   }
 
-  /// Learns from the last start how fast the hosts are: as their slowest ranks.
-  void learn_speeds(std::span<const std::string> hosts_of_ranks) {
+  /// What the ranks on these hosts have found: each as fast as the slowest rank
+  /// of its host. Empty if that has not changed since they began.
+  [[nodiscard]] std::vector<double> found_speeds(
+      std::span<const std::string> hosts_of_ranks) const {
     constexpr double kLeast = 0.1;
-    const std::vector<double> speeds = training::take_speeds(run_);
-    if (speeds.size() != hosts_of_ranks.size()) return;
-    for (Host& host : hosts_)
-      if (std::ranges::find(hosts_of_ranks, host.name) != hosts_of_ranks.end()) host.speed = 1.0;
+    std::vector<double> speeds = training::kept_speeds(run_);
+    if (speeds.size() != hosts_of_ranks.size()) return {};
+    std::map<std::string, double> slowest;
+    for (std::size_t rank = 0; rank < speeds.size(); ++rank) {
+      double& speed = slowest.try_emplace(hosts_of_ranks[rank], 1.0).first->second;
+      speed = std::min(speed, std::max(kLeast, speeds[rank]));
+    }
     for (std::size_t rank = 0; rank < speeds.size(); ++rank)
-      for (Host& host : hosts_)
-        if (host.name == hosts_of_ranks[rank])
-          host.speed = std::min(host.speed, std::max(kLeast, speeds[rank]));
+      speeds[rank] = slowest.at(hosts_of_ranks[rank]);
+    return speeds;
   }
 
-  /// The words of the next launch: a restore where there is something to restore.
+  /// Learns from the last start how fast the hosts are.
+  void learn_speeds(std::span<const std::string> hosts_of_ranks) {
+    const std::vector<double> speeds = found_speeds(hosts_of_ranks);
+    training::drop_speeds(run_);
+    for (std::size_t rank = 0; rank < speeds.size(); ++rank)
+      std::ranges::find(hosts_, hosts_of_ranks[rank], &Host::name)->speed = speeds[rank];
+  }
+
+  /// The words of the next launch: a restore where there is something to
+  /// restore.
   [[nodiscard]] std::vector<std::string> words(std::span<const double> speeds) const {
     const Patch& options = invocation_.options;
     std::vector<std::string> words = invocation_.words;
@@ -382,7 +410,8 @@ class Supervisor {
     };
     const std::string timeout = fmt::format("{}", hang_timeout());
     if (!newest().empty()) {
-      // Ranks that start wait for each other before they have read what the run records.
+      // Ranks that start wait for each other before they have read what the run
+      // records.
       words = {"restore", "--restore-path", run_.string(), "--elastic", "--hang-timeout", timeout};
       // Also if it is 0 where another number was recorded.
       add({"--partner-every", fmt::format("{}", config_.partner_every)});
@@ -402,15 +431,35 @@ class Supervisor {
   /// The layout that so many ranks will choose.
   [[nodiscard]] pipeline::PipelinePlan plan_for(int ranks, std::span<const double> speeds) const {
     if (ranks == config_.pipeline.ranks.ranks && speeds.empty()) return config_.pipeline;
+    return choice_for(training::network_of(config_), ranks, speeds).run.pipeline;
+  }
+  [[nodiscard]] partition::Choice choice_for(const models::Graph& graph, int ranks,
+                                             std::span<const double> speeds) const {
     run::Run run = config_;
     run.layout.ranks = ranks;
     run.layout.rank_shares.clear();
     run.layout.rank_speeds.assign(speeds.begin(), speeds.end());
     run.layout.spread = true;
-    const models::Graph graph = training::network_of(run);
     const partition::LayoutFacts facts =
         training::layout_facts(graph, run, training::this_machine());
-    return partition::choose(graph, std::move(run), facts, training::sizer_of(graph)).run.pipeline;
+    return partition::choose(graph, std::move(run), facts, training::sizer_of(graph));
+  }
+
+  /// The part of an update's time that ranks of these speeds would save if they
+  /// got their work by them: simulated.
+  [[nodiscard]] double gain_over(const pipeline::PipelinePlan& present,
+                                 std::span<const double> speeds) const try {
+    const models::Graph graph = training::network_of(config_);
+    const partition::Choice choice = choice_for(graph, present.ranks.ranks, speeds);
+    const partition::PlanRequest request =
+        partition::plan_request(choice.run, choice.layout.request);
+    const std::vector<partition::OpCost> costs = partition::costs_of(graph, request);
+    const auto time_of = [&](const pipeline::PipelinePlan& plan) {
+      return partition::seconds_of(graph, costs, request, plan, speeds);
+    };
+    return 1.0 - time_of(choice.run.pipeline) / time_of(present);
+  } catch (const Error&) {  // what the next start would say
+    return 0.0;
   }
 
   Attempt launch_on(const std::vector<Host>& used) {
@@ -426,7 +475,8 @@ class Supervisor {
     const std::vector<std::string> hosts =
         cluster ? hosts_by_rank(*cluster, ranks) : std::vector<std::string>{};
     const std::vector<double> speeds = speeds_on(hosts);
-    // Nothing of what is left on this machine needs a network, which may be what was lost.
+    // Nothing of what is left on this machine needs a network, which may be
+    // what was lost.
     if (std::ranges::all_of(used, is_this_machine, &Host::name)) cluster.reset();
     const RanksToStart start{.plan = plan_for(ranks, speeds),
                              .words = words(speeds),
@@ -436,10 +486,10 @@ class Supervisor {
                                               : run::Verbosity::Quiet,  // told below
                              .to_begin = time_to_begin()};
     tell("start", used, told_of_start(start.plan, where.empty() ? "this machine" : where));
-    Return back(*this, used);
+    Occasion occasion(*this, used, start.plan, hosts);
     Attempt end;
     try {
-      const LauncherEnd ended = start_ranks(start, received_, [&] { return back.is_due(); });
+      const LauncherEnd ended = start_ranks(start, received_, [&] { return occasion.is_due(); });
       end.lost = unreached(silent_hosts(ended, hosts));
       if (ended.ended_rank >= 0 && ended.ended_rank < std::ssize(hosts))
         end.ended = hosts[static_cast<std::size_t>(ended.ended_rank)];
@@ -450,11 +500,13 @@ class Supervisor {
       report_error(error);
       end.code = exit_code(error.kind());
     }
-    end.for_host = back.is_asked();
+    end.for_host = occasion.for_host();
+    end.for_speed = occasion.for_speed();
     return end;
   }
 
-  /// Seconds: a host that is lost is to be noticed sooner than a run by itself does.
+  /// Seconds: a host that is lost is to be noticed sooner than a run by itself
+  /// does.
   [[nodiscard]] int hang_timeout() const {
     constexpr int kUsual = 60;
     const bool given =
@@ -477,38 +529,50 @@ class Supervisor {
         asked() != 0 ? ", to save and stop" : "");
   }
 
-  /// Asks the hosts that are not in use from time to time whether they are back.
-  class Return {
+  /// Looks for reasons to start the ranks anew: a host that is not in use is
+  /// back, or one of those in use has become slow. Not before they have written
+  /// a checkpoint: what comes and goes must not keep a run from moving.
+  class Occasion {
    public:
-    Return(Supervisor& owner, std::span<const Host> used) : owner_(owner), before_(owner.newest()) {
+    Occasion(Supervisor& owner, std::span<const Host> used, const pipeline::PipelinePlan& plan,
+             std::span<const std::string> hosts_of_ranks)
+        : owner_(owner), plan_(plan), hosts_(hosts_of_ranks), newest_(owner.newest()) {
       if (owner.ranks_on(used) == owner.config_.pipeline.ranks.ranks) return;  // others took over
       for (const Host& host : owner_.hosts_)
         if (std::ranges::find(used, host.name, &Host::name) == used.end()) left_.push_back(host);
     }
 
-    [[nodiscard]] bool is_asked() const { return asked_; }
+    [[nodiscard]] bool for_host() const { return asked_ && !for_speed_; }
+    [[nodiscard]] bool for_speed() const { return for_speed_; }
 
-    /// Whether the ranks are to end, so that they start again with a host that is back. Not before
-    /// they have written a checkpoint: a host that comes and goes must not keep a run from moving.
+    /// Whether the ranks are to end.
     [[nodiscard]] bool is_due() {
       if (looks_) look_for_snapshot();
-      if (left_.empty() || asked_) return asked_;
-      if (probe_) {
-        probe_->look();
-        if (!probe_->answered().empty()) return asked_ = has_saved();
-        if (probe_->is_over()) probe_.reset();
+      ask_hosts();
+      if (asked_ || looked_.seconds() < 1.0) return asked_;
+      looked_ = Timer();
+      if (std::string now = owner_.newest(); now != newest_) {
+        newest_ = std::move(now);
+        ++saved_;
       }
-      if (since_.seconds() < static_cast<double>(owner_.probe_every_.count())) return false;
-      since_ = Timer();
-      std::vector<std::string> names;
-      for (const Host& host : left_)
-        if (!host.is_out()) names.push_back(host.name);
-      probe_.emplace(*owner_.cluster_, names);
-      return false;
+      look_at_speeds();
+      const bool is_back = probe_ && !probe_->answered().empty();
+      for_speed_ = !is_back && gain_ >= kLeastGain && saved_ >= owner_.patience_;
+      asked_ = for_speed_ || (is_back && saved_ > 0);
+      if (asked_)
+        owner_.tell(
+            for_speed_ ? "slow" : "host back", {},
+            fmt::format("{}: the ranks save and start anew",
+                        for_speed_ ? "a slow host is to get less of the work"
+                                   : they(probe_->answered(), "answers", "answer") + " again"));
+      return asked_;
     }
 
    private:
-    /// Tells where the ranks have begun, if that is a newer snapshot than the checkpoints.
+    static constexpr double kLeastGain = 0.1;
+
+    /// Tells where the ranks have begun, if that is a newer snapshot than the
+    /// checkpoints.
     void look_for_snapshot() {
       if (began_.seconds() < 0.2) return;
       began_ = Timer();
@@ -519,29 +583,65 @@ class Supervisor {
                   fmt::format("going on from the snapshot after update {} in memory", taken));
     }
 
-    [[nodiscard]] bool has_saved() {
-      if (looked_.seconds() < 1.0) return false;
-      looked_ = Timer();
-      if (owner_.newest() == before_) return false;
-      owner_.tell("host back", {},
-                  fmt::format("{} again: the ranks save and start anew",
-                              they(probe_->answered(), "answers", "answer")));
-      return true;
+    /// Asks the hosts that are not in use from time to time whether they are
+    /// back.
+    void ask_hosts() {
+      if (probe_) probe_->look();
+      if (left_.empty() || (probe_ && !probe_->answered().empty())) return;
+      if (probe_ && probe_->is_over()) probe_.reset();
+      if (since_.seconds() < static_cast<double>(owner_.probe_every_.count())) return;
+      since_ = Timer();
+      std::vector<std::string> names;
+      for (const Host& host : left_)
+        if (!host.is_out()) names.push_back(host.name);
+      probe_.emplace(*owner_.cluster_, names);
+    }
+
+    void look_at_speeds() {
+      const std::vector<double> speeds = owner_.found_speeds(hosts_);
+      if (speeds.empty() || speeds == speeds_) return;
+      speeds_ = speeds;
+      gain_ = owner_.gain_over(plan_, speeds);
+      std::set<std::string> slow;
+      for (std::size_t rank = 0; rank < speeds.size(); ++rank)
+        if (speeds[rank] < 1.0)
+          slow.insert(
+              fmt::format("{} takes {:.1f} times as long as others, "
+                          "and gets {:.2f} of their "
+                          "work",
+                          hosts_[rank], 1.0 / speeds[rank], speeds[rank]));
+      if (slow.empty()) return;
+      const int left = std::max(0, owner_.patience_ - saved_);
+      const std::string when = gain_ < kLeastGain ? "of which none is made for it"
+                               : left > 0 ? "which follows " + counted(left, "more checkpoint")
+                                          : "which follows now";
+      owner_.tell("slow", {},
+                  fmt::format("{} from the next start on, {}: an update is "
+                              "expected to take {:.0f} "
+                              "% less time",
+                              fmt::join(slow, "; "), when, 100.0 * std::max(0.0, gain_)));
     }
 
     Supervisor& owner_;
-    std::string before_;  ///< the newest checkpoint at the start
+    const pipeline::PipelinePlan& plan_;
+    std::span<const std::string> hosts_;                      ///< of the ranks
+    std::string newest_;                                      ///< checkpoint
+    int saved_ = 0;                                           ///< checkpoints since the start
     std::int64_t taken_ = training::last_taken(owner_.run_);  ///< the last snapshot taken before
     /// Whether these ranks may still take one.
-    bool looks_ = !before_.empty() && training::has_snapshots(owner_.run_);
+    bool looks_ = !newest_.empty() && training::has_snapshots(owner_.run_);
     std::vector<Host> left_;
     std::optional<HostProbe> probe_;
+    std::vector<double> speeds_;
+    double gain_ = 0.0;
     Timer since_;
     Timer looked_;
     Timer began_;
+    bool for_speed_ = false;
     bool asked_ = false;
   };
 
+  static constexpr int kRest = 5;  ///< checkpoints between two starts for slow hosts
   static constexpr milliseconds kSuspected{1000};  ///< for a host that may be lost to answer
 
   const run::Run& config_;
@@ -554,6 +654,7 @@ class Supervisor {
   Journal journal_;
   std::vector<Host> hosts_;
   bool weighted_ = false;  ///< whether a host was slow so far
+  int patience_ = 1;       ///< checkpoints to wait for before a start for a slow host
   int least_;
   std::int64_t most_restarts_;
   seconds probe_every_;
@@ -565,7 +666,8 @@ int supervise(const run::Run& config, const Invocation& invocation,
               const std::optional<Cluster>& cluster, const std::function<int()>& received) {
   if (!config.logging.keeps || !config.saves_on_the_way())
     fail(ErrorKind::Usage,
-         "--elastic goes on from checkpoints, but the run keeps none: leave --no-logs and "
+         "--elastic goes on from checkpoints, but the run "
+         "keeps none: leave --no-logs and "
          "--disable-checkpoints out");
   const auto least = invocation.options.value<std::int64_t>("min-ranks");
   if (least > config.pipeline.ranks.ranks)

@@ -106,7 +106,8 @@ void Reporter::keep_speed(int rank, double factor) {
   if (speeds_.empty()) speeds_ = given;
   const auto at = static_cast<std::size_t>(rank);
   speeds_[at] = given[at] / factor;
-  keep_speeds(config_.run_directory, speeds_);
+  if (const std::string trouble = keep_speeds(config_.run_directory, speeds_); !trouble.empty())
+    important("The next start will not know how fast the ranks are: " + trouble);
 }
 
 void Reporter::saved(const std::filesystem::path& checkpoint) {

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <system_error>
 
+#include "core/error.hpp"
 #include "io/atomic_file.hpp"
 
 namespace millrace::training {
@@ -61,19 +62,25 @@ constexpr const char* kSpeedsFile = ".speeds";
 
 }  // namespace
 
-void keep_speeds(const std::filesystem::path& run_directory, std::span<const double> speeds) {
+std::string keep_speeds(const std::filesystem::path& run_directory,
+                        std::span<const double> speeds) try {
   io::write_file_atomically(run_directory / kSpeedsFile,
                             fmt::format("{}\n", fmt::join(speeds, " ")));
+  return {};
+} catch (const Error& error) {
+  return error.what();
 }
 
-std::vector<double> take_speeds(const std::filesystem::path& run_directory) {
-  const std::filesystem::path file = run_directory / kSpeedsFile;
+std::vector<double> kept_speeds(const std::filesystem::path& run_directory) {
   std::vector<double> speeds;
-  std::ifstream in(file);
+  std::ifstream in(run_directory / kSpeedsFile);
   for (double speed = 0.0; in >> speed;) speeds.push_back(speed);
-  std::error_code ignored;
-  std::filesystem::remove(file, ignored);
   return speeds;
+}
+
+void drop_speeds(const std::filesystem::path& run_directory) {
+  std::error_code ignored;
+  std::filesystem::remove(run_directory / kSpeedsFile, ignored);
 }
 
 }  // namespace millrace::training

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "pipeline/pipeline_plan.hpp"
@@ -42,8 +43,11 @@ class SlowDevices {
 
 /// The speeds of the ranks of a run, as far as they were found to be slow, for the next start: what
 /// SlowDevices found, on top of those that the ranks were given work by. In the run directory.
-void keep_speeds(const std::filesystem::path& run_directory, std::span<const double> speeds);
-/// Empty if nothing was found since the last start. Reads them once.
-[[nodiscard]] std::vector<double> take_speeds(const std::filesystem::path& run_directory);
+/// Returns why that failed, or "": no run ends for it.
+[[nodiscard]] std::string keep_speeds(const std::filesystem::path& run_directory,
+                                      std::span<const double> speeds);
+/// Empty if nothing was found since drop_speeds().
+[[nodiscard]] std::vector<double> kept_speeds(const std::filesystem::path& run_directory);
+void drop_speeds(const std::filesystem::path& run_directory);
 
 }  // namespace millrace::training

@@ -150,6 +150,10 @@ TEST(SpreadTest, SlowRanksHaveLess) {
   EXPECT_NEAR(line.busy[1], 0.5 * line.busy[0], 0.05 * line.busy[0]);
   EXPECT_NEAR(line.busy[2], line.busy[0], 0.05 * line.busy[0]);
   EXPECT_LT(found.standing, 1.2 * whole.spread_after(1).standing) << "it has one device, not two";
+  const std::vector<double> speeds = {1.0, 0.5, 1.0};
+  EXPECT_NEAR(
+      seconds_of(whole.graph, whole.costs, whole.request, plan_of(whole.graph, found, 2), speeds),
+      found.seconds, 0.03 * found.seconds);
 }
 
 TEST(SpreadTest, WhatIsEvenStays) {

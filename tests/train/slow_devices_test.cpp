@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/slow_devices.hpp"
 
+#include "tests/support/temporary_directory.hpp"
 #include "tests/support/test.hpp"
 
 namespace millrace::training {
@@ -46,6 +47,17 @@ TEST(SlowDevicesTest, OneReplicaHasNobodyToCompareWith) {
   EXPECT_TRUE(over(devices, 2, {900, 100}).empty());
   SlowDevices idle({.devices = 1, .replicas = 3, .ranks = 3});
   EXPECT_TRUE(over(idle, 2, {0, 0, 0}).empty());
+}
+
+TEST(SpeedsTest, ARunDirectoryThatIsGoneEndsNothing) {
+  const test::TemporaryDirectory run;
+  const std::vector<double> speeds = {1.0, 0.5};
+  EXPECT_NE(keep_speeds(run / "gone", speeds).find("gone/.speeds: No such file"),
+            std::string::npos);
+  EXPECT_EQ(keep_speeds(run.path(), speeds), "");
+  EXPECT_EQ(kept_speeds(run.path()), speeds);
+  drop_speeds(run.path());
+  EXPECT_TRUE(kept_speeds(run.path()).empty());
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 # others, and end with the bits of an undisturbed one, on three hosts meanwhile and on four at the end.
 # Then pipelines lose the host of one of their two stages, which comes back without the run directory;
 # the cable of the host that has the supervisor; and a host just before they are asked to stop. Nothing
-# may be left of them on any host. Prints how long the
-# first run stood still. See hosts.sh for when it is skipped.
+# may be left of them on any host. At last a slow host gets less of the work after a checkpoint. Prints
+# how long the first run stood still. See hosts.sh for when it is skipped.
 set -euo pipefail
 millrace=$(realpath "$1")
 # shellcheck source=tests/e2e/hosts/hosts.sh
@@ -121,6 +121,26 @@ on 1 "$millrace" restore --restore-path "$run" --elastic --hosts 10.78.0.1:1 10.
   --interface 10.78.0.0/24 >"$work/out" 2>&1 &
 job=$!
 ends_with 0
+check_bits
+check_memory
+
+# Two replicas on two hosts, neither of them the supervisor's. A slow host gets less once the run has saved
+# a checkpoint. The run takes longer than a launcher may take to begin.
+updates=400
+"$millrace" "${recipe[@]}" --replicas 2 --iterations "$updates" --ranks 1 --run-dir "$work/two-alone" >/dev/null
+expected=$("$millrace" inspect "$work/two-alone" --digest)
+run=$work/slow
+on 1 "$millrace" "${recipe[@]}" "${elastic[@]}" --checkpoint-every 30 --replicas 2 --iterations "$updates" \
+  --hosts 10.78.0.2:2 10.78.0.3:2 --restarts 0 --run-dir "$run" >"$work/out" 2>&1 &
+job=$!
+wait_for '^step: .*iteration: *1,' "$work/out"
+slow_down 3
+wait_for 'elastic: 10.78.0.3 takes .* of their work from the next start on, which follows ' "$work/out"
+wait_for 'elastic: a slow host is to get less of the work: the ranks save and start anew' "$work/out"
+kill "$slowing"
+wait_for 'elastic: 4 ranks on .*, over which [0-9]* stages are spread' "$work/out"
+ends_with 0
+check "with speeds" 1 "$(grep -c '^speeds-of-ranks = "1 1 0\.[0-9]* 0\.[0-9]*"' "$run/config.toml")"
 check_bits
 check_memory
 
