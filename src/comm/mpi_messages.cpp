@@ -42,6 +42,7 @@ class MpiMessages final : public RankMessages {
           "MPI_Comm_dup");
   }
   ~MpiMessages() override {
+    if (has_ended_mpi()) return;
     if (world_.has_failed()) settle();
     for (Message& message : messages_)
       for (MPI_Request& request : message.requests) MPI_Request_free(&request);

@@ -62,7 +62,9 @@ class Introductions {
     check_mpi(MPI_Comm_dup(*static_cast<const MPI_Comm*>(world.communicator()), &comm_),
               "MPI_Comm_dup");
   }
-  ~Introductions() { MPI_Comm_free(&comm_); }
+  ~Introductions() {
+    if (!has_ended_mpi()) MPI_Comm_free(&comm_);
+  }
   Introductions(const Introductions&) = delete;
   Introductions& operator=(const Introductions&) = delete;
 

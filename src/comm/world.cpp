@@ -61,8 +61,7 @@ void start_mpi() {
   int provided = 0;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
   (void)std::atexit([] {
-    int has_ended = 0;
-    if (MPI_Finalized(&has_ended) == MPI_SUCCESS && has_ended == 0) MPI_Finalize();
+    if (!has_ended_mpi()) MPI_Finalize();
   });
 }
 
@@ -120,6 +119,7 @@ class World::Peers {
           "MPI_Comm_split_type");
   }
   ~Peers() {
+    if (has_ended_mpi()) return;
     MPI_Comm_free(&here_);
     MPI_Comm_free(&comm_);
   }
@@ -219,6 +219,11 @@ bool reaches_rocm_memory() noexcept {
 #endif
 }
 
+bool has_ended_mpi() noexcept {
+  int has_ended = 0;
+  return MPI_Finalized(&has_ended) == MPI_SUCCESS && has_ended != 0;
+}
+
 std::string library_version() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text = {};
   int length = 0;
@@ -252,7 +257,8 @@ World::World(Guest guest) {
   if (guest.communicator != nullptr) {
     int has_begun = 0;
     check(MPI_Initialized(&has_begun), "MPI_Initialized");
-    if (has_begun == 0) fail(ErrorKind::Config, "a communicator was given, but MPI does not run");
+    if (has_begun == 0 || has_ended_mpi())
+      fail(ErrorKind::Config, "a communicator was given, but MPI does not run");
     ranks = *static_cast<const MPI_Comm*>(guest.communicator);
     if (ranks == MPI_COMM_NULL)
       fail(ErrorKind::Config, "the communicator is MPI_COMM_NULL: this process has no part in it");

@@ -61,6 +61,9 @@ class Patience {
 [[nodiscard]] bool reaches_cuda_memory() noexcept;
 [[nodiscard]] bool reaches_rocm_memory() noexcept;
 
+/// Whether the program has ended MPI: what is left of it can only be forgotten.
+[[nodiscard]] bool has_ended_mpi() noexcept;
+
 /// Name and version of the MPI library, up to the first comma or line break.
 [[nodiscard]] std::string library_version();
 [[nodiscard]] std::string host_name();

@@ -20,7 +20,8 @@
 // Processes. Each makes the same Runtimes and objects, and the same calls of a Runtime's objects,
 // in the same order; threads that train at the same time have a Runtime each. Messages go by a
 // duplicate of the communicator. MPI that a Runtime starts stays until the process ends, too; MPI
-// that the program started must end after its Runtimes.
+// that the program started should end after its Runtimes: those that are left can only be
+// destroyed.
 //
 // An error that concerns all processes, such as a checkpoint that one cannot read, is thrown in
 // all. After one in a single process, the others throw an error of kind Peer that names it, as soon

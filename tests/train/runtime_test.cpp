@@ -326,5 +326,25 @@ TEST(SingleThreaded, MpiForOneThreadIsRefused) {
   MPI_Finalize();
 }
 
+/// With a Training whose stages exchange messages.
+TEST(EndedMpi, LeavesARuntimeThatCanOnlyBeDestroyed) {
+  int level = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &level);
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm two = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, rank == 2 ? MPI_UNDEFINED : 0, rank, &two);
+  if (rank == 2) {
+    MPI_Finalize();
+    return;
+  }
+  const Runtime runtime({.communicator = &two});
+  Training training(runtime, network(), std::make_shared<Noise>(), in_two_stages());
+  EXPECT_GT(training.step(0.05).loss, 0.0);
+  MPI_Finalize();
+  expect_error(ErrorKind::Config, "a communicator was given, but MPI does not run",
+               [&] { Runtime late({.communicator = &two}); });
+}
+
 }  // namespace
 }  // namespace millrace::training
