@@ -166,7 +166,8 @@ class Listener {
     if (world.maximum(failure_ ? 1 : 0) == 0) return;
     world.fail_together();
     if (failure_) std::rethrow_exception(failure_);
-    fail(ErrorKind::Peer, "{}: a callback of another process ended the run", run.string());
+    fail(ErrorKind::Peer, "{}a callback of another process ended the run",
+         run.empty() ? "" : run.string() + ": ");
   }
   [[nodiscard]] const std::optional<Score>& last() const { return last_; }
 
