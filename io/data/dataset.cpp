@@ -12,7 +12,6 @@
 #include "core/error.hpp"
 #include "core/float16.hpp"
 #include "core/instruction_level.hpp"
-#include "core/random.hpp"
 #include "io/images/wide_rows.hpp"
 
 namespace millrace::io {
@@ -139,27 +138,6 @@ std::string describe(const Dataset& dataset) {
 std::string describe_content(const Dataset& dataset) {
   const std::uint32_t content = dataset.sampled_content();
   return describe(dataset) + (content == 0 ? "" : fmt::format(", pictures {:08x}", content));
-}
-
-SampleOrder::SampleOrder(std::uint64_t seed, std::int64_t size, Order order)
-    : seed_(seed), size_(size), order_(order) {
-  if (size < 1)
-    fail(ErrorKind::Data, "a data set of {} samples has no order: the set is empty", size);
-}
-
-SampleOrder SampleOrder::shuffled(std::uint64_t seed, std::int64_t size) {
-  return {seed, size, Order::Shuffled};
-}
-
-SampleOrder SampleOrder::sequential(std::int64_t size) { return {0, size, Order::Sequential}; }
-
-SampleOrder::Place SampleOrder::at(std::int64_t position) const {
-  MILLRACE_ASSERT(position >= 0);
-  const auto epoch = static_cast<std::uint64_t>(position / size_);
-  const std::int64_t within = position % size_;
-  if (order_ == Order::Sequential) return {epoch, within};
-  const Permutation permutation(seed_, epoch, static_cast<std::uint64_t>(size_));
-  return {epoch, static_cast<std::int64_t>(permutation(static_cast<std::uint64_t>(within)))};
 }
 
 namespace {

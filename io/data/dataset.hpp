@@ -4,8 +4,8 @@
 //
 // A Dataset is indexable and immutable: `size`, `label`, `read`. The pixels of a sample are a pure
 // function of (seed, epoch, index), so any thread of any rank may read any sample at any time. The
-// training order is a pure function, too: `SampleOrder` gives the sample at every position of the
-// run, an endless sequence of keyed permutations, one per epoch.
+// training order is a pure function, too (loader.hpp): the sample at every position
+// of the run, an endless sequence of keyed permutations, one per epoch.
 //
 //   position p  ->  epoch p / size, sample permutation(seed, epoch)(p % size)
 //
@@ -116,31 +116,5 @@ void normalise_bytes(std::span<const std::uint8_t> bytes, const PixelScaling& sc
 /// number.
 [[nodiscard]] std::shared_ptr<const Dataset> part_of_set(std::shared_ptr<const Dataset> set,
                                                          std::int64_t size);
-
-/// The sample at every position of a run; see the top of this file. Error(Data) if the data set is
-/// empty.
-class SampleOrder {
- public:
-  /// Training order: a new permutation each epoch.
-  static SampleOrder shuffled(std::uint64_t seed, std::int64_t size);
-  /// Validation order: 0, 1, 2, ...
-  static SampleOrder sequential(std::int64_t size);
-
-  struct Place {
-    std::uint64_t epoch = 0;
-    std::int64_t index = 0;
-    friend bool operator==(const Place&, const Place&) = default;
-  };
-  [[nodiscard]] Place at(std::int64_t position) const;
-  [[nodiscard]] std::int64_t size() const noexcept { return size_; }
-
- private:
-  enum class Order : std::uint8_t { Sequential, Shuffled };
-  SampleOrder(std::uint64_t seed, std::int64_t size, Order order);
-
-  std::uint64_t seed_;
-  std::int64_t size_;
-  Order order_;
-};
 
 }  // namespace millrace::io

@@ -15,6 +15,32 @@
 
 namespace millrace::io {
 
+/// The sample at every position of a run; see dataset.hpp. Error(Data) if the data set is
+/// empty.
+class SampleOrder {
+ public:
+  /// Training order: a new permutation each epoch.
+  static SampleOrder shuffled(std::uint64_t seed, std::int64_t size);
+  /// Validation order: 0, 1, 2, ...
+  static SampleOrder sequential(std::int64_t size);
+
+  struct Place {
+    std::uint64_t epoch = 0;
+    std::int64_t index = 0;
+    friend bool operator==(const Place&, const Place&) = default;
+  };
+  [[nodiscard]] Place at(std::int64_t position) const;
+  [[nodiscard]] std::int64_t size() const noexcept { return size_; }
+
+ private:
+  enum class Order : std::uint8_t { Sequential, Shuffled };
+  SampleOrder(std::uint64_t seed, std::int64_t size, Order order);
+
+  std::uint64_t seed_;
+  std::int64_t size_;
+  Order order_;
+};
+
 /// One micro-batch for the device: NHWC images in `LoaderOptions::type`, not mixed yet. If fewer
 /// samples than the batch size are left (validation), the images beyond `count` are zero and their
 /// labels -1.

@@ -64,10 +64,6 @@ class Error : public std::runtime_error {
 /// memory is Config, anything unknown is Internal. Call it in a catch block.
 [[nodiscard]] Error current_error();
 
-/// Writes a line to standard error, with control characters as escapes: quoted input cannot steer
-/// the terminal. Failures are ignored: they must not replace the error that is reported.
-void print_error(std::string_view line) noexcept;
-
 /// Implementation of fail(), compiled once for all argument types.
 [[noreturn]] void fail_with(ErrorKind kind, fmt::string_view format, fmt::format_args args);
 
@@ -76,6 +72,16 @@ template <class... Args>
 [[noreturn]] void fail(ErrorKind kind, fmt::format_string<Args...> format, Args&&... args) {
   fail_with(kind, format, fmt::make_format_args(args...));
 }
+
+}  // namespace millrace
+
+// ---- What follows is for the code of millrace itself, and is not installed.
+
+namespace millrace {
+
+/// Writes a line to standard error, with control characters as escapes: quoted input cannot steer
+/// the terminal. Failures are ignored: they must not replace the error that is reported.
+void print_error(std::string_view line) noexcept;
 
 }  // namespace millrace
 

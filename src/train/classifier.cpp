@@ -297,10 +297,11 @@ Classifier::Classifier(const Runtime& runtime, const std::filesystem::path& chec
   parts_->notices = std::move(notices);
 }
 
-Classifier::Classifier(const comm::World& world, const io::CheckpointReader& checkpoint,
-                       const run::Run& config)
-    : parts_(std::make_unique<Parts>(world, checkpoint, config,
-                                     std::vector{config.validation_batch_size})) {}
+void classify(const run::Run& config, const comm::World& world,
+              const io::CheckpointReader& checkpoint,
+              const std::shared_ptr<const io::Dataset>& images, const TakeLogits& take) {
+  Passes(config, world, checkpoint).run(images, take);
+}
 
 Classifier::~Classifier() {
   const device::Turn turn;

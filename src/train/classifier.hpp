@@ -24,10 +24,6 @@
 #include "run/run.hpp"
 #include "train/training.hpp"
 
-namespace millrace::io {
-class CheckpointReader;
-}
-
 namespace millrace::training {
 
 struct Prediction {
@@ -44,7 +40,7 @@ struct Prediction {
 /// pixels from the top without gaps, each of 1 byte (gray), 3 (red, green, blue) or 4 (the fourth
 /// is left out).
 struct Image {
-  std::span<const std::uint8_t> bytes;
+  std::span<const std::uint8_t> bytes = {};
   std::int32_t width = 0;
   std::int32_t height = 0;
   std::int32_t channels = 3;
@@ -75,9 +71,6 @@ class Classifier {
   /// outlive this. Errors: Checkpoint; Config for options that do not go together.
   Classifier(const Runtime& runtime, const std::filesystem::path& checkpoint_or_run,
              const ClassifierOptions& options = {});
-  /// For data sets alone, as a validation of `config` reads them. `world` must outlive this.
-  Classifier(const comm::World& world, const io::CheckpointReader& checkpoint,
-             const run::Run& config);
   ~Classifier();
   Classifier(const Classifier&) = delete;
   Classifier& operator=(const Classifier&) = delete;

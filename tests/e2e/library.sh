@@ -28,6 +28,7 @@ lines=$(cat "${headers[@]}" | wc -l)
 echo "${#headers[@]} headers of $lines lines"
 ((lines < 2500)) || failed "the installed headers are to stay below 2500 lines"
 if grep -nE '#include <(Kokkos|mpi|nlohmann|H5|hdf5|toml|oneapi)' "${headers[@]}"; then failed "a header of another library"; fi
+if grep -nE 'MILLRACE_ASSERT|print_error|SampleOrder|CheckpointReader' "${headers[@]}"; then failed "a name of millrace's own"; fi
 [[ $(grep -cE '^[a-z].*millrace_[a-z_]+\(' "$prefix/include/millrace/millrace.h") == 15 ]] || failed "not fifteen functions"
 echo '#include <millrace/millrace.h>' | cc -std=c99 -Wall -Wextra -Werror -pedantic -fsyntax-only -I "$prefix/include" -xc - ||
   failed "millrace.h is no C"

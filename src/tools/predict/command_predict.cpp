@@ -28,9 +28,9 @@
 #include "io/data/loose_images.hpp"
 #include "tools/predict/npy.hpp"
 #include "tools/predict/predictions.hpp"
-#include "train/classifier.hpp"
 #include "train/kernel_rules.hpp"
 #include "train/network_facts.hpp"
+#include "train/session.hpp"
 #include "train/setup.hpp"
 
 namespace millrace::cli {
@@ -257,10 +257,10 @@ int command_predict(const Invocation& invocation) {
   print_lines(stderr, training::describe_kernel_rules(config));
   Output output(options, work, names);
   if (work.images)
-    training::Classifier(world, checkpoint, config)
-        .logits(work.images, [&](std::int64_t first, std::span<const float> logits) {
-          output.take(first, logits);
-        });
+    training::classify(config, world, checkpoint, work.images,
+                       [&](std::int64_t first, std::span<const float> logits) {
+                         output.take(first, logits);
+                       });
   output.finish();
   return output.bad() == 0 ? 0 : exit_code(ErrorKind::Data);
 }
