@@ -82,11 +82,11 @@ struct SqueezeNetOptions {
 
 /// Values that are not set come from the table of sizes.
 struct EfficientNetOptions {
-  std::optional<double> width;         ///< factor of all channel counts
-  std::optional<double> depth;         ///< factor of the number of blocks in a stage
-  std::optional<double> dropout_rate;  ///< before the logits; 0: none
-  double block_survival = 0.8;         ///< of the last block; 1: no drop-connect
-  double norm_epsilon = 1e-3;          ///< of batch and group normalization
+  std::optional<double> width = {};         ///< factor of all channel counts
+  std::optional<double> depth = {};         ///< factor of the number of blocks in a stage
+  std::optional<double> dropout_rate = {};  ///< before the logits; 0: none
+  double block_survival = 0.8;              ///< of the last block; 1: no drop-connect
+  double norm_epsilon = 1e-3;               ///< of batch and group normalization
   std::int64_t expand_ratio = 6;
   std::int64_t group_dim = 1;      ///< channels of a group in the kxk convolutions; 1: depthwise
   std::int64_t depth_divisor = 8;  ///< channel counts are multiples of it
@@ -100,7 +100,7 @@ struct Graph;
 
 /// A network that no family builds, for example that of a file.
 struct GivenNetwork {
-  std::shared_ptr<const Graph> graph;  ///< none: a family builds the network
+  std::shared_ptr<const Graph> graph = {};  ///< none: a family builds the network
   /// Whether the graphs are equal.
   friend bool operator==(const GivenNetwork& a, const GivenNetwork& b);
 };
@@ -125,11 +125,11 @@ struct ModelOptions {
   char shortcut = 'A';                ///< 'A' or 'B'; the caller sets the task's default
   ShortcutPadSide shortcut_pad = ShortcutPadSide::End;
   PaddingRule padding = PaddingRule::Ipu;
-  ResidualOptions residual;
-  ResNeXtOptions resnext;
-  SqueezeNetOptions squeezenet;
-  EfficientNetOptions efficientnet;
-  GivenNetwork given;  ///< if the model is kGivenModel
+  ResidualOptions residual = {};
+  ResNeXtOptions resnext = {};
+  SqueezeNetOptions squeezenet = {};
+  EfficientNetOptions efficientnet = {};
+  GivenNetwork given = {};  ///< if the model is kGivenModel
   friend bool operator==(const ModelOptions&, const ModelOptions&) = default;
 };
 

@@ -60,42 +60,42 @@ enum class Verbosity { Quiet, Normal, Verbose };
 
 /// How long a run is, as it was asked for: in epochs or in weight updates.
 struct LengthRequest {
-  std::optional<double> epochs;            ///< none: `iterations` says it
-  std::optional<std::int64_t> iterations;  ///< weight updates
+  std::optional<double> epochs = {};            ///< none: `iterations` says it
+  std::optional<std::int64_t> iterations = {};  ///< weight updates
   /// With epochs: the run ends after so many updates at the latest, with the rates of its epochs.
-  std::optional<std::int64_t> max_iterations;
+  std::optional<std::int64_t> max_iterations = {};
   friend bool operator==(const LengthRequest&, const LengthRequest&) = default;
 };
 
 /// The learning rate as it was asked for. LearningRateConfig holds the numbers that follow.
 struct RateRequest {
-  std::optional<double> exponent;                  ///< the rate is 2^exponent x total batch
-  std::optional<double> absolute;                  ///< instead
-  static constexpr double kWarmupEpochs = 5.0;     ///< of a run in epochs, if it is as long
-  std::optional<double> warmup_epochs;             ///< none: the usual ones
-  std::optional<std::int64_t> warmup_iterations;   ///< instead
-  std::optional<double> horizon_epochs;            ///< none: the run
-  std::optional<std::int64_t> horizon;             ///< instead, in weight updates
-  std::vector<double> drop_epochs = {30, 60, 80};  ///< piecewise
-  std::optional<double> power;                     ///< polynomials; none: the usual one
+  std::optional<double> exponent = {};                 ///< the rate is 2^exponent x total batch
+  std::optional<double> absolute = {};                 ///< instead
+  static constexpr double kWarmupEpochs = 5.0;         ///< of a run in epochs, if it is as long
+  std::optional<double> warmup_epochs = {};            ///< none: the usual ones
+  std::optional<std::int64_t> warmup_iterations = {};  ///< instead
+  std::optional<double> horizon_epochs = {};           ///< none: the run
+  std::optional<std::int64_t> horizon = {};            ///< instead, in weight updates
+  std::vector<double> drop_epochs = {30, 60, 80};      ///< piecewise
+  std::optional<double> power = {};                    ///< polynomials; none: the usual one
   friend bool operator==(const RateRequest&, const RateRequest&) = default;
 };
 
 /// What was asked for of the update rule where OptimiserConfig holds what follows.
 struct OptimiserRequest {
   double weight_decay = 0.0;
-  std::optional<double> lars_weight_decay;  ///< instead, with LARS
+  std::optional<double> lars_weight_decay = {};  ///< instead, with LARS
   double rmsprop_decay = 0.9;
-  std::optional<double> rmsprop_exponent;  ///< instead: the decay is 1 - 2^exponent x total batch
+  std::optional<double> rmsprop_exponent = {};  ///< instead: the decay is 1 - 2^x x total batch
   friend bool operator==(const OptimiserRequest&, const OptimiserRequest&) = default;
 };
 
 /// When a run validates, and on how much.
 struct ValidationRequest {
   std::int64_t every_epochs = 1;
-  std::optional<std::int64_t> every_iterations;  ///< instead
-  std::optional<std::int64_t> batch_size;        ///< none: that of the training
-  std::optional<std::int64_t> most_batches;      ///< none: all images
+  std::optional<std::int64_t> every_iterations = {};  ///< instead
+  std::optional<std::int64_t> batch_size = {};        ///< none: that of the training
+  std::optional<std::int64_t> most_batches = {};      ///< none: all images
   friend bool operator==(const ValidationRequest&, const ValidationRequest&) = default;
 };
 
@@ -110,9 +110,9 @@ struct CheckpointInterval {
 struct CheckpointRequest {
   std::int64_t per_epoch = 1;
   bool only_last = false;
-  std::optional<CheckpointInterval> every;  ///< instead of both
-  std::optional<std::int64_t> keep;         ///< none: one, or all that are validated at the end
-  std::string export_folder;                ///< empty: none
+  std::optional<CheckpointInterval> every = {};  ///< instead of both
+  std::optional<std::int64_t> keep = {};  ///< none: one, or all that are validated at the end
+  std::string export_folder = {};         ///< empty: none
   friend bool operator==(const CheckpointRequest&, const CheckpointRequest&) = default;
 };
 
@@ -121,14 +121,14 @@ struct LogRequest {
   static constexpr std::int64_t kLinesPerEpoch = 16;    ///< of a run in epochs
   static constexpr std::int64_t kUpdatesPerLine = 500;  ///< of one in weight updates
   bool keeps = true;                                    ///< whether there is a run directory
-  std::string place;                       ///< the directory itself; empty: it gets a name
-  std::string directory;                   ///< below which it is created; empty: the usual one
-  std::string suffix;                      ///< of its name
-  std::optional<std::int64_t> per_epoch;   ///< lines
-  std::optional<std::int64_t> every;       ///< instead: weight updates between lines
-  std::optional<std::int64_t> per_report;  ///< the IPU trainer's word for it, if none is given
+  std::string place = {};                       ///< the directory itself; empty: it gets a name
+  std::string directory = {};                   ///< below which it is created; empty: the usual one
+  std::string suffix = {};                      ///< of its name
+  std::optional<std::int64_t> per_epoch = {};   ///< lines
+  std::optional<std::int64_t> every = {};       ///< instead: weight updates between lines
+  std::optional<std::int64_t> per_report = {};  ///< the IPU trainer's word for it, if none is given
   bool tensorboard = false;
-  std::optional<std::int64_t> summary_every;
+  std::optional<std::int64_t> summary_every = {};
   friend bool operator==(const LogRequest&, const LogRequest&) = default;
 };
 
@@ -141,30 +141,30 @@ inline constexpr int kMostThreads = 256;
 /// The layout as it was asked for: what is fixed, and by its absence what is open. What is chosen
 /// takes the place of what is open, so that a run that is restored has it again.
 struct LayoutRequest {
-  std::optional<std::int32_t> shards;  ///< devices of a replica
-  std::vector<std::string> splits;     ///< "auto" alone: to be chosen; empty: not given
-  std::optional<std::string> schedule;
-  std::string schedule_file;
-  std::string plan;            ///< file with stages and schedule
-  std::optional<int> threads;  ///< of a device
-  std::optional<std::int32_t> extra_warmup;
-  std::optional<std::int32_t> chunks;   ///< stages of a device
-  std::vector<std::int32_t> device_of;  ///< by stage
-  std::vector<std::string> include;     ///< sharding cuts only at layers with such names
-  std::vector<std::string> exclude;     ///< and not at these
-  std::optional<std::int64_t> ranks;
-  std::vector<std::int32_t> rank_shares;  ///< devices of each rank; empty: as equal as possible
-  std::vector<double> rank_speeds;        ///< by which ranks get parts; empty: all are as fast
-  bool elastic = false;                   ///< any number of ranks that was started will do
-  bool spread = false;                    ///< ranks may have parts of the stages
-  std::string device_memory;              ///< bytes that a device may use: "8GiB"; empty: no limit
-  bool pipelined = false;                 ///< whether anything is given that only pipelines have
-  bool depth_is_of_pipeline = false;      ///< whether micro_batches was given as their depth
-  std::optional<RecomputeRequest> recompute;
-  bool recomputes_stages = false;      ///< the IPU trainer's flag for Segments
-  std::vector<double> scratch_shares;  ///< of a device's memory, for kernels
-  std::string devices;                 ///< numbers, or "AUTO"
-  bool cut_by_memory = false;          ///< decided: shards divide memory, not time
+  std::optional<std::int32_t> shards = {};  ///< devices of a replica
+  std::vector<std::string> splits = {};     ///< "auto" alone: to be chosen; empty: not given
+  std::optional<std::string> schedule = {};
+  std::string schedule_file = {};
+  std::string plan = {};            ///< file with stages and schedule
+  std::optional<int> threads = {};  ///< of a device
+  std::optional<std::int32_t> extra_warmup = {};
+  std::optional<std::int32_t> chunks = {};   ///< stages of a device
+  std::vector<std::int32_t> device_of = {};  ///< by stage
+  std::vector<std::string> include = {};     ///< sharding cuts only at layers with such names
+  std::vector<std::string> exclude = {};     ///< and not at these
+  std::optional<std::int64_t> ranks = {};
+  std::vector<std::int32_t> rank_shares = {};  ///< devices of each rank; empty: as equal as can be
+  std::vector<double> rank_speeds = {};        ///< by which ranks get parts; empty: all are as fast
+  bool elastic = false;                        ///< any number of ranks that was started will do
+  bool spread = false;                         ///< ranks may have parts of the stages
+  std::string device_memory = {};     ///< bytes that a device may use: "8GiB"; empty: no limit
+  bool pipelined = false;             ///< whether anything is given that only pipelines have
+  bool depth_is_of_pipeline = false;  ///< whether micro_batches was given as their depth
+  std::optional<RecomputeRequest> recompute = {};
+  bool recomputes_stages = false;           ///< the IPU trainer's flag for Segments
+  std::vector<double> scratch_shares = {};  ///< of a device's memory, for kernels
+  std::string devices = {};                 ///< numbers, or "AUTO"
+  bool cut_by_memory = false;               ///< decided: shards divide memory, not time
   friend bool operator==(const LayoutRequest&, const LayoutRequest&) = default;
 };
 
@@ -191,12 +191,12 @@ struct OptimiserConfig {
   double momentum = 0.9;
   double weight_decay = 0.0;
   DecayForm decay_form = DecayForm::HalfSquare;
-  std::vector<std::string> decay_excludes;  ///< substrings of names of parameters that do not decay
-  double mean_square_decay = 0.9;           ///< RMSprop, Adam
+  std::vector<std::string> decay_excludes = {};  ///< parts of names of parameters that do not decay
+  double mean_square_decay = 0.9;                ///< RMSprop, Adam
   double epsilon = 1e-3;  ///< RMSprop: inside the root; LARS, Adam: in the denominator
   double trust = 1e-3;    ///< LARS: "eeta"
-  std::vector<std::string> lars_skips;  ///< LARS: substrings of names that neither adapt nor decay
-  double clip_norm = 0.0;               ///< largest norm of all gradients together; 0: any
+  std::vector<std::string> lars_skips = {};  ///< LARS: parts of names that neither adapt nor decay
+  double clip_norm = 0.0;                    ///< largest norm of all gradients together; 0: any
   /// Each replica keeps and updates only its share of the tensors.
   bool sharded = false;
   friend bool operator==(const OptimiserConfig&, const OptimiserConfig&) = default;
@@ -216,9 +216,9 @@ struct LossScaling {
 /// Averages of checkpoints, made at the end of the training: see averaging.hpp. And a moving
 /// average of the weights over updates.
 struct AveragingConfig {
-  double ema_decay = 0.0;                 ///< of the moving average over updates; 0: none
-  std::vector<std::int64_t> last_epochs;  ///< plain averages over the last n epochs
-  std::vector<double> decays;             ///< exponential averages, old x decay + new x (1 - decay)
+  double ema_decay = 0.0;                      ///< of the moving average over updates; 0: none
+  std::vector<std::int64_t> last_epochs = {};  ///< plain averages over the last n epochs
+  std::vector<double> decays = {};  ///< exponential averages, old x decay + new x (1 - decay)
   [[nodiscard]] bool of_checkpoints() const { return !last_epochs.empty() || !decays.empty(); }
   friend bool operator==(const AveragingConfig&, const AveragingConfig&) = default;
 };
@@ -226,61 +226,61 @@ struct AveragingConfig {
 /// How the files of ImageNet are read. Nothing of it is used for other images.
 struct ImageFileRequest {
   std::string preset = "tf";
-  std::optional<ImageNormalisation> normalisation;  ///< none: that of the preset
-  std::vector<double> mean;                         ///< three colours, instead; empty: none
-  std::vector<double> deviation;                    ///< likewise
-  std::vector<double> crop_area;  ///< smallest and largest share; empty: those of the preset
+  std::optional<ImageNormalisation> normalisation = {};  ///< none: that of the preset
+  std::vector<double> mean = {};                         ///< three colours, instead; empty: none
+  std::vector<double> deviation = {};                    ///< likewise
+  std::vector<double> crop_area = {};  ///< smallest and largest share; empty: those of the preset
   std::int64_t label_offset = 1;
   bool allow_missing_shards = false;
-  std::string cache;  ///< "8GiB", "all"; empty: nothing stays in memory
+  std::string cache = {};  ///< "8GiB", "all"; empty: nothing stays in memory
   friend bool operator==(const ImageFileRequest&, const ImageFileRequest&) = default;
 };
 
 struct DataConfig {
   std::string dataset = "cifar-10";
-  std::filesystem::path directory;  ///< empty for synthetic data
+  std::filesystem::path directory = {};  ///< empty for synthetic data
   ImageSource source = ImageSource::Files;
   std::int64_t train_size = 0;  ///< images per epoch
   std::int64_t validation_size = 0;
   Normalisation normalisation = Normalisation::Standardise;
   std::int64_t side = 0;  ///< pixels of an image that the network sees
   bool augment = true;
-  Augmentation augmentation;        ///< besides crop and mirror
-  ImageFileRequest images;          ///< of ImageNet from files
+  Augmentation augmentation = {};   ///< besides crop and mirror
+  ImageFileRequest images = {};     ///< of ImageNet from files
   int loader_threads = 1;           ///< per stage that reads images
   int max_cpus = 0;                 ///< upper bound of loader threads per process; 0: none
   double max_bad_fraction = 0.001;  ///< largest fraction of bad images in an epoch
   /// Type in which images are copied to the device; none: that of the activations. U8 is converted
   /// to floats there, with the same tensors as a result.
-  std::optional<DType> image_type;
-  std::optional<DType> asked_type;  ///< the type that was asked for
-  bool sends_bytes = false;         ///< whether bytes were
-  bool normalises_on_host = false;  ///< or floats
-  MixingConfig mixing;
+  std::optional<DType> image_type = {};
+  std::optional<DType> asked_type = {};  ///< the type that was asked for
+  bool sends_bytes = false;              ///< whether bytes were
+  bool normalises_on_host = false;       ///< or floats
+  MixingConfig mixing = {};
   bool weighted = false;  ///< whether labels of the training set have weights
   // Recorded in checkpoints, so that images can be classified without the data set.
-  std::vector<std::string> class_names;    ///< none: unknown
-  std::optional<Preparation> preparation;  ///< of validation images
+  std::vector<std::string> class_names = {};    ///< none: unknown
+  std::optional<Preparation> preparation = {};  ///< of validation images
   friend bool operator==(const DataConfig&, const DataConfig&) = default;
 };
 
 /// A fully resolved training: every default is filled in and every derived number computed. Plain
 /// data, which the trainer follows, beside the data sets that it is given.
 struct Run {
-  models::ModelOptions model;
-  DataConfig data;
-  OptimiserConfig optimiser;
-  LearningRateConfig learning_rate;
+  models::ModelOptions model = {};
+  DataConfig data = {};
+  OptimiserConfig optimiser = {};
+  LearningRateConfig learning_rate = {};
   std::string network = "resnet";  ///< name of its family, or the file that holds it
   bool weights_of_file = true;     ///< whether a network in a file starts with the weights there
-  std::optional<std::int64_t> outputs;  ///< none: the classes of the data set
-  LengthRequest length;
-  RateRequest rate;
-  OptimiserRequest update;
-  ValidationRequest validating;
-  CheckpointRequest saving;
-  LogRequest logging;
-  LayoutRequest layout;
+  std::optional<std::int64_t> outputs = {};  ///< none: the classes of the data set
+  LengthRequest length = {};
+  RateRequest rate = {};
+  OptimiserRequest update = {};
+  ValidationRequest validating = {};
+  CheckpointRequest saving = {};
+  LogRequest logging = {};
+  LayoutRequest layout = {};
 
   std::int64_t batch_size = 32;    ///< micro-batch
   std::int64_t micro_batches = 1;  ///< accumulated per iteration and replica
@@ -288,37 +288,37 @@ struct Run {
   std::int64_t iterations_per_epoch = 0;
   double label_smoothing = 0.0;
   SmoothingForm smoothing = SmoothingForm::OtherClasses;
-  LossScaling loss_scaling;
-  Precision precision;
+  LossScaling loss_scaling = {};
+  Precision precision = {};
   bool stochastic_rounding = true;   ///< 16.16: of stored master weights and slots
   DType reduced_as = DType::F32;     ///< of gradients that replicas send: F32 or BF16
   std::int64_t reduced_at_once = 0;  ///< bytes of gradients; 0: chosen by the stage
   bool check_exceptions = false;     ///< name the first op that makes a non-finite number
   Recompute recompute = Recompute::None;
-  std::vector<std::string> recompute_layers;
+  std::vector<std::string> recompute_layers = {};
   /// By stage, if they were chosen so that the stages fit; empty: as Recompute says.
-  std::vector<pipeline::ChosenSegments> chosen_segments;
-  std::int64_t device_memory = 0;       ///< bytes that a device may use; 0: no limit
-  std::filesystem::path init_path;      ///< checkpoint or file whose weights the run starts from
-  std::vector<std::string> init_fresh;  ///< substrings of names that init_path does not replace
-  std::vector<std::string> trained_filters;  ///< substrings of names that are trained; none: all
-  AveragingConfig averaging;
+  std::vector<pipeline::ChosenSegments> chosen_segments = {};
+  std::int64_t device_memory = 0;        ///< bytes that a device may use; 0: no limit
+  std::filesystem::path init_path = {};  ///< checkpoint or file whose weights the run starts from
+  std::vector<std::string> init_fresh = {};  ///< parts of names that init_path does not replace
+  std::vector<std::string> trained_filters = {};  ///< parts of names that are trained; none: all
+  AveragingConfig averaging = {};
   std::uint64_t seed = 0;
   int threads = 1;  ///< threads per device
   /// Device numbers to use, by replica and device of the pipeline; none: any free device. Their
   /// meaning is defined in cli/launch.hpp.
-  std::vector<int> device_numbers;
+  std::vector<int> device_numbers = {};
   /// Scratch bytes for the vendor's kernels: no limit, one limit, or two for each stage
   /// (convolutions and products).
-  std::vector<std::int64_t> scratch_caps;
+  std::vector<std::int64_t> scratch_caps = {};
   /// The vendor's kernels may add in another order from run to run: faster, and against law 1.
   bool allow_nondeterministic = false;
-  pipeline::PipelinePlan pipeline;  ///< stages, schedule, replicas, ranks
-  std::vector<std::string> splits;  ///< name of the first layer or op of each stage but the first
+  pipeline::PipelinePlan pipeline = {};  ///< stages, schedule, replicas, ranks
+  std::vector<std::string> splits = {};  ///< first layer or op of each stage but the first
   /// As it was before what is open was chosen: what proposes another layout begins there.
-  LayoutRequest asked_layout;
+  LayoutRequest asked_layout = {};
   std::int64_t weight_check_every = 0;  ///< iterations between comparisons of replicas
-  std::filesystem::path trace;          ///< file of the trace; empty: none
+  std::filesystem::path trace = {};     ///< file of the trace; empty: none
   std::int64_t trace_first = 0;         ///< first and last update of the trace, from 1, inclusive
   std::int64_t trace_last = 0;
   TraceDetail trace_detail = TraceDetail::Actions;
@@ -338,9 +338,9 @@ struct Run {
   std::int64_t early_stop = 0;      ///< validations without a better one that end the run; 0: any
   double stop_threshold = 0.0;      ///< top-1 accuracy that ends the run, a fraction; 0: none
   std::int64_t validation_batch_size = 32;
-  std::optional<std::int64_t> stop_after;  ///< end after N iterations of this process (pre-emption)
+  std::optional<std::int64_t> stop_after = {};  ///< end after N updates of this process
 
-  std::filesystem::path run_directory;  ///< empty with `no-logs`
+  std::filesystem::path run_directory = {};  ///< empty with `no-logs`
 
   /// Where the weights are that a new run starts from; empty: they are random.
   [[nodiscard]] std::filesystem::path initial_weights() const {

@@ -59,7 +59,7 @@ struct Update {
 /// A validation.
 struct Validated {
   std::int64_t iteration = 0;  ///< weight updates so far
-  std::string name;            ///< of an average of weights; empty: the run's own
+  std::string name = {};       ///< of an average of weights; empty: the run's own
   double loss = 0.0;           ///< mean
   double top1 = 0.0;           ///< share
   double top5 = 0.0;
@@ -85,8 +85,8 @@ struct Callbacks {
 /// Images in place of those that a run names. `run.data.dataset` then only says which form a
 /// family's network has, and nothing of `run.data` prepares them.
 struct Images {
-  std::shared_ptr<const io::Dataset> train;
-  std::shared_ptr<const io::Dataset> validation;  ///< none: the run does not validate
+  std::shared_ptr<const io::Dataset> train = {};
+  std::shared_ptr<const io::Dataset> validation = {};  ///< none: the run does not validate
 };
 
 enum class Outcome {
@@ -97,9 +97,9 @@ enum class Outcome {
 
 struct Trained {
   Outcome outcome = Outcome::Finished;
-  std::filesystem::path run_directory;  ///< empty: nothing was saved
-  std::int64_t updates = 0;             ///< of the run so far
-  std::optional<Score> validation;      ///< the last one in this call of the run's own weights
+  std::filesystem::path run_directory = {};  ///< empty: nothing was saved
+  std::int64_t updates = 0;                  ///< of the run so far
+  std::optional<Score> validation = {};      ///< the last one in this call of the run's own weights
 };
 
 /// Trains from the initial weights. The layout, and the weights, are those that

@@ -34,10 +34,10 @@ namespace millrace::training {
 
 /// A tensor of the network.
 struct ParameterInfo {
-  std::string name;                 ///< layer/op/role: `b3/1/conv2/kernel`
-  std::vector<std::int64_t> shape;  ///< of kernels: outputs, [height, width,] inputs
-  bool trained = false;             ///< by its gradient: not frozen
-  bool state = false;               ///< a running statistic of a batch normalization
+  std::string name = {};                 ///< layer/op/role: `b3/1/conv2/kernel`
+  std::vector<std::int64_t> shape = {};  ///< of kernels: outputs, [height, width,] inputs
+  bool trained = false;                  ///< by its gradient: not frozen
+  bool state = false;                    ///< a running statistic of a batch normalization
 };
 
 /// What the network made of some images.

@@ -44,7 +44,9 @@ int main(int count, char**) {
   const millrace::Runtime runtime;
   if (count > 1) (void)millrace::validate(runtime, millrace::parse_recipe("").logging.place);
   (void)millrace::io::plain_scaling({1, 1, 3});
-}' | c++ -std=c++20 -xc++ - -I "$prefix/include" -L "$lib" -lmillrace -lfmt -o rest || failed "a function is not exported"
+  const millrace::Run run = {.update = {.weight_decay = 0.1}, .length = {.iterations = 3}, .layout = {.shards = 2}};
+  return run.length.epochs || millrace::Images{.train = nullptr}.validation ? 1 : 0;
+}' | c++ -std=c++20 -Wall -Wextra -Werror -xc++ - -I "$prefix/include" -L "$lib" -lmillrace -lfmt -o rest || failed "a function is not exported"
 # What is not ours stays inside, so that a program may have another version of it.
 nm -DC --defined-only "$shared" | grep -vE ' (A|[A-Za-z] (millrace_|millrace::|(typeinfo( name)?|vtable) for millrace::))' >exports.txt || true
 [[ ! -s exports.txt ]] || failed "it exports $(head -n 3 exports.txt)"
