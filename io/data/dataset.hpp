@@ -66,8 +66,8 @@ class Dataset {
   /// Class of sample `index`, 0 .. classes-1.
   [[nodiscard]] virtual std::int32_t label(std::int64_t index) const = 0;
   /// How many times a training counts the label: the loss is the mean over the weights of the
-  /// images of an update. Not negative; 0: the image has no influence. A validation counts every
-  /// image once.
+  /// images of an update. Not negative, or a training refuses the set; 0: the image has no
+  /// influence. A validation counts every image once.
   [[nodiscard]] virtual float weight(std::int64_t) const { return 1.0f; }
   /// Names of the classes, as many as there are; none if the set does not know them. Any bytes.
   [[nodiscard]] virtual std::vector<std::string> class_names() const { return {}; }

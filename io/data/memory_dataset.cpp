@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <type_traits>
 #include <utility>
 
@@ -21,6 +20,13 @@ MemoryDataset::MemoryDataset(std::string name, Shape image_shape, std::int64_t c
          "{}: images of {} in {} classes with padding {} are not possible: every extent is at "
          "least 1, and the padding at least 0",
          name_, shape_, classes, augmentation_.padding);
+}
+
+MemoryDataset::MemoryDataset(std::string name, Shape image_shape,
+                             std::vector<std::string> class_names,
+                             const MemoryAugmentation& augmentation)
+    : MemoryDataset(std::move(name), image_shape, std::ssize(class_names), augmentation) {
+  class_names_ = std::move(class_names);
 }
 
 template <class T>
@@ -40,8 +46,6 @@ void MemoryDataset::add(std::vector<T>& pixels, std::span<const T> image, std::i
   if (label < 0 || label >= classes_)
     fail(ErrorKind::Data, "{}: image {} has label {}, but the labels are 0 to {}", name_, size(),
          label, classes_ - 1);
-  if (!(weight >= 0.0f) || !std::isfinite(weight))
-    fail(ErrorKind::Data, "{}: image {} has weight {}: give 0 or more", name_, size(), weight);
   pixels.insert(pixels.end(), image.begin(), image.end());
   labels_.push_back(label);
   weights_.push_back(weight);

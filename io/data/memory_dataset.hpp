@@ -24,9 +24,12 @@ class MemoryDataset final : public Dataset {
   /// Errors: Config for an extent below 1, or a negative padding.
   MemoryDataset(std::string name, Shape image_shape, std::int64_t classes,
                 const MemoryAugmentation& augmentation = {});
+  /// The same with a class for each name.
+  MemoryDataset(std::string name, Shape image_shape, std::vector<std::string> class_names,
+                const MemoryAugmentation& augmentation = {});
   /// Adds an image, given as height x width x channels bytes or floats, and the weight of its
-  /// label. Not while others read. Errors: Data if it has another size or another type than those
-  /// before, too many channels for bytes, or if the label is not a class.
+  /// label, as in Dataset::weight(). Not while others read. Errors: Data if it has another size or
+  /// another type than those before, too many channels for bytes, or if the label is not a class.
   void add(std::span<const std::uint8_t> image, std::int32_t label, float weight = 1.0f);
   void add(std::span<const float> image, std::int32_t label, float weight = 1.0f);
 
@@ -40,6 +43,7 @@ class MemoryDataset final : public Dataset {
   [[nodiscard]] float weight(std::int64_t index) const override {
     return weights_.at(static_cast<std::size_t>(index));
   }
+  [[nodiscard]] std::vector<std::string> class_names() const override { return class_names_; }
   [[nodiscard]] std::optional<run::Preparation> preparation() const override {
     if (has_floats()) return std::nullopt;
     return run::Preparation{.mean = {127.5, 127.5, 127.5}, .deviation = {127.5, 127.5, 127.5}};
@@ -61,6 +65,7 @@ class MemoryDataset final : public Dataset {
   Shape shape_;
   std::int64_t classes_;
   MemoryAugmentation augmentation_;
+  std::vector<std::string> class_names_;
   std::vector<std::uint8_t> bytes_;
   std::vector<float> floats_;
   std::vector<std::int32_t> labels_;

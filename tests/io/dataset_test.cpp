@@ -224,6 +224,16 @@ TEST(MemoryDatasetTest, AugmentsLikeTheRecipe) {
                [&] { floats.add(whole, 0); });
 }
 
+TEST(MemoryDatasetTest, HasAClassForEachName) {
+  const std::vector<std::string> names = {"cat", "dog", "owl"};
+  MemoryDataset set("animals", {1, 1, 1}, names);
+  EXPECT_EQ(set.classes(), 3);
+  EXPECT_EQ(set.class_names(), names);
+  EXPECT_TRUE(MemoryDataset("numbers", {1, 1, 1}, 3).class_names().empty());
+  expect_error(ErrorKind::Data, {"label 3, but the labels are 0 to 2"},
+               [&] { set.add(std::vector<std::uint8_t>{1}, 3); });
+}
+
 TEST(SmallImagesTest, ValidationSeesTheImageItself) {
   const Crop crop = draw_crop({.seed = 5, .epoch = 3, .augment = false}, 77);
   EXPECT_EQ(crop, (Crop{.mirror = Mirror::No, .top = 4, .left = 4}));
