@@ -172,11 +172,12 @@ bool holds_leftovers_alone(const fs::path& checkpoints) {
 std::vector<fs::path> list_checkpoints(const fs::path& directory) {
   std::error_code ignored;
   if (has_manifest(directory)) return {directory};
-  const fs::path inner = directory / "checkpoints";
-  const fs::path& folder = fs::is_directory(inner, ignored) ? inner : directory;
-  if (!fs::is_directory(folder, ignored)) return {};
-  std::vector<fs::path> found = entries_of(folder);
-  std::erase_if(found, [](const fs::path& path) { return !is_listed(path); });
+  std::vector<fs::path> found;
+  for (const fs::path& folder : {directory / "checkpoints", directory}) {
+    if (!found.empty() || !fs::is_directory(folder, ignored)) continue;
+    found = entries_of(folder);
+    std::erase_if(found, [](const fs::path& path) { return !is_listed(path); });
+  }
   std::ranges::sort(found, {},
                     [](const fs::path& path) { return iteration_in(path.filename().string()); });
   return found;

@@ -19,15 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Images of small sets have the network's size already, so this only serves others.
-ImagePreset preset_of(const run::Preparation& preparation, std::int32_t side) {
-  if (!preparation.preset.empty()) return image_preset(preparation.preset);
-  ImagePreset preset = image_preset("torch");
-  preset.evaluation.scaled = side;
-  preset.evaluation.window = side;
-  return preset;
-}
-
 std::int32_t side_of(const Shape& image) {
   if (image.h != image.w || image.c != 3)
     fail(ErrorKind::Config, "the network reads images of {}: only squares of 3 channels are read",

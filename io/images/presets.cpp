@@ -289,6 +289,14 @@ run::Preparation preparation_of(const ImagePreset& preset, std::int32_t side) {
           .deviation = statistics.deviation};
 }
 
+ImagePreset preset_of(const run::Preparation& preparation, std::int32_t side) {
+  const bool any = preparation.preset.empty();
+  ImagePreset preset = image_preset(any ? "torch" : preparation.preset);
+  if (any) preset.evaluation.scaled = preset.evaluation.window = side;
+  preset.own_statistics = {.mean = preparation.mean, .deviation = preparation.deviation};
+  return preset;
+}
+
 std::span<const ImagePreset> image_presets() { return kPresets; }
 
 const ImagePreset& image_preset(std::string_view name) {

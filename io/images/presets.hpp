@@ -109,6 +109,8 @@ struct ImagePreset {
 
 /// What a checkpoint records of a preset, for images of side x side pixels.
 [[nodiscard]] run::Preparation preparation_of(const ImagePreset& preset, std::int32_t side);
+/// The inverse. A preparation of images that have their size already scales others to it.
+[[nodiscard]] ImagePreset preset_of(const run::Preparation& preparation, std::int32_t side);
 /// Scaling by a mean and a deviation; the same bits as that of the set it was recorded from.
 [[nodiscard]] PixelScaling scaling_of(const run::Preparation& preparation, std::int32_t side);
 

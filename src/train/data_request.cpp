@@ -101,6 +101,19 @@ DataRequest data_request(const Patch& given, DataNeed need) {
   return request;
 }
 
+void prepare_as(const run::Preparation& preparation, DataRequest& request) {
+  request.files.images.preset =
+      io::preset_of(preparation, static_cast<std::int32_t>(request.image.h));
+  request.normalisation =
+      preparation.by_image ? run::Normalisation::Standardise : run::Normalisation::Dataset;
+  constexpr double kWhite = 255.0;
+  io::ChannelStatistics& small = request.files.statistics.emplace();
+  for (std::size_t c = 0; c < small.mean.size(); ++c) {
+    small.mean[c] = preparation.mean[c] / kWhite;
+    small.deviation[c] = preparation.deviation[c] / kWhite;
+  }
+}
+
 DatasetFacts published_facts(const DataRequest& request) {
   const run::PublishedSet& kind = run::published_set(request.dataset);
   return {.train_size = kind.train_size,

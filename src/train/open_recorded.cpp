@@ -65,12 +65,15 @@ struct FoundRun {
   std::string config_toml;
 };
 
-/// The run that continues for `given`: itself, or the run of the checkpoints in it, or of which it
-/// is the newest checkpoint. Errors: Usage for another checkpoint, as no run would begin with it.
+/// The run that continues for `given`: itself, a folder that a program has saved checkpoints in, the
+/// run of the checkpoints in it, or the run of which it is the newest checkpoint. Errors: Usage for
+/// another checkpoint, as no run would begin with it.
 std::filesystem::path run_of(const std::filesystem::path& given) {
   const std::vector<std::filesystem::path> found = io::list_checkpoints(given);
   if (found.empty() || std::filesystem::is_directory(given / "checkpoints")) return given;
   const std::filesystem::path checkpoint = std::filesystem::canonical(found.back());
+  const bool is_one = std::filesystem::equivalent(given, checkpoint);
+  if (!is_one && checkpoint.parent_path().filename() != "checkpoints") return given;
   std::filesystem::path run = checkpoint.parent_path().parent_path();
   const std::vector<std::filesystem::path> all = io::list_checkpoints(run);
   if (!all.empty() && std::filesystem::equivalent(all.back(), checkpoint)) return run;
@@ -78,7 +81,7 @@ std::filesystem::path run_of(const std::filesystem::path& given) {
        "{}: is {}: give the directory of a run, or start a new one with these weights: train "
        "`init-path`",
        given.string(),
-       all.empty() ? "a checkpoint without a run"
+       all.empty() ? "a checkpoint without a run (its folder can be continued as one)"
                    : fmt::format("an older checkpoint of the run in {}, which continues from {}",
                                  run.string(), all.back().filename().string()));
 }
@@ -117,6 +120,13 @@ Patch options_of_rest(const Patch& given, const std::filesystem::path& directory
     }
   }
   return continued_options(given, recorded);
+}
+
+/// Whether its images are neither in files nor made here.
+bool has_own_images(const io::CheckpointReader& checkpoint) {
+  const Patch recorded = recorded_in(checkpoint);
+  return run::image_source(recorded) == run::ImageSource::Files &&
+         recorded.find("data-dir") == nullptr && !checkpoint.header().data.empty();
 }
 
 /// When a run with these options ends.
@@ -241,6 +251,13 @@ OpenedRun open_restored_run(const RunRequest& request, const comm::World& world)
   found.config_toml = world.broadcast(found.config_toml);
   std::vector<std::string> complaints;  // the trainer repeats them
   const io::CheckpointReader newest = agreed_newest(world, directory, complaints);
+  together.run([&] {
+    if (!request.train && has_own_images(newest))
+      fail(ErrorKind::Data,
+           "{}: was trained on images of a program's own, {}: only that program can continue it, "
+           "by Training::load(), or by restore() with these images",
+           newest.path().string(), newest.header().data);
+  });
   OpenedRun run = open_in_turn(world, [&](const std::string& decided) {
     const std::optional<NetworkFacts> known = facts_in(newest);
     const auto rest = [&](const Patch& given) {
@@ -340,8 +357,15 @@ OpenedRun open_validated_run(const RunRequest& request, const comm::World& world
     if (newest) drop_replicas(options, request.options, machine.ranks);
     // The launcher's number of ranks holds, unless another one was typed.
     if (machine.ranks > 0 && request.options.find("ranks") == nullptr) options.erase("ranks");
-    OpenedRun opened = open_and_resolve(options, machine, decided, request, nullptr,
-                                        Reads::Validation, outputs_of(known));
+    const bool own = newest && has_own_images(*newest) && !request.train;
+    if (own && !known->preparation)
+      fail(ErrorKind::Data,
+           "{}: was trained on floats of a program's own, {}: only that program can validate it, "
+           "with these images",
+           newest->path().string(), newest->header().data);
+    OpenedRun opened =
+        open_and_resolve(options, machine, decided, request, nullptr, Reads::Validation,
+                         outputs_of(known), own ? known->preparation : std::nullopt);
     require_threads(request, opened.config);
     if (known) match_classes(opened, *known, newest->path(), ImagesFor::Validation);
     return opened;

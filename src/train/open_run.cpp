@@ -107,13 +107,15 @@ bool holds_only_training(const DataRequest& request) {
 OpenedRun open_and_resolve(Patch options, const MachineFacts& machine, const std::string& decided,
                            const RunRequest& request,
                            const std::function<Patch(std::int64_t images)>& for_images, Reads reads,
-                           std::optional<std::int64_t> outputs) {
+                           std::optional<std::int64_t> outputs,
+                           const std::optional<run::Preparation>& preparation) {
   FoundData found{.dataset = request.train ? "" : find_dataset(options),
                   .only_training = request.train && !request.validation};
   found.impose_on(options);
   Datasets data = with_facts({.train = request.train, .validation = request.validation});
   if (!request.train) {
     DataRequest wanted = data_request(options);
+    if (preparation) prepare_as(*preparation, wanted);
     if (outputs && !wanted.files.open.classes_are_told) wanted.files.open.classes = *outputs;
     // In a dialect nobody asked for validation by its name here.
     if (for_images && !options.text("validation-mode") && holds_only_training(wanted)) {
@@ -139,7 +141,10 @@ OpenedRun open_and_resolve(Patch options, const MachineFacts& machine, const std
   std::shared_ptr<const io::Dataset>& validation = run.data.validation;
   if (validation && run.config.data.validation_size < validation->size())
     validation = io::part_of_set(validation, run.config.data.validation_size);
-  if (request.train) adapt_to(run.config, *request.train, request.validation.get());
+  if (request.train) {
+    run.config.data.directory.clear();  // so that what is recorded names no other images
+    adapt_to(run.config, *request.train, request.validation.get());
+  }
   if (request.check) request.check(run.config);
   return run;
 }

@@ -110,12 +110,14 @@ enum class Reads { All, Validation };
 /// The data that the options name, opened, and what they resolve to with it; or the run that rank 0
 /// `decided`, if that is not empty. `for_images`, if there is one, gives the options for the number
 /// of training images that were found. `outputs` are those of the network that was recorded: data
-/// that do not tell how many classes there are have as many. Not collective.
+/// that do not tell how many classes there are have as many. Images are prepared as `preparation`
+/// says, if it says anything. Not collective.
 [[nodiscard]] OpenedRun open_and_resolve(
     Patch options, const MachineFacts& machine, const std::string& decided,
     const RunRequest& request,
     const std::function<Patch(std::int64_t images)>& for_images = nullptr, Reads reads = Reads::All,
-    std::optional<std::int64_t> outputs = std::nullopt);
+    std::optional<std::int64_t> outputs = std::nullopt,
+    const std::optional<run::Preparation>& preparation = std::nullopt);
 
 /// The run that `open` makes on each rank: first on rank 0, whose decisions the others are handed
 /// in `decided`; then on the first rank of each other machine, which indexes files for the rest.

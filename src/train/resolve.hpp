@@ -47,6 +47,9 @@ enum class DataNeed { Images, Name };
 /// Errors: Usage and Config when the data set is not named, has no directory or cannot be read.
 [[nodiscard]] DataRequest data_request(const Patch& given, DataNeed need = DataNeed::Images);
 
+/// Asks for images that are prepared so, whatever the options say.
+void prepare_as(const run::Preparation& preparation, DataRequest& request);
+
 /// Sizes and classes of the published data set, for synthetic data and for runs without data yet.
 [[nodiscard]] DatasetFacts published_facts(const DataRequest& request);
 [[nodiscard]] DatasetFacts published_facts(const Patch& options);

@@ -34,13 +34,30 @@ namespace fs = std::filesystem;
 /// What a run trains, whatever its other options are.
 constexpr std::array<std::string_view, 3> kIdentity = {"model", "model-size", "dataset"};
 
-/// What the newest checkpoint of a run says of its data; without one, what is published.
-DatasetFacts facts_of_run(const fs::path& directory, const Patch& options) {
-  if (io::list_checkpoints(directory).empty()) return published_facts(options);
+/// The newest checkpoint of a run, if it has one.
+std::optional<io::CheckpointReader> newest_of(const fs::path& directory) {
   std::vector<std::string> complaints;
-  const io::CheckpointReader newest = io::open_newest(directory, complaints);
-  const std::string label = (newest.path() / "manifest.json").string();
-  return recorded_facts(options, training::parse_facts(newest.header().network, label));
+  if (io::list_checkpoints(directory).empty()) return std::nullopt;
+  return io::open_newest(directory, complaints);
+}
+
+/// What that says of its data; without one, what is published.
+DatasetFacts facts_of_run(const fs::path& directory, const Patch& options) {
+  const std::optional<io::CheckpointReader> newest = newest_of(directory);
+  if (!newest) return published_facts(options);
+  const std::string label = (newest->path() / "manifest.json").string();
+  return recorded_facts(options, training::parse_facts(newest->header().network, label));
+}
+
+/// The options of a run. Checkpoints that a program saved have no config.toml beside them.
+std::optional<Patch> options_of(const fs::path& directory) {
+  if (const fs::path config = directory / "config.toml"; fs::exists(config)) {
+    Patch recorded = read_config_file(config);
+    training::add_recorded_network(recorded, directory);
+    return recorded;
+  }
+  const std::optional<io::CheckpointReader> newest = newest_of(directory);
+  return newest ? std::optional(training::recorded_in(*newest)) : std::nullopt;
 }
 
 report::PlannedRun planned_run(const fs::path& directory, const Patch& recorded, CostModel model) {
@@ -115,13 +132,10 @@ report::ReportedRun reported(const fs::path& directory, CostModel model) {
   report::ReportedRun run;
   run.record = report::read_run(directory);
   std::vector<std::string>& notes = run.record.notes;
-  const fs::path config = directory / "config.toml";
   try {
-    if (fs::exists(config)) {
-      Patch recorded = read_config_file(config);
-      training::add_recorded_network(recorded, directory);
-      list_options(recorded, usual_options(recorded), run);
-      run.planned = planned_run(directory, recorded, model);
+    if (const std::optional<Patch> recorded = options_of(directory)) {
+      list_options(*recorded, usual_options(*recorded), run);
+      run.planned = planned_run(directory, *recorded, model);
       check_network(run);
     } else {
       notes.emplace_back("config.toml is missing: network and configuration are unknown");
@@ -150,7 +164,9 @@ void name_apart(std::vector<report::ReportedRun>& runs) {
 /// Beside the logs of a run; a comparison belongs to none of its runs.
 fs::path output_of(const Invocation& invocation, std::size_t runs) {
   const fs::path page = "report.html";
-  const fs::path beside = runs == 1 ? invocation.arguments[0] / page : page;
+  fs::path beside = runs == 1 ? invocation.arguments[0] / page : page;
+  if (fs::exists(beside.parent_path() / "manifest.json"))  // what is in a checkpoint stays as it is
+    beside = fs::weakly_canonical(beside.parent_path()).parent_path() / page;
   fs::path file = invocation.options.text("output").value_or(beside.string());
   if (fs::is_directory(file))
     fail(ErrorKind::Usage, "--output {}: is a directory: give the name of a file", file.string());

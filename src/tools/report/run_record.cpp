@@ -215,10 +215,11 @@ RunState state_of(const RunRecord& run) {
 
 void require_run(const fs::path& directory) {
   io::require_recorded_directory(directory);
-  if (!fs::exists(directory / "config.toml") && !fs::exists(directory / "metrics.jsonl"))
+  if (!fs::exists(directory / "config.toml") && !fs::exists(directory / "metrics.jsonl") &&
+      io::list_checkpoints(directory).empty())
     fail(ErrorKind::Usage,
-         "{}: is not a run: it has neither config.toml nor metrics.jsonl: give the directory of a "
-         "run",
+         "{}: is not a run: it has neither config.toml nor metrics.jsonl, nor checkpoints: give "
+         "the directory of a run",
          directory.string());
 }
 
@@ -228,6 +229,7 @@ std::int64_t RunRecord::done() const {
   std::int64_t most = 0;
   if (!training.empty()) most = training.back().iteration;
   if (!events.empty()) most = std::max(most, events.back().iteration);
+  if (!checkpoints.empty()) most = std::max(most, checkpoints.back().iteration);
   return most;
 }
 
