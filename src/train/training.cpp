@@ -63,6 +63,21 @@ run::Run completed(run::Run run, const models::Graph& network, const io::Dataset
   return run;
 }
 
+/// Errors: Checkpoint, as the images of its next update would be others.
+void require_same_batches(const io::CheckpointReader& from, const run::Run& run) {
+  const Patch recorded = recorded_in(from);
+  const std::int64_t batch = recorded.integer("batch-size").value_or(run.batch_size);
+  const std::int64_t total =
+      batch * run::micro_batches_of(recorded) * recorded.integer("replicas").value_or(1);
+  if (from.header().iteration == 0 || (batch == run.batch_size && total == run.total_batch()))
+    return;
+  fail(ErrorKind::Checkpoint,
+       "{}: its updates are of {} images in micro-batches of {}, but those of this Training of {} "
+       "in micro-batches of {}: set Run::batch_size and Run::micro_batches as they were, or begin "
+       "with its weights alone, by Run::init_path",
+       from.path().string(), total, batch, run.total_batch(), run.batch_size);
+}
+
 Score score_of(const pipeline::MicroBatchMetrics& metrics) {
   const auto images = static_cast<double>(std::max<std::int64_t>(metrics.samples, 1));
   return {.loss = metrics.loss / images,
@@ -313,6 +328,7 @@ void Training::load(const std::filesystem::path& checkpoint) {
   const RuntimeCall call(parts_->world);
   FailTogether(parts_->world).run([&] {
     const io::CheckpointReader reader(checkpoint);
+    require_same_batches(reader, parts_->config);
     if (parts_->failed) parts_->begin(models::Graph(parts_->session->graph()));
     parts_->session->load(reader);
     parts_->steps = reader.header().iteration;

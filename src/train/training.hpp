@@ -104,7 +104,8 @@ class Training {
   /// Writes the checkpoint `directory`/ckpt-<steps> and returns its path. `millrace inspect` and
   /// load() read it. Errors: Io.
   std::filesystem::path save(const std::filesystem::path& directory) const;
-  /// Continues from a checkpoint of the same network, bit for bit. Errors: Checkpoint.
+  /// Continues from a checkpoint of the same network, bit for bit, in any layout. Errors:
+  /// Checkpoint, also for one whose updates had another number of images, or micro-batches another.
   void load(const std::filesystem::path& checkpoint);
   /// One SHA-256 over parameters, statistics and optimizer state, as `millrace inspect` prints
   /// it. Errors: Config in more than one process: save a checkpoint there.

@@ -156,6 +156,15 @@ TEST(TrainingTest, LoadedCheckpointContinuesBitForBit) {
   EXPECT_EQ(continued.steps(), 5);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(continued.step(0.1).loss, straight.step(0.1).loss);
   EXPECT_EQ(continued.digest(), straight.digest());
+  for (const run::Run& other : {run_of(4), run_of(4, 2)}) {
+    Training one(RuntimeOfTests::runtime(), network(), images(96, 1), other);
+    expect_error(
+        ErrorKind::Checkpoint,
+        {"its updates are of 8 images in micro-batches of 8, but those of this Training of",
+         "in micro-batches of 4: set Run::batch_size"},
+        [&] { one.load(saved); });
+    EXPECT_EQ(one.steps(), 0);
+  }
 }
 
 TEST(TrainingTest, WhatDoesNotGoTogetherIsRefused) {
