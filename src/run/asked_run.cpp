@@ -103,7 +103,6 @@ std::map<std::string, Value, std::less<>> recorded_values(const Run& config) {
 Run asked_run(const Patch& given) {
   Run config;
   start_with_recipe(given, config);
-  config.logging.keeps = !given.flag("no-logs");
   config.logging.place = given.text("run-dir").value_or("");
   config.layout.plan = given.text("plan").value_or("");
   apply(given, Pass::Unconditional, config);

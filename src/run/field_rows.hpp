@@ -12,6 +12,8 @@
 // is for defaults that depend on other options.
 #pragma once
 
+#include <fmt/core.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -41,26 +43,59 @@ void add_output_fields(FieldTable& table);    ///< validation, checkpoints, logs
 void add_pipeline_fields(FieldTable& table);  ///< pipeline, replicas and device
 void add_command_fields(FieldTable& table);   ///< of one invocation
 
+/// The class and the type of a pointer to a member.
+template <class Pointer>
+struct MemberOf;
+template <class Part, class T>
+struct MemberOf<T Part::*> {
+  using Owner = Part;
+  using Type = T;
+};
+
+/// The first of `members` that is a `Part`.
+template <class Part, auto member, auto... others>
+constexpr auto way_to() {
+  if constexpr (std::is_same_v<typename MemberOf<decltype(member)>::Type, Part>)
+    return member;
+  else
+    return way_to<Part, others...>();
+}
+/// The member of a Run, or of a part of one, that holds such a part.
+template <class Part>
+constexpr auto kWay =
+    way_to<Part, &Run::optimiser, &Run::update, &Run::learning_rate, &Run::rate, &Run::length,
+           &Run::validating, &Run::saving, &Run::logging, &Run::layout, &Run::data,
+           &DataConfig::images, &DataConfig::mixing, &DataConfig::augmentation, &Run::averaging,
+           &Run::loss_scaling, &Run::precision, &Run::pipeline, &pipeline::PipelinePlan::ranks,
+           &Run::model, &models::ModelOptions::residual, &models::ModelOptions::resnext,
+           &models::ModelOptions::squeezenet, &models::ModelOptions::efficientnet>();
+
 /// The part of a configuration that a member belongs to.
 template <class Part, class Config>
 auto& part_of(Config& config) {
-  if constexpr (std::is_same_v<Part, Run>) return config;
-  if constexpr (std::is_same_v<Part, OptimiserConfig>) return config.optimiser;
-  if constexpr (std::is_same_v<Part, OptimiserRequest>) return config.update;
-  if constexpr (std::is_same_v<Part, LearningRateConfig>) return config.learning_rate;
-  if constexpr (std::is_same_v<Part, RateRequest>) return config.rate;
-  if constexpr (std::is_same_v<Part, LengthRequest>) return config.length;
-  if constexpr (std::is_same_v<Part, ValidationRequest>) return config.validating;
-  if constexpr (std::is_same_v<Part, CheckpointRequest>) return config.saving;
-  if constexpr (std::is_same_v<Part, LogRequest>) return config.logging;
-  if constexpr (std::is_same_v<Part, LayoutRequest>) return config.layout;
-  if constexpr (std::is_same_v<Part, DataConfig>) return config.data;
-  if constexpr (std::is_same_v<Part, ImageFileRequest>) return config.data.images;
-  if constexpr (std::is_same_v<Part, AveragingConfig>) return config.averaging;
-  if constexpr (std::is_same_v<Part, MixingConfig>) return config.data.mixing;
-  if constexpr (std::is_same_v<Part, Augmentation>) return config.data.augmentation;
-  if constexpr (std::is_same_v<Part, pipeline::RankMap>) return config.pipeline.ranks;
-  if constexpr (std::is_same_v<Part, models::ModelOptions>) return config.model;
+  if constexpr (std::is_same_v<Part, Run>)
+    return config;
+  else
+    return part_of<typename MemberOf<std::remove_const_t<decltype(kWay<Part>)>>::Owner>(config).*
+           kWay<Part>;
+}
+
+/// "directory" of &DataConfig::directory, as the compiler spells it.
+template <auto member>
+constexpr std::string_view member_name() {
+  constexpr std::string_view text = __PRETTY_FUNCTION__;
+  constexpr std::string_view named = text.substr(0, text.find_first_of(";]"));
+  return named.substr(named.rfind(':') + 1);
+}
+/// "Run::data." of DataConfig.
+template <class Part>
+std::string path_of() {
+  if constexpr (std::is_same_v<Part, Run>)
+    return "Run::";
+  else
+    return fmt::format(
+        "{}{}.", path_of<typename MemberOf<std::remove_const_t<decltype(kWay<Part>)>>::Owner>(),
+        member_name<kWay<Part>>());
 }
 
 /// The position of a choice in the list of its option, and the choice at a position.
@@ -97,6 +132,24 @@ std::optional<Value> value_of(const Field& spec, const T& member) {
   }
 }
 
+/// A member for people, whatever its field; "set" of what has no words.
+template <class T>
+std::string text_of_member(const T& member) {
+  if constexpr (OptionalOf<T>::value) {
+    return member ? text_of_member(*member) : "none";
+  } else if constexpr (std::is_enum_v<T>) {
+    return fmt::format("{}", static_cast<int>(member));
+  } else if constexpr (std::is_same_v<T, std::filesystem::path>) {
+    return member.string();
+  } else if constexpr (requires { join(member, " "); }) {
+    return join(member, " ");
+  } else if constexpr (fmt::is_formattable<T>::value) {
+    return fmt::format("{}", member);
+  } else {
+    return "set";
+  }
+}
+
 /// Sets a member to the value of its option.
 template <class T>
 void set_member(const Field& spec, const Value& value, T& member) {
@@ -120,15 +173,6 @@ void set_member(const Field& spec, const Value& value, T& member) {
     member = std::get<std::string>(value);
   }
 }
-
-/// The class and the type of a pointer to a member.
-template <class Pointer>
-struct MemberOf;
-template <class Part, class T>
-struct MemberOf<T Part::*> {
-  using Owner = Part;
-  using Type = T;
-};
 
 /// What a row says about its option besides name, trainers and help: its kind, which every row has,
 /// and what only some have.
@@ -246,48 +290,69 @@ inline Trait set_first() { return trait(&Field::set_first, true); }
 /// Recorded in config.toml only if given, because the default follows other options or machines.
 inline Trait if_given() { return trait(&Field::recorded_if_given, true); }
 
-/// A member of a part of the configuration, or of a member of one.
-template <auto member, auto... inner>
+/// A member of a part of the configuration.
+template <auto member>
 auto& member_of(auto& config) {
-  using Part = typename MemberOf<decltype(member)>::Owner;
-  return ((part_of<Part>(config).*member).*....*inner);
+  return part_of<typename MemberOf<decltype(member)>::Owner>(config).*member;
 }
-template <auto... path>
+template <auto member>
+void add_member(Field& row, bool follows) {
+  row.members.push_back(
+      {.name = fmt::format("{}{}", path_of<typename MemberOf<decltype(member)>::Owner>(),
+                           member_name<member>()),
+       .follows = follows,
+       .equal = [](const Run& a,
+                   const Run& b) { return member_of<member>(a) == member_of<member>(b); },
+       .text = [](const Run& run) { return text_of_member(member_of<member>(run)); }});
+}
+/// Members that the row says in words of its own.
+template <auto... members>
+Trait says() {
+  return [](Field& row) { (add_member<members>(row, false), ...); };
+}
+/// Members that follow from the field.
+template <auto... members>
+Trait yields() {
+  return [](Field& row) { (add_member<members>(row, true), ...); };
+}
+template <auto member>
 Trait sets() {
   return [](Field& row) {
-    using Member = std::remove_cvref_t<decltype(member_of<path...>(std::declval<Run&>()))>;
+    add_member<member>(row, false);
+    using Member = std::remove_cvref_t<decltype(member_of<member>(std::declval<Run&>()))>;
     row.takes_default = !OptionalOf<Member>::value;
     row.get = [](const Field& spec, const Run& config) {
-      return value_of(spec, member_of<path...>(config));
+      return value_of(spec, member_of<member>(config));
     };
     row.set = [](const Field& spec, const Setting& given, Run& config) {
-      set_member(spec, given.value, member_of<path...>(config));
+      set_member(spec, given.value, member_of<member>(config));
     };
   };
 }
 /// A flag that chooses between two values of a member.
-template <auto without, auto with_flag, auto... path>
+template <auto without, auto with_flag, auto member>
 Trait chooses() {
   return [](Field& row) {
+    add_member<member>(row, false);
     row.takes_default = true;
     row.get = [](const Field&, const Run& config) {
-      return std::optional<Value>(member_of<path...>(config) == with_flag);
+      return std::optional<Value>(member_of<member>(config) == with_flag);
     };
     row.set = [](const Field&, const Setting& given, Run& config) {
-      member_of<path...>(config) = std::get<bool>(given.value) ? with_flag : without;
+      member_of<member>(config) = std::get<bool>(given.value) ? with_flag : without;
     };
   };
 }
 /// A flag for one of several values of its member.
 template <auto member, auto value>
 Trait picks() {
-  using Part = typename MemberOf<decltype(member)>::Owner;
   return [](Field& row) {
+    add_member<member>(row, false);
     row.get = [](const Field&, const Run& config) {
-      return std::optional<Value>(part_of<Part>(config).*member == value);
+      return std::optional<Value>(member_of<member>(config) == value);
     };
     row.set = [](const Field&, const Setting& given, Run& config) {
-      if (std::get<bool>(given.value)) part_of<Part>(config).*member = value;
+      if (std::get<bool>(given.value)) member_of<member>(config) = value;
     };
   };
 }
@@ -308,14 +373,14 @@ Trait changes(Set set) {
 /// A member that is written in words of its own: `parse` reads them, `print` writes them.
 template <auto member, class Parse, class Print>
 Trait written(Parse parse, Print print) {
-  using Part = typename MemberOf<decltype(member)>::Owner;
   return [parse, print](Field& row) {
+    add_member<member>(row, false);
     row.takes_default = true;
     row.get = [print](const Field&, const Run& config) {
-      return std::optional<Value>(print(part_of<Part>(config).*member));
+      return std::optional<Value>(print(member_of<member>(config)));
     };
     row.set = [parse](const Field&, const Setting& given, Run& config) {
-      part_of<Part>(config).*member = parse(given);
+      member_of<member>(config) = parse(given);
     };
   };
 }

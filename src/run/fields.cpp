@@ -91,7 +91,31 @@ std::size_t index_of_choice(const Field& spec, const std::string& choice) {
   return static_cast<std::size_t>(found - all.begin());
 }
 
-std::string choice_at(const Field& spec, std::size_t index) { return choices(spec).at(index); }
+std::string choice_at(const Field& spec, std::size_t index) {
+  const std::vector<std::string> all = choices(spec);
+  if (index >= all.size())
+    fail(ErrorKind::Config, "`{}` is {}, but its enumeration has 0 to {}", spec.name, index,
+         all.size() - 1);
+  return all[index];
+}
+
+std::string with_members(std::string text) {
+  for (std::size_t at = text.find('`'); at != std::string::npos; at = text.find('`', at)) {
+    const std::size_t end = text.find('`', at + 1);
+    if (end == std::string::npos) break;
+    const Field* const field = find_field(std::string_view(text).substr(at + 1, end - at - 1));
+    const bool known = field != nullptr && !field->members.empty();
+    std::string word = known ? field->members.front().name : text.substr(at, end + 1 - at);
+    if (known && field->type == ValueType::Flag && field->set) {
+      Run given;
+      field->set(*field, {.value = true, .where = {}}, given);
+      if (field->members.front().text(given) == "false") word += " = false";
+    }
+    text.replace(at, end + 1 - at, word);
+    at += word.size();
+  }
+  return text;
+}
 
 const Field* find_field(std::string_view name) {
   for (const Field& spec : field_table())

@@ -17,7 +17,8 @@
 // come config.toml, the help, the reference page, difference() and what a restore may change
 // (continued.cpp). Options of commands that are no fields of a run stand in it, too. A key in a
 // file is the field's name in the section of its group: `batch-size = 32` in `[train]`. What lies
-// below this folder names a field `like-this`; who prints such a message spells it for its user.
+// below this folder names a field `like-this`; who prints such a message spells it for its user:
+// the command as an option, the library as the member of Run (with_members()).
 #pragma once
 
 #include <cstdint>
@@ -95,6 +96,14 @@ struct Range {
   bool high_excluded = false;
 };
 
+/// A member of Run that a field says, or that follows from it.
+struct Member {
+  std::string name = {};  ///< "Run::rate.absolute"
+  bool follows = false;   ///< from the field, so that a program that sets it asks for nothing
+  bool (*equal)(const Run&, const Run&) = nullptr;  ///< whether two runs have the same value
+  std::string (*text)(const Run&) = nullptr;        ///< the value, as far as it can be printed
+};
+
 struct Field {
   std::string_view name;        ///< without dashes
   std::string_view alias = {};  ///< a second spelling, or empty
@@ -131,6 +140,8 @@ struct Field {
   bool (*applies)(const Run& config) = nullptr;
   bool set_first = false;          ///< set before it is known whether it has an effect
   bool recorded_if_given = false;  ///< in config.toml, and not if it has its default
+  /// The first of them stands for the field in messages to programs.
+  std::vector<Member> members = {};
   /// Commands whose short help lists the option. Options that `train` does not have are always in
   /// it; others stand in the long help only, unless their row says main_option().
   CommandSet listed_by = 0;
@@ -149,6 +160,9 @@ struct Field {
     return taken_by(command) || passed_over_by(command);
   }
 };
+
+/// A text in which fields are named `like-this`, with the members of Run that they say instead.
+[[nodiscard]] std::string with_members(std::string text);
 
 /// All fields, by section.
 [[nodiscard]] std::span<const Field> field_table();

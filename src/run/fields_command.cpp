@@ -25,23 +25,25 @@ void add_command(FieldTable& table) {
       "check everything and print what would run, but run nothing");
   row("run-dir", path("DIR"), "millrace",
       "directory to create for the run, instead of one below `log-dir`",
-      environment("MILLRACE_RUN_DIR"), main_option());
+      environment("MILLRACE_RUN_DIR"), main_option(), says<&LogRequest::place>(),
+      yields<&Run::run_directory>());
   row("no-logs", flag(), "IPU", "create no run directory: no logs, no checkpoints",
-      commands(kTrain | kPlan));
+      commands(kTrain | kPlan), says<&LogRequest::keeps>(),
+      changes([](const Setting& given, Run& c) { c.logging.keeps = !flag_of(given); }));
   row("quiet", flag(), "millrace",
       "print only warnings, errors and the closing summary; log.txt still gets all; also -q",
-      commands(kTells));
+      commands(kTells), says<&Run::verbosity>());
   row("verbose", flag(), "millrace",
       "also print the trainable variables, what was taken from environment variables, and the "
       "command that starts the ranks; also -v",
-      commands(kTells));
+      commands(kTells), says<&Run::verbosity>());
 }
 
 void add_continuing(FieldTable& table) {
   const Rows row(table, Section::Command, kContinues, kOutput);
   row("stop-after", integer(at_least(1)), "millrace",
       "stop after N weight updates as if pre-empted: save a checkpoint, exit with code 75",
-      unit("weight updates"));
+      unit("weight updates"), says<&Run::stop_after>());
   row("restore-path", path("DIR"), "IPU",
       "run directory to continue (train, restore) or to validate; validate also takes a single "
       "checkpoint and uses untrained weights without this option; predict takes it in place of its "
@@ -81,7 +83,7 @@ void add_measuring(FieldTable& table) {
   row("trace", path("FILE"), "millrace",
       "write a trace of every device for Perfetto or chrome://tracing; if the name ends with .svg, "
       "draw the last step beside the simulated one; plan counts the memory that this takes",
-      commands(kContinues | kPlan));
+      commands(kContinues | kPlan), says<&Run::trace>());
   row("gc-profile", choice("NO_PROFILE|DEVICE_PROFILE|IPU_PROFILE|TILE_PROFILE"), "IPU",
       "write a trace to trace.json in the run directory: DEVICE_PROFILE of weight updates as a "
       "whole, IPU_PROFILE of every action of each device, TILE_PROFILE also of every kernel; of "
@@ -89,13 +91,15 @@ void add_measuring(FieldTable& table) {
       default_text("NO_PROFILE; IPU_PROFILE if given without a value"), bare("IPU_PROFILE"),
       commands(kContinues | kPlan));
   row("profile-steps", text("A,B"), "Habana", "first and last weight update to trace",
-      needs("`trace` or `gc-profile`"), commands(kContinues | kPlan));
+      needs("`trace` or `gc-profile`"), commands(kContinues | kPlan),
+      says<&Run::trace_first, &Run::trace_last>());
   row("trace-kernels", flag(), "millrace",
       "also trace every kernel, on a track below the forward and backward passes",
-      needs("`trace` or `gc-profile`"), commands(kContinues | kPlan));
+      needs("`trace` or `gc-profile`"), commands(kContinues | kPlan), says<&Run::trace_detail>());
   row("plan", path("FILE"), "millrace",
       "take splits and devices from a file written by millrace plan",
-      commands(kContinues | kBench | kPlan | set_of(Command::Validate)));
+      commands(kContinues | kBench | kPlan | set_of(Command::Validate)),
+      says<&LayoutRequest::plan>());
   row("cost-model", choice("analytic|profile"), "millrace",
       "estimate the time of every op, or measure it on this machine; plan also measures the stages "
       "of the layout, each rank at work on its own",

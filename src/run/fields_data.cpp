@@ -149,11 +149,14 @@ void add_data(FieldTable& table) {
   const Rows row(table, Section::Data, kRunsAndValidate, kMathematics);
   static const std::string names = join(set_names(), "|");
   row("dataset", choice(names), "IPU", "data set", default_text("derived from `data-dir`"),
-      main_option(), records([](const Run& c) { return Value(c.data.dataset); }));
+      main_option(), records([](const Run& c) { return Value(c.data.dataset); }),
+      says<&DataConfig::dataset>(), yields<&models::ModelOptions::task>());
   row("data-dir", path("DIR"), "IPU", "directory of the data set, or one above it",
       environment("DATA_DIR"), needs("real data (no `synthetic-data` or `generated-data`)"),
       output(), commands(kRunsAndValidate | kPredict | set_of(Command::DataConvert)), main_option(),
-      sets<&DataConfig::directory>(), if_given());
+      sets<&DataConfig::directory>(), if_given(),
+      yields<&DataConfig::train_size, &DataConfig::validation_size, &DataConfig::class_names,
+             &DataConfig::preparation, &DataConfig::weighted>());
   row("synthetic-data", flag(), "IPU",
       "use one random image, which training keeps on the device, to measure the device alone; "
       "needs `dataset`",
@@ -164,12 +167,12 @@ void add_data(FieldTable& table) {
   row("image-size", integer(between(1, 4096)), "IPU",
       "height and width of the images that the network sees",
       default_text("32 for CIFAR; 224 for ImageNet; 224 to 600 for EfficientNet, by size"),
-      unit("pixels"), sets<&DataConfig::side>());
+      unit("pixels"), sets<&DataConfig::side>(), yields<&models::ModelOptions::image>());
   row("normalise", choice("standardise|dataset|imagenet"), "millrace",
       "CIFAR: normalize by the mean and deviation of each image, of the training set, or of "
       "ImageNet",
       needs("a CIFAR data set"), when(is_cifar), records(normalisation_of_small),
-      changes(set_normalisation_of_small));
+      changes(set_normalisation_of_small), says<&DataConfig::normalisation>());
   row("normalise-input", flag(), "IPU",
       "ImageNet: also divide by the deviation of each channel; otherwise only the mean is "
       "subtracted",
@@ -177,21 +180,25 @@ void add_data(FieldTable& table) {
       records([](const Run& c) { return Value(c.data.normalisation == Normalisation::ImageNet); }),
       changes([](const Setting& given, Run& c) {
         c.data.normalisation = flag_of(given) ? Normalisation::ImageNet : Normalisation::MeanOnly;
-      }));
+      }),
+      says<&DataConfig::normalisation>());
   row("no-hostside-norm", flag(), "IPU",
       "send images as bytes and normalize them on the device, as devices with memory of their own "
       "do by default; the tensors are the same",
       output(), sets<&DataConfig::sends_bytes>());
   row("hostside-norm", flag(), "IPU 2.0",
       "normalize images before they are sent (the default on cores)", default_text("on cores"),
-      output(), changes([](const Setting&, Run& c) { c.data.normalises_on_host = true; }));
+      output(), changes([](const Setting&, Run& c) { c.data.normalises_on_host = true; }),
+      says<&DataConfig::normalises_on_host>());
   row("eight-bit-io", flag(), "IPU 2.0", "send images as bytes; same as `no-hostside-norm`",
       output(), changes([](const Setting& given, Run& c) {
         c.data.sends_bytes = c.data.sends_bytes || flag_of(given);
-      }));
+      }),
+      says<&DataConfig::sends_bytes>());
   row("data-loader-image-type", choice("uint8|float32|bfloat16|float16"), "Habana",
       "data type in which images are sent to the device; uint8 is `no-hostside-norm`",
-      default_text("the type of the activations"), records(sent_type), changes(set_sent_type));
+      default_text("the type of the activations"), records(sent_type), changes(set_sent_type),
+      says<&DataConfig::asked_type>(), yields<&DataConfig::image_type>());
   row("train-with-valid-preprocessing", flag(), "IPU",
       "train on images prepared as for validation, without augmentation",
       chooses<true, false, &DataConfig::augment>());
@@ -204,12 +211,15 @@ void add_augmentation(FieldTable& table) {
   row("randaugment", text("N,M"), "torchvision, timm",
       "RandAugment: N operations of magnitude M (0 to 30) on every training image; torchvision's "
       "recipes use 2,9",
-      default_text("off"), records(operations_of), changes(set_operations));
+      default_text("off"), records(operations_of), changes(set_operations),
+      says<&Augmentation::operations, &Augmentation::magnitude>());
   row("color-jitter", text("B,C,S[,H]"), "torchvision, timm",
       "change brightness, contrast and saturation of training images by factors from 1 - X to "
       "1 + X, and turn their hue by up to H of the circle, in a random order; a single X stands "
       "for B, C and S",
-      default_text("off"), records(jitter_of), changes(set_jitter));
+      default_text("off"), records(jitter_of), changes(set_jitter),
+      says<&Augmentation::brightness, &Augmentation::contrast, &Augmentation::saturation,
+           &Augmentation::hue>());
   row("random-erasing", real(between(0.0, 1.0), "P"), "torchvision, timm",
       "probability that a box of a training image, 2 to 33 % of it, is erased after normalization",
       sets<&Augmentation::erasing>(), if_given());
@@ -234,7 +244,8 @@ void add_mixing(FieldTable& table) {
       }),
       changes([](const Setting& given, Run& c) {
         c.data.mixing.form = text_of(given) == "rolled" ? MixingForm::Rolled : MixingForm::Reversed;
-      }));
+      }),
+      says<&MixingConfig::form>());
 }
 
 void add_image_files(FieldTable& table) {

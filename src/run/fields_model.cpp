@@ -61,20 +61,24 @@ void add_model(FieldTable& table) {
   const Rows row(table, Section::Model, kRunsAndValidate, kMathematics);
   row("model", choice_or_file(family_names(), ".onnx"), "IPU",
       "family of networks, or an ONNX file with a network of your own",
-      records([](const Run& c) { return Value(c.network); }), main_option());
+      records([](const Run& c) { return Value(c.network); }), says<&Run::network>(),
+      yields<&ModelOptions::model>(), main_option());
   row("init-weights", choice("file|fresh"), "millrace",
       "weights that the network of an ONNX file starts with: those of the file, or random ones",
       needs("no `init-path`"), of({kGivenModel}), when(starts_from_file), records([](const Run& c) {
         return Value(std::string(c.weights_of_file ? "file" : "fresh"));
       }),
-      changes([](const Setting& given, Run& c) { c.weights_of_file = text_of(given) == "file"; }));
+      changes([](const Setting& given, Run& c) { c.weights_of_file = text_of(given) == "file"; }),
+      says<&Run::weights_of_file>());
   row("model-size", text("SIZE"), "IPU",
       "size of the network, one of the published sizes of its family",
       default_text("ResNet 18, ResNeXt 14, EfficientNet B0; for CIFAR 20, 11, cifar"),
-      when(is_built), records([](const Run& c) { return Value(c.model.size); }), main_option());
+      when(is_built), records([](const Run& c) { return Value(c.model.size); }),
+      says<&ModelOptions::size>(), main_option());
   row("classes", integer(between(1, kMaxClasses)), "NVIDIA, Habana",
       "number of outputs; networks of NVIDIA and Habana have one more than ImageNet has classes",
-      default_text("the classes of the data set"), when(has_outputs), sets<&Run::outputs>());
+      default_text("the classes of the data set"), when(has_outputs), sets<&Run::outputs>(),
+      yields<&ModelOptions::classes>());
   row("padding", choice("ipu|torch|same|keras"), "all",
       "padding of strided windows, as in the IPU trainer, torchvision, TensorFlow (SAME), or "
       "Habana's Keras model (ResNet and ResNeXt; others have SAME but for torch)",
@@ -100,7 +104,9 @@ void add_norm(FieldTable& table) {
       default_text("1e-5 for batch norm; 1.53e-5 for group norm; 1e-3 for EfficientNet"),
       when(is_normed), records([](const Run& c) { return Value(norm_epsilon(c)); }),
       changes(
-          [](const Setting& given, Run& c) { norm_epsilon(c) = std::get<double>(given.value); }));
+          [](const Setting& given, Run& c) { norm_epsilon(c) = std::get<double>(given.value); }),
+      says<&ModelOptions::norm_epsilon, &ModelOptions::group_norm_epsilon,
+           &EfficientNetOptions::norm_epsilon>());
   row("BN-decay", real(from_zero_below(1.0)), "IPU",
       "decay of the running statistics of batch normalization", needs("`batch-norm`"), harmless(),
       when(has_batch_norm), sets<&ModelOptions::batch_norm_decay>());
@@ -126,45 +132,43 @@ void add_residual(FieldTable& table) {
   row("stage-one-shortcut", choice("project|identity"), "millrace",
       "shortcut of the first block of stage 1, whose shapes match: project (IPU), or add the input "
       "(torchvision)",
-      needs("`shortcut` B"), when(projects_shortcuts),
-      sets<&ModelOptions::residual, &ResidualOptions::stage_one>());
+      needs("`shortcut` B"), when(projects_shortcuts), sets<&ResidualOptions::stage_one>());
   row("initialisers",
       choice("ipu|nvidia|nvidia-fan-in|habana|habana-keras|surfsara|keras-applications"), "all",
       "trainer or library whose weight initialization is used",
-      sets<&ModelOptions::residual, &ResidualOptions::initialisers>());
+      sets<&ResidualOptions::initialisers>());
   row("resnet-version", choice("1.5|2|1"), "Habana",
       "order inside the blocks: 1.5 normalizes after each convolution, 2 before it, 1 is 1.5 with "
       "the stride in the first convolution of bottleneck blocks",
-      of({"resnet"}), sets<&ModelOptions::residual, &ResidualOptions::version>());
+      of({"resnet"}), sets<&ResidualOptions::version>());
 }
 
 void add_resnext(FieldTable& table) {
   const Rows row(table, Section::Model, kRunsAndValidate, kMathematics,
                  {heading("ResNeXt"), of({"resnext"})});
   row("convolution-groups", integer(between(1, kMaxGroups)), "IPU",
-      "number of groups of the 3x3 convolutions",
-      sets<&ModelOptions::resnext, &ResNeXtOptions::groups>());
+      "number of groups of the 3x3 convolutions", sets<&ResNeXtOptions::groups>());
   row("group-dim", integer(between(1, kMaxGroups)), "IPU",
       "channels per group: of the 3x3 convolutions in ResNeXt's stage 1, of the kxk convolutions "
       "in EfficientNet (1: depthwise)",
       default_text("4; 1 for EfficientNet"), unit("channels"), of({"resnext", "efficientnet"}),
       records([](const Run& c) { return Value(group_dim(c)); }),
-      changes([](const Setting& given, Run& c) {
-        group_dim(c) = std::get<std::int64_t>(given.value);
-      }));
+      changes(
+          [](const Setting& given, Run& c) { group_dim(c) = std::get<std::int64_t>(given.value); }),
+      says<&ResNeXtOptions::group_dim, &EfficientNetOptions::group_dim>());
   row("widenet", flag(), "IPU", "use 64 channels after the stem of a CIFAR network",
-      sets<&ModelOptions::resnext, &ResNeXtOptions::widening>());
+      sets<&ResNeXtOptions::widening>());
   row("squeeze-excitation", flag(), "NVIDIA", "use squeeze-and-excitation in every block",
-      sets<&ModelOptions::resnext, &ResNeXtOptions::squeeze_excitation>());
+      sets<&ResNeXtOptions::squeeze_excitation>());
 }
 
 void add_squeezenet(FieldTable& table) {
   const Rows row(table, Section::Model, kRunsAndValidate, kMathematics,
                  {heading("SqueezeNet"), of({"squeezenet"})});
   row("use-bypass", flag(), "IPU", "add the input of every other fire module to its output",
-      sets<&ModelOptions::squeezenet, &SqueezeNetOptions::bypass>());
+      sets<&SqueezeNetOptions::bypass>());
   row("conv-bias", flag(), "millrace", "give the convolutions biases, as torchvision does",
-      sets<&ModelOptions::squeezenet, &SqueezeNetOptions::bias>());
+      sets<&SqueezeNetOptions::bias>());
 }
 
 void add_efficientnet(FieldTable& table) {
@@ -173,31 +177,29 @@ void add_efficientnet(FieldTable& table) {
   row("dropout-rate", real(from_zero_below(1.0)), "IPU",
       "dropout rate before the logits; 0 disables dropout",
       default_text("0.2 to 0.5 by size; 0 for size cifar"),
-      sets<&ModelOptions::efficientnet, &EfficientNetOptions::dropout_rate>(), if_given());
+      sets<&EfficientNetOptions::dropout_rate>(), if_given());
   row("block-survival-prob", real(above_zero_to(1.0)), "IPU",
       "probability that an image passes through the last block; 1 disables drop-connect",
-      sets<&ModelOptions::efficientnet, &EfficientNetOptions::block_survival>());
+      sets<&EfficientNetOptions::block_survival>());
   row("no-se", flag(), "IPU", "leave out squeeze-and-excitation",
-      chooses<SqueezeExcitation::On, SqueezeExcitation::Off, &ModelOptions::efficientnet,
+      chooses<SqueezeExcitation::On, SqueezeExcitation::Off,
               &EfficientNetOptions::squeeze_excitation>());
   row("use-relu", flag(), "IPU", "use ReLU instead of swish",
-      chooses<Activation::Swish, Activation::Relu, &ModelOptions::efficientnet,
-              &EfficientNetOptions::activation>());
+      chooses<Activation::Swish, Activation::Relu, &EfficientNetOptions::activation>());
   row("expand-ratio", integer(between(1, 64)), "IPU",
       "channels inside a block, as a multiple of its input channels",
-      sets<&ModelOptions::efficientnet, &EfficientNetOptions::expand_ratio>());
+      sets<&EfficientNetOptions::expand_ratio>());
   row("depth-divisor", integer(between(1, 1024)), "IPU",
       "round channel counts to multiples of this number",
-      sets<&ModelOptions::efficientnet, &EfficientNetOptions::depth_divisor>());
+      sets<&EfficientNetOptions::depth_divisor>());
   row("top-width", integer(between(0, 65536)), "IPU",
       "channels before the logits at width coefficient 1; 0 omits that layer", unit("channels"),
-      sets<&ModelOptions::efficientnet, &EfficientNetOptions::top_width>());
+      sets<&EfficientNetOptions::top_width>());
   row("width-coefficient", real(above_zero_to(16.0)), "IPU", "multiplier of all channel counts",
-      default_text("by size"), sets<&ModelOptions::efficientnet, &EfficientNetOptions::width>(),
-      if_given());
+      default_text("by size"), sets<&EfficientNetOptions::width>(), if_given());
   row("depth-coefficient", real(above_zero_to(16.0)), "IPU",
       "multiplier of the number of blocks in a stage", default_text("by size"),
-      sets<&ModelOptions::efficientnet, &EfficientNetOptions::depth>(), if_given());
+      sets<&EfficientNetOptions::depth>(), if_given());
 }
 
 }  // namespace

@@ -92,11 +92,12 @@ void add_validation(FieldTable& table) {
   row("no-validation", flag(), "IPU", "same as `validation-mode` none",
       commands(kTrainings | kPlan), changes([](const Setting& given, Run& c) {
         if (flag_of(given)) c.validation = ValidationMode::None;
-      }));
+      }),
+      says<&Run::validation>());
   row("epochs-between-evals", integer(at_least(1)), "Habana",
       "epochs between validations; the end of the run is always validated", unit("epochs"),
       needs("validation"), harmless(), when(validates_by_epochs),
-      sets<&ValidationRequest::every_epochs>());
+      sets<&ValidationRequest::every_epochs>(), yields<&Run::validate_every>());
   row("iterations-between-evals", integer(between(1, 1e15)), "Habana, NVIDIA",
       "weight updates between validations", unit("weight updates"), needs("validation"), harmless(),
       when(validates), sets<&ValidationRequest::every_iterations>());
@@ -111,7 +112,7 @@ void add_validation(FieldTable& table) {
   row("valid-batch-size", integer(at_least(1)), "IPU", "images per micro-batch in validation",
       default_text("`batch-size`"), unit("images"), needs("validation"), harmless(),
       commands(kTrainings | kPlan | set_of(Command::Validate)), when(validates),
-      sets<&ValidationRequest::batch_size>());
+      sets<&ValidationRequest::batch_size>(), yields<&Run::validation_batch_size>());
   row("max-eval-steps", integer(at_least(0)), "Habana",
       "validate only N micro-batches of the validation images, evenly spaced ones of class "
       "folders; 0: all. Restarts keep it; millrace validate takes all images unless it has the "
@@ -131,7 +132,8 @@ void add_checkpoint(FieldTable& table) {
       "interval between checkpoints: weight updates (500, 500updates), epochs (0.5epochs) or "
       "wall-clock time (10minutes)",
       alias("save-checkpoint-steps"), main_option(),
-      written<&CheckpointRequest::every>(parse_interval, print_interval));
+      written<&CheckpointRequest::every>(parse_interval, print_interval),
+      yields<&Run::checkpoint_every, &Run::checkpoint_minutes>());
   row("partner-every", integer(between(0, 1e15)), "millrace",
       "weight updates between snapshots in the memory of two hosts each, from which a run goes on "
       "that has lost one of them; 0: none",
@@ -142,12 +144,13 @@ void add_checkpoint(FieldTable& table) {
   row("max-ckpts-to-keep", integer(at_least(0)), "IPU",
       "maximum number of checkpoints to keep besides the newest validated one; 0 keeps all",
       default_text("1; 2 with `elastic`; all with `validation-mode` end"), unit("checkpoints"),
-      harmless(), sets<&CheckpointRequest::keep>());
+      harmless(), sets<&CheckpointRequest::keep>(), yields<&Run::max_checkpoints_to_keep>());
   row("keep-best", flag(), "millrace", "also keep the checkpoint with the best validation accuracy",
       sets<&Run::keep_best>());
   row("weight-avg-N", reals("N ..", at_least(1)), "IPU",
       "after training, also save the mean of the checkpoints of the last N epochs", unit("epochs"),
-      records(averaged_epochs), changes(set_averaged_epochs));
+      records(averaged_epochs), changes(set_averaged_epochs),
+      says<&AveragingConfig::last_epochs>());
   row("weight-avg-exp", reals("X ..", between_zero_and_one()), "IPU",
       "after training, also save the moving average of all checkpoints with decay X",
       sets<&AveragingConfig::decays>(), if_given());
@@ -167,7 +170,8 @@ void add_log(FieldTable& table) {
         if (c.logging.directory.empty()) return std::nullopt;
         return Value(c.logging.directory);
       }),
-      changes([](const Setting& given, Run& c) { c.logging.directory = text_of(given); }));
+      changes([](const Setting& given, Run& c) { c.logging.directory = text_of(given); }),
+      says<&LogRequest::directory>());
   row("name-suffix", text("TEXT"), "IPU", "text to append to the name of the run directory",
       commands(kTrain), when(is_named), sets<&LogRequest::suffix>(), if_given());
   row("logs-per-epoch", integer(at_least(1)), "IPU", "number of log lines per epoch",
@@ -180,15 +184,18 @@ void add_log(FieldTable& table) {
       default_text("500 with `iterations`"), unit("weight updates"), when(logs_by<LogBy::Updates>),
       set_first(), sets<&LogRequest::every>(), records([](const Run& c) {
         return Value(c.logging.every.value_or(LogRequest::kUpdatesPerLine));
-      }));
+      }),
+      yields<&Run::log_every>());
   row("enable-tensorboard", flag(), "Habana",
       "write event files for TensorBoard, with the run's settings for its HParams tab",
-      needs(kRunDirectory), when(keeps), sets<&LogRequest::tensorboard>(), if_given());
+      needs(kRunDirectory), when(keeps), sets<&LogRequest::tensorboard>(), if_given(),
+      yields<&Run::tensorboard>());
   row("summary-every", integer(at_least(1)), "Habana",
       "weight updates between the numbers in event files, which are then those of one update; "
       "implies `enable-tensorboard`",
       default_text("at every log line, the means since the line before"), unit("weight updates"),
-      needs(kRunDirectory), when(keeps), sets<&LogRequest::summary_every>());
+      needs(kRunDirectory), when(keeps), sets<&LogRequest::summary_every>(),
+      yields<&Run::summary_every>());
   row("log-all-instances", flag(), "IPU 2.0", "every worker writes logs",
       idle("rank 0 writes the logs of all replicas"));
 }

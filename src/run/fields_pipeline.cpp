@@ -65,11 +65,14 @@ void add_pipeline(FieldTable& table) {
   const Rows row(table, Section::Pipeline, kRuns, kLayout);
   row("shards", integer(between(1, 4096)), "IPU",
       "devices per replica, across which the network is split", by_default(1), unit("devices"),
-      commands(kRunsAndValidate), main_option(), sets<&LayoutRequest::shards>());
+      commands(kRunsAndValidate), main_option(), sets<&LayoutRequest::shards>(),
+      yields<&RankMap::devices, &pipeline::PipelinePlan::ranges, &pipeline::PipelinePlan::schedule,
+             &pipeline::PipelinePlan::joint>());
   row("pipeline-splits", names("NAME .."), "IPU",
       "first layer or op of every stage except the first; auto selects them",
       needs("more than one stage"), commands(kRunsAndValidate), main_option(),
-      sets<&LayoutRequest::splits>(), if_given());
+      sets<&LayoutRequest::splits>(), if_given(),
+      yields<&Run::splits, &LayoutRequest::pipelined, &LayoutRequest::cut_by_memory>());
   row("pipeline-depth", integer(at_least(1)), "IPU",
       "micro-batches per weight update and replica; same as `gradients-to-accumulate`",
       by_default(1), unit("micro-batches"), main_option(),
@@ -80,7 +83,8 @@ void add_pipeline(FieldTable& table) {
       changes([](const Setting& given, Run& c) {
         c.micro_batches = std::get<std::int64_t>(given.value);
         c.layout.depth_is_of_pipeline = true;
-      }));
+      }),
+      says<&Run::micro_batches, &LayoutRequest::depth_is_of_pipeline>());
   row("pipeline-schedule", choice(schedule_names()), "IPU",
       "order of forward and backward passes; auto takes the fastest with cuts of its own, or for "
       "given cuts lists one for the costs of the stages",
@@ -108,7 +112,7 @@ void add_sharding(FieldTable& table) {
       "memory that a device may use; on cores with its share of what its process needs besides. "
       "Automatic splits and `recompute` auto stay within it, and what does not fit is refused",
       alias("memory"), default_text("no limit"), unit("bytes; examples: 512MiB, 8GiB"),
-      sets<&LayoutRequest::device_memory>(), if_given());
+      sets<&LayoutRequest::device_memory>(), if_given(), yields<&Run::device_memory>());
   row("sharding-include-filter", names("NAME .."), "IPU",
       "parts of layer names; automatic sharding cuts only at these layers",
       default_text("all layers"), needs("`shards` with one micro-batch and no splits"), harmless(),
@@ -134,11 +138,13 @@ void add_ranks(FieldTable& table) {
   row("ranks", integer(between(1, 16384)), "millrace",
       "number of processes among which the devices are divided",
       default_text("shards x replicas, or the number that a launcher started"), unit("processes"),
-      commands(kRunsAndValidate), lists(kBench), sets<&LayoutRequest::ranks>());
+      commands(kRunsAndValidate), lists(kBench), sets<&LayoutRequest::ranks>(),
+      yields<&RankMap::ranks>());
   row("devices-of-ranks", names("N .."), "millrace",
       "number of devices of each rank, where some ranks are faster than others",
       default_text("as equal as possible"), unit("devices"), commands(kRunsAndValidate),
-      written<&LayoutRequest::rank_shares>(parse_rank_shares, kPrintList));
+      written<&LayoutRequest::rank_shares>(parse_rank_shares, kPrintList),
+      yields<&RankMap::shares>());
   row("spread", flag(), "millrace",
       "where `ranks` cannot have equally many devices, cut the stages further, so that all have "
       "equal work; this is done without being asked for automatic cuts, for replicas of one stage, "
@@ -163,7 +169,8 @@ void add_ranks(FieldTable& table) {
   row("elastic", flag(), "millrace",
       "when a rank or host is lost, go on from the newest checkpoint with the hosts that answer, "
       "and take a host in again when it is back; the result stays the same, bit for bit",
-      commands(kContinues), changes([](const Setting&, Run& c) { c.layout.elastic = true; }));
+      commands(kContinues), changes([](const Setting&, Run& c) { c.layout.elastic = true; }),
+      says<&LayoutRequest::elastic>());
   row("min-ranks", integer(between(1, 16384)), "millrace",
       "wait until the hosts that answer have room for as many ranks", by_default(1),
       unit("processes"), needs("`elastic`"), when(is_elastic), commands(kContinues));
@@ -194,11 +201,13 @@ void add_device(FieldTable& table) {
       default_text("the rank's share of the cores"), unit("threads"),
       commands(kRunsAndValidate | kPredict | set_of(Command::Doctor)), main_option(),
       sets<&LayoutRequest::threads>(),
-      records([](const Run& c) { return Value(std::int64_t{c.threads}); }));
+      records([](const Run& c) { return Value(std::int64_t{c.threads}); }),
+      yields<&Run::threads>());
   row("recompute", choice("none|segments|auto"), "millrace",
       "recompute activations in the backward pass instead of keeping them: segments of every stage "
       "in turn, or with auto those that cost the least time so that `device-memory` suffices",
-      default_text("none"), sets<&LayoutRequest::recompute>());
+      default_text("none"), sets<&LayoutRequest::recompute>(),
+      yields<&Run::recompute, &Run::chosen_segments>());
   row("xla-recompute", flag(), "IPU", "same as `recompute` segments",
       sets<&LayoutRequest::recomputes_stages>(), records([](const Run& c) -> std::optional<Value> {
         if (c.layout.recompute == RecomputeRequest::Segments) return std::nullopt;
@@ -222,7 +231,8 @@ void add_device(FieldTable& table) {
       "every layout gives the same bits; with numbers per stage, the bits depend on the cuts",
       default_text("no limit"),
       unit("fraction of `device-memory`, or else of the memory of the GPU, or of the machine"),
-      written<&LayoutRequest::scratch_shares>(parse_shares, kPrintList));
+      written<&LayoutRequest::scratch_shares>(parse_shares, kPrintList),
+      yields<&Run::scratch_caps>());
   row("allow-nondeterministic", flag(), "millrace",
       "let cuDNN take kernels whose sums have another order from run to run or from layout to "
       "layout: faster, but results repeat to rounding only, not bit for bit; without effect where "
@@ -234,7 +244,8 @@ void add_device(FieldTable& table) {
       "`threads-per-device` cores. For a single device, a second number names that of validation, "
       "which runs on the first here",
       default_text("AUTO"), commands(kRunsAndValidate | kPredict),
-      changes([](const Setting& given, Run& c) { c.layout.devices = text_of(given); }));
+      changes([](const Setting& given, Run& c) { c.layout.devices = text_of(given); }),
+      says<&LayoutRequest::devices>(), yields<&Run::device_numbers>());
 }
 
 /// What only an IPU has, or does otherwise.

@@ -95,7 +95,8 @@ void add_optimiser(FieldTable& table) {
       sets<&OptimiserConfig::momentum>());
   row("rmsprop-decay", real(from_zero_below(1.0)), "IPU",
       "decay of the moving average of squared gradients", needs("`optimiser` RMSprop"), harmless(),
-      when(decays_by_constant), sets<&OptimiserRequest::rmsprop_decay>());
+      when(decays_by_constant), sets<&OptimiserRequest::rmsprop_decay>(),
+      yields<&OptimiserConfig::mean_square_decay>());
   row("rmsprop-base-decay-exp", real(between(-60.0, 20.0)), "IPU 2.0",
       "exponent: the decay is 1 - 2^X times the total batch", unit("power of 2"),
       needs("`optimiser` RMSprop"), when(is_rmsprop), sets<&OptimiserRequest::rmsprop_exponent>());
@@ -139,7 +140,7 @@ void add_decay(FieldTable& table) {
   const Rows row(table, Section::Optimiser, kRuns, kMathematics);
   row("weight-decay", real(between(0.0, 1.0)), "all", "coefficient of weight decay; 0 disables it",
       default_text("1e-4; 1e-6 for CIFAR; EfficientNet 1e-5 on ImageNet"),
-      sets<&OptimiserRequest::weight_decay>());
+      sets<&OptimiserRequest::weight_decay>(), yields<&OptimiserConfig::weight_decay>());
   row("weight-decay-excludes", names("NAME .."), "all",
       "parts of names of parameters without weight decay; none: all parameters decay",
       default_text("beta gamma; none for CIFAR"), sets_names<&OptimiserConfig::decay_excludes>());
@@ -165,7 +166,7 @@ void add_rate(FieldTable& table) {
       unit("power of 2"), main_option(), when(has_exponent), sets<&RateRequest::exponent>());
   row("abs-learning-rate", real(above_zero_to(1e6)), "IPU 2.0",
       "learning rate, independent of the batch", alias("lr"), main_option(), when(has_rate),
-      sets<&RateRequest::absolute>());
+      sets<&RateRequest::absolute>(), yields<&LearningRateConfig::base_rate>());
   row("lr-schedule",
       choice("stepped|cosine|exponential|polynomial_decay_lr|piecewise|gradual-warmup|lars-"
              "polynomial"),
@@ -189,7 +190,8 @@ void add_rate_curves(FieldTable& table) {
   row("learning-rate-epochs", reals("X,X,..", between(0.0, 1e6)), "NVIDIA, Habana",
       "epochs after which the learning rate drops", unit("epochs"),
       needs("`lr-schedule` piecewise"), when(is<Kind::Piecewise>),
-      sets<&RateRequest::drop_epochs>());
+      sets<&RateRequest::drop_epochs>(),
+      yields<&LearningRateConfig::cuts, &LearningRateConfig::factors>());
   row("lr-decay-rate", real(above_zero_to(1.0)), "IPU", "factor of the learning rate at each drop",
       by_default(0.97), needs("`lr-schedule` exponential"), when(is<Kind::Exponential>),
       sets<&LearningRateConfig::decay>());
@@ -205,7 +207,7 @@ void add_rate_curves(FieldTable& table) {
   row("poly-lr-decay-power", real(above_zero()), "IPU",
       "exponent of the remaining fraction of the run", default_text("1; 2 for lars-polynomial"),
       needs("`lr-schedule` polynomial_decay_lr or lars-polynomial"), when(has_polynomial),
-      sets<&RateRequest::power>());
+      sets<&RateRequest::power>(), yields<&LearningRateConfig::power>());
   row("initial-learning-rate", real(between(0.0, 1e6)), "SURFsara",
       "learning rate at the start of the warm-up", needs("`lr-schedule` gradual-warmup"),
       when(is<Kind::GradualWarmup>), sets<&LearningRateConfig::initial_rate>());
@@ -222,7 +224,7 @@ void add_warmup(FieldTable& table) {
   row("warmup-iterations", integer(between(0, 1e15)), "SURFsara",
       "length of the learning-rate warm-up", unit("weight updates"),
       needs("a schedule other than polynomial_decay_lr"), when(takes_warmup),
-      sets<&RateRequest::warmup_iterations>());
+      sets<&RateRequest::warmup_iterations>(), yields<&LearningRateConfig::warmup_iterations>());
   row("warmup", choice("scaled|linear"), "all",
       "scaled: a rising factor multiplies the schedule (IPU); linear: the rate rises from 0 to its "
       "maximum, then follows the schedule (NVIDIA, Habana)",
@@ -233,7 +235,7 @@ void add_warmup(FieldTable& table) {
       unit("epochs"), commands(kTrainings), sets<&RateRequest::horizon_epochs>());
   row("lr-horizon", integer(between(1, 1e15)), "NVIDIA",
       "weight updates after which the learning rate no longer falls", unit("weight updates"),
-      sets<&RateRequest::horizon>());
+      sets<&RateRequest::horizon>(), yields<&LearningRateConfig::horizon>());
 }
 
 }  // namespace

@@ -65,7 +65,8 @@ void add_train(FieldTable& table) {
       }));
   row("epochs", real(above_zero()), "IPU", "length of the training",
       default_text("100; 160 for CIFAR; EfficientNet 350, for CIFAR 300"), unit("epochs"),
-      commands(kTrainings), main_option(), sets<&LengthRequest::epochs>());
+      commands(kTrainings), main_option(), sets<&LengthRequest::epochs>(),
+      yields<&Run::iterations, &Run::iterations_per_epoch>());
   row("iterations", integer(between(1, 1e15)), "IPU",
       "length of the training, instead of `epochs`; no warm-up without `warmup-iterations`",
       unit("weight updates"), commands(kTrainings), main_option(),
@@ -86,15 +87,17 @@ void add_numerics(FieldTable& table) {
       needs("`label-smoothing`"), when(smooths_labels), sets<&Run::smoothing>());
   row("loss-scaling", text("X|dynamic"), "IPU, NVIDIA",
       "factor of the loss in the backward pass; dynamic adjusts it during training",
-      records(loss_scaling_of), changes(set_loss_scaling));
+      records(loss_scaling_of), changes(set_loss_scaling),
+      says<&LossScaling::kind, &LossScaling::initial, &LossScaling::growth_interval>());
   row("precision", choice("16.16|16.32|32.32"), "IPU", "bits of activations and of master weights",
       default_text("16.32; 16.16 with `dialect` ipu"), commands(kRunsAndValidate | kPredict),
-      lists(kBench), main_option(), records(precision_of), changes(set_precision));
+      lists(kBench), main_option(), records(precision_of), changes(set_precision),
+      says<&Precision::activations, &Precision::master>());
   row("half", choice("bf16|fp16"), "millrace", "16-bit data type", needs("16 bits in `precision`"),
       commands(kRunsAndValidate | kPredict), when(has_16_bits), records([](const Run& c) {
         return Value(std::string(c.precision.activations == DType::F16 ? "fp16" : "bf16"));
       }),
-      changes(set_half));
+      changes(set_half), says<&Precision::activations>());
   row("reduce-precision", choice("f32|bf16"), "millrace",
       "type in which replicas send gradients; they are added up in float32, and bf16 halves the "
       "bytes of messages",
@@ -103,7 +106,8 @@ void add_numerics(FieldTable& table) {
       }),
       changes([](const Setting& given, Run& c) {
         c.reduced_as = text_of(given) == "bf16" ? DType::BF16 : DType::F32;
-      }));
+      }),
+      says<&Run::reduced_as>());
   row("no-stochastic-rounding", flag(), "IPU",
       "round 16-bit weights to the nearest number instead of stochastically",
       needs("`precision` 16.16"), harmless(), when(rounds_weights),

@@ -127,7 +127,7 @@ run::Run recorded_run(const io::CheckpointReader& checkpoint, const ClassifierOp
   if (const std::string& asked = options.precision; !asked.empty()) {
     const run::Field& field = *run::find_field("precision");
     impose(recorded, field.name,
-           parse_value(field, asked, run::Origin::CommandLine, "`precision`"));
+           parse_value(field, asked, run::Origin::CommandLine, "ClassifierOptions::precision"));
     if (asked == "32.32") recorded.erase("half");
   }
   const run::DatasetFacts facts = {.validation_size = 1,

@@ -65,9 +65,9 @@ struct FoundRun {
   std::string config_toml;
 };
 
-/// The run that continues for `given`: itself, a folder that a program has saved checkpoints in, the
-/// run of the checkpoints in it, or the run of which it is the newest checkpoint. Errors: Usage for
-/// another checkpoint, as no run would begin with it.
+/// The run that continues for `given`: itself, a folder that a program has saved checkpoints in,
+/// the run of the checkpoints in it, or the run of which it is the newest checkpoint. Errors: Usage
+/// for another checkpoint, as no run would begin with it.
 std::filesystem::path run_of(const std::filesystem::path& given) {
   const std::vector<std::filesystem::path> found = io::list_checkpoints(given);
   if (found.empty() || std::filesystem::is_directory(given / "checkpoints")) return given;

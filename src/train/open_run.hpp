@@ -26,6 +26,7 @@
 namespace millrace::training {
 
 class Runtime;
+struct Images;
 
 /// What a program asks for.
 struct RunRequest {
@@ -85,10 +86,7 @@ void record_options(const OpenedRun& run);
 [[nodiscard]] OpenedRun open_validated_run(const RunRequest& request, const comm::World& world);
 
 /// The run of a Training that its caller steps: nothing is created. As train() of train_run.hpp.
-[[nodiscard]] OpenedRun open_for_steps(const Runtime& runtime, run::Run run);
-/// Names the network of a run as options do: a graph of one's own like that of a file. Not
-/// collective. Errors: Config, and as reading that file.
-void name_network(run::Run& run);
+[[nodiscard]] OpenedRun open_for_steps(const Runtime& runtime, run::Run run, const Images& images);
 
 /// The configuration of a run that saves checkpoints, if it does: they need memory, too.
 [[nodiscard]] run::Run saving(run::Run config);

@@ -4,7 +4,9 @@
 #include <exception>
 
 #include "comm/world.hpp"
+#include "core/error.hpp"
 #include "device/environment.hpp"
+#include "run/fields.hpp"
 #include "train/runtime.hpp"
 
 namespace millrace::training {
@@ -29,5 +31,17 @@ class RuntimeCall {
   const comm::World& world_;
   int exceptions_ = std::uncaught_exceptions();
 };
+
+/// What `work` returns; its errors name members of Run where they name fields.
+template <class Work>
+decltype(auto) in_members(const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    const std::string text = run::with_members(error.what());
+    if (text == error.what()) throw;
+    throw Error(error.kind(), text, run::with_members(error.table()));
+  }
+}
 
 }  // namespace millrace::training

@@ -206,8 +206,8 @@ class Session {
   device::ExecutionSpace space_;
 };
 
-/// Passes the logits of all images of a set to `take`, as a Classifier does, with the weights of the
-/// checkpoint and in the micro-batches of a validation of `config`. Collective.
+/// Passes the logits of all images of a set to `take`, as a Classifier does, with the weights of
+/// the checkpoint and in the micro-batches of a validation of `config`. Collective.
 void classify(const run::Run& config, const comm::World& world,
               const io::CheckpointReader& checkpoint,
               const std::shared_ptr<const io::Dataset>& images, const TakeLogits& take);

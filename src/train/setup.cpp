@@ -105,16 +105,16 @@ partition::LayoutFacts layout_facts(const models::Graph& graph, const run::Run& 
   return {.machine = machine, .plan = plan_given(run, graph), .actions = schedule_in_file(run)};
 }
 
-run::Run decided(const models::Graph& network, const comm::World& world, int threads,
-                 run::Run run) {
-  if (run.batch_size < 1 || run.micro_batches < 1 || run.pipeline.ranks.replicas < 1)
-    fail(ErrorKind::Config, "{} replicas of {} micro-batches of {} images: give at least 1 of each",
-         run.pipeline.ranks.replicas, run.micro_batches, run.batch_size);
-  run::LayoutRequest& layout = run.layout;
-  layout.pipelined = layout.pipelined || !layout.splits.empty();
+void give_stages_devices(run::LayoutRequest& layout) {
   if (!layout.shards && layout.device_of.empty() && !layout.splits.empty() &&
       !run::opens_cuts(layout))
     layout.shards = static_cast<std::int32_t>(layout.splits.size()) + 1;
+}
+
+run::Run decided(const models::Graph& network, const comm::World& world, int threads,
+                 run::Run run) {
+  run.layout.pipelined = run.layout.pipelined || !run.layout.splits.empty();
+  give_stages_devices(run.layout);
   const run::MachineFacts machine = {.cores = static_cast<int>(device::core_numbers().size()),
                                      .ranks = world.size(),
                                      .local_ranks = world.local_size(),

@@ -36,8 +36,10 @@ void adapt_to(run::Run& run, const io::Dataset& images, const io::Dataset* valid
 [[nodiscard]] partition::LayoutFacts layout_facts(const models::Graph& graph, const run::Run& run,
                                                   const run::MachineFacts& machine);
 
-/// The run with the layout that it has on these processes, of so many threads each. Errors: Config
-/// and Usage.
+/// Each split begins a stage with a device of its own, unless `layout` says how many there are.
+void give_stages_devices(run::LayoutRequest& layout);
+/// A run that trains nothing with the layout that it has on these processes, of so many threads
+/// each. Errors: Config and Usage.
 [[nodiscard]] run::Run decided(const models::Graph& network, const comm::World& world, int threads,
                                run::Run run);
 

@@ -3,8 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <csignal>
 #include <exception>
+#include <initializer_list>
 #include <span>
 #include <utility>
 #include <vector>
@@ -64,15 +67,27 @@ void put_unrecorded(const run::Run& run, Patch& patch) {
     put(patch, "profile-steps", fmt::format("{},{}", run.trace_first, run.trace_last));
 }
 
-/// Errors: Usage for a field that was set and has no effect on this run.
-void require_effects(const run::Run& run, const Patch& patch) {
-  const run::Run kept = asked_run(patch);
-  const run::Run usual;
-  for (const Field& field : run::field_table()) {
-    const std::optional<Value> asked = field.get ? field.get(field, run) : std::nullopt;
-    if (asked && asked != field.get(field, kept) && asked != field.get(field, usual))
-      fail(ErrorKind::Usage, "`{}` {} has no effect here{}", field.name, to_string(*asked),
-           field.needs.empty() ? "" : fmt::format(": it needs {}", field.needs));
+/// Names the network of a run as options do: a graph of one's own like that of a file. Errors:
+/// Config, and as reading that file.
+void name_network(run::Run& run) {
+  models::ModelOptions& model = run.model;
+  if (model.given.graph) {
+    if (!io::is_network_file(run.network)) {
+      run.network = model.given.graph->name + ".onnx";
+      run.weights_of_file = false;
+    }
+    const std::int64_t span = model.batch_norm_span;
+    model = models::given_options(model.given.graph, run::task_of(run.data.dataset));
+    model.batch_norm_span = span;
+  } else if (io::is_network_file(run.network)) {
+    model = models::given_options(
+        std::make_shared<const models::Graph>(built_guests().files.open_network(run.network).graph),
+        run::task_of(run.data.dataset));
+  } else if (model.model != run.network) {
+    fail(ErrorKind::Config,
+         "`model`: Run::network is {}, but Run::model has the options of {}: begin with recipe(), "
+         "or set both",
+         run.network, model.model);
   }
 }
 
@@ -110,32 +125,25 @@ Patch patch_of(const run::Run& run) {
   return patch;
 }
 
-/// Errors: Config for a member that follows from others and was set to another value than those of
-/// a Run, of a recipe (`begun`) and of the run that was decided.
-void require_derived(const run::Run& asked, const run::Run& begun, const run::Run& run) {
-  static const run::Run usual;
-  const auto require = [&](auto member, std::string_view name, std::string_view instead) {
-    for (const run::Run* const known : {&usual, &begun, &run})
-      if (member(asked) == member(*known)) return;
-    fail(ErrorKind::Config,
-         "Run::{} is {}, but it follows from Run::{}, with which it is {}: set {}", name,
-         member(asked), instead, member(run), instead);
-  };
-  using Run = const run::Run&;
-  require([](Run r) { return r.iterations; }, "iterations", "length");
-  require([](Run r) { return r.learning_rate.base_rate; }, "learning_rate.base_rate", "rate");
-  require([](Run r) { return r.learning_rate.warmup_iterations; },
-          "learning_rate.warmup_iterations", "rate");
-  require([](Run r) { return r.optimiser.weight_decay; }, "optimiser.weight_decay", "update");
-  require([](Run r) { return r.validate_every; }, "validate_every", "validating");
-  require([](Run r) { return r.validation_batch_size; }, "validation_batch_size", "validating");
-  require([](Run r) { return r.checkpoint_every; }, "checkpoint_every", "saving");
-  require([](Run r) { return r.log_every; }, "log_every", "logging");
-  require([](Run r) { return r.threads; }, "threads", "layout");
-  require([](Run r) { return r.device_memory; }, "device_memory", "layout");
-  require([](Run r) { return r.model.classes; }, "model.classes", "outputs");
-  require([](Run r) { return r.data.train_size; }, "data.train_size", "data.directory");
-  require([](Run r) { return r.data.validation_size; }, "data.validation_size", "validating");
+/// Errors: Config for a member that a program has set, to another value than those of a Run and of
+/// the run that it `asks` for, and that is not that of the run that was decided either: it has no
+/// effect, or follows from others. What the fields of some sections say is left out.
+void require_taken(const run::Run& asked, const Patch& asks, const run::Run& decided,
+                   std::initializer_list<Section> left_out) {
+  const std::array<run::Run, 2> known = {run::Run(), asked_run(asks)};
+  for (const Field& field : run::field_table()) {
+    if (std::ranges::find(left_out, field.section) != left_out.end()) continue;
+    for (const run::Member& member : field.members) {
+      if (member.equal(asked, known[0]) || member.equal(asked, known[1]) ||
+          member.equal(asked, decided))
+        continue;
+      if (member.follows)
+        fail(ErrorKind::Config, "{} {} follows from `{}`, with which it is {}: set that",
+             member.name, member.text(asked), field.name, member.text(decided));
+      fail(ErrorKind::Config, "{} {} has no effect here{}", member.name, member.text(asked),
+           field.needs.empty() ? "" : fmt::format(": it needs {}", field.needs));
+    }
+  }
 }
 
 /// The callbacks of a program, which may throw: the first exception is kept, and asks the run to
@@ -202,7 +210,7 @@ RunRequest request_of(const Runtime& runtime, std::string_view command, const Im
 using Train = Outcome (*)(const run::Run&, const TrainInputs&, const comm::World&);
 
 Trained follow(OpenedRun run, const comm::World& world, Listener& listener, Callbacks callbacks,
-               Train train) {
+               Train train, Voice voice) {
   fit_layout(run, world);
   std::vector<std::string> notices = std::move(run.notices);
   notices.insert(notices.end(), run.layout.notices.begin(), run.layout.notices.end());
@@ -216,6 +224,7 @@ Trained follow(OpenedRun run, const comm::World& world, Listener& listener, Call
                            .validation = run.data.validation,
                            .command_line = "none: a program that uses the library",
                            .notices = std::move(notices),
+                           .voice = std::move(voice),
                            .summaries = guests.summaries,
                            .files = guests.files,
                            .stop_asked = [&listener] { return listener.stop_asked(); },
@@ -239,37 +248,21 @@ Trained follow(OpenedRun run, const comm::World& world, Listener& listener, Call
 
 }  // namespace
 
-void name_network(run::Run& run) {
-  models::ModelOptions& model = run.model;
-  if (model.given.graph) {
-    if (!io::is_network_file(run.network)) {
-      run.network = model.given.graph->name + ".onnx";
-      run.weights_of_file = false;
-    }
-    const std::int64_t span = model.batch_norm_span;
-    model = models::given_options(model.given.graph, run::task_of(run.data.dataset));
-    model.batch_norm_span = span;
-  } else if (io::is_network_file(run.network)) {
-    model = models::given_options(
-        std::make_shared<const models::Graph>(built_guests().files.open_network(run.network).graph),
-        run::task_of(run.data.dataset));
-  } else if (model.model != run.network) {
-    fail(ErrorKind::Config,
-         "`model`: Run::network is {}, but Run::model has the options of {}: begin with recipe(), "
-         "or set both",
-         run.network, model.model);
-  }
-}
-
-OpenedRun open_for_steps(const Runtime& runtime, run::Run run) {
+OpenedRun open_for_steps(const Runtime& runtime, run::Run run, const Images& images) {
   const comm::World& world = world_of(runtime);
+  RunRequest request = request_of(runtime, "train", images, {});
   run.logging.keeps = false;
-  RunRequest request = request_of(runtime, "train", {}, {});
+  give_stages_devices(run.layout);
   FailTogether(world).run([&] {
     name_network(run);
     request.options = patch_of(run);
   });
+  request.check = [&](const run::Run& decided) {
+    require_taken(run, request.options, decided,
+                  {Section::Checkpoint, Section::Log, Section::Command});
+  };
   OpenedRun opened = open_checked_run(request, world);
+  require_alike(world, opened);
   fit_layout(opened, world);
   return opened;
 }
@@ -294,16 +287,17 @@ Trained train(const Runtime& runtime, run::Run run, const Callbacks& callbacks,
   Listener listener(callbacks);
   const Callbacks kept = listener.callbacks();
   RunRequest request = request_of(runtime, "train", images, kept);
-  FailTogether(world).run([&] {
-    run::Run named = run;
-    name_network(named);
-    request.options = patch_of(named);
-    require_effects(named, request.options);
-  });
   request.check = [&](const run::Run& decided) {
-    require_derived(run, asked_run(request.options), decided);
+    require_taken(run, request.options, decided, {});
   };
-  return follow(open_new_run(request, world), world, listener, kept, training::train);
+  return in_members([&] {
+    FailTogether(world).run([&] {
+      name_network(run);
+      request.options = patch_of(run);
+    });
+    return follow(open_new_run(request, world), world, listener, kept, training::train,
+                  {.spell = run::with_members});
+  });
 }
 
 Trained train(run::Run run, const Callbacks& callbacks) {
@@ -324,7 +318,7 @@ Trained restore(const Runtime& runtime, const std::filesystem::path& run_directo
   });
   OpenedRun opened = open_restored_run(request, world);
   opened.config.hang_timeout = 0;  // as asked_of()
-  return follow(std::move(opened), world, listener, kept, training::restore);
+  return follow(std::move(opened), world, listener, kept, training::restore, {});
 }
 
 namespace {

@@ -10,8 +10,8 @@
 //
 // A Run (run/run.hpp) says what is asked for, literally: another optimizer has the constants that
 // stand beside it, those of `run::usual_optimiser(kind)` if you take these. What follows from it,
-// its data and the machine is filled in: to set such a member to another value is an error, as is a
-// field without an effect.
+// its data and the machine is filled in: to set such a member to another value is an error, which
+// says what to set instead, as is a member without an effect.
 // Its network is a family (`run.network`), an ONNX file (`run.network = "net.onnx"`), or a graph of
 // your own (`run.model.given.graph`). `run.init_path` names the weights to begin with: a run, a
 // checkpoint, or a file that `millrace import` reads, if this library was built with the tool.
@@ -104,8 +104,7 @@ struct Trained {
 
 /// Trains from the initial weights. The layout, and the weights, are those that
 /// `millrace train` has for a `config` with the same values. Errors: Usage and Config for a run
-/// that cannot be, in words that name its fields `like-this`; Data, Io, Checkpoint; Numeric if the
-/// training diverges.
+/// that cannot be, which name its members; Data, Io, Checkpoint; Numeric if the training diverges.
 Trained train(const Runtime& runtime, run::Run run, const Callbacks& callbacks = {},
               const Images& images = {});
 /// The same with a Runtime of `run.layout.threads` threads, by default 1.
@@ -117,9 +116,9 @@ Trained restore(const Runtime& runtime, const std::filesystem::path& run_directo
                 const Callbacks& callbacks = {}, const Images& images = {});
 
 /// Validates a checkpoint, or those of a run from the oldest on, as `millrace validate` does: with
-/// the images that the run recorded, or those in `data_directory`. tell() gets what the program
-/// would print beside the results. Errors: Checkpoint, also if only one of them is damaged; Io,
-/// Data, Config; Numeric if a loss is not finite.
+/// the images that the run recorded, or those in `data_directory`, prepared as those of the run.
+/// tell() gets what the program would print beside the results. Errors: Checkpoint, also if only
+/// one of them is damaged; Io, Data, Config; Numeric if a loss is not finite.
 [[nodiscard]] std::vector<Validated> validate(
     const Runtime& runtime, const std::filesystem::path& checkpoint_or_run,
     const std::filesystem::path& data_directory = {},

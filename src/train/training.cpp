@@ -9,11 +9,8 @@
 
 #include "comm/world.hpp"
 #include "core/error.hpp"
-#include "core/machine_limits.hpp"
-#include "core/sha256.hpp"
 #include "device/environment.hpp"
 #include "io/checkpoint.hpp"
-#include "models/graph_json.hpp"
 #include "partition/choose.hpp"
 #include "run/complete.hpp"
 #include "run/learning_rate.hpp"
@@ -42,27 +39,6 @@ void require_matching(const models::Graph& network, const io::Dataset& images) {
          images.classes(), network.name, network.classes);
 }
 
-run::Run completed(run::Run run, const models::Graph& network, const io::Dataset& images,
-                   const io::Dataset* validation) {
-  run.model.given.graph = std::make_shared<const models::Graph>(network);
-  name_network(run);
-  // A caller sets either what follows, which is taken as it is, or what he asks for.
-  if (run.optimiser.weight_decay == 0.0) run.optimiser.weight_decay = run.update.weight_decay;
-  run.learning_rate.base_rate = run.rate.absolute.value_or(run.learning_rate.base_rate);
-  run.data.side = run::published_set(run.data.dataset).image_side;
-  run.data.class_names = images.class_names();
-  run.data.preparation = images.preparation();
-  run.validation_batch_size = run.batch_size;
-  adapt_to(run, images, validation);
-  run.data.train_size = images.size();
-  run.validation = run::ValidationMode::None;
-  if (validation != nullptr) {
-    run.validation = run::ValidationMode::All;
-    run.data.validation_size = validation->size();
-  }
-  return run;
-}
-
 /// Errors: Checkpoint, as the images of its next update would be others.
 void require_same_batches(const io::CheckpointReader& from, const run::Run& run) {
   const Patch recorded = recorded_in(from);
@@ -88,13 +64,12 @@ Score score_of(const pipeline::MicroBatchMetrics& metrics) {
 }  // namespace
 
 struct Training::Parts {
-  Parts(const comm::World& of, run::Run with, models::Graph network,
-        std::shared_ptr<const io::Dataset> train_on, std::shared_ptr<const io::Dataset> check_on)
+  Parts(const comm::World& of, OpenedRun opened)
       : world(of),
-        config(std::move(with)),
-        images(std::move(train_on)),
-        validation(std::move(check_on)) {
-    begin(std::move(network));
+        config(std::move(opened.config)),
+        images(std::move(opened.data.train)),
+        validation(std::move(opened.data.validation)) {
+    begin(network_of(config));
     if (!config.initial_weights().empty())
       warm_start(config, built_guests().files, world, *session, nullptr);
   }
@@ -169,28 +144,28 @@ Training::Training(const Runtime& runtime, models::Graph network,
                    std::shared_ptr<const io::Dataset> validation) {
   const comm::World& world = world_of(runtime);
   const RuntimeCall call(world);
-  FailTogether(world).run([&] {
-    if (!images) fail(ErrorKind::Config, "a Training needs images to train on: none were given");
-    require_matching(network, *images);
-    if (validation) require_matching(network, *validation);
-    if (!run.trained_filters.empty()) models::train_only(network, run.trained_filters);
-    run = decided(network, world, runtime.threads(),
-                  completed(std::move(run), network, *images, validation.get()));
+  in_members([&] {
+    FailTogether(world).run([&] {
+      if (!images) fail(ErrorKind::Config, "a Training needs images to train on: none were given");
+      require_matching(network, *images);
+      if (validation) require_matching(network, *validation);
+    });
+    run.model.given.graph = std::make_shared<const models::Graph>(std::move(network));
+    // The caller may give the rate and the length, step by step.
+    const bool ends = run.length.epochs || run.length.iterations;
+    if (!run.rate.absolute && !run.rate.exponent &&
+        run.learning_rate.kind != run::LearningRateKind::Polynomial)
+      run.rate.absolute = run.learning_rate.base_rate;
+    OpenedRun opened = open_for_steps(runtime, run, {std::move(images), std::move(validation)});
+    if (!ends) opened.config.iterations = 0;
+    parts_ = std::make_unique<Parts>(world, std::move(opened));
   });
-  require_alike(world, {{"options", run::to_toml(run), "give all processes the same run"},
-                        {"network", sha256_of(to_json(network).dump()),
-                         "give all processes the same network"}});
-  parts_ = std::make_unique<Parts>(world, std::move(run), std::move(network), std::move(images),
-                                   std::move(validation));
 }
 
 Training::Training(const Runtime& runtime, const run::Run& run) {
   const comm::World& world = world_of(runtime);
   const RuntimeCall call(world);
-  OpenedRun opened = open_for_steps(runtime, run);
-  models::Graph network = network_of(opened.config);
-  parts_ = std::make_unique<Parts>(world, std::move(opened.config), std::move(network),
-                                   std::move(opened.data.train), std::move(opened.data.validation));
+  in_members([&] { parts_ = std::make_unique<Parts>(world, open_for_steps(runtime, run, {})); });
 }
 
 Training::~Training() {
@@ -243,8 +218,8 @@ void Training::set_loss(LossFunction loss) {
   const run::DataConfig& data = run().data;
   if (loss && (run().label_smoothing > 0.0 || data.mixing.on() || data.weighted))
     fail(ErrorKind::Config,
-         "a loss of the program's own sees plain labels only: leave out `label-smoothing`, "
-         "`mixup-alpha`, `cutmix-lambda` and weights of labels");
+         "a loss of the program's own sees plain labels only: leave out Run::label_smoothing, "
+         "Run::data.mixing and weights of labels");
   parts_->loss = std::move(loss);
   parts_->session->set_loss(parts_->loss);
 }

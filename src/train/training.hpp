@@ -51,12 +51,14 @@ struct Score {
 class Training {
  public:
   /// `images` to train on; `validation` for evaluate(). `run` is what a command line becomes, too
-  /// (docs/how-it-works.md); what follows from network, images and runtime is filled in, and a
-  /// layout is chosen as for any run: each split begins a stage with a device of its own, if `run`
-  /// has no `layout.shards`, and `pipeline.ranks.replicas` copies of the pipeline share the images,
-  /// whose gradients add up in another order than without them. Unused is what a Training leaves to
-  /// its caller (length, files, logs, validations). Errors: Config and Usage if network, images and
-  /// run do not go together, with both values; Config if processes were given different ones.
+  /// (docs/how-it-works.md), and is taken as by train() (train_run.hpp): what follows from network,
+  /// images and runtime is filled in, and a layout is chosen as for any run. Each split begins a
+  /// stage with a device of its own, if `run` has no `layout.shards`, and `pipeline.ranks.replicas`
+  /// copies of the pipeline share the images, whose gradients add up in another order than without
+  /// them. Unused is what a Training leaves to its caller: files, logs, and when it validates and
+  /// ends. Without a rate in `run` it is `learning_rate.base_rate`. Errors: Config and Usage if
+  /// network, images and run do not go together, with both values, or if processes were given
+  /// different ones.
   Training(const Runtime& runtime, models::Graph network, std::shared_ptr<const io::Dataset> images,
            run::Run run = {}, std::shared_ptr<const io::Dataset> validation = nullptr);
   /// The network, the images and the initial weights that `run` names, as train() opens them
@@ -71,7 +73,7 @@ class Training {
   /// One weight update on the next batch-size x micro-batches x replicas images. The score is that
   /// of the weights before it.
   Score step(double learning_rate);
-  /// The same at the rate of `run().learning_rate`: its base if the run has no `iterations`.
+  /// The same at the rate of `run().learning_rate`: its base if the run has no `length`.
   Score step();
   /// Number of weight updates so far.
   [[nodiscard]] std::int64_t steps() const;
@@ -85,8 +87,10 @@ class Training {
   /// are smoothed, mixed or weighted.
   void set_loss(LossFunction loss);
 
-  // Parameters and running statistics by name, in float32, row by row. All processes call these
-  // together. Errors: Config for a name that the network does not have.
+  // Parameters and running statistics by name, in float32, row by row, with the shapes in
+  // parameters(). These are copies: the weights themselves may be in the memory of a GPU, in 16
+  // bits, packed for kernels or with another process. Change a copy, and set_values() puts it back.
+  // All processes call these together. Errors: Config for a name that the network does not have.
   [[nodiscard]] std::vector<ParameterInfo> parameters() const;
   [[nodiscard]] std::vector<float> values(std::string_view name) const;
   /// Weights of 16 bits are rounded to nearest. Errors: Config for another number of values.
@@ -95,10 +99,10 @@ class Training {
   /// without weight decay. Not finite if the update was skipped. Errors: Config before the first
   /// update, and for what is not trained.
   [[nodiscard]] std::vector<float> gradient(std::string_view name) const;
-  /// From now on, trains only parameters whose names contain one of `filters`; none: all. Starts as
-  /// `run.trained_filters` says. Weights and the optimizer's state stay; what was frozen has none.
-  /// Errors: Config for a filter that no name contains, or if memory does not suffice: then nothing
-  /// has changed.
+  /// From now on, trains only parameters whose names contain one of `filters`, and freezes the
+  /// others; none: trains all. Starts as `run.trained_filters` says. Weights and the optimizer's
+  /// state stay; what was frozen has none. Errors: Config for a filter that no name contains, or if
+  /// memory does not suffice: then nothing has changed.
   void train_only(const std::vector<std::string>& filters);
 
   /// Writes the checkpoint `directory`/ckpt-<steps> and returns its path. `millrace inspect` and

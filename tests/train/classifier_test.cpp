@@ -225,7 +225,8 @@ TEST_F(ClassifierTest, WhatCannotBeClassifiedIsNamed) {
 TEST_F(ClassifierTest, OptionsThatDoNotGoTogetherAreRefused) {
   EXPECT_EQ(refusal(ErrorKind::Config, {.batch_sizes = {4, 0}}),
             "a Classifier of 1 threads, and of 2 batch sizes from 0 on: give at least 1 of each");
-  EXPECT_NE(refusal(ErrorKind::Usage, {.precision = "8.8"}).find("`precision`"), std::string::npos);
+  EXPECT_NE(refusal(ErrorKind::Usage, {.precision = "8.8"}).find("ClassifierOptions::precision"),
+            std::string::npos);
   EXPECT_NE(refusal(ErrorKind::Config, {.splits = {"nowhere"}}).find("nowhere"), std::string::npos);
   fs::remove_all(checkpoint());
   EXPECT_NE(refusal(ErrorKind::Checkpoint, {}), "");

@@ -32,7 +32,7 @@ class Noise final : public io::Dataset {
  public:
   explicit Noise(std::int64_t bad = -1) : bad_(bad) {}
   [[nodiscard]] std::string name() const override { return "noise"; }
-  [[nodiscard]] std::int64_t size() const override { return 64; }
+  [[nodiscard]] std::int64_t size() const override { return 128; }
   [[nodiscard]] Shape image_shape() const override { return kImage; }
   [[nodiscard]] std::int64_t classes() const override { return 2; }
   [[nodiscard]] std::int32_t label(std::int64_t index) const override {

@@ -3,15 +3,21 @@
 // Whole trainings of a program that links the library, beside those of the command line.
 #include "train/train_run.hpp"
 
+#include <regex>
+#include <set>
+#include <sstream>
+
 #include "comm/world.hpp"
 #include "core/text.hpp"
 #include "io/checkpoint.hpp"
+#include "io/data/cifar.hpp"
 #include "io/data/memory_dataset.hpp"
 #include "tests/io/cifar_records.hpp"
 #include "tests/support/expect_error.hpp"
 #include "tests/support/process.hpp"
 #include "tests/support/runtime_of_tests.hpp"
 #include "tests/support/temporary_directory.hpp"
+#include "train/open_run.hpp"
 #include "train/runtime_call.hpp"
 
 namespace millrace::training {
@@ -177,18 +183,163 @@ TEST_F(TrainRunTest, WhatCannotBeIsRefusedByName) {
     expect_error(kind, parts, [&] { (void)train(RuntimeOfTests::runtime(), run); });
     EXPECT_FALSE(fs::exists(place("refused")));
   };
-  refused([](run::Run& r) { r.layout.elastic = true; }, {"`elastic`", "restore()"});
-  refused([](run::Run& r) { r.layout.threads = 2; }, {"`threads-per-device` 2", "1 thread"});
-  refused([](run::Run& r) { r.pipeline.ranks.replicas = 2, r.layout.ranks = 2; }, {"`ranks` is 2"});
-  refused([](run::Run& r) { r.iterations = 3; }, {"Run::iterations is 3", "Run::length"});
-  refused([](run::Run& r) { r.optimiser.weight_decay = 0.5; }, {"Run::update"});
-  refused([](run::Run& r) { r.network = "squeezenet"; }, {"`model`", "resnet"});
+  refused([](run::Run& r) { r.layout.elastic = true; }, {"Run::layout.elastic", "restore()"});
+  refused([](run::Run& r) { r.layout.threads = 2; }, {"Run::layout.threads 2", "1 thread"});
+  refused([](run::Run& r) { r.pipeline.ranks.replicas = 2, r.layout.ranks = 2; },
+          {"Run::layout.ranks is 2"});
+  refused([](run::Run& r) { r.network = "squeezenet"; }, {"Run::network", "resnet"});
   refused([](run::Run& r) { r.network = "absent.onnx"; }, {"absent.onnx"}, ErrorKind::Io);
-  refused([](run::Run& r) { r.optimiser.trust = 0.5; }, {"`lars-eeta`", "no effect"},
-          ErrorKind::Usage);
+  refused([](run::Run& r) { r.optimiser.trust = 0.5; },
+          {"Run::optimiser.trust 0.5 has no effect here: it needs Run::optimiser.kind LARS"});
+  refused([](run::Run& r) { r.loss_scaling.growth_interval = 5; },
+          {"Run::loss_scaling.growth_interval 5 has no effect here"});
+  refused([](run::Run& r) { r.optimiser.kind = static_cast<UpdateRule>(99); },
+          {"Run::optimiser.kind is 99, but its enumeration has 0 to "});
+  refused([](run::Run& r) { r.data.normalisation = static_cast<run::Normalisation>(99); },
+          {"Run::data.normalisation 99 has no effect here"});
+  refused([](run::Run& r) { r.logging = {.keeps = false}; },
+          {"Run::saving.every", "it needs a run directory (no Run::logging.keeps = false)"});
+  refused([](run::Run& r) { r.batch_size = 0; }, {"Run::batch_size", "0"}, ErrorKind::Usage);
   expect_error(ErrorKind::Usage, {"no recipe 'absent'"}, [] { (void)recipe("absent"); });
   expect_error(ErrorKind::Usage, {"nowhere"},
                [&] { (void)restore(RuntimeOfTests::runtime(), place("nowhere")); });
+}
+
+TEST_F(TrainRunTest, WhatFollowsIsRefusedWithWhatToSet) {
+  using Run = run::Run;
+  const std::vector<std::tuple<const char*, const char*, void (*)(Run&)>> members = {
+      {"iterations 3", "length.epochs", [](Run& r) { r.iterations = 3; }},
+      {"tensorboard true", "logging.tensorboard", [](Run& r) { r.tensorboard = true; }},
+      {"summary_every 3", "logging.summary_every", [](Run& r) { r.summary_every = 3; }},
+      {"max_checkpoints_to_keep 9", "saving.keep", [](Run& r) { r.max_checkpoints_to_keep = 9; }},
+      {"checkpoint_minutes 9", "saving.every", [](Run& r) { r.checkpoint_minutes = 9; }},
+      {"run_directory x", "logging.place", [](Run& r) { r.run_directory = "x"; }},
+      {"splits b2/0", "layout.splits", [](Run& r) { r.splits = {"b2/0"}; }},
+      {"recompute 1", "layout.recompute", [](Run& r) { r.recompute = run::Recompute::Stage; }},
+      {"pipeline.ranks.devices 2", "layout.shards", [](Run& r) { r.pipeline.ranks.devices = 2; }},
+      {"optimiser.weight_decay 0.5", "update.weight_decay",
+       [](Run& r) { r.optimiser.weight_decay = 0.5; }},
+      {"learning_rate.cuts 2", "rate.drop_epochs", [](Run& r) { r.learning_rate.cuts = {2}; }},
+      {"learning_rate.factors 2", "rate.drop_epochs",
+       [](Run& r) { r.learning_rate.factors = {2}; }},
+      {"learning_rate.horizon 2", "rate.horizon", [](Run& r) { r.learning_rate.horizon = 2; }},
+      {"learning_rate.power 2", "rate.power", [](Run& r) { r.learning_rate.power = 2; }},
+      {"data.image_type 0", "data.asked_type", [](Run& r) { r.data.image_type = DType(); }},
+      {"data.class_names a b", "data.directory", [](Run& r) {
+         r.data.class_names = {"a", "b"};
+       }}};
+  for (const auto& [set, instead, change] : members) {
+    Run run = small("refused");
+    change(run);
+    const std::string text =
+        message_of(ErrorKind::Config, [&] { (void)train(RuntimeOfTests::runtime(), run); });
+    EXPECT_TRUE(text.starts_with(fmt::format("Run::{} follows from Run::{}", set, instead)))
+        << text;
+    EXPECT_FALSE(fs::exists(place("refused")));
+  }
+}
+
+/// A value of the field other than that of the run; nothing for one that has words of its own.
+std::optional<run::Value> other_value(const run::Field& field, const run::Run& run) {
+  const std::optional<run::Value> now = field.get(field, run);
+  const double low = std::max(field.range.low, -8.0) + (field.range.low_excluded ? 0.01 : 0.0);
+  switch (field.type) {
+    case run::ValueType::Flag:
+      return !(now && std::get<bool>(*now));
+    case run::ValueType::Integer: {
+      const auto least = static_cast<std::int64_t>(low);
+      return now && std::get<std::int64_t>(*now) == least ? least + 1 : least;
+    }
+    case run::ValueType::Real:
+      return now && std::get<double>(*now) == low ? low + 0.01 : low;
+    case run::ValueType::RealList:
+      return std::vector{low + 0.5};
+    case run::ValueType::Choice: {
+      const std::vector<std::string> all = run::choices(field);
+      return now && *now == run::Value(all.front()) ? all.back() : all.front();
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
+TEST_F(TrainRunTest, EveryFieldIsTakenOrRefusedByName) {
+  // Of a run that saves and logs, what it recorded; of others, what was decided.
+  const auto result = [&](const run::Field& field, const run::Run& run) {
+    if (field.section != run::Section::Checkpoint && field.section != run::Section::Log)
+      return open_for_steps(RuntimeOfTests::runtime(), run, {}).config;
+    (void)train(RuntimeOfTests::runtime(), run, {.cancelled = [] { return true; }});
+    run::Run recorded = recipe((place("each") / "config.toml").string());
+    fs::remove_all(place("each"));
+    return recorded;
+  };
+  // The images of other sets are not here; ranks and GPUs answer the next two; block says why.
+  const std::set<std::string_view> others = {"dataset", "spread", "allow-nondeterministic",
+                                             "block"};
+  int taken = 0;
+  int refused = 0;
+  for (const run::Field& field : run::field_table()) {
+    if (!field.get || !field.set || others.contains(field.name)) continue;
+    run::Run run = small("each");
+    const std::optional<run::Value> value = other_value(field, run);
+    if (!value) continue;
+    try {
+      field.set(field, {.value = *value, .where = "here"}, run);
+    } catch (const Error&) {
+      continue;  // it has words of its own
+    }
+    const std::optional<run::Value> asked = field.get(field, run);
+    try {
+      EXPECT_EQ(field.get(field, result(field, run)), asked) << field.name;
+      ++taken;
+    } catch (const Error& error) {
+      test::expect_in(run::with_members(error.what()), {"Run::"});
+      ++refused;
+    }
+  }
+  EXPECT_GT(taken, 40);
+  EXPECT_GT(refused, 20);
+}
+
+/// The members of each struct in a header, as type and name.
+using Structs = std::map<std::string, std::vector<std::pair<std::string, std::string>>>;
+void read_structs(const std::string& header, Structs& structs) {
+  const std::regex line(R"(^  ((?:[\w:]+)(?:<[^=;]*>)?) (\w+)(?: = [^;]*)?;.*)");
+  std::string inside;
+  std::istringstream lines(test::read_text(fmt::format("{}/{}", MILLRACE_SOURCE_DIR, header)));
+  for (std::string text; std::getline(lines, text);) {
+    std::smatch found;
+    if (std::regex_search(text, found, std::regex(R"(^struct (\w+) \{)"))) inside = found[1];
+    if (text == "};") inside.clear();
+    if (!inside.empty() && std::regex_match(text, found, line))
+      structs[inside].emplace_back(found[1], found[2]);
+  }
+}
+
+// Whoever adds a member to a Run says here what becomes of it where a program sets it.
+TEST(RunMembers, StandInTheTableOfFields) {
+  Structs structs;
+  for (const char* header : {"src/run/run.hpp", "src/run/image_options.hpp", "src/core/dtype.hpp",
+                             "models/model_options.hpp", "pipeline/layout.hpp"})
+    read_structs(header, structs);
+  std::set<std::string> known = {"Run::asked_layout", "Run::model.given"};  // for runs alike
+  for (const run::Field& field : run::field_table())
+    for (const run::Member& member : field.members) known.insert(member.name);
+  std::size_t members = 0;
+  const std::function<void(const std::string&, const std::string&)> check =
+      [&](const std::string& type, const std::string& prefix) {
+        for (const auto& [of, name] : structs.at(type)) {
+          const std::string inner = of.substr(of.rfind(':') + 1);
+          ++members;
+          if (known.contains(prefix + name)) continue;
+          if (structs.contains(inner))
+            check(inner, prefix + name + ".");
+          else
+            ADD_FAILURE() << prefix << name;
+        }
+      };
+  check("Run", "Run::");
+  EXPECT_GT(members, 150u);
 }
 
 TEST_F(TrainRunTest, RecipesAreThoseOfTheirFiles) {
@@ -240,6 +391,36 @@ TEST_F(TrainRunTest, TrainsANetworkAndImagesOfOnesOwn) {
                    .validation);
 }
 
+/// The images of CIFAR-10 in the hands of a program, which prepares them in its own way.
+std::shared_ptr<io::MemoryDataset> in_memory(const fs::path& directory, io::Split split) {
+  const auto from = io::open_cifar(directory, {.split = split});
+  auto made = std::make_shared<io::MemoryDataset>("own", from->image_shape(), from->classes());
+  for (std::int64_t n = 0; n < from->size(); ++n) {
+    std::vector<std::uint8_t> image(static_cast<std::size_t>(from->image_shape().elements()));
+    PixelScaling scaling;
+    (void)from->read(n, {}, image, scaling);
+    made->add(image, from->label(n));
+  }
+  return made;
+}
+
+TEST_F(TrainRunTest, ImagesOfOnesOwnArePreparedAlikeAndNeedTheirProgram) {
+  const Images own{.train = in_memory(data(), io::Split::Train),
+                   .validation = in_memory(data(), io::Split::Validation)};
+  (void)train(RuntimeOfTests::runtime(), small("own"), {}, own);
+  const auto losses = [&](const auto& images) {
+    std::vector<double> all;
+    for (const Validated& one : validate(RuntimeOfTests::runtime(), place("own"), images))
+      all.push_back(one.loss);
+    return all;
+  };
+  EXPECT_EQ(losses(data()), losses(own.validation));
+  expect_error(ErrorKind::Data,
+               {"images of a program's own, own, 64 images", "only that program can continue it"},
+               [&] { (void)restore(RuntimeOfTests::runtime(), place("own")); });
+  EXPECT_EQ(restore(RuntimeOfTests::runtime(), place("own"), {}, own).updates, 8);
+}
+
 /// Run by mpirun.
 TEST_F(TrainRunTest, TwoRanksHaveTheBitsOfOne) {
   if (std::getenv("MILLRACE_TEST_RANKS") == nullptr) GTEST_SKIP() << "needs mpirun";
@@ -254,8 +435,8 @@ TEST_F(TrainRunTest, TwoRanksHaveTheBitsOfOne) {
   run.logging.place = (shared / "two").string();
   EXPECT_EQ(train(RuntimeOfTests::runtime(), run).updates, 4);
   struct Own : std::exception {};
-  run.logging.place.clear();
-  run.logging.keeps = false;
+  run.logging = {.keeps = false};
+  run.saving = {};
   const Callbacks throws = {.after_update = [&](const Update&) {
     if (world.rank() == 1) throw Own();
   }};

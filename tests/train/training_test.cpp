@@ -133,7 +133,7 @@ TEST(TrainingTest, TakesWhatARunAsksFor) {
   asked.update.weight_decay = 0.1;
   asked.rate.absolute = 0.05;
   run::Run told = run_of(8);
-  told.optimiser.weight_decay = 0.1;
+  told.update.weight_decay = 0.1;
   told.learning_rate.base_rate = 0.05;
   const auto digest = [](const run::Run& run) {
     Training training(RuntimeOfTests::runtime(), network(), images(96, 1), run);
@@ -142,6 +142,18 @@ TEST(TrainingTest, TakesWhatARunAsksFor) {
   };
   EXPECT_EQ(digest(asked), digest(told));
   EXPECT_NE(digest(asked), digest(run_of(8)));
+  told.optimiser.weight_decay = 0.1;
+  EXPECT_EQ(digest(asked), digest(told)) << "what is the same is no error";
+  told.optimiser.weight_decay = 0.2;
+  expect_error(ErrorKind::Config,
+               "Run::optimiser.weight_decay 0.2 follows from Run::update.weight_decay, with which "
+               "it is 0.1: set that",
+               [&] { (void)digest(told); });
+  run::Run rms = run_of(8);
+  rms.optimiser = run::usual_optimiser(UpdateRule::RmsProp);
+  const std::string usual = digest(rms);
+  rms.update.rmsprop_decay = 0.5;
+  EXPECT_NE(digest(rms), usual);
 }
 
 TEST(TrainingTest, LoadedCheckpointContinuesBitForBit) {
@@ -177,9 +189,9 @@ TEST(TrainingTest, WhatDoesNotGoTogetherIsRefused) {
   wide.input_shape.w = 7;
   EXPECT_EQ(refusal(wide, {}), "channels: images of 6x6x2, but two-layers takes images of 6x7x2");
   EXPECT_EQ(refusal(network(1), {}), "channels: 2 classes, but two-layers tells 1 apart");
-  EXPECT_EQ(refusal(network(), run_of(0)),
-            "1 replicas of 1 micro-batches of 0 images: give at least 1 of each");
-  run::Run misspelled;
+  expect_error(ErrorKind::Usage, {"Run::batch_size", "'0'"},
+               [&] { const Training training(runtime, network(), images(4, 1), run_of(0)); });
+  run::Run misspelled = run_of(4);
   misspelled.layout.splits = {"clases"};
   EXPECT_NE(refusal(network(), misspelled).find("classes"), std::string::npos);
   run::Run tight = run_of(4);
@@ -187,8 +199,10 @@ TEST(TrainingTest, WhatDoesNotGoTogetherIsRefused) {
   EXPECT_TRUE(refusal(network(), tight).starts_with("the largest device needs "));
   run::Run spans = run_of(2);
   spans.model.batch_norm_span = 2;
-  EXPECT_NE(refusal(network(), spans).find("divided into spans of 2"), std::string::npos);
-  Training training(runtime, network(), images(4, 1));
+  EXPECT_TRUE(refusal(network(), spans).starts_with("Run::model.batch_norm_span 2 has no effect"));
+  EXPECT_NE(refusal(network(2, kImage, true), spans).find("divided into spans of 2"),
+            std::string::npos);
+  Training training(runtime, network(), images(4, 1), run_of(4));
   EXPECT_EQ(message_of(ErrorKind::Config, [&] { (void)training.evaluate(); }),
             "evaluate() needs validation images: give them to the Training");
 }
@@ -310,7 +324,7 @@ TEST(Steps, FollowTheScheduleOfTheRun) {
   run::Run run = plain_run(8);
   run.learning_rate.kind = run::LearningRateKind::Cosine;
   for (const std::int64_t length : {0, 4}) {
-    run.iterations = length;
+    if (length > 0) run.length.iterations = length;
     Training follows = training_of(run);
     Training told = training_of(run);
     for (std::int64_t i = 0; i < 6; ++i) {
@@ -395,7 +409,7 @@ std::string end_of(run::Run run, const std::shared_ptr<const io::Dataset>& set,
   if (!schedule.empty()) {
     run.layout.splits = {"filters/relu", "classes"};
     run.layout.schedule = schedule;
-    run.recompute = schedule == "GPipe" ? run::Recompute::Stage : run::Recompute::None;
+    if (schedule == "GPipe") run.layout.recompute = run::RecomputeRequest::Segments;
     run.data.loader_threads = 3;
   }
   Training training = training_of(run, set);
@@ -525,7 +539,7 @@ struct Waves final : io::Dataset {
 TEST(OwnDataset, NeedsFewLines) {
   const auto waves = std::make_shared<Waves>();
   run::Run run = plain_run(16);
-  run.data.image_type = DType::U8;  // as complete() chooses for GPUs
+  run.data.sends_bytes = true;  // as complete() chooses for GPUs
   Training training = training_of(run, waves);
   const double first = training.step(0.5).loss;
   for (int i = 0; i < 30; ++i) (void)training.step(0.5);
