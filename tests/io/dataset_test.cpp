@@ -5,6 +5,7 @@
 #include "core/float16.hpp"
 #include "core/random.hpp"
 #include "io/data/cifar.hpp"
+#include "io/data/loader.hpp"
 #include "io/data/memory_dataset.hpp"
 #include "io/data/synthetic.hpp"
 #include "tests/io/fixtures.hpp"

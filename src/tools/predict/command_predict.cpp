@@ -257,10 +257,9 @@ int command_predict(const Invocation& invocation) {
   print_lines(stderr, training::describe_kernel_rules(config));
   Output output(options, work, names);
   if (work.images)
-    training::classify(config, world, checkpoint, work.images,
-                       [&](std::int64_t first, std::span<const float> logits) {
-                         output.take(first, logits);
-                       });
+    training::classify(
+        config, world, checkpoint, work.images,
+        [&](std::int64_t first, std::span<const float> logits) { output.take(first, logits); });
   output.finish();
   return output.bad() == 0 ? 0 : exit_code(ErrorKind::Data);
 }
