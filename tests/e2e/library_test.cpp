@@ -94,6 +94,30 @@ TEST(LibraryTest, SavedStepsCanBeExportedAndPredict) {
   std::ofstream(photo).write(reinterpret_cast<const char*>(file.data()), std::ssize(file));
   const ProcessResult seen = millrace({"predict", saved, photo, "--threads-per-device 1"});
   EXPECT_EQ(seen.code, 0) << seen.output;
+  expect_end(millrace({"report", directory.path()}), 0, {"there are no curves", "report.html"});
+  expect_in(read_text(directory / "report.html"), {"there are no curves", "<title>classes: "});
+  fs::remove(directory / "report.html");
+  expect_end(millrace({"report", saved}), 0);
+  EXPECT_TRUE(fs::exists(directory / "report.html")) << "beside the checkpoint, not in it";
+  expect_end(restore(directory.path()), 3,
+             {"shades, 16 images", "only that program can continue it, by Training::load()"});
+}
+
+TEST(LibraryTest, ACommandContinuesTheStepsOfARun) {
+  const TemporaryDirectory directory;
+  (void)training::train(runtime(), small(directory / "whole"));
+  training::Training steps(runtime(), small(""));
+  (void)steps.step();
+  const fs::path saved = steps.save(directory / "steps");
+  expect_end(restore(saved), 2,
+             {"a checkpoint without a run (its folder can be continued as one)"});
+  fs::create_directory(directory / "steps/checkpoints");  // as a run leaves it that was killed
+  for (int time = 0; time < 2; ++time) {
+    const ProcessResult rest = restore(directory / "steps", time == 0 ? "--stop-after 1" : "");
+    expect_end(rest, time == 0 ? 75 : 0);
+  }
+  EXPECT_EQ(digest_of(directory / "steps"), digest_of(directory / "whole"));
+  expect_end(millrace({"report", directory / "steps"}), 0);
 }
 
 }  // namespace

@@ -84,14 +84,17 @@ report::PlannedRun planned_run(const fs::path& directory, const Patch& recorded,
 }
 
 /// The configuration of a run of this network and data set without further options.
-Patch usual_options(const Patch& recorded) {
+Patch usual_options(const fs::path& directory, const Patch& recorded) {
   Patch options;
   for (const std::string_view name : kIdentity)
     if (const Setting* const setting = recorded.find(name))
       options.set(*find_field(name), *setting);
   options.network = recorded.network;
   impose(options, "synthetic-data", true);
-  const Resolution resolution = resolve(options, published_facts(options), this_machine());
+  // A network of its own reads images of its own size.
+  const DatasetFacts facts =
+      options.network ? facts_of_run(directory, options) : published_facts(options);
+  const Resolution resolution = resolve(options, facts, this_machine());
   return parse_config(to_toml(resolution.config), "the defaults");
 }
 
@@ -134,7 +137,7 @@ report::ReportedRun reported(const fs::path& directory, CostModel model) {
   std::vector<std::string>& notes = run.record.notes;
   try {
     if (const std::optional<Patch> recorded = options_of(directory)) {
-      list_options(*recorded, usual_options(*recorded), run);
+      list_options(*recorded, usual_options(directory, *recorded), run);
       run.planned = planned_run(directory, *recorded, model);
       check_network(run);
     } else {
