@@ -4,11 +4,13 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "library/millrace.h"
 #include "library/millrace.hpp"
 #include "millrace_version.hpp"
+#include "run/fields.hpp"
 
 struct millrace_training {
   millrace_training(const std::string& toml, int threads)
@@ -36,6 +38,22 @@ std::string& last_error() {
   return text;
 }
 
+/// An error of the library in the keys of a configuration file, which is what a program has here.
+std::string with_keys(std::string text) {
+  constexpr std::string_view kRun = "Run::";
+  for (std::size_t at = text.find(kRun); at != std::string::npos; at = text.find(kRun, at + 1)) {
+    const std::size_t end =
+        text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789.", at + kRun.size());
+    const std::string member = text.substr(at, std::min(end, text.size()) - at);
+    for (const millrace::run::Field& field : millrace::run::field_table())
+      if (!field.members.empty() && field.members.front().name == member) {
+        text.replace(at, member.size(), field.name);
+        break;
+      }
+  }
+  return text;
+}
+
 /// What `work` returns, or what `failed` makes of the exit code of its error.
 template <class Work, class Failed>
 auto guarded(const Work& work, const Failed& failed) noexcept -> decltype(work()) {
@@ -43,7 +61,7 @@ auto guarded(const Work& work, const Failed& failed) noexcept -> decltype(work()
     return work();
   } catch (...) {
     const Error error = millrace::current_error();
-    last_error() = error.what();
+    last_error() = with_keys(error.what());
     return failed(millrace::exit_code(error.kind()));
   }
 }
