@@ -44,7 +44,7 @@ int main(int count, char**) {
   const millrace::Runtime runtime;
   if (count > 1) (void)millrace::validate(runtime, millrace::parse_recipe("").logging.place);
   (void)millrace::io::plain_scaling({1, 1, 3});
-  const millrace::Run run = {.update = {.weight_decay = 0.1}, .length = {.iterations = 3}, .layout = {.shards = 2}};
+  const millrace::Run run = {.length = {.iterations = 3}, .update = {.weight_decay = 0.1}, .layout = {.shards = 2}};
   return run.length.epochs || millrace::Images{.train = nullptr}.validation ? 1 : 0;
 }' | c++ -std=c++20 -Wall -Wextra -Werror -xc++ - -I "$prefix/include" -L "$lib" -lmillrace -lfmt -o rest || failed "a function is not exported"
 # What is not ours stays inside, so that a program may have another version of it.
@@ -57,7 +57,7 @@ mkdir programs
 awk '/^```/ { file = ""; first = !open; open = !open; next }
   first && /^(\/\/|#) [a-z_]+\.(cpp|py)[ :]/ { file = "programs/" $2; sub(/:$/, "", file) }
   { first = 0 } file { print > file }' "$source/docs/library.md"
-names=(train finetune classify own_loss ranks)
+names=(train finetune classify own_loss own_images ranks)
 cat >programs/CMakeLists.txt <<END
 cmake_minimum_required(VERSION 3.24)
 project(programs LANGUAGES C CXX)
@@ -76,7 +76,7 @@ for kind in OFF ON; do
   "$cmake" -S programs -B "shared-$kind" -D CMAKE_BUILD_TYPE=Release -D CMAKE_PREFIX_PATH="$prefix" \
     -D BUILD_SHARED_LIBS=$kind >"build-$kind.log" 2>&1 || failed "they cannot be configured"
   "$cmake" --build "shared-$kind" -j 2 >>"build-$kind.log" 2>&1 || failed "they cannot be built"
-  echo "BUILD_SHARED_LIBS=$kind: five programs built in $((SECONDS - begin)) s"
+  echo "BUILD_SHARED_LIBS=$kind: ${#names[@]} programs built in $((SECONDS - begin)) s"
 done
 
 # What they read: figures as CIFAR-10 and as photos, and a network of torchvision's names.
@@ -136,6 +136,15 @@ grep -qE '^ +[0-9.]+ %  (blue|red)$' classify-ON.txt || failed "classify names n
 python3 programs/classify.py "$shared" runs-ON/* photos/val/{blue,red}/0.png | tee python.txt
 [[ $(awk '/: class / { sub(",", "", $3); print $3 }' python.txt) == "$(sed -E 's/.*"top":\[\{"class":([0-9]+).*/\1/' predict.log)" ]] ||
   failed "Python finds other classes than millrace predict"
+python3 - "$shared" <<'END' # what goes wrong is told in the keys of the configuration
+import ctypes, sys
+lib = ctypes.CDLL(sys.argv[1])
+lib.millrace_last_error.restype = ctypes.c_char_p
+lib.millrace_create.restype = ctypes.c_void_p
+text = b'[data]\ndataset = "cifar-10"\ngenerated-data = true\n[device]\nthreads-per-device = 2\n'
+assert not lib.millrace_create(text, 1)
+assert lib.millrace_last_error().startswith(b"threads-per-device 2: the Runtime has 1 thread"), lib.millrace_last_error()
+END
 if python3 programs/classify.py "$shared" nowhere 2>python.err; then failed "a run that is not there"; fi
 grep -q "nowhere" python.err || failed "the error in Python: $(cat python.err)"
 rm -r runs-OFF runs-ON
@@ -144,6 +153,16 @@ echo "== a loss of its own"
 run own_loss RUNS
 grep -qE '^new images: accuracy (9[5-9]|100)\.' own_loss-ON.txt || failed "it has not learned"
 same "own loss" runs-OFF/ckpt-100 runs-ON/ckpt-100
+"$millrace" report runs-ON >report.log 2>&1 || failed "millrace report"
+grep -q "there are no curves" report.log || failed "the report of a checkpoint: $(cat report.log)"
+if "$millrace" restore runs-ON >restore.log 2>&1; then failed "a program's images in a command"; fi
+grep -q "only that program can continue it" restore.log || failed "$(cat restore.log)"
+rm -r runs-OFF runs-ON
+
+echo "== images of its own"
+run own_images RUNS
+grep -qE ': accuracy (9[5-9]|100)\.' own_images-ON.txt || failed "it has not learned"
+same "own images" runs-OFF/* runs-ON/*
 rm -r runs-OFF runs-ON
 
 echo "== some ranks of an MPI program"
