@@ -268,11 +268,11 @@ pipeline::Caps caps_of(const Cuts& cuts, const pipeline::ScheduleProblem& proble
   const auto too_much = [&](std::size_t i, double added) {
     return held[static_cast<std::size_t>(cuts.segments[i].rank)] + added > most_bytes;
   };
-  for (std::size_t i = 0; i < caps.size(); ++i) {
+  for (std::size_t i = 0; i < caps.size(); ++i)
     while (caps[i] > 1 && too_much(i, 0.0)) change(i, -1);
-    for (std::int32_t n = 0; n < more; ++n)
+  for (std::int32_t n = 0; n < more; ++n)
+    for (std::size_t i = 0; i < caps.size(); ++i)
       if (!too_much(i, problem.costs.stages[i].stash_bytes)) change(i, 1);
-  }
   return caps;
 }
 
@@ -339,10 +339,15 @@ class Spreader {
     measure_standing();
     const std::vector<OpId> layers = filtered_cuts(graph_, {});
     const std::vector<OpId> ops = op_cuts(graph_);
-    std::optional<Candidate> best = best_of(layers);
-    if (ops != layers) {
-      std::optional<Candidate> found = best_of(ops);
-      if (found && (!best || found->seconds < kWorth * best->seconds)) best = std::move(found);
+    std::optional<Candidate> best;
+    const bool fewer = std::cmp_less(ranks_, standing_.ranks.all_devices());
+    for (const bool split : {false, true}) {
+      if (splits_backward(standing_.schedule) ? !split : split && !fewer) continue;
+      for (const std::vector<OpId>* const cuts : {&layers, &ops}) {
+        if (cuts == &ops && ops == layers) continue;
+        std::optional<Candidate> found = best_of(*cuts, split);
+        if (found && (!best || found->seconds < kWorth * best->seconds)) best = std::move(found);
+      }
     }
     if (!best || best->seconds >= kWorth * seconds_) return std::nullopt;
     return result(*std::move(best));
@@ -377,7 +382,7 @@ class Spreader {
   }
 
   /// The fastest with these cuts allowed; among equals, that with the fewest stages.
-  std::optional<Candidate> best_of(std::span<const OpId> cuts) const {
+  std::optional<Candidate> best_of(std::span<const OpId> cuts, bool split) const {
     std::optional<Candidate> best;
     const Line line(costs_, request_, cuts, replicas());
     if (line.last() < ranks_) return best;
@@ -391,19 +396,26 @@ class Spreader {
       const pipeline::Costs costs = costs_of_stages(graph_, costs_, request_, tried.stages, links);
       pipeline::AutoRequest step = step_of(tried, links, costs, speeds_);
       step.micro_batches = standing_.schedule.micro_batches;
-      step.split_backward = splits_backward(standing_.schedule);
+      step.split_backward = split;
       Candidate candidate{.cuts = std::move(tried),
                           .problem = pipeline::ScheduleProblem(std::move(step))};
-      list(candidate, kFirst, 1);
+      list(candidate, kFirst, held_more(candidate.problem).front());
       if (!best || candidate.seconds <= best->seconds) best = std::move(candidate);
     }
     if (best) improve(*best);
     return best;
   }
 
+  /// How many micro-batches more than under 1F1B a stage may hold, first what is best most often:
+  /// where weight gradients fill gaps, as many as its rank has room for.
+  [[nodiscard]] static std::vector<std::int32_t> held_more(const pipeline::ScheduleProblem& step) {
+    if (step.split_backward) return {step.micro_batches};
+    return {1, 0, 2};
+  }
+
   /// Tries another order.
   void list(Candidate& best, const pipeline::Rule& rule, std::int32_t more) const {
-    if (best.seconds <= kGood * share_) return;
+    if (!best.problem.split_backward && best.seconds <= kGood * share_) return;
     const pipeline::ScheduleProblem& problem = best.problem;
     Schedule order = pipeline::list_schedule(problem, pipeline::Paths(problem), rule,
                                              caps_of(best.cuts, problem, more, most_bytes_));
@@ -416,7 +428,7 @@ class Spreader {
 
   void improve(Candidate& best) const {
     using enum pipeline::Rule::Order;
-    for (const std::int32_t more : {0, 1, 2}) {
+    for (const std::int32_t more : held_more(best.problem)) {
       list(best, {ByKind, {1, 0, 2}, 0.0, 0.0}, more);
       for (const double patience : {0.0, 0.3, 0.7}) {
         list(best, {InTurn, {0, 0, 2}, 0.0, patience}, more);
