@@ -19,6 +19,7 @@
 #include "io/foreign_files.hpp"
 #include "train/averaging.hpp"
 #include "train/device_claims.hpp"
+#include "train/partner_snapshots.hpp"
 #include "train/session.hpp"
 #include "train/setup.hpp"
 #include "train/trace.hpp"
@@ -71,6 +72,26 @@ std::int64_t reading_bytes(const Session& session, const run::Run& config,
   return batches + work + kept;
 }
 
+/// Copies of the stages whose parts of snapshots this process has as the second of two: at most, as
+/// replicas that divide their slots have a share of them.
+std::int64_t partner_bytes(const Session& session, const run::Run& config,
+                           std::span<const std::string> hosts) {
+  std::vector<std::string> apart;  // no rank is there yet
+  if (hosts.empty())
+    for (int rank = 0; rank < config.pipeline.ranks.ranks; ++rank)
+      apart.push_back(std::to_string(rank));
+  std::int64_t bytes = 0;
+  for (const PartPlaces& place :
+       places_of_parts(config.pipeline, config.optimiser.sharded, hosts.empty() ? apart : hosts)) {
+    if (place.second != session.rank()) continue;
+    const std::int32_t shares = place.replica > 0 ? config.pipeline.ranks.replicas : 1;
+    for (const io::TensorInfo& info : session.tensors().checkpoint_tensors(
+             config.pipeline.ranges[static_cast<std::size_t>(place.stage)]))
+      bytes += (info.bytes() + shares - 1) / shares;
+  }
+  return bytes;
+}
+
 /// What reading the weights of a network file takes: those of the file, and the copies in which the
 /// largest tensor changes its order. Nothing but the device's memory is there by then.
 std::int64_t file_bytes(const models::Graph& graph, const run::Run& config) {
@@ -91,7 +112,8 @@ std::int64_t resident_bytes() { return bytes_of_process("VmRSS:"); }
 std::int64_t peak_resident_bytes() { return bytes_of_process("VmHWM:"); }
 
 partition::ProcessMemory forecast_memory(const Session& session, const run::Run& config,
-                                         const TrainInputs& inputs, std::int64_t base) {
+                                         const TrainInputs& inputs, std::int64_t base,
+                                         std::span<const std::string> hosts) {
   partition::ProcessMemory process{.rank = session.rank(),
                                    .devices = session.device_memory(),
                                    .base = std::max(base, kLeastBase),
@@ -100,8 +122,7 @@ partition::ProcessMemory forecast_memory(const Session& session, const run::Run&
                                    .loader = reading_bytes(session, config, inputs)};
   if (!config.run_directory.empty())
     process.checkpoints = session.tensors().checkpoint_bytes(process.rank == 0);
-  // At most as much of partners, or of replicas of theirs.
-  if (config.partner_every > 0) process.checkpoints += session.tensors().bytes();
+  if (config.partner_every > 0) process.checkpoints += partner_bytes(session, config, hosts);
   // Averages are made when no checkpoint is written any more.
   if (process.rank == 0 && !planned_averages(config).empty())
     process.checkpoints = std::max(process.checkpoints, averaging_bytes(session.graph(), config));
@@ -245,7 +266,7 @@ void require_room(const run::Run& config, const TrainInputs& inputs, const comm:
   if (world.size() == config.pipeline.ranks.ranks) {
     const Session session(config, Use::Training, world);
     const partition::ProcessMemory forecast =
-        forecast_memory(session, config, inputs, resident_bytes());
+        forecast_memory(session, config, inputs, resident_bytes(), memory_hosts(world));
     require_device_memory(forecast, config, inputs, world);
     return require_memory(forecast, config, world, here);
   }

@@ -122,13 +122,6 @@ void remove_series(const std::string& run) {
   ::rmdir(memory_directory().c_str());  // unless something is in it
 }
 
-/// The host of each rank, as far as its memory goes. Collective.
-std::vector<std::string> hosts_of(const comm::World& world) {
-  return split_list(world.gather_everywhere(fmt::format("{}:{}\n", comm::host_name(),
-                                                        printable(memory_directory().string()))),
-                    '\n');
-}
-
 /// A rank on another host, where those of one host have different partners; -1: there is none.
 int partner_of(int rank, std::span<const std::string> hosts) {
   const auto count = static_cast<int>(hosts.size());
@@ -148,6 +141,12 @@ void in_pieces(std::span<std::byte> bytes,
 }
 
 }  // namespace
+
+std::vector<std::string> memory_hosts(const comm::World& world) {
+  return split_list(world.gather_everywhere(fmt::format("{}:{}\n", comm::host_name(),
+                                                        printable(memory_directory().string()))),
+                    '\n');
+}
 
 std::vector<PartPlaces> places_of_parts(const pipeline::PipelinePlan& plan, bool divided,
                                         std::span<const std::string> hosts) {
@@ -230,7 +229,7 @@ namespace {
 /// Collective.
 std::vector<HeldPart> gather_parts(const comm::World& world, const std::string& series,
                                    std::vector<std::string>& complaints) {
-  const std::vector<std::string> hosts = hosts_of(world);
+  const std::vector<std::string> hosts = memory_hosts(world);
   std::vector<std::string> troubles;
   std::string found;  // rank, file and description of each; a complaint has no line break
   const std::string& own = hosts[static_cast<std::size_t>(world.rank())];
@@ -334,7 +333,7 @@ PartnerSnapshots::PartnerSnapshots(const comm::World& world, const Session& sess
                                    const run::Run& config)
     : world_(&world),
       session_(&session),
-      hosts_(hosts_of(world)),
+      hosts_(memory_hosts(world)),
       places_(places_of_parts(config.pipeline, config.optimiser.sharded, hosts_)),
       sums_(places_.size(), -1) {
   std::string series;

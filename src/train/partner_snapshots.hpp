@@ -48,6 +48,9 @@ struct PartPlaces {
   friend bool operator==(const PartPlaces&, const PartPlaces&) = default;
 };
 
+/// The host of each rank, as far as its memory goes. Collective.
+[[nodiscard]] std::vector<std::string> memory_hosts(const comm::World& world);
+
 /// By number of the part. `hosts` has the host of each rank. Where replicas divide their slots
 /// (`divided`), each of them has parts of its own, with slots that no other one has.
 [[nodiscard]] std::vector<PartPlaces> places_of_parts(const pipeline::PipelinePlan& plan,

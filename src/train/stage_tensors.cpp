@@ -325,16 +325,14 @@ std::int64_t StageTensors::checkpoint_bytes(bool reads_back) const {
   return copied + more;
 }
 
-std::int64_t StageTensors::bytes() const {
-  std::int64_t sum = 0;
-  visit(Replicas::All,
-        [&](const io::TensorInfo& info, const pipeline::StoredValues&) { sum += info.bytes(); });
-  return sum;
+std::vector<io::TensorInfo> StageTensors::checkpoint_tensors() const {
+  return checkpoint_tensors(pipeline::whole(*graph_));
 }
 
-std::vector<io::TensorInfo> StageTensors::checkpoint_tensors() const {
+std::vector<io::TensorInfo> StageTensors::checkpoint_tensors(const OpRange& stage) const {
   std::vector<io::TensorInfo> all;
   for (const models::Parameter& parameter : graph_->parameters) {
+    if (!stage.contains(parameter.op)) continue;
     all.push_back(info_of(parameter));
     if (averages_ && is_averaged(parameter)) all.push_back(average_of(parameter));
     if (!parameter.learns()) continue;

@@ -87,10 +87,9 @@ class StageTensors {
   /// Host memory for checkpoints: a snapshot, and temporary memory for writing it. One process
   /// reads back what all have written.
   [[nodiscard]] std::int64_t checkpoint_bytes(bool reads_back) const;
-  /// Of the tensors of all its stages, whatever the replica.
-  [[nodiscard]] std::int64_t bytes() const;
-  /// The tensors of a complete checkpoint, derived from the network alone.
+  /// The tensors of a complete checkpoint, derived from the network alone, and those of a stage.
   [[nodiscard]] std::vector<io::TensorInfo> checkpoint_tensors() const;
+  [[nodiscard]] std::vector<io::TensorInfo> checkpoint_tensors(const OpRange& stage) const;
 
   /// Collective. Errors: Peer, naming stage and replica, when replicas hold different weights.
   void compare_replicas(const pipeline::PipelinePlan& plan, const comm::World& world) const;

@@ -277,6 +277,29 @@ TEST_F(MemoryTest, RunsCountAverages) {
   }
 }
 
+// The last stage is the largest, and its part lies with the first rank, too. A memory directory of
+// its own makes a host of each rank.
+TEST_F(MemoryTest, RunsCountSnapshotsOfPartners) {
+  const TemporaryDirectory directory;
+  const Words train =
+      Words{"train --iterations 4 --partner-every 1 --model-size 18 --shards 3 --batch-size 2",
+            "--pipeline-depth 3 --pipeline-splits b3/0 b4/0 --no-validation --run-dir",
+            directory / "run"} +
+      kImageNet;
+  const Words hosts = {"/bin/sh",
+                       "-c",
+                       std::string("export MILLRACE_MEMORY_DIRECTORY=\"$1$OMPI_COMM_WORLD_RANK\"; "
+                                   "shift; exec \"$@\""),
+                       "sh",
+                       directory / "memory-",
+                       std::string(MILLRACE_BINARY)};
+  const ProcessResult run = run_process("/usr/bin/env", kMpirun + Words{"-n 3"} + hosts + train);
+  ASSERT_EQ(run.code, 0) << run.output;
+  EXPECT_NE(run.output.find("3 of 3 sent"), std::string::npos) << run.output;
+  for (const auto& [rank, said] : predicted_in(run.output))
+    expect_within(said, peaks_in(run.output).at(rank), fmt::format("rank {}", rank));
+}
+
 // ---- figures of a plan
 
 // Each rank keeps to a core of its own, and still counts those of the others: with one core for
