@@ -7,6 +7,7 @@
 
 #include "cli/command_line.hpp"
 #include "cli/planning.hpp"
+#include "cli/supervisor.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
 
@@ -62,7 +63,8 @@ std::optional<partition::GoodputCurve> plan_failures(const Patch& options,
        .checkpoint_stall = options.real("checkpoint-stall").value_or(bytes / kWrittenPerSecond),
        .partner_interval = options.real("partner-interval").value_or(0.0),
        .partner_stall = request.link.latency + bytes / request.link.bytes_per_second,
-       .notice = static_cast<double>(options.value<std::int64_t>("hang-timeout")),
+       .notice =
+           static_cast<double>(options.integer("hang-timeout").value_or(kSupervisedHangTimeout)),
        .probe = kProbeSeconds,
        .restart = options.value<double>("restart-time"),
        .away = 3600.0 * options.value<double>("repair-hours")});

@@ -505,14 +505,11 @@ class Supervisor {
     return end;
   }
 
-  /// Seconds: a host that is lost is to be noticed sooner than a run by itself
-  /// does.
   [[nodiscard]] int hang_timeout() const {
-    constexpr int kUsual = 60;
     const bool given =
         invocation_.options.find("hang-timeout") != nullptr ||  // or it was recorded
         config_.hang_timeout != std::get<std::int64_t>(*find_field("hang-timeout")->by_default);
-    return given ? config_.hang_timeout : kUsual;
+    return given ? config_.hang_timeout : kSupervisedHangTimeout;
   }
 
   /// A launcher needs some seconds, and on many hosts more.

@@ -24,6 +24,10 @@
 
 namespace millrace::cli {
 
+/// Seconds after which a supervised run is without progress, unless --hang-timeout says otherwise:
+/// a host that is lost is to be noticed sooner than a run by itself does.
+inline constexpr int kSupervisedHangTimeout = 60;
+
 /// Runs a training that needs ranks of its own to its end and returns the exit code of its last
 /// launcher. Ends are final if they would come again (wrong options, bad data, diverged numbers,
 /// damaged checkpoints), if somebody asked for them, and after `restarts` losses in a row without a

@@ -239,7 +239,7 @@ TEST(PlannedFailuresTest, AreATableWithWhatToType) {
   const Outcome plan = run_words(words(kFailures));
   ASSERT_EQ(plan.code, 0) << plan.err;
   for (const char* part :
-       {"With failures: 4 hosts, a failure every 13 h.", "10.7 min: 10 min to notice it",
+       {"With failures: 4 hosts, a failure every 13 h.", "100 s: 60 s to notice it",
         "checkpoint every  updates  by formula  goodput", "The best interval: ", " by Young's.",
         "To type: --checkpoint-every "})
     EXPECT_NE(plan.out.find(part), std::string::npos) << part << '\n' << plan.out;
