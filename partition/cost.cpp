@@ -101,6 +101,7 @@ class Estimate {
     for (const Call& call : program_.phase(Phase::BackwardWeight))
       of(call).backward_weight += seconds_of(call_work(graph_, program_, call), device);
     add_stash();
+    add_kept();
     add_parameters();
     add_boundaries();
     return std::move(costs_);
@@ -135,6 +136,23 @@ class Estimate {
         later[b.at()] = false;
       }
     }
+  }
+
+  /// What the backward pass of inputs makes for that of weights.
+  void add_kept() {
+    std::vector<bool> later(program_.buffers.size(), false);
+    for (const Call& call : program_.phase(Phase::BackwardWeight))
+      for (const BufferId b : call.buffers)
+        if (b.valid()) later[b.at()] = true;
+    for (const Call& call : program_.phase(Phase::Forward))
+      for (const BufferId b : call.buffers)
+        if (b.valid()) later[b.at()] = false;
+    for (const Call& call : program_.phase(Phase::BackwardInput))
+      for (const BufferId b : call.buffers) {
+        if (!b.valid() || !later[b.at()]) continue;
+        of(call).kept_bytes += aligned(program_.buffer(b).bytes);
+        later[b.at()] = false;
+      }
   }
 
   void add_parameters() {

@@ -28,6 +28,7 @@ struct OpCost {
   double backward_input = 0.0;
   double backward_weight = 0.0;
   std::int64_t stash_bytes = 0;      ///< kept from its forward for the backward
+  std::int64_t kept_bytes = 0;       ///< more, from its backward_input for its backward_weight
   std::int64_t parameter_bytes = 0;  ///< master weights and running statistics
   /// Values made before the op and read by it or a later op: they cross a cut here. For the first
   /// op, the images.

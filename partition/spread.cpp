@@ -243,10 +243,24 @@ pipeline::AutoRequest step_of(const Cuts& cuts, std::span<const Link> links,
   return step;
 }
 
+/// By segment, what a micro-batch keeps from one part of its backward pass for the other.
+std::vector<double> kept_bytes(const Cuts& cuts, std::span<const OpCost> costs) {
+  std::vector<double> kept;
+  for (const Segment& segment : cuts.segments) {
+    const auto first = cuts.stages[static_cast<std::size_t>(segment.first)].first;
+    const auto last = cuts.stages[static_cast<std::size_t>(segment.last) - 1].last;
+    kept.push_back(0.0);
+    for (auto op = static_cast<std::size_t>(first); std::cmp_less(op, last); ++op)
+      kept.back() += static_cast<double>(costs[op].kept_bytes);
+  }
+  return kept;
+}
+
 /// By segment, the micro-batches that 1F1B would hold there if all devices were as long as these on
 /// average; up to `more` of them more, as far as each rank keeps to `most_bytes`, or else fewer.
+/// Those that wait for their weight gradients are beyond 1F1B's, and hold `kept` bytes, too.
 pipeline::Caps caps_of(const Cuts& cuts, const pipeline::ScheduleProblem& problem,
-                       std::int32_t more, double most_bytes) {
+                       std::span<const double> kept, std::int32_t more, double most_bytes) {
   double work = 0.0;
   for (const pipeline::StageCost& cost : problem.costs.stages) work += cost.work();
   const double mean = work / problem.devices();
@@ -258,21 +272,29 @@ pipeline::Caps caps_of(const Cuts& cuts, const pipeline::ScheduleProblem& proble
     if (segment.last == std::ssize(cuts.stages)) after = 0.0;
     after += problem.costs.stages[i].work();
     caps[i] = std::max(1, static_cast<std::int32_t>(std::ceil(after / mean - 1e-6)));
-    held[static_cast<std::size_t>(segment.rank)] += caps[i] * problem.costs.stages[i].stash_bytes;
+    held[static_cast<std::size_t>(segment.rank)] +=
+        caps[i] * problem.costs.stages[i].stash_bytes + kept[i];
   }
   const auto change = [&](std::size_t i, std::int32_t by) {
     caps[i] += by;
     held[static_cast<std::size_t>(cuts.segments[i].rank)] +=
-        by * problem.costs.stages[i].stash_bytes;
+        by * (problem.costs.stages[i].stash_bytes + kept[i]);
   };
-  const auto too_much = [&](std::size_t i, double added) {
-    return held[static_cast<std::size_t>(cuts.segments[i].rank)] + added > most_bytes;
+  const auto too_much = [&](std::size_t i, std::int32_t by) {
+    return held[static_cast<std::size_t>(cuts.segments[i].rank)] +
+               by * (problem.costs.stages[i].stash_bytes + kept[i]) >
+           most_bytes;
   };
   for (std::size_t i = 0; i < caps.size(); ++i)
-    while (caps[i] > 1 && too_much(i, 0.0)) change(i, -1);
+    while (caps[i] > 1 && too_much(i, 0)) change(i, -1);
+  // A micro-batch that is ahead has its place in the next stage, too.
+  const auto is_ahead = [&](std::size_t i) {
+    return problem.split_backward && cuts.segments[i].last < std::ssize(cuts.stages) &&
+           caps[i] > caps[i + 1];
+  };
   for (std::int32_t n = 0; n < more; ++n)
     for (std::size_t i = 0; i < caps.size(); ++i)
-      if (!too_much(i, problem.costs.stages[i].stash_bytes)) change(i, 1);
+      if (!is_ahead(i) && !too_much(i, 1)) change(i, 1);
   return caps;
 }
 
@@ -357,7 +379,8 @@ class Spreader {
   struct Candidate {
     Cuts cuts;
     pipeline::ScheduleProblem problem;
-    Schedule order = {};  ///< the best so far
+    std::vector<double> kept;  ///< by segment, as kept_bytes()
+    Schedule order = {};       ///< the best so far
     double seconds = std::numeric_limits<double>::infinity();
   };
   static constexpr double kGood = 1.01;   ///< of share_: it is hardly worth to look further
@@ -373,7 +396,7 @@ class Spreader {
     const pipeline::Costs costs =
         costs_of_stages(graph_, costs_, request_, standing_.ranges, links);
     const pipeline::TimeLine whole = pipeline::simulate(standing_.schedule, links, costs);
-    constexpr double kAbout = 1.25;  // memory is not as even as time, and stages are not as long
+    constexpr double kAbout = 1.35;  // memory is not as even as time, and stages are not as long
     const double more = standing_.ranks.all_devices() / static_cast<double>(ranks_);
     most_bytes_ = kAbout * more * std::ranges::max(whole.stash_bytes);
     const double sum = std::accumulate(speeds_.begin(), speeds_.end(), 0.0);
@@ -398,7 +421,10 @@ class Spreader {
       step.micro_batches = standing_.schedule.micro_batches;
       step.split_backward = split;
       Candidate candidate{.cuts = std::move(tried),
-                          .problem = pipeline::ScheduleProblem(std::move(step))};
+                          .problem = pipeline::ScheduleProblem(std::move(step)),
+                          .kept = {}};
+      candidate.kept = split ? kept_bytes(candidate.cuts, costs_)
+                             : std::vector<double>(candidate.cuts.segments.size());
       list(candidate, kFirst, held_more(candidate.problem).front());
       if (!best || candidate.seconds <= best->seconds) best = std::move(candidate);
     }
@@ -417,8 +443,9 @@ class Spreader {
   void list(Candidate& best, const pipeline::Rule& rule, std::int32_t more) const {
     if (!best.problem.split_backward && best.seconds <= kGood * share_) return;
     const pipeline::ScheduleProblem& problem = best.problem;
-    Schedule order = pipeline::list_schedule(problem, pipeline::Paths(problem), rule,
-                                             caps_of(best.cuts, problem, more, most_bytes_));
+    Schedule order =
+        pipeline::list_schedule(problem, pipeline::Paths(problem), rule,
+                                caps_of(best.cuts, problem, best.kept, more, most_bytes_));
     const double seconds =
         pipeline::simulate(with_sums(order), problem.links, problem.costs).makespan;
     if (seconds >= best.seconds) return;

@@ -329,7 +329,7 @@ std::vector<io::TensorInfo> StageTensors::checkpoint_tensors() const {
   return checkpoint_tensors(pipeline::whole(*graph_));
 }
 
-std::vector<io::TensorInfo> StageTensors::checkpoint_tensors(const OpRange& stage) const {
+std::vector<io::TensorInfo> StageTensors::checkpoint_tensors(const pipeline::OpRange& stage) const {
   std::vector<io::TensorInfo> all;
   for (const models::Parameter& parameter : graph_->parameters) {
     if (!stage.contains(parameter.op)) continue;

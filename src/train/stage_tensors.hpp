@@ -89,7 +89,8 @@ class StageTensors {
   [[nodiscard]] std::int64_t checkpoint_bytes(bool reads_back) const;
   /// The tensors of a complete checkpoint, derived from the network alone, and those of a stage.
   [[nodiscard]] std::vector<io::TensorInfo> checkpoint_tensors() const;
-  [[nodiscard]] std::vector<io::TensorInfo> checkpoint_tensors(const OpRange& stage) const;
+  [[nodiscard]] std::vector<io::TensorInfo> checkpoint_tensors(
+      const pipeline::OpRange& stage) const;
 
   /// Collective. Errors: Peer, naming stage and replica, when replicas hold different weights.
   void compare_replicas(const pipeline::PipelinePlan& plan, const comm::World& world) const;

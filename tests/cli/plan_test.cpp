@@ -250,7 +250,7 @@ TEST(PlannedFailuresTest, AreTheSameNumbersInEveryFormat) {
   const std::string json = run_words(words(kFailures + "--format json")).out;
   const auto failures = nlohmann::json::parse(json).at("failures");
   EXPECT_EQ(failures.at("hosts"), 4);
-  EXPECT_EQ(failures.at("recovery_seconds"), 640.0);
+  EXPECT_EQ(failures.at("recovery_seconds"), 100.0);
   const std::string typed = failures.at("checkpoint_every");
   EXPECT_NE(text.find("--checkpoint-every " + typed + "\n"), std::string::npos) << typed;
   const double best = failures.at("best").at("goodput");

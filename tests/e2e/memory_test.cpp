@@ -282,9 +282,11 @@ TEST_F(MemoryTest, RunsCountAverages) {
 TEST_F(MemoryTest, RunsCountSnapshotsOfPartners) {
   const TemporaryDirectory directory;
   const Words train =
-      Words{"train --iterations 4 --partner-every 1 --model-size 18 --shards 3 --batch-size 2",
-            "--pipeline-depth 3 --pipeline-splits b3/0 b4/0 --no-validation --run-dir",
-            directory / "run"} +
+      Words{
+          "train --iterations 4 --elastic --partner-every 1 --model-size 18 --shards 3 "
+          "--batch-size 2",
+          "--pipeline-depth 3 --pipeline-splits b3/0 b4/0 --no-validation --run-dir",
+          directory / "run"} +
       kImageNet;
   const Words hosts = {"/bin/sh",
                        "-c",

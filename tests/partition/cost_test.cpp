@@ -129,10 +129,16 @@ TEST(CostTest, StashIsWhatTheMemoryPlanKeeps) {
       pipeline::Slots slots;
       slots.stash = 2;
       slots.weight = 2;
-      const auto planned = static_cast<double>(
-          plan_memory(compile(costs.graph, range, options), slots).stash_slot_bytes);
+      const pipeline::MemoryPlan plan = plan_memory(compile(costs.graph, range, options), slots);
+      const auto planned = static_cast<double>(plan.stash_slot_bytes);
       const double summed = stage_cost(costs.all, range, recompute).stash_bytes;
       EXPECT_NEAR(summed, planned, 0.02 * planned);
+      if (recompute != Recompute::None) continue;
+      double kept = 0.0;
+      for (std::int32_t op = range.first; op < range.last; ++op)
+        kept += static_cast<double>(costs.all[static_cast<std::size_t>(op)].kept_bytes);
+      const auto weight = static_cast<double>(plan.weight_slot_bytes);
+      EXPECT_NEAR(kept, weight, 0.02 * weight);
     }
   }
 }

