@@ -36,6 +36,7 @@ struct Spread {
 /// devices to them; none if that is as fast. Cuts between layers are taken where cuts inside blocks
 /// are not clearly faster. A stage holds the micro-batches that 1F1B would have in its place, so
 /// that a rank holds about as much as a device of `standing`, and as much more as it computes more.
+/// Where there are fewer ranks than devices, backward passes are split if that is faster.
 /// `speeds` are those of the ranks; empty: all are equal. `request` gives the link, and what costs
 /// depend on besides `costs`. Deterministic.
 [[nodiscard]] std::optional<Spread> spread(const Graph& graph, std::span<const OpCost> costs,
