@@ -191,6 +191,12 @@ TEST(SpreadTest, EqualPartsGiveTheDigestOfOneRank) {
   const Words run = kRun + "--iterations 3 --replicas 4 --gradients-to-accumulate 2";
   expect_the_digest_of_one_rank(run + "--shards 2 --pipeline-splits auto", {"3", "5", "7"});
   expect_the_digest_of_one_rank(run + "--shard-optimizer --no-validation", {"3"});
+  // Ranks that are fewer than the devices split backward passes.
+  expect_the_digest_of_one_rank(
+      kRun +
+          "--iterations 2 --replicas 2 --shards 4 --gradients-to-accumulate 6 "
+          "--pipeline-splits auto --no-validation",
+      {"5"});
 }
 
 TEST(SpreadTest, ARunContinuesInEqualParts) {

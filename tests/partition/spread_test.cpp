@@ -162,6 +162,7 @@ TEST(SpreadTest, ResNet50) {
 TEST(SpreadTest, RanksHaveEqualParts) {
   for (const Whole& whole : {uniform(4, 4), resnet_50()}) {
     const Spread found = whole.spread_after(1);
+    EXPECT_TRUE(splits_backward(found.order));
     const pipeline::PipelinePlan plan = plan_of(whole.graph, found, 4);
     EXPECT_EQ(plan.ranks.ranks, 15);
     EXPECT_TRUE(plan.is_joint());
