@@ -172,8 +172,7 @@ class Supervisor {
   /// The signal that asked to stop; 0: none.
   [[nodiscard]] int asked() const { return asked_to_stop() != 0 ? asked_to_stop() : received_(); }
 
-  /// A run that was asked to stop can be restored, whatever else happens to its
-  /// ranks.
+  /// A run that was asked to stop can be restored, whatever else happens to its ranks.
   [[nodiscard]] int code_of_stop() const {
     return exit_code(asked() == SIGINT ? ErrorKind::Interrupted : ErrorKind::Preempted);
   }
@@ -193,9 +192,8 @@ class Supervisor {
     }
   }
 
-  /// When a start made no update, hosts that had no part in the last one that
-  /// did may lack the data or the program: they are left out for a while, which
-  /// grows. Returns whether others go on.
+  /// When a start made no update, hosts that had no part in the last one that did may lack the data
+  /// or the program: they are left out for a while, which grows. Returns whether others go on.
   bool leave_out_newcomers(std::span<const Host> used, int code) {
     constexpr int kProbes = 10;
     if (code == 0 || code == exit_code(ErrorKind::Preempted) ||
@@ -214,8 +212,7 @@ class Supervisor {
     return !out.empty();
   }
 
-  /// Ranks on a host that is cut off hold the run until they notice, and a file
-  /// server longer.
+  /// Ranks on a host that is cut off hold the run until they notice, and a file server longer.
   void wait_for_lock() {
     for (bool told = false; asked() == 0; told = true) {
       try {
@@ -231,8 +228,7 @@ class Supervisor {
     }
   }
 
-  /// The hosts of the run; a file may have changed. What is known of those that
-  /// stay is kept.
+  /// The hosts of the run; a file may have changed. What is known of those that stay is kept.
   void find_hosts() {
     if (!cluster_->file.empty()) try {
         cluster_->hosts = hosts_in(cluster_->file);
@@ -295,8 +291,8 @@ class Supervisor {
     pause_for(pause);
   }
 
-  /// The hosts that answer, once they have room for enough ranks; none if
-  /// somebody asks to stop before. None on this machine.
+  /// The hosts that answer, once they have room for enough ranks; none if somebody asks to stop
+  /// before. None on this machine.
   std::vector<Host> wait_for_hosts() {
     if (!cluster_) return {};
     for (bool told = false;; told = true) {
@@ -310,8 +306,7 @@ class Supervisor {
     }
   }
 
-  /// Names the hosts that do not answer, and says what the others are enough
-  /// for.
+  /// Names the hosts that do not answer, and says what the others are enough for.
   void tell_missing(std::span<const Host> answering, bool enough) {
     std::set<std::string> missing;
     for (const Host& host : hosts_)
@@ -325,8 +320,7 @@ class Supervisor {
     if (!what.empty()) tell(enough ? "no answer" : "waiting", answering, what);
   }
 
-  /// Hosts that answer. Those that are suspected get less time than those that
-  /// may be busy.
+  /// Hosts that answer. Those that are suspected get less time than those that may be busy.
   [[nodiscard]] std::vector<Host> ask_hosts() const {
     constexpr milliseconds kBusy{5000};
     std::vector<std::string> sound;
@@ -345,8 +339,7 @@ class Supervisor {
     return answering;
   }
 
-  /// Those of these hosts that do not answer. Ranks of others may have been too
-  /// slow to speak.
+  /// Those of these hosts that do not answer. Ranks of others may have been too slow to speak.
   [[nodiscard]] std::set<std::string> unreached(std::set<std::string> hosts) const {
     if (hosts.empty()) return hosts;
     HostProbe probe(*cluster_, std::vector<std::string>(hosts.begin(), hosts.end()));
@@ -355,8 +348,7 @@ class Supervisor {
     return hosts;
   }
 
-  /// What hosts without a part in the last start keep of the run in memory is
-  /// of no use any more.
+  /// What hosts without a part in the last start keep of the run in memory is of no use any more.
   void forget_on_others(std::span<const Host> used) const {
     const std::string command = training::removal_of_snapshots(run_);
     std::vector<std::string> others;
@@ -375,8 +367,8 @@ class Supervisor {
     return weighted_ ? speeds : std::vector<double>{};
   }
 
-  /// What the ranks on these hosts have found: each as fast as the slowest rank
-  /// of its host. Empty if that has not changed since they began.
+  /// What the ranks on these hosts have found: each as fast as the slowest rank of its host. Empty
+  /// if that has not changed since they began.
   [[nodiscard]] std::vector<double> found_speeds(
       std::span<const std::string> hosts_of_ranks) const {
     constexpr double kLeast = 0.1;
@@ -400,8 +392,7 @@ class Supervisor {
       std::ranges::find(hosts_, hosts_of_ranks[rank], &Host::name)->speed = speeds[rank];
   }
 
-  /// The words of the next launch: a restore where there is something to
-  /// restore.
+  /// The words of the next launch: a restore where there is something to restore.
   [[nodiscard]] std::vector<std::string> words(std::span<const double> speeds) const {
     const Patch& options = invocation_.options;
     std::vector<std::string> words = invocation_.words;
@@ -410,8 +401,7 @@ class Supervisor {
     };
     const std::string timeout = fmt::format("{}", hang_timeout());
     if (!newest().empty()) {
-      // Ranks that start wait for each other before they have read what the run
-      // records.
+      // Ranks that start wait for each other before they have read what the run records.
       words = {"restore", "--restore-path", run_.string(), "--elastic", "--hang-timeout", timeout};
       // Also if it is 0 where another number was recorded.
       add({"--partner-every", fmt::format("{}", config_.partner_every)});
@@ -445,8 +435,8 @@ class Supervisor {
     return partition::choose(graph, std::move(run), facts, training::sizer_of(graph));
   }
 
-  /// The part of an update's time that ranks of these speeds would save if they
-  /// got their work by them: simulated.
+  /// The part of an update's time that ranks of these speeds would save if they got their work by
+  /// them: simulated.
   [[nodiscard]] double gain_over(const pipeline::PipelinePlan& present,
                                  std::span<const double> speeds) const try {
     const models::Graph graph = training::network_of(config_);
@@ -475,8 +465,7 @@ class Supervisor {
     const std::vector<std::string> hosts =
         cluster ? hosts_by_rank(*cluster, ranks) : std::vector<std::string>{};
     const std::vector<double> speeds = speeds_on(hosts);
-    // Nothing of what is left on this machine needs a network, which may be
-    // what was lost.
+    // Nothing of what is left on this machine needs a network, which may be what was lost.
     if (std::ranges::all_of(used, is_this_machine, &Host::name)) cluster.reset();
     const RanksToStart start{.plan = plan_for(ranks, speeds),
                              .words = words(speeds),
@@ -526,9 +515,9 @@ class Supervisor {
         asked() != 0 ? ", to save and stop" : "");
   }
 
-  /// Looks for reasons to start the ranks anew: a host that is not in use is
-  /// back, or one of those in use has become slow. Not before they have written
-  /// a checkpoint: what comes and goes must not keep a run from moving.
+  /// Looks for reasons to start the ranks anew: a host that is not in use is back, or one of those
+  /// in use has become slow. Not before they have written a checkpoint: what comes and goes must
+  /// not keep a run from moving.
   class Occasion {
    public:
     Occasion(Supervisor& owner, std::span<const Host> used, const pipeline::PipelinePlan& plan,
@@ -568,8 +557,7 @@ class Supervisor {
    private:
     static constexpr double kLeastGain = 0.1;
 
-    /// Tells where the ranks have begun, if that is a newer snapshot than the
-    /// checkpoints.
+    /// Tells where the ranks have begun, if that is a newer snapshot than the checkpoints.
     void look_for_snapshot() {
       if (began_.seconds() < 0.2) return;
       began_ = Timer();
@@ -580,8 +568,7 @@ class Supervisor {
                   fmt::format("going on from the snapshot after update {} in memory", taken));
     }
 
-    /// Asks the hosts that are not in use from time to time whether they are
-    /// back.
+    /// Asks the hosts that are not in use from time to time whether they are back.
     void ask_hosts() {
       if (probe_) probe_->look();
       if (left_.empty() || (probe_ && !probe_->answered().empty())) return;
