@@ -15,7 +15,6 @@
 #include "cli/launcher_output.hpp"
 #include "cli/open_run.hpp"
 #include "comm/world.hpp"
-#include "core/clock.hpp"
 #include "core/counted.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
