@@ -114,9 +114,9 @@ int run_training(const Invocation& invocation, Request request, Open open, Train
   const comm::World world;
   watch.follow(world);
   return run_on_all_ranks(world, invocation, [&] {
-    std::string notice;
-    training::FailTogether(world).run([&] { notice = without_supervisor(invocation.options); });
     OpenedRun run = open(request(invocation, world), world);
+    std::string notice;  // by now all ranks have the same words
+    training::FailTogether(world).run([&] { notice = without_supervisor(invocation.options); });
     if (!notice.empty()) run.notices.push_back(std::move(notice));
     watch.end();  // the training has its own watchdog
     const bool supervised = run.config.layout.elastic && !comm::started_by_launcher();

@@ -83,9 +83,9 @@ auto& part_of(Config& config) {
 /// "directory" of &DataConfig::directory, as the compiler spells it.
 template <auto member>
 constexpr std::string_view member_name() {
-  constexpr std::string_view text = __PRETTY_FUNCTION__;
-  constexpr std::string_view named = text.substr(0, text.find_first_of(";]"));
-  return named.substr(named.rfind(':') + 1);
+  constexpr std::string_view kText = __PRETTY_FUNCTION__;
+  constexpr std::string_view kNamed = kText.substr(0, kText.find_first_of(";]"));
+  return kNamed.substr(kNamed.rfind(':') + 1);
 }
 /// "Run::data." of DataConfig.
 template <class Part>

@@ -251,14 +251,12 @@ OpenedRun open_restored_run(const RunRequest& request, const comm::World& world)
   found.config_toml = world.broadcast(found.config_toml);
   std::vector<std::string> complaints;  // the trainer repeats them
   const io::CheckpointReader newest = agreed_newest(world, directory, complaints);
-  together.run([&] {
+  OpenedRun run = open_in_turn(world, [&](const std::string& decided) {
     if (!request.train && has_own_images(newest))
       fail(ErrorKind::Data,
            "{}: was trained on images of a program's own, {}: only that program can continue it, "
            "by Training::load(), or by restore() with these images",
            newest.path().string(), newest.header().data);
-  });
-  OpenedRun run = open_in_turn(world, [&](const std::string& decided) {
     const std::optional<NetworkFacts> known = facts_in(newest);
     const auto rest = [&](const Patch& given) {
       return options_of_rest(given, directory, found.config_toml, newest);

@@ -8,7 +8,7 @@
 #   on HOST COMMAND..         runs a command there
 #   unplug HOST, plug HOST    take its cable out, put it back
 #   hide HOST FOLDER          what starts there finds the folder empty, until show HOST
-#   ranks_on HOST             the processes of its ranks
+#   ranks_on HOST             the processes of its ranks, of the program $millrace
 #   slow_down HOST            its ranks have a third of the time from now on, until $slowing is killed
 #   leave_hosts               ends everything on them, removes them and $work
 #   check WHAT EXPECTED GOT   counts failures
@@ -94,7 +94,8 @@ plug() { ip -n "$net-$1" link set eth9 up; }
 ranks_on() {
   local pid
   for pid in $(ip netns pids "$net-$1"); do
-    if [[ $(ps -o sid= -p "$pid" | tr -d ' ') != "$pid" ]] && { tr '\0' ' ' <"/proc/$pid/cmdline"; } 2>/dev/null | grep -qE "^$millrace (train|restore) " &&
+    if [[ $(ps -o sid= -p "$pid" | tr -d ' ') != "$pid" ]] &&
+      { tr '\0' ' ' <"/proc/$pid/cmdline"; } 2>/dev/null | grep -qE "^${millrace:?} (train|restore) " &&
       { tr '\0' '\n' <"/proc/$pid/environ"; } 2>/dev/null | grep -q '^OMPI_COMM_WORLD_RANK='; then echo "$pid"; fi
   done
 }
@@ -105,6 +106,7 @@ slow_down() {
     trap 'kill -CONT "${pids[@]}"; exit' TERM
     while kill -STOP "${pids[@]}" && sleep 0.06 && kill -CONT "${pids[@]}" && sleep 0.03; do :; done
   ) 2>/dev/null &
+  # shellcheck disable=SC2034 # for those that source this
   slowing=$!
 }
 
