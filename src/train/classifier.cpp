@@ -211,6 +211,8 @@ struct Classifier::Parts {
       passes.emplace_back(config, world, checkpoint);
     }
   }
+  /// What may fail in one process before the network computes fails in all, which may go on.
+  void prepare(const std::function<void()>& work);
   [[nodiscard]] std::vector<float> run(std::span<const float> images);
   [[nodiscard]] std::vector<float> logits_of(const io::LooseImages& images);
   [[nodiscard]] const run::Preparation& preparation() const;
@@ -222,6 +224,13 @@ struct Classifier::Parts {
   std::mutex turn;            ///< held while the network computes
   std::deque<Passes> passes;  ///< the largest first
 };
+
+void Classifier::Parts::prepare(const std::function<void()>& work) {
+  if (world.size() == 1) return work();  // beside what other threads do
+  const std::lock_guard lock(turn);
+  const RuntimeCall call(world);
+  FailTogether(world).run(work);
+}
 
 std::vector<float> Classifier::Parts::run(std::span<const float> images) {
   const std::lock_guard lock(turn);
@@ -255,16 +264,17 @@ std::vector<float> Classifier::Parts::run(std::span<const float> images) {
 std::vector<float> Classifier::Parts::logits_of(const io::LooseImages& images) {
   const std::int64_t size = images.size();
   const std::int64_t most = passes.front().batch();
-  const auto prepare = [&](std::launch when, std::int64_t first) {
+  const auto begin = [&](std::launch when, std::int64_t first) {
     return std::async(when, [&, first] {
       return prepared(images, first, std::min(most, size - first), config.data.loader_threads);
     });
   };
   std::vector<float> logits;
-  std::future<std::vector<float>> next = prepare(std::launch::deferred, 0);
+  std::future<std::vector<float>> next = begin(std::launch::deferred, 0);
   for (std::int64_t first = 0; first < size; first += most) {
-    const std::vector<float> floats = next.get();
-    if (first + most < size) next = prepare(std::launch::async, first + most);
+    std::vector<float> floats;
+    prepare([&] { floats = next.get(); });
+    if (first + most < size) next = begin(std::launch::async, first + most);
     const std::vector<float> own = run(floats);
     logits.insert(logits.end(), own.begin(), own.end());
   }
@@ -317,17 +327,22 @@ const std::vector<std::string>& Classifier::notices() const { return parts_->not
 
 std::vector<float> Classifier::logits(std::span<const float> images) const {
   const std::int64_t elements = image_shape().elements();
-  if (std::ssize(images) % elements != 0)
-    fail(ErrorKind::Data, "{} floats are no whole images: an image of {} has {}", images.size(),
-         image_shape(), elements);
+  parts_->prepare([&] {
+    if (std::ssize(images) % elements != 0)
+      fail(ErrorKind::Data, "{} floats are no whole images: an image of {} has {}", images.size(),
+           image_shape(), elements);
+  });
   return parts_->run(images);
 }
 
 std::vector<float> Classifier::logits(std::span<const Image> images) const {
   if (images.empty()) return {};
   std::deque<std::vector<std::uint8_t>> converted;
-  return parts_->logits_of(io::ImagesInMemory(stored(images, converted), parts_->preparation(),
-                                              image_shape(), classes()));
+  std::optional<io::ImagesInMemory> set;
+  parts_->prepare([&] {
+    set.emplace(stored(images, converted), parts_->preparation(), image_shape(), classes());
+  });
+  return parts_->logits_of(*set);
 }
 
 std::vector<float> Classifier::logits(std::span<const std::filesystem::path> files) const {

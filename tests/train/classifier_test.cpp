@@ -273,6 +273,7 @@ TEST_F(ClassifierTest, TwoRanksShareANetwork) {
   const comm::World& world = world_of(RuntimeOfTests::runtime());
   ASSERT_EQ(world.size(), 2);
   const fs::path place = world.broadcast(directory.path().string());
+  if (world.rank() == 0) test::write_file(place / "a.png", io::encode_png(made[4]));
   for (const std::vector<std::string>& splits :
        {std::vector<std::string>{}, {"b2/0/relu"}, {"b1/0/relu", "b3/0"}}) {
     const Classifier classifier(RuntimeOfTests::runtime(), place,
@@ -283,6 +284,19 @@ TEST_F(ClassifierTest, TwoRanksShareANetwork) {
     bad[5].bytes = bad[5].bytes.first(1);
     EXPECT_EQ(message_of(ErrorKind::Data, [&] { (void)classifier.logits(bad); }).substr(0, 8),
               "image 5:");
+    // In one process alone, all learn of it and may go on.
+    const auto refused = [&](const auto& here, const auto& there) {
+      return message_of(ErrorKind::Data,
+                        [&] { (void)classifier.logits(world.rank() == 1 ? here : there); });
+    };
+    EXPECT_TRUE(refused(bad, images).starts_with("rank 1: image 5:")) << refused(bad, images);
+    bad[5].channels = 2;
+    EXPECT_TRUE(refused(bad, images).starts_with("rank 1: image 5: has"));
+    EXPECT_TRUE(refused(std::vector<float>(1), floats()).starts_with("rank 1: 1 floats"));
+    using Files = std::vector<fs::path>;
+    EXPECT_NE(refused(Files{place / "none.png"}, Files{place / "a.png"}).find("none.png: cannot"),
+              std::string::npos);
+    EXPECT_EQ(classifier.logits(images), expected(2));
   }
   world.barrier();
 }
