@@ -7,11 +7,13 @@
 #include <cmath>
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/machine_limits.hpp"
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
+#include "io/images/presets.hpp"
 #include "models/registry.hpp"
 #include "ops/backend.hpp"
 #include "pipeline/op_shapes.hpp"
@@ -55,7 +57,31 @@ models::Graph network_of(const run::Run& config) {
   return graph;
 }
 
+namespace {
+
+/// What a checkpoint will say of the images.
+void require_told_rightly(const io::Dataset& images) {
+  const std::size_t names = images.class_names().size();
+  if (names != 0 && std::cmp_not_equal(names, images.classes()))
+    fail(ErrorKind::Data, "{}: has {} classes, but {} class names: give one for each, or none",
+         images.name(), images.classes(), names);
+  const std::optional<run::Preparation> preparation = images.preparation();
+  if (!preparation) return;
+  if (!preparation->preset.empty()) (void)io::image_preset(preparation->preset);
+  if (preparation->by_image) return;
+  for (std::size_t c = 0; c < preparation->mean.size(); ++c)
+    if (const double mean = preparation->mean[c], deviation = preparation->deviation[c];
+        !std::isfinite(mean) || !std::isfinite(deviation) || deviation <= 0.0)
+      fail(ErrorKind::Data,
+           "{}: prepares color {} of its images by mean {} and deviation {}: give finite numbers, "
+           "and deviations above 0",
+           images.name(), c, mean, deviation);
+}
+
+}  // namespace
+
 void adapt_to(run::Run& run, const io::Dataset& images, const io::Dataset* validation) {
+  require_told_rightly(images);
   run.data.weighted = false;
   for (std::int64_t i = 0; i < images.size(); ++i) {
     const float weight = images.weight(i);

@@ -27,8 +27,8 @@ namespace millrace::training {
 [[nodiscard]] models::Graph network_of(const run::Run& config);
 
 /// Fills in what a run has to know of its images (`validation` may be null): whether labels have
-/// weights; floats do not travel as bytes. Errors: Config if bytes were asked for, Data for a
-/// weight that is none.
+/// weights; floats do not travel as bytes. Errors: Config if bytes were asked for; Data for a
+/// weight that is none, a wrong number of class names or a preparation that is not possible.
 void adapt_to(run::Run& run, const io::Dataset& images, const io::Dataset* validation);
 
 /// What choosing a layout has to know besides the run: the machine and the files that it names.

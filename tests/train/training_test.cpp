@@ -520,6 +520,10 @@ TEST(FloatImages, AreTheBytesWithTheSameValues) {
 /// Six bands, made when they are read.
 struct Waves final : io::Dataset {
   std::int64_t labels = 2;
+  std::vector<std::string> names = {};
+  std::optional<run::Preparation> prepared = {};
+  [[nodiscard]] std::vector<std::string> class_names() const override { return names; }
+  [[nodiscard]] std::optional<run::Preparation> preparation() const override { return prepared; }
   [[nodiscard]] std::string name() const override { return "waves"; }
   [[nodiscard]] std::int64_t size() const override { return 32; }
   [[nodiscard]] Shape image_shape() const override { return {5, 5, 6}; }
@@ -549,6 +553,31 @@ TEST(OwnDataset, NeedsFewLines) {
                [&] { (void)training_of(run, waves).step(0.5); });
   run.data.asked_type = DType::U8;
   expect_error(ErrorKind::Config, {"uint8"}, [&] { (void)training_of(run, waves); });
+}
+
+// Or no reader could use its checkpoints.
+TEST(OwnDataset, IsToldRightly) {
+  Waves waves;
+  const auto refusal = [&](ErrorKind kind) {
+    return message_of(kind,
+                      [&] { (void)training_of(plain_run(16), std::make_shared<Waves>(waves)); });
+  };
+  waves.names = {"slow", "fast"};
+  waves.prepared = run::Preparation{};
+  EXPECT_EQ(refusal(ErrorKind::Data), "");
+  for (const double bad : {0.0, -1.0, std::nan("")}) {
+    waves.prepared->deviation[1] = bad;
+    EXPECT_TRUE(refusal(ErrorKind::Data).starts_with("waves: prepares color 1 of its images"))
+        << bad;
+  }
+  waves.prepared->by_image = true;  // which needs no deviation
+  EXPECT_EQ(refusal(ErrorKind::Data), "");
+  waves.prepared->preset = "none";
+  EXPECT_NE(refusal(ErrorKind::Config).find("image preset \"none\""), std::string::npos);
+  waves.prepared.reset();
+  waves.names.emplace_back("none");
+  EXPECT_EQ(refusal(ErrorKind::Data),
+            "waves: has 2 classes, but 3 class names: give one for each, or none");
 }
 
 TEST(TwoRanks, GetAllValuesAndGradients) {
