@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/crc32c.hpp"
 #include "core/error.hpp"
 #include "io/data/cifar.hpp"
 
@@ -57,6 +58,14 @@ void MemoryDataset::add(std::span<const std::uint8_t> image, std::int32_t label,
 
 void MemoryDataset::add(std::span<const float> image, std::int32_t label, float weight) {
   add(floats_, image, label, weight);
+}
+
+std::uint32_t MemoryDataset::fingerprint() const {
+  std::uint32_t crc = 0;
+  for (const auto part : {std::as_bytes(std::span(labels_)), std::as_bytes(std::span(weights_)),
+                          std::as_bytes(std::span(bytes_)), std::as_bytes(std::span(floats_))})
+    crc = crc32c(part, crc);
+  return crc;
 }
 
 template <class T>

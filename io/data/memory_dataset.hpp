@@ -44,6 +44,8 @@ class MemoryDataset final : public Dataset {
     return weights_.at(static_cast<std::size_t>(index));
   }
   [[nodiscard]] std::vector<std::string> class_names() const override { return class_names_; }
+  /// Over labels, weights and all pixels.
+  [[nodiscard]] std::uint32_t fingerprint() const override;
   [[nodiscard]] std::optional<run::Preparation> preparation() const override {
     if (has_floats()) return std::nullopt;
     return run::Preparation{.mean = {127.5, 127.5, 127.5}, .deviation = {127.5, 127.5, 127.5}};

@@ -225,6 +225,19 @@ TEST(MemoryDatasetTest, AugmentsLikeTheRecipe) {
                [&] { floats.add(whole, 0); });
 }
 
+// Or a run would continue with other images.
+TEST(MemoryDatasetTest, PixelsLabelsAndWeightsTellSetsApart) {
+  const auto text = [](auto pixel, std::int32_t label, float weight) {
+    MemoryDataset set("set", {1, 1, 1}, 2);
+    set.add(std::vector{pixel}, label, weight);
+    return describe(set);
+  };
+  for (const std::string& other : {text(2.0f, 0, 1.0f), text(1.0f, 1, 1.0f), text(1.0f, 0, 2.0f)})
+    EXPECT_NE(other, text(1.0f, 0, 1.0f));
+  EXPECT_NE(text(std::uint8_t{2}, 0, 1.0f), text(std::uint8_t{1}, 0, 1.0f));
+  EXPECT_EQ(text(std::uint8_t{1}, 0, 1.0f), text(std::uint8_t{1}, 0, 1.0f));
+}
+
 TEST(MemoryDatasetTest, HasAClassForEachName) {
   const std::vector<std::string> names = {"cat", "dog", "owl"};
   MemoryDataset set("animals", {1, 1, 1}, names);

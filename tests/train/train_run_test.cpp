@@ -351,10 +351,10 @@ TEST_F(TrainRunTest, RecipesAreThoseOfTheirFiles) {
 }
 
 /// Images of 8 x 8 pixels, those of a class brighter than the others.
-std::shared_ptr<io::MemoryDataset> images(std::int64_t count) {
+std::shared_ptr<io::MemoryDataset> images(std::int64_t count, int brighter = 0) {
   auto made = std::make_shared<io::MemoryDataset>("shades", Shape{8, 8, 3}, 2);
   for (std::int64_t n = 0; n < count; ++n)
-    made->add(std::vector<std::uint8_t>(192, static_cast<std::uint8_t>(n % 2 * 100 + n)),
+    made->add(std::vector<std::uint8_t>(192, static_cast<std::uint8_t>(n % 2 * 100 + n + brighter)),
               static_cast<std::int32_t>(n % 2));
   return made;
 }
@@ -382,6 +382,10 @@ TEST_F(TrainRunTest, TrainsANetworkAndImagesOfOnesOwn) {
               {.after_update = [&](const Update& u) { seen = u.iteration; },
                .cancelled = [&] { return seen == 2; }},
               own);
+  expect_error(ErrorKind::Data, {"was trained on shades, 64 images"}, [&] {
+    (void)restore(RuntimeOfTests::runtime(), place("own"), {},
+                  {.train = images(64, 1), .validation = own.validation});
+  });
   EXPECT_EQ(restore(RuntimeOfTests::runtime(), place("own"), {}, own).updates, 6);
   const Trained whole = train(RuntimeOfTests::runtime(), run_of_own(place("whole")), {}, own);
   EXPECT_EQ(whole.validation->images, 16);
