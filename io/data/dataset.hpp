@@ -71,7 +71,8 @@ class Dataset {
   [[nodiscard]] virtual float weight(std::int64_t) const { return 1.0f; }
   /// Names of the classes, as many as there are; none if the set does not know them. Any bytes.
   [[nodiscard]] virtual std::vector<std::string> class_names() const { return {}; }
-  /// How it prepares the images of a validation; nothing for images that are drawn.
+  /// How it prepares the images of a validation; nothing for images that are drawn. A set of bytes
+  /// needs it for a Classifier to read files.
   [[nodiscard]] virtual std::optional<run::Preparation> preparation() const { return {}; }
   /// A checksum that distinguishes sets of equal name and size; here over the labels.
   [[nodiscard]] virtual std::uint32_t fingerprint() const;

@@ -284,7 +284,8 @@ std::vector<float> Classifier::Parts::logits_of(const io::LooseImages& images) {
 const run::Preparation& Classifier::Parts::preparation() const {
   if (!config.data.preparation)
     fail(ErrorKind::Checkpoint,
-         "{}: does not say how its images are prepared: give floats, as the network saw them",
+         "{}: does not say how its images are prepared: give floats, as the network saw them, or "
+         "train with a Dataset that has preparation()",
          place.string());
   return *config.data.preparation;
 }

@@ -187,6 +187,8 @@ TEST_F(TrainRunTest, WhatCannotBeIsRefusedByName) {
   refused([](run::Run& r) { r.layout.threads = 2; }, {"Run::layout.threads 2", "1 thread"});
   refused([](run::Run& r) { r.pipeline.ranks.replicas = 2, r.layout.ranks = 2; },
           {"Run::layout.ranks is 2"});
+  refused([](run::Run& r) { r.length = {.iterations = 8}, r.rate.warmup_epochs = 1.0; },
+          {"Run::rate.warmup_epochs"});
   refused([](run::Run& r) { r.network = "squeezenet"; }, {"Run::network", "resnet"});
   refused([](run::Run& r) { r.network = "absent.onnx"; }, {"absent.onnx"}, ErrorKind::Io);
   refused([](run::Run& r) { r.optimiser.trust = 0.5; },
