@@ -60,8 +60,8 @@ struct ClassifierOptions {
 
 /// Several may live in a process. Functions may be called by several threads at a time: they
 /// prepare up to a batch of images side by side, and take turns for the network. In several
-/// processes, each makes the same calls in the same order, in one thread, and gets all logits. Images that one
-/// of them cannot read are an error in all, after which they may go on.
+/// processes, each makes the same calls in the same order, in one thread, and gets all logits.
+/// Images that one of them cannot read are an error in all, after which they may go on.
 ///
 /// The logits of an image do not depend on the images beside it, nor on the number of processes.
 /// Where all calls have one batch size, their bits are those of a validation with that size; those
