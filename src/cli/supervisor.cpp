@@ -150,8 +150,14 @@ class Supervisor {
       if ((end.for_host || end.for_speed) && end.code == exit_code(ErrorKind::Preempted) &&
           asked() == 0)
         continue;
-      for (Host& host : hosts_) host.suspected = end.lost.contains(host.name);
-      if (!end.trained && asked() == 0 && leave_out_newcomers(used, end.code)) continue;
+      for (Host& host : hosts_) {
+        host.suspected = end.lost.contains(host.name);
+        // What comes back in its place may lack the data or the program.
+        if (end.trained && (host.suspected || host.name == end.ended)) host.proven = false;
+      }
+      if (!end.trained && asked() == 0 &&
+          (leave_out_newcomers(used, end.code) || need_more(used, end.code)))
+        continue;
       if (is_final(end.code)) {
         if (end.trained) forget_on_others(used);
         return finish(rescued && end.code != 0 ? code_of_stop() : end.code);
@@ -210,6 +216,21 @@ class Supervisor {
            fmt::format("{} left out: the start with {} failed (code {})", they(out, "is", "are"),
                        out.size() == 1 ? "it" : "them", code));
     return !out.empty();
+  }
+
+  /// Whether the run, which has trained on more ranks, waits for these because it does not fit on
+  /// those that are left.
+  bool need_more(std::span<const Host> used, int code) {
+    const int ranks = ranks_on(used);
+    if (code != exit_code(ErrorKind::Config) || ranks >= config_.pipeline.ranks.ranks ||
+        std::ranges::none_of(used, &Host::proven))
+      return false;
+    least_ = ranks + 1;
+    tell("waiting", {},
+         fmt::format("the run, as it trained before, does not start on {} (code {}): waiting until "
+                     "there is room for {}",
+                     counted(ranks, "rank"), code, least_));
+    return true;
   }
 
   /// Ranks on a host that is cut off hold the run until they notice, and a file server longer.

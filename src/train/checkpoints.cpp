@@ -49,6 +49,7 @@ void Checkpoints::follow(const Session& session) {
 void Checkpoints::reserve() {
   if (!writer_ || !config_.saves_on_the_way()) return;
   if (config_.partner_every > 0) {
+    writer_->release();  // the copies of a checkpoint at the start, which take as much
     partners_.emplace(world_, *session_, config_);
     if (partners_->works())
       reporter_.line(partners_->notice());
