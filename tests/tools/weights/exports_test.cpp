@@ -62,7 +62,9 @@ TEST_P(RoundTripTest, AFileIsEnoughForTheSameRun) {
   EXPECT_EQ(facts_of(first), facts_of(second));
   const auto validated = [&](const fs::path& run) {
     const ProcessResult result = millrace(
-        Words{"validate --json --max-eval-steps 2 --restore-path", run} + data, Capture::Output);
+        Words{"validate --json --max-eval-steps 2 --threads-per-device 1 --restore-path", run} +
+            data,
+        Capture::Output);  // the file does not say how many threads it was
     EXPECT_EQ(result.code, 0) << result.output;
     return result.output.substr(std::min(result.output.rfind("top1"), result.output.size()));
   };
