@@ -5,7 +5,7 @@
 # cut in the middle of a step and put back later. The run must go on from a snapshot in the memory of the
 # others, and end with the bits of an undisturbed one, on three hosts meanwhile and on four at the end.
 # Then pipelines lose the host of one of their two stages, which comes back without the run directory;
-# the cable of the host that has the supervisor; and a host just before they are asked to stop. Nothing
+# a rank, whose host has lost that directory; the cable of the host that has the supervisor; and a host just before they are asked to stop. Nothing
 # may be left of them on any host. At last a slow host gets less of the work after a checkpoint. Prints
 # how long the first run stood still. See hosts.sh for when it is skipped.
 set -euo pipefail
@@ -93,6 +93,17 @@ check "a host that comes back without the run directory is left out" 1 \
   "$(grep -c 'elastic: 10.78.0.2 is left out: the start with it failed (code [1-9]' "$work/out")"
 check "both parts are sent" 1 "$(grep -c 'each part on two hosts, 2 of 2 sent' "$work/out")"
 check_lost "$work/out" "$last"
+check_bits
+check_memory
+show 2
+
+# A host that answers after the loss of its rank may have become a bad one.
+pipeline bad --probe-every 1000
+hide 2 "$run"
+ranks_on 2 | xargs kill -KILL
+ends_with 0
+check "a host that lost its rank and the run directory is left out" 1 \
+  "$(grep -c 'elastic: 10.78.0.2 is left out: the start with it failed (code [1-9]' "$work/out")"
 check_bits
 check_memory
 show 2
