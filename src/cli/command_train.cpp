@@ -23,7 +23,6 @@
 #include "models/registry.hpp"
 #include "ops/backend.hpp"
 #include "run/recipes.hpp"
-#include "train/agreement.hpp"
 #include "train/memory.hpp"
 #include "train/setup.hpp"
 #include "train/signals.hpp"
@@ -114,9 +113,11 @@ int run_training(const Invocation& invocation, Request request, Open open, Train
   const comm::World world;
   watch.follow(world);
   return run_on_all_ranks(world, invocation, [&] {
-    OpenedRun run = open(request(invocation, world), world);
-    std::string notice;  // by now all ranks have the same words
-    training::FailTogether(world).run([&] { notice = without_supervisor(invocation.options); });
+    training::RunRequest asked = request(invocation, world);
+    std::string notice;
+    // Once all ranks have the same words, and before there is a run directory.
+    asked.check = [&](const run::Run&) { notice = without_supervisor(invocation.options); };
+    OpenedRun run = open(asked, world);
     if (!notice.empty()) run.notices.push_back(std::move(notice));
     watch.end();  // the training has its own watchdog
     const bool supervised = run.config.layout.elastic && !comm::started_by_launcher();
