@@ -20,6 +20,7 @@
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
+#include "core/machine_limits.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
 
@@ -189,11 +190,6 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 // Locks of directories.
 
 namespace {
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
 
 // Process id, time and host in the lock file; fewer until the owner has written them.
 std::vector<std::string> holder_of(int fd) {

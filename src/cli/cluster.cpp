@@ -11,6 +11,7 @@
 #include "comm/world.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
+#include "core/machine_limits.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
 
@@ -121,7 +122,7 @@ std::string agent_arguments(const Cluster& cluster) {
 }
 
 bool names_this_machine(std::string_view name) {
-  return name == "localhost" || name == "127.0.0.1" || name == comm::host_name();
+  return name == "localhost" || name == "127.0.0.1" || name == host_name();
 }
 
 std::optional<std::int64_t> room_of(const Cluster& cluster) {

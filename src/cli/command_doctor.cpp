@@ -31,10 +31,10 @@ int doctor(const Invocation& invocation, const comm::World& world) {
   const std::vector<std::string> routes =
       comm::describe_routes(world, pipeline::device_memory(), on_cores);
   const std::optional<std::int64_t> of_gpu = device::free_memory();
-  const std::vector<std::string> map = world.gather(fmt::format(
-      "{}, local rank {} of {}, {} on cores {}{}", comm::host_name(), world.local_rank(),
-      world.local_size(), counted(threads, "thread"), join(device::core_numbers(), " "),
-      of_gpu ? fmt::format(", a GPU with {} free", human_bytes(*of_gpu)) : ""));
+  const std::vector<std::string> map = world.gather(
+      fmt::format("{}, local rank {} of {}, {} on cores {}{}", host_name(), world.local_rank(),
+                  world.local_size(), counted(threads, "thread"), join(device::core_numbers(), " "),
+                  of_gpu ? fmt::format(", a GPU with {} free", human_bytes(*of_gpu)) : ""));
   if (world.rank() != 0) return 0;
   fmt::print("millrace   {} ({})\n", kVersion, kCommit);
   fmt::print("device     {}\n", device::describe_environment());

@@ -25,6 +25,7 @@
 #include "comm/route.hpp"
 #include "core/clock.hpp"
 #include "core/error.hpp"
+#include "core/machine_limits.hpp"
 
 namespace millrace::comm {
 namespace {
@@ -230,11 +231,6 @@ std::string library_version() {
   check(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
   const std::string all(text.data(), static_cast<std::size_t>(length));
   return all.substr(0, all.find_first_of(",\n"));
-}
-
-std::string host_name() {
-  std::array<char, 256> name = {};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
 std::string of_this_machine(std::string_view device) {

@@ -66,7 +66,6 @@ class Patience {
 
 /// Name and version of the MPI library, up to the first comma or line break.
 [[nodiscard]] std::string library_version();
-[[nodiscard]] std::string host_name();
 /// The name of a device of this machine among those of all machines; "" if it has none.
 [[nodiscard]] std::string of_this_machine(std::string_view device);
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <fstream>
 #include <functional>
@@ -204,6 +205,11 @@ std::string describe_cores(int cores, int of_machine, const CoreLimit& limit) {
     return fmt::format("{}: the control group {} has the time of {:.4g}", some, limit.group,
                        limit.cores);
   return cores < of_machine ? some + ": the affinity mask has no others" : std::to_string(cores);
+}
+
+std::string host_name() {
+  std::array<char, 256> name = {};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
 int machine_cores() { return static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)); }

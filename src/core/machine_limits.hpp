@@ -48,6 +48,9 @@ struct MachineLimits {
 /// that are used.
 [[nodiscard]] std::string describe_cores(int cores, int of_machine, const CoreLimit& limit);
 
+/// The machine's name in its network; "?" if it has none.
+[[nodiscard]] std::string host_name();
+
 /// Number of cores that the machine has, whoever may use them.
 [[nodiscard]] int machine_cores();
 

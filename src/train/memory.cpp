@@ -75,14 +75,14 @@ std::int64_t reading_bytes(const Session& session, const run::Run& config,
 /// Copies of the stages whose parts of snapshots this process has as the second of two: at most, as
 /// replicas that divide their slots have a share of them.
 std::int64_t partner_bytes(const Session& session, const run::Run& config,
-                           std::span<const std::string> hosts) {
-  std::vector<std::string> apart;  // no rank is there yet
-  if (hosts.empty())
-    for (int rank = 0; rank < config.pipeline.ranks.ranks; ++rank)
-      apart.push_back(std::to_string(rank));
+                           const comm::World* together) {
+  std::vector<std::string> hosts;
+  if (together != nullptr) hosts = memory_hosts(*together);
+  for (int rank = 0; together == nullptr && rank < config.pipeline.ranks.ranks; ++rank)
+    hosts.push_back(std::to_string(rank));
   std::int64_t bytes = 0;
   for (const PartPlaces& place :
-       places_of_parts(config.pipeline, config.optimiser.sharded, hosts.empty() ? apart : hosts)) {
+       places_of_parts(config.pipeline, config.optimiser.sharded, hosts)) {
     if (place.second != session.rank()) continue;
     const std::int32_t shares = place.replica > 0 ? config.pipeline.ranks.replicas : 1;
     for (const io::TensorInfo& info : session.tensors().checkpoint_tensors(
@@ -113,7 +113,7 @@ std::int64_t peak_resident_bytes() { return bytes_of_process("VmHWM:"); }
 
 partition::ProcessMemory forecast_memory(const Session& session, const run::Run& config,
                                          const TrainInputs& inputs, std::int64_t base,
-                                         std::span<const std::string> hosts) {
+                                         const comm::World* together) {
   partition::ProcessMemory process{.rank = session.rank(),
                                    .devices = session.device_memory(),
                                    .base = std::max(base, kLeastBase),
@@ -122,7 +122,7 @@ partition::ProcessMemory forecast_memory(const Session& session, const run::Run&
                                    .loader = reading_bytes(session, config, inputs)};
   if (!config.run_directory.empty())
     process.checkpoints = session.tensors().checkpoint_bytes(process.rank == 0);
-  if (config.partner_every > 0) process.checkpoints += partner_bytes(session, config, hosts);
+  if (config.partner_every > 0) process.checkpoints += partner_bytes(session, config, together);
   // Averages are made when no checkpoint is written any more.
   if (process.rank == 0 && !planned_averages(config).empty())
     process.checkpoints = std::max(process.checkpoints, averaging_bytes(session.graph(), config));
@@ -195,7 +195,7 @@ void require_memory_of_device(const partition::ProcessMemory& forecast, const co
 MemoryLimit share_of_rank(const MachineLimits& limits, const comm::World& world, int here) {
   MemoryLimit share{.bytes = limits.machine_free / std::max(1, here), .group = {}};
   const std::string& group = limits.free_memory.group;
-  const std::string own = fmt::format("{}:{}", comm::host_name(), group);
+  const std::string own = fmt::format("{}:{}", host_name(), group);
   const std::string all = world.gather_everywhere(own + '\n');
   const std::int64_t in_group =
       std::ranges::count(split_list(all, '\n'), own) + here - world.local_size();
@@ -266,7 +266,7 @@ void require_room(const run::Run& config, const TrainInputs& inputs, const comm:
   if (world.size() == config.pipeline.ranks.ranks) {
     const Session session(config, Use::Training, world);
     const partition::ProcessMemory forecast =
-        forecast_memory(session, config, inputs, resident_bytes(), memory_hosts(world));
+        forecast_memory(session, config, inputs, resident_bytes(), &world);
     require_device_memory(forecast, config, inputs, world);
     return require_memory(forecast, config, world, here);
   }

@@ -44,12 +44,12 @@ inline constexpr std::int64_t kBaseVaries = 1'500'000;
 
 /// The memory of the session's process during a training. `base`: resident bytes of the process
 /// once it has the session and the data, but has not allocated the session; kLeastBase if less.
-/// `hosts`: that of each rank, by memory_hosts(); empty: ranks that are not there yet count as on
-/// hosts of their own.
+/// `together`: the world of all ranks of the run, which call this together; null: they are not
+/// there yet, and count as on hosts of their own.
 [[nodiscard]] partition::ProcessMemory forecast_memory(const Session& session,
                                                        const run::Run& config,
                                                        const TrainInputs& inputs, std::int64_t base,
-                                                       std::span<const std::string> hosts = {});
+                                                       const comm::World* together = nullptr);
 
 /// The memory of all processes of a training that differ: those of the first replica, or all if
 /// replicas divide the optimizer state. Each base is measured in this process, which takes the

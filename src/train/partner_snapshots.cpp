@@ -21,6 +21,7 @@
 #include "core/counted.hpp"
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
+#include "core/machine_limits.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "train/agreement.hpp"
@@ -143,7 +144,7 @@ void in_pieces(std::span<std::byte> bytes,
 }  // namespace
 
 std::vector<std::string> memory_hosts(const comm::World& world) {
-  return split_list(world.gather_everywhere(fmt::format("{}:{}\n", comm::host_name(),
+  return split_list(world.gather_everywhere(fmt::format("{}:{}\n", host_name(),
                                                         printable(memory_directory().string()))),
                     '\n');
 }
@@ -194,7 +195,7 @@ std::vector<HeldPart> parts_in(const fs::path& series, int rank,
       held.push_back(std::move(part));
     });
     if (!trouble.empty())
-      complaints.push_back(fmt::format("{}: {}; it is left out", comm::host_name(), trouble));
+      complaints.push_back(fmt::format("{}: {}; it is left out", host_name(), trouble));
   }
   return held;
 }
@@ -415,7 +416,7 @@ void PartnerSnapshots::require_room() {
     const auto room = static_cast<std::int64_t>(fs::space(series_).available);
     if (room < need)
       fail(ErrorKind::Io, "{} on {} has {} free, but two snapshots need {}",
-           memory_directory().string(), comm::host_name(), human_bytes(room), human_bytes(need));
+           memory_directory().string(), host_name(), human_bytes(room), human_bytes(need));
   });
   if (const auto all = split_list(world_->gather_everywhere(trouble + '\n'), '\n'); !all.empty()) {
     works_ = false;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/machine_limits.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "run/learning_rate.hpp"
@@ -63,7 +64,7 @@ void Reporter::follow(const Session& session, std::int64_t first) {
 void Reporter::announce(const Session& session, const TrainInputs& inputs,
                         const partition::ProcessMemory& forecast) {
   set_images_ = inputs.validation_set_size;
-  hosts_ = world_.gather(comm::host_name());
+  hosts_ = world_.gather(host_name());
   each_line(format_start(config_, inputs.command_line, session.graph()),
             [this](std::string_view text) { console_.line(text); });
   for (const std::string& notice : inputs.notices) important(notice);

@@ -108,7 +108,7 @@ void TrainingLoop::prepare(std::int64_t first) {
   averages_ = planned_averages(config_);
   session_.emplace(config_, Session::Use::Training, world_);
   const partition::ProcessMemory forecast =
-      forecast_memory(*session_, config_, inputs_, resident_bytes(), memory_hosts(world_));
+      forecast_memory(*session_, config_, inputs_, resident_bytes(), &world_);
   reporter_.announce(*session_, inputs_, forecast);
   require_device_memory(forecast, config_, inputs_, world_,
                         first > 0 ? partition::Batch::Fixed : partition::Batch::Open);
