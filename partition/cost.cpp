@@ -117,14 +117,19 @@ class Estimate {
  private:
   [[nodiscard]] OpCost& of(const Call& call) { return costs_.at(call.op.at()); }
 
+  /// Marks all buffers that a phase uses.
+  void mark(std::vector<bool>& buffers, Phase phase, bool as) const {
+    for (const Call& call : program_.phase(phase))
+      for (const BufferId b : call.buffers)
+        if (b.valid()) buffers[b.at()] = as;
+  }
+
   /// A buffer that a later phase uses is stashed by the first forward call that uses it. A value is
   /// stashed by the op that makes it, even if the kernel of an earlier op writes it.
   void add_stash() {
     std::vector<bool> later(program_.buffers.size(), false);
-    for (const Phase phase : {Phase::BackwardInput, Phase::BackwardWeight})
-      for (const Call& call : program_.phase(phase))
-        for (const BufferId b : call.buffers)
-          if (b.valid()) later[b.at()] = true;
+    mark(later, Phase::BackwardInput, true);
+    mark(later, Phase::BackwardWeight, true);
     for (const Call& call : program_.phase(Phase::Forward)) {
       for (const BufferId b : call.buffers) {
         if (!b.valid() || !later[b.at()]) continue;
@@ -141,12 +146,8 @@ class Estimate {
   /// What the backward pass of inputs makes for that of weights.
   void add_kept() {
     std::vector<bool> later(program_.buffers.size(), false);
-    for (const Call& call : program_.phase(Phase::BackwardWeight))
-      for (const BufferId b : call.buffers)
-        if (b.valid()) later[b.at()] = true;
-    for (const Call& call : program_.phase(Phase::Forward))
-      for (const BufferId b : call.buffers)
-        if (b.valid()) later[b.at()] = false;
+    mark(later, Phase::BackwardWeight, true);
+    mark(later, Phase::Forward, false);
     for (const Call& call : program_.phase(Phase::BackwardInput))
       for (const BufferId b : call.buffers) {
         if (!b.valid() || !later[b.at()]) continue;

@@ -275,15 +275,16 @@ pipeline::Caps caps_of(const Cuts& cuts, const pipeline::ScheduleProblem& proble
     held[static_cast<std::size_t>(segment.rank)] +=
         caps[i] * problem.costs.stages[i].stash_bytes + kept[i];
   }
+  const auto of_rank = [&](std::size_t i) -> double& {
+    return held[static_cast<std::size_t>(cuts.segments[i].rank)];
+  };
+  const auto bytes = [&](std::size_t i) { return problem.costs.stages[i].stash_bytes + kept[i]; };
   const auto change = [&](std::size_t i, std::int32_t by) {
     caps[i] += by;
-    held[static_cast<std::size_t>(cuts.segments[i].rank)] +=
-        by * (problem.costs.stages[i].stash_bytes + kept[i]);
+    of_rank(i) += by * bytes(i);
   };
   const auto too_much = [&](std::size_t i, std::int32_t by) {
-    return held[static_cast<std::size_t>(cuts.segments[i].rank)] +
-               by * (problem.costs.stages[i].stash_bytes + kept[i]) >
-           most_bytes;
+    return of_rank(i) + by * bytes(i) > most_bytes;
   };
   for (std::size_t i = 0; i < caps.size(); ++i)
     while (caps[i] > 1 && too_much(i, 0)) change(i, -1);
@@ -420,11 +421,11 @@ class Spreader {
       pipeline::AutoRequest step = step_of(tried, links, costs, speeds_);
       step.micro_batches = standing_.schedule.micro_batches;
       step.split_backward = split;
+      std::vector<double> kept =
+          split ? kept_bytes(tried, costs_) : std::vector<double>(tried.segments.size());
       Candidate candidate{.cuts = std::move(tried),
                           .problem = pipeline::ScheduleProblem(std::move(step)),
-                          .kept = {}};
-      candidate.kept = split ? kept_bytes(candidate.cuts, costs_)
-                             : std::vector<double>(candidate.cuts.segments.size());
+                          .kept = std::move(kept)};
       list(candidate, kFirst, held_more(candidate.problem).front());
       if (!best || candidate.seconds <= best->seconds) best = std::move(candidate);
     }

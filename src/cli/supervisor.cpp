@@ -611,9 +611,7 @@ class Supervisor {
       for (std::size_t rank = 0; rank < speeds.size(); ++rank)
         if (speeds[rank] < 1.0)
           slow.insert(
-              fmt::format("{} takes {:.1f} times as long as others, "
-                          "and gets {:.2f} of their "
-                          "work",
+              fmt::format("{} takes {:.1f} times as long as others, and gets {:.2f} of their work",
                           hosts_[rank], 1.0 / speeds[rank], speeds[rank]));
       if (slow.empty()) return;
       const int left = std::max(0, owner_.patience_ - saved_);
@@ -621,8 +619,7 @@ class Supervisor {
                                : left > 0 ? "which follows " + counted(left, "more checkpoint")
                                           : "which follows now";
       owner_.tell("slow", {},
-                  fmt::format("{} from the next start on, {}: an update is "
-                              "expected to take {:.0f} "
+                  fmt::format("{} from the next start on, {}: an update is expected to take {:.0f} "
                               "% less time",
                               fmt::join(slow, "; "), when, 100.0 * std::max(0.0, gain_)));
     }
@@ -671,8 +668,7 @@ int supervise(const run::Run& config, const Invocation& invocation,
               const std::optional<Cluster>& cluster, const std::function<int()>& received) {
   if (!config.logging.keeps || !config.saves_on_the_way())
     fail(ErrorKind::Usage,
-         "--elastic goes on from checkpoints, but the run "
-         "keeps none: leave --no-logs and "
+         "--elastic goes on from checkpoints, but the run keeps none: leave --no-logs and "
          "--disable-checkpoints out");
   const auto least = invocation.options.value<std::int64_t>("min-ranks");
   if (least > config.pipeline.ranks.ranks)

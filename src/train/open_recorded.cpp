@@ -356,7 +356,7 @@ OpenedRun open_validated_run(const RunRequest& request, const comm::World& world
     // The launcher's number of ranks holds, unless another one was typed.
     if (machine.ranks > 0 && request.options.find("ranks") == nullptr) options.erase("ranks");
     const bool own = newest && has_own_images(*newest) && !request.train;
-    if (own && !known->preparation)
+    if (own && !(known && known->preparation))
       fail(ErrorKind::Data,
            "{}: was trained on floats of a program's own, {}: only that program can validate it, "
            "with these images",
