@@ -67,27 +67,11 @@ void resolve_shape(Run& config) {
   rate.factors = falling_factors(rate.decay, rate.cuts.size() + 1);
 }
 
-/// Whether nothing says how long the warm-up is, or only a command line of millrace's own, now or
-/// before a restart. It is then never longer than the run. Other trainers' warm-ups and recipes may
-/// be, and the rate then ends before its maximum, as it does there.
-bool limits_warmup(const Patch& given, const std::string& name) {
-  if (given.find("dialect") != nullptr) return false;
-  const Setting* setting = given.find(name);
-  return setting == nullptr || setting->origin == Origin::CommandLine ||
-         setting->where == fmt::format("`{}`", name);
-}
-
-/// The limited warm-up is recorded, so that a restored run has the same.
+/// The usual warm-up is cut to the run. One that was asked for is not, nor are other trainers': the
+/// rate then ends before its maximum.
 std::int64_t warmup_iterations(const Patch& given, Run& config, Notices& notices) {
   RateRequest& rate = config.rate;
-  if (rate.warmup_iterations) {
-    if (*rate.warmup_iterations > config.iterations && limits_warmup(given, "warmup-iterations")) {
-      notices.push_back(fmt::format("{} is cut to the {} updates of the run",
-                                    given.find("warmup-iterations")->where, config.iterations));
-      rate.warmup_iterations = config.iterations;
-    }
-    return *rate.warmup_iterations;
-  }
+  if (rate.warmup_iterations) return *rate.warmup_iterations;
   if (config.length.iterations) {
     const Setting* const setting = given.find("warmup-epochs");
     if (setting != nullptr && std::get<double>(setting->value) > 0.0)
@@ -96,14 +80,11 @@ std::int64_t warmup_iterations(const Patch& given, Run& config, Notices& notices
     return 0;
   }
   const double epochs = *config.length.epochs;
-  double warmup = rate.warmup_epochs.value_or(RateRequest::kWarmupEpochs);
-  const bool cut = warmup > epochs && limits_warmup(given, "warmup-epochs");
-  if (const Setting* const typed = given.find("warmup-epochs"); cut && typed != nullptr)
-    notices.push_back(
-        fmt::format("{} {:g} is cut to the {:g} epochs of the run", typed->where, warmup, epochs));
-  if (cut) warmup = epochs;
-  // A default that was cut is longer again in a run that is extended; so it is not recorded.
-  if (!cut || rate.warmup_epochs) rate.warmup_epochs = warmup;
+  const bool cut = !rate.warmup_epochs && epochs < RateRequest::kWarmupEpochs &&
+                   given.find("dialect") == nullptr;
+  // One that is cut is longer again in a run that is extended; so it is not recorded.
+  if (!cut) rate.warmup_epochs = rate.warmup_epochs.value_or(RateRequest::kWarmupEpochs);
+  const double warmup = cut ? epochs : *rate.warmup_epochs;
   const double length = std::floor(epochs * static_cast<double>(config.iterations_per_epoch));
   return static_cast<std::int64_t>(std::floor(length * warmup / epochs));
 }

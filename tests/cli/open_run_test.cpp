@@ -590,8 +590,8 @@ TEST_F(OpenRunTest, OnlyTrainingSpeaksOfALongWarmUp) {
   const std::string said =
       "the warm-up covers all 16 updates: the learning rate peaks at 0.0625 instead of 0.125 and "
       "ends at 0.001172; --warmup-epochs sets its length";
-  // A longer one, such as the default, is cut at the end of the run.
-  for (const char* warmup : {"", " --warmup-epochs 2", " --warmup-epochs 50"}) {
+  // The default is cut at the end of the run.
+  for (const char* warmup : {"", " --warmup-epochs 2"}) {
     fs::remove_all(run_);
     const OpenedRun run = train("--batch-size 8 --epochs 2" + std::string(warmup));
     EXPECT_EQ(std::count(run.notices.begin(), run.notices.end(), said), 1) << warmup;
@@ -599,7 +599,8 @@ TEST_F(OpenRunTest, OnlyTrainingSpeaksOfALongWarmUp) {
   }
   fs::remove_all(run_);
   const OpenedRun run = train("--batch-size 8 --iterations 4 --warmup-iterations 9");
-  EXPECT_TRUE(contains(run.notices.front(), "covers all 4 updates")) << run.notices.front();
+  EXPECT_TRUE(contains(run.notices.front(), "covers all 4 updates and would take 9"))
+      << run.notices.front();
   EXPECT_TRUE(contains(run.notices.front(), "--warmup-iterations sets")) << run.notices.front();
   (void)save(run.config);
   const OpenedRun validation = validated("--restore-path " + run_.string());

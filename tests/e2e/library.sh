@@ -118,8 +118,7 @@ same() { # WHAT RUN RUN..
 
 echo "== train"
 run train data RUNS
-# The recipe's warm-up of two epochs is cut to the run, as one that is typed.
-"$millrace" train --config resnet20-cifar10 --data-dir data --epochs 1 --warmup-epochs 2 --threads-per-device 1 \
+"$millrace" train --config resnet20-cifar10 --data-dir data --epochs 1 --threads-per-device 1 \
   --run-dir command >command.log 2>&1 || failed "the command"
 same "train(run) and the command" command runs-OFF/* runs-ON/*
 "$millrace" validate --restore-path runs-ON/* >validate.log || failed "millrace validate"
