@@ -43,6 +43,8 @@ const std::vector<Recipe> kRecipes = {
     {"nvidia-resnet50-50epochs", 25'559'081, 2048, 31'250, 0x1p-15, "2500: 1.024, 15625: 1.024"},
     {"nvidia-resnet50-90epochs", 25'559'081, 2048, 56'250, 0x1p-15, "2500: 1.024, 28125: 1.024"},
     {"nvidia-resnet50-250epochs", 25'559'081, 2048, 156'250, 0x1p-15, "2500: 1.024, 78125: 1.024"},
+    // The same for any total batch: 2^-10 of it, and 5 epochs of warm-up.
+    {"resnet50-imagenet", 25'557'032, 256, 450'360, 0x1p-15, "12510: 0.125, 225180: 0.125"},
     // The scripts of the guide: its lengths in steps of 256 or 128 a device.
     {"nvidia-resnet50-fp16-1gpu", 25'559'081, 256, 250'200, 0x1p-15, "20016: 0.128, 125100: 0.128"},
     {"nvidia-resnet50-fp16-4gpu", 25'559'081, 1024, 62'550, 0x1p-15, "5004: 0.512, 31275: 0.512"},
