@@ -92,7 +92,11 @@ void name_network(run::Run& run) {
 }
 
 /// What a run asks for, as words would, after name_network().
-Patch patch_of(const run::Run& run) {
+Patch patch_of(const run::Run& run, const Images& images) {
+  if (images.train && !run.data.directory.empty())
+    fail(ErrorKind::Config,
+         "`data-dir` {} has no effect here: the program gives its own images: leave one of them out",
+         run.data.directory.string());
   if (run.layout.elastic)
     fail(ErrorKind::Config,
          "`elastic`: the launcher of the program millrace starts ranks again, a library does not: "
@@ -255,7 +259,7 @@ OpenedRun open_for_steps(const Runtime& runtime, run::Run run, const Images& ima
   give_stages_devices(run.layout);
   FailTogether(world).run([&] {
     name_network(run);
-    request.options = patch_of(run);
+    request.options = patch_of(run, images);
   });
   request.check = [&](const run::Run& decided) {
     require_taken(run, request.options, decided,
@@ -293,7 +297,7 @@ Trained train(const Runtime& runtime, run::Run run, const Callbacks& callbacks,
   return in_members([&] {
     FailTogether(world).run([&] {
       name_network(run);
-      request.options = patch_of(run);
+      request.options = patch_of(run, images);
     });
     return follow(open_new_run(request, world), world, listener, kept, training::train,
                   {.spell = run::with_members});

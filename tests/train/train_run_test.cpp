@@ -392,6 +392,10 @@ TEST_F(TrainRunTest, TrainsANetworkAndImagesOfOnesOwn) {
   const Trained whole = train(RuntimeOfTests::runtime(), run_of_own(place("whole")), {}, own);
   EXPECT_EQ(whole.validation->images, 16);
   EXPECT_EQ(digest(place("own")), digest(place("whole")));
+  run::Run both = run_of_own(place("both"));
+  both.data.directory = "somewhere";
+  expect_error(ErrorKind::Config, {"Run::data.directory somewhere has no effect here"},
+               [&] { (void)train(RuntimeOfTests::runtime(), both, {}, own); });
   EXPECT_FALSE(train(RuntimeOfTests::runtime(), run_of_own(place("blind")), {},
                      {.train = own.train, .validation = nullptr})
                    .validation);
