@@ -106,10 +106,16 @@ void Checkpoints::save(std::int64_t done) {
   });
   restart_clock();
   reporter_.saving(fmt::format("ckpt-{}", done));
-  writer_->begin(header_of(done), {.keep = config_.max_checkpoints_to_keep,
-                                   .validated = reporter_.accuracies(),
-                                   .keep_best = config_.keep_best});
+  writer_->begin(header_of(done), retention());
 }
+
+io::Retention Checkpoints::retention() const {
+  return {.keep = config_.max_checkpoints_to_keep,
+          .validated = reporter_.accuracies(),
+          .keep_best = config_.keep_best};
+}
+
+void Checkpoints::retire() const { io::retire_checkpoints(directory(), retention()); }
 
 bool Checkpoints::keep_in_memory(std::int64_t done) {
   if (!partners_ || !partners_->works()) return true;

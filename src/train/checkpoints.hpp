@@ -50,6 +50,8 @@ class Checkpoints {
   /// Keeps the weights after `done` updates in the memory of the hosts, if they have room. Returns
   /// false while a checkpoint is being written, for which nobody has to wait.
   [[nodiscard]] bool keep_in_memory(std::int64_t done);
+  /// Removes the checkpoints that the newest one, made of a snapshot, supersedes. Not collective.
+  void retire() const;
   /// Saves the moving average of the weights after the last update `done` as a run of its own below
   /// this one, in which `session` has it as its weights. Waits.
   void save_ema(std::int64_t done, Session& session);
@@ -79,6 +81,7 @@ class Checkpoints {
  private:
   [[nodiscard]] std::filesystem::path directory() const;
   [[nodiscard]] io::CheckpointHeader header_of(std::int64_t done) const;
+  [[nodiscard]] io::Retention retention() const;
   [[nodiscard]] CheckpointWriter::Hooks hooks();
   void require_place() const;
   void keep_configuration() const;

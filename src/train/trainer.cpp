@@ -196,7 +196,10 @@ Outcome TrainingLoop::restored() {
     session_->load(checkpoint);
   });
   bad_images_.resume(epoch_of(config_, header.iteration), header.stand_ins);
-  together.lead([&] { reporter_.continue_log(header); });
+  together.lead([&] {
+    reporter_.continue_log(header);
+    if (!taken.empty()) checkpoints_.retire();
+  });
   return run_from(header.iteration);
 }
 

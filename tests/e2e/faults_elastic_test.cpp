@@ -77,6 +77,11 @@ TEST_F(ElasticTest, LostRanksGoOnFromASnapshotInMemory) {
   kill_rank(1);
   const int killed = update();
   ASSERT_TRUE(wait_until([&] { return events("snapshot") > 0; }));
+  ASSERT_TRUE(wait_until([&] { return update() >= killed + 10; }));
+  kill_rank(1);
+  ASSERT_TRUE(wait_until([&] { return events("snapshot") > 1; }));
+  // Two are kept: the first snapshot's took the place of the beginning, and the second of none.
+  EXPECT_TRUE(wait_until([&] { return io::list_checkpoints(run_).size() == 2; }));
   const ProcessResult result = job.wait();
   expect_end(result, 0,
              {"a rank was ended by signal 9", "or a newer snapshot in memory",
