@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
@@ -21,6 +22,7 @@
 #include <system_error>
 #include <thread>
 
+#include "cli/pipe.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
@@ -41,16 +43,18 @@ std::vector<std::string> agent_words(const Cluster& cluster) {
   return words;
 }
 
-/// Starts a command without input and output, in its own process group. Returns its process.
-int start_silently(const std::vector<std::string>& words) {
+/// Starts a command without input and output, in its own process group. Its messages go to that
+/// descriptor. Returns its process.
+int start_silently(const std::vector<std::string>& words, int messages) {
   std::vector<char*> arguments;
   arguments.reserve(words.size() + 1);
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
-  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO})
     posix_spawn_file_actions_addopen(&files, stream, "/dev/null", O_RDWR, 0);
+  posix_spawn_file_actions_adddup2(&files, messages, STDERR_FILENO);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
@@ -63,6 +67,17 @@ int start_silently(const std::vector<std::string>& words) {
     fail(ErrorKind::Io, "cannot start {}: {}", words.front(),
          std::generic_category().message(error));
   return process;
+}
+
+/// The last line in a pipe whose writer has ended.
+std::string last_line_in(const io::UniqueFd& pipe) {
+  fcntl(pipe.get(), F_SETFL, O_NONBLOCK);  // what it has started may still hold the other end
+  std::array<char, 4096> buffer{};
+  std::string text;
+  for (ssize_t n = 0; (n = read(pipe.get(), buffer.data(), buffer.size())) > 0;)
+    text.append(buffer.data(), static_cast<std::size_t>(n));
+  const std::vector<std::string> lines = split_list(text, '\n');
+  return lines.empty() ? "" : printable(lines.back());
 }
 
 }  // namespace
@@ -121,7 +136,8 @@ HostProbe::HostProbe(const Cluster& cluster, std::span<const std::string> hosts,
     if (here || !reaches_others) continue;
     std::vector<std::string> words = agent;
     words.insert(words.end(), {host, command});
-    asked_.push_back({host, start_silently(words)});
+    Pipe messages = make_pipe();
+    asked_.push_back({host, start_silently(words, messages.write.get()), std::move(messages.read)});
   }
 }
 
@@ -136,7 +152,13 @@ void HostProbe::look() {
   std::erase_if(asked_, [&](const Asked& asked) {
     int status = 0;
     if (waitpid(asked.process, &status, WNOHANG) != asked.process) return false;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) answered_.insert(asked.host);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+      answered_.insert(asked.host);
+      slowest_ = std::chrono::duration_cast<std::chrono::milliseconds>(
+          std::chrono::steady_clock::now() - begun_);
+    } else if (const std::string said = last_line_in(asked.words); !said.empty()) {
+      refused_[asked.host] = said;
+    }
     return true;
   });
 }

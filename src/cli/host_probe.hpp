@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "cli/cluster.hpp"
+#include "io/atomic_file.hpp"
 
 namespace millrace::cli {
 
@@ -34,14 +36,22 @@ class HostProbe {
   void wait(std::chrono::milliseconds most);
   [[nodiscard]] bool is_over() const { return asked_.empty(); }
   [[nodiscard]] const std::set<std::string>& answered() const { return answered_; }
+  /// The last line that the agent said about each host that it could not reach, by host.
+  [[nodiscard]] const std::map<std::string, std::string>& refused() const { return refused_; }
+  /// The time that the slowest of the answers took, as far as wait() saw it.
+  [[nodiscard]] std::chrono::milliseconds slowest() const { return slowest_; }
 
  private:
   struct Asked {
     std::string host;
     int process = 0;
+    io::UniqueFd words;  ///< what the agent says
   };
   std::vector<Asked> asked_;  ///< those without an answer so far
   std::set<std::string> answered_;
+  std::map<std::string, std::string> refused_;
+  std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
+  std::chrono::milliseconds slowest_{0};
 };
 
 }  // namespace millrace::cli

@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <vector>
 
+#include "comm/world.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 
@@ -74,7 +76,10 @@ int meaning_of(const LauncherEnd& end, const std::string& launcher,
     fail(ErrorKind::Peer,
          "{} ended the ranks: see its message above; the last checkpoint can be restored",
          launcher);
-  if (code >= kNoSignal)
+  // Open MPI has more codes of its own among those of signals, but names a rank that one ended.
+  const bool unnamed =
+      comm::is_open_mpi() && !end.killed && end.ended_rank < 0 && !end.ranks_printed;
+  if (code >= kNoSignal || (code > kSignalled && unnamed))
     fail(ErrorKind::Io, "{} could not start the ranks: see its message above", launcher);
   if (code > kSignalled)
     fail(ErrorKind::Peer, "{} was ended by signal {} ({}){}; the last checkpoint can be restored",
@@ -87,9 +92,21 @@ std::set<std::string> silent_hosts(const LauncherEnd& end, std::span<const std::
   std::set<std::string> silent;
   if (end.stuck_ranks.empty()) return silent;
   silent.insert(hosts.begin(), hosts.end());
-  for (const int rank : end.stuck_ranks)
+  for (const auto& [rank, awaited] : end.stuck_ranks)
     if (const auto at = static_cast<std::size_t>(rank); at < hosts.size()) silent.erase(hosts[at]);
   return silent;
+}
+
+std::map<std::string, int> awaited_hosts(const LauncherEnd& end,
+                                         std::span<const std::string> hosts) {
+  std::map<std::string, int> ranks;
+  for (const auto& [rank, awaited] : end.stuck_ranks) {
+    const auto from = static_cast<std::size_t>(rank);
+    const auto to = static_cast<std::size_t>(awaited);
+    if (awaited >= 0 && std::max(from, to) < hosts.size() && hosts[from] != hosts[to])
+      ++ranks[hosts[to]];
+  }
+  return ranks;
 }
 
 }  // namespace millrace::cli

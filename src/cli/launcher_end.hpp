@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -21,5 +22,9 @@ namespace millrace::cli {
 /// The hosts of whose ranks none said anything when the others gave up: they are cut off, or hang.
 [[nodiscard]] std::set<std::string> silent_hosts(const LauncherEnd& end,
                                                  std::span<const std::string> hosts);
+
+/// The number of ranks on other hosts that waited for ranks on a host when all gave up.
+[[nodiscard]] std::map<std::string, int> awaited_hosts(const LauncherEnd& end,
+                                                       std::span<const std::string> hosts);
 
 }  // namespace millrace::cli

@@ -34,7 +34,10 @@ void LauncherOutput::note_stuck(std::string_view line) {
   // Ranks wait two seconds for each other before the first one ends.
   constexpr std::chrono::milliseconds kTogether{1950};
   if (stuck_ranks_.empty()) first_stuck_ = now_;
-  if (now_ - first_stuck_ < kTogether) stuck_ranks_.insert(*rank);
+  if (now_ - first_stuck_ >= kTogether) return;
+  const std::optional<int> awaited = number_after(line, "(rank ");
+  stuck_ranks_[*rank] =
+      awaited ? *awaited : number_after(line, " and waits for rank ").value_or(-1);
 }
 
 std::string LauncherOutput::take_line(std::string line) {

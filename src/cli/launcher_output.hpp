@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chrono>
-#include <set>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -38,9 +38,10 @@ class LauncherOutput {
   [[nodiscard]] bool ranks_trained() const { return trained_; }
   /// The rank that a signal ended, as Open MPI says in a box; -1: it does not.
   [[nodiscard]] int ended_rank() const { return ended_rank_; }
-  /// The ranks that reported where they stand after too long without progress. A report long after
-  /// the first is ignored: that rank was stopped, and continued only to be ended.
-  [[nodiscard]] const std::set<int>& stuck_ranks() const { return stuck_ranks_; }
+  /// The ranks that reported where they stand after too long without progress, each with the rank
+  /// that it waits for, or -1. A report long after the first is ignored: that rank was stopped, and
+  /// continued only to be ended.
+  [[nodiscard]] const std::map<int, int>& stuck_ranks() const { return stuck_ranks_; }
 
  private:
   [[nodiscard]] std::string take_line(std::string line);
@@ -54,7 +55,7 @@ class LauncherOutput {
   bool began_ = false;
   bool trained_ = false;
   int ended_rank_ = -1;
-  std::set<int> stuck_ranks_;
+  std::map<int, int> stuck_ranks_;
   Clock::time_point now_;    ///< of the current piece
   Clock::time_point since_;  ///< that of the first box kept back
   Clock::time_point first_stuck_;

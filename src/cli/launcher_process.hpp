@@ -3,7 +3,7 @@
 
 #include <chrono>
 #include <functional>
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -19,7 +19,9 @@ struct LauncherEnd {
   bool ranks_printed = false;
   bool ranks_trained = false;  ///< made an update of a run that is supervised
   int ended_rank = -1;         ///< that a signal ended, as the launcher says
-  std::set<int> stuck_ranks;   ///< those that reported where they stand when they gave up
+  /// Those that reported where they stand when they gave up, with the ranks that they wait for, or
+  /// -1.
+  std::map<int, int> stuck_ranks;
 };
 
 inline constexpr int kLauncherFailed = 1;  ///< no rank ends with this code

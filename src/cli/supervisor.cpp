@@ -58,6 +58,11 @@ struct Host {
   int failures = 0;                  ///< starts in a row that took it in and failed because of it
   Clock::time_point out_until = {};  ///< not asked before
   [[nodiscard]] bool is_out() const { return Clock::now() < out_until; }
+  /// For a while, which grows. `probe`: the time between two questions.
+  void leave_out(seconds probe) {
+    constexpr int kProbes = 10;
+    out_until = Clock::now() + kProbes * probe * (1 << std::min(failures++, 10));
+  }
 };
 
 /// "a, b".
@@ -77,6 +82,8 @@ struct Attempt {
   bool trained = false;        ///< made an update
   std::set<std::string> lost;  ///< hosts whose ranks were silent, and that do not answer
   std::string ended = {};      ///< the host of a rank that a signal ended; "": it is not known
+  /// Where all ranks gave up and said so, awaited_hosts().
+  std::map<std::string, int> awaited = {};
 };
 
 bool is_final(int code) {
@@ -164,6 +171,7 @@ class Supervisor {
       }
       lost = true;
       losses = newest() == before ? losses + 1 : 1;
+      leave_out_awaited(used, end, losses);
       if (asked() == 0 && losses > most_restarts_) {
         tell("given up", {},
              fmt::format("{} without a new checkpoint: giving up",
@@ -201,14 +209,13 @@ class Supervisor {
   /// When a start made no update, hosts that had no part in the last one that did may lack the data
   /// or the program: they are left out for a while, which grows. Returns whether others go on.
   bool leave_out_newcomers(std::span<const Host> used, int code) {
-    constexpr int kProbes = 10;
     if (code == 0 || code == exit_code(ErrorKind::Preempted) ||
         code == exit_code(ErrorKind::Interrupted) || std::ranges::none_of(used, &Host::proven))
       return false;
     std::set<std::string> out;
     for (Host& host : hosts_) {
       if (host.proven || std::ranges::find(used, host.name, &Host::name) == used.end()) continue;
-      host.out_until = Clock::now() + kProbes * probe_every_ * (1 << std::min(host.failures++, 10));
+      host.leave_out(probe_every_);
       out.insert(host.name);
     }
     if (!out.empty())
@@ -216,6 +223,32 @@ class Supervisor {
            fmt::format("{} left out: the start with {} failed (code {})", they(out, "is", "are"),
                        out.size() == 1 ? "it" : "them", code));
     return !out.empty();
+  }
+
+  /// If ranks on hosts that all answer wait for each other in vain again and again, the network may
+  /// lack a way between two of them: the host that most wait for is left out for a while. Not this
+  /// machine, and only where the others are enough.
+  void leave_out_awaited(std::span<const Host> used, const Attempt& end, std::int64_t losses) {
+    // Ranks that only start do not know whom they wait for.
+    if (losses == 1 || !end.awaited.empty()) awaited_ = end.awaited;
+    if (losses == 1 || !end.lost.empty()) return;
+    Host* worst = nullptr;
+    int most = 0;
+    for (Host& host : hosts_) {
+      const auto found = awaited_.find(host.name);
+      if (found == awaited_.end() || found->second <= most || host.is_out() ||
+          is_this_machine(host.name))
+        continue;
+      worst = &host;
+      most = found->second;
+    }
+    if (worst == nullptr) return;
+    std::vector<Host> others(used.begin(), used.end());
+    std::erase_if(others, [&](const Host& host) { return host.name == worst->name; });
+    if (ranks_on(others) < std::max(1, least_)) return;
+    worst->leave_out(probe_every_);
+    tell("left out", {},
+         fmt::format("{} is left out: it answers, but others wait for it in vain", worst->name));
   }
 
   /// Whether the run, which has trained on more ranks, waits for these because it does not fit on
@@ -327,13 +360,18 @@ class Supervisor {
     }
   }
 
-  /// Names the hosts that do not answer, and says what the others are enough for.
+  /// Names the hosts that do not answer, with what the agent said of them, and says what the others
+  /// are enough for.
   void tell_missing(std::span<const Host> answering, bool enough) {
     std::set<std::string> missing;
     for (const Host& host : hosts_)
       if (!host.is_out() && std::ranges::find(answering, host.name, &Host::name) == answering.end())
         missing.insert(host.name);
     std::string what = missing.empty() ? "" : they(missing, "does not answer", "do not answer");
+    std::set<std::string> said;  // often the same of all
+    for (const auto& [host, words] : refused_)
+      if (missing.contains(host)) said.insert(words);
+    if (!said.empty()) what += fmt::format(" ({})", fmt::join(said, "; "));
     if (!enough)
       what += fmt::format("{}there is room for {}: waiting until there is room for {}",
                           what.empty() ? "" : "; ", counted(ranks_on(answering), "rank"),
@@ -342,17 +380,19 @@ class Supervisor {
   }
 
   /// Hosts that answer. Those that are suspected get less time than those that may be busy.
-  [[nodiscard]] std::vector<Host> ask_hosts() const {
-    constexpr milliseconds kBusy{5000};
+  [[nodiscard]] std::vector<Host> ask_hosts() {
     std::vector<std::string> sound;
     std::vector<std::string> suspected;
     for (const Host& host : hosts_)
       if (!host.is_out()) (host.suspected ? suspected : sound).push_back(host.name);
     HostProbe doubtful(*cluster_, suspected);
     HostProbe probe(*cluster_, sound);
-    doubtful.wait(kSuspected);
+    doubtful.wait(for_suspected());
     probe.wait(kBusy);
     doubtful.look();
+    if (suspected.empty()) login_ = std::max(login_, probe.slowest());  // looked at without a break
+    refused_ = doubtful.refused();
+    refused_.insert(probe.refused().begin(), probe.refused().end());
     std::vector<Host> answering;
     for (const Host& host : hosts_)
       if (probe.answered().contains(host.name) || doubtful.answered().contains(host.name))
@@ -360,11 +400,17 @@ class Supervisor {
     return answering;
   }
 
+  /// The time for a host that may be lost to answer: thrice that of the slowest login so far.
+  [[nodiscard]] milliseconds for_suspected() const {
+    constexpr milliseconds kLeast{1000};
+    return std::clamp(3 * login_, kLeast, kBusy);
+  }
+
   /// Those of these hosts that do not answer. Ranks of others may have been too slow to speak.
   [[nodiscard]] std::set<std::string> unreached(std::set<std::string> hosts) const {
     if (hosts.empty()) return hosts;
     HostProbe probe(*cluster_, std::vector<std::string>(hosts.begin(), hosts.end()));
-    probe.wait(kSuspected);
+    probe.wait(for_suspected());
     for (const std::string& host : probe.answered()) hosts.erase(host);
     return hosts;
   }
@@ -376,7 +422,8 @@ class Supervisor {
     for (const Host& host : hosts_)
       if (std::ranges::find(used, host.name, &Host::name) == used.end())
         others.push_back(host.name);
-    if (!command.empty() && !others.empty()) HostProbe(*cluster_, others, command).wait(kSuspected);
+    if (!command.empty() && !others.empty())
+      HostProbe(*cluster_, others, command).wait(for_suspected());
   }
 
   /// The speeds of the ranks on these hosts; empty as long as none was slow.
@@ -501,6 +548,7 @@ class Supervisor {
     try {
       const LauncherEnd ended = start_ranks(start, received_, [&] { return occasion.is_due(); });
       end.lost = unreached(silent_hosts(ended, hosts));
+      if (std::ssize(ended.stuck_ranks) == ranks) end.awaited = awaited_hosts(ended, hosts);
       if (ended.ended_rank >= 0 && ended.ended_rank < std::ssize(hosts))
         end.ended = hosts[static_cast<std::size_t>(ended.ended_rank)];
       end.trained = ended.ranks_trained;
@@ -643,8 +691,8 @@ class Supervisor {
     bool asked_ = false;
   };
 
-  static constexpr int kRest = 5;  ///< checkpoints between two starts for slow hosts
-  static constexpr milliseconds kSuspected{1000};  ///< for a host that may be lost to answer
+  static constexpr int kRest = 5;             ///< checkpoints between two starts for slow hosts
+  static constexpr milliseconds kBusy{5000};  ///< for a host that is there to answer
 
   const run::Run& config_;
   const Invocation& invocation_;
@@ -655,8 +703,11 @@ class Supervisor {
   io::RunLock lock_;
   Journal journal_;
   std::vector<Host> hosts_;
-  bool weighted_ = false;  ///< whether a host was slow so far
-  int patience_ = 1;       ///< checkpoints to wait for before a start for a slow host
+  std::map<std::string, int> awaited_;          ///< of the last Attempt of these losses that has it
+  std::map<std::string, std::string> refused_;  ///< by host, what the agent said at the last try
+  milliseconds login_{0};                       ///< of the slowest host that has answered so far
+  bool weighted_ = false;                       ///< whether a host was slow so far
+  int patience_ = 1;  ///< checkpoints to wait for before a start for a slow host
   int least_;
   std::int64_t most_restarts_;
   seconds probe_every_;

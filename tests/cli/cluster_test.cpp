@@ -182,8 +182,9 @@ TEST(ClusterTest, AFileNamesHosts) {
 TEST(HostProbeTest, ThisMachineAnswersAndAnAgentIsAsked) {
   const test::TemporaryDirectory directory;
   const fs::path agent = directory / "agent";
-  std::ofstream(agent) << "#!/bin/sh\n[ \"$1 $2 $3 $5\" = \"-4 -p 3022 true\" ] || exit 9\n"
-                          "[ $4 = there ] && exit 0\n[ $4 = gone ] && exit 255\nexec sleep 60\n";
+  std::ofstream(agent)
+      << "#!/bin/sh\n[ \"$1 $2 $3 $5\" = \"-4 -p 3022 true\" ] || exit 9\n"
+         "[ $4 = there ] && exit 0\n[ $4 = gone ] && echo Denied. >&2 && exit 255\nexec sleep 60\n";
   fs::permissions(agent, fs::perms::owner_all);
   const test::Variable named("OMPI_MCA_plm_rsh_agent", agent.string() + " : rsh");
   const test::Variable more("OMPI_MCA_plm_rsh_args", "-4");
@@ -195,6 +196,7 @@ TEST(HostProbeTest, ThisMachineAnswersAndAnAgentIsAsked) {
     probe.wait(std::chrono::milliseconds(20));
   EXPECT_FALSE(probe.is_over());
   EXPECT_EQ(probe.answered(), (std::set<std::string>{"there", "localhost", "127.0.0.1"}));
+  EXPECT_EQ(probe.refused(), (std::map<std::string, std::string>{{"gone", "Denied."}}));
   for (const auto& [interface, reaches] : {std::pair{"none9", false},
                                            {"10.255.9.0/24", false},
                                            {"none9,lo", true},

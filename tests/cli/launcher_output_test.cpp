@@ -2,6 +2,7 @@
 #include "cli/launcher_output.hpp"
 
 #include "cli/launcher_end.hpp"
+#include "comm/world.hpp"
 #include "support.hpp"
 
 namespace millrace::cli {
@@ -73,14 +74,16 @@ TEST(LauncherOutputTest, RanksThatSayWhereTheyStandAreCounted) {
   const std::string lines =
       "millrace: error: no progress for 2 s: rank 0: is starting; raise --hang-timeout\n"
       "millrace: error: no progress for 2 s: rank 12: is at 1F3 and waits for stage 0 (rank 7)\n"
+      "millrace: error: no progress for 2 s: rank 5: is saving and waits for rank 1; raise\n"
       "rank 3: something else\n";
   EXPECT_EQ(output.take(lines), lines);
-  EXPECT_EQ(output.stuck_ranks(), (std::set<int>{0, 12}));
+  const std::map<int, int> stuck = {{0, -1}, {5, 1}, {12, 7}};
+  EXPECT_EQ(output.stuck_ranks(), stuck);
   // It was stopped, and says so when it is woken to be ended.
   const std::string late = "millrace: error: no progress for 2 s: rank 1: is starting\n";
   const auto later = LauncherOutput::Clock::now() + std::chrono::seconds(3);
   EXPECT_EQ(output.take(late, later), late);
-  EXPECT_EQ(output.stuck_ranks(), (std::set<int>{0, 12}));
+  EXPECT_EQ(output.stuck_ranks(), stuck);
 }
 
 TEST(LauncherOutputTest, AnyPiecesGiveTheSame) {
@@ -121,9 +124,17 @@ TEST(LauncherEndTest, HostsAreSilentIfAllTheirRanksAre) {
   const std::vector<std::string> hosts = {"a", "a", "b", "b", "c"};
   LauncherEnd end = ended(124);
   EXPECT_TRUE(silent_hosts(end, hosts).empty());
-  end.stuck_ranks = {1, 4};
+  end.stuck_ranks = {{1, -1}, {4, -1}};
   EXPECT_EQ(silent_hosts(end, hosts), std::set<std::string>{"b"});
   EXPECT_TRUE(silent_hosts(end, {}).empty()) << "one machine";
+}
+
+TEST(LauncherEndTest, HostsAreAwaitedByRanksOfOthers) {
+  const std::vector<std::string> hosts = {"a", "a", "b", "b", "c"};
+  LauncherEnd end = ended(124);
+  end.stuck_ranks = {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 3}};
+  EXPECT_EQ(awaited_hosts(end, hosts), (std::map<std::string, int>{{"b", 2}, {"c", 1}}));
+  EXPECT_TRUE(awaited_hosts(end, {}).empty()) << "one machine";
 }
 
 TEST(LauncherEndTest, AHostThatIsCutOffIsNamed) {
@@ -131,7 +142,7 @@ TEST(LauncherEndTest, AHostThatIsCutOffIsNamed) {
   const LauncherEnd waited_in_vain = ended(137, &LauncherEnd::killed);
   const LauncherEnd noticed_later = ended(205);
   for (LauncherEnd end : {ranks_ended, waited_in_vain, noticed_later}) {
-    end.stuck_ranks = {0, 1};
+    end.stuck_ranks = {{0, 1}, {1, 2}};
     const auto [code, text] = meaning(end);
     EXPECT_EQ(code, 124);
     EXPECT_EQ(
@@ -153,12 +164,15 @@ TEST(LauncherEndTest, TheCodeOfTheLauncherTellsWhatHappened) {
   expect(ended(1), 5, "mpiexec failed: see its message above");
   expect(ended(1, &LauncherEnd::asked), 75, "");
   expect(ended(127), 5, "cannot run mpiexec");
-  expect(ended(137), 7, "a rank was ended by signal 9 (Killed): mpiexec names it above; the");
+  LauncherEnd named = ended(137);
+  named.ended_rank = 1;
+  expect(named, 7, "a rank was ended by signal 9 (Killed): mpiexec names it above; the");
   expect(ended(137, &LauncherEnd::killed), 7, "mpiexec was ended by signal 9 (Killed); the last");
   expect(ended(138), 75, "");
   LauncherEnd crashed = ended(139, &LauncherEnd::killed);
   crashed.asked = true;
   expect(crashed, 75, "");
+  if (comm::is_open_mpi()) expect(ended(132), 5, "mpiexec could not start the ranks");
   expect(ended(205), 5, "mpiexec could not start the ranks: see its message above");
   expect(ended(205, &LauncherEnd::ranks_printed), 7,
          "mpiexec ended the ranks: see its message above");

@@ -7,6 +7,7 @@
 #                             core each; without SUBNET they have no cables
 #   on HOST COMMAND..         runs a command there
 #   unplug HOST, plug HOST    take its cable out, put it back
+#   part HOST HOST            what one sends to the other is lost, until rejoin HOST HOST
 #   hide HOST FOLDER          what starts there finds the folder empty, until show HOST
 #   ranks_on HOST             the processes of its ranks, of the program $millrace
 #   slow_down HOST            its ranks have a third of the time from now on, until $slowing is killed
@@ -20,6 +21,7 @@
 work=$(mktemp -d)
 net=millrace-$$
 count=0
+subnet=
 failures=0
 job=
 slowing=
@@ -43,6 +45,7 @@ make_hosts() {
   [[ $EUID -eq 0 ]] || skip "needs root"
   for program in ip unshare; do command -v "$program" >/dev/null || skip "needs $program"; done
   count=$1
+  subnet=${2-}
   ip netns add "$net-0" 2>/dev/null || skip "no network namespaces here"
   ip -n "$net-0" link add bridge type bridge 2>/dev/null || skip "no bridges here"
   ip -n "$net-0" link set bridge up
@@ -86,6 +89,12 @@ on() {
   shift
   "$work/on" "$host" exec "$(printf '%q ' "$@")"
 }
+for_way() { # VERB HOST HOST
+  ip -n "$net-$2" route "$1" blackhole "$subnet.$3"
+  ip -n "$net-$3" route "$1" blackhole "$subnet.$2"
+}
+part() { for_way add "$@"; }
+rejoin() { for_way del "$@"; }
 unplug() { ip -n "$net-$1" link set eth9 down; }
 show() { rm "$work/hidden-$1" && rmdir "$work/empty"; }
 hide() { mkdir "$work/empty" && ln -s "$2" "$work/hidden-$1"; }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # random_losses.sh MILLRACE [RUNS [SEED [HOSTS]]]: trains RUNS times (50) over hosts (hosts.sh, 4) with
-# --elastic and snapshots every 5 updates. In each run something happens at a random moment, and in half
-# of them again soon after, often during the restart: a cable is cut, a host loses its power, a rank is
-# killed, a rank is frozen, or a host is slowed. What was cut off comes back a while later. Prints a row
-# for each run. None may end badly, or with other bits than an undisturbed one, or compute more than the
-# updates of two snapshots again after a loss, or start more than twice for each of the two and once more.
-# Exits with 77 (skipped) where hosts.sh does.
+# --elastic and snapshots every 5 updates. In each run something happens at a random moment, in every third
+# one during a checkpoint, and in half of them again soon after, often during the restart: a cable is cut, a
+# host loses its power, a rank is killed, a rank is frozen, a host is slowed, or two hosts lose each other
+# but not the supervisor. What was cut off comes back a while later. Prints a row for each run. None may end badly, or with other bits than an undisturbed one,
+# or compute more than the updates of two snapshots again after a loss, or start more than twice for each of
+# the two and once more. Exits with 77 (skipped) where hosts.sh does.
 set -euo pipefail
 millrace=$(realpath "$1")
 runs=${2:-50}
@@ -18,9 +18,10 @@ make_hosts "$hosts" 10.80.0
 
 updates=150
 every=5
+saves=40
 recipe=(train --synthetic-data --dataset cifar-10 --model-size 8 --batch-size 4 --threads-per-device 1
   --no-validation --gradients-to-accumulate 4 --shards 2 --pipeline-splits b2/0/relu --replicas "$((hosts / 2))"
-  --checkpoint-every 40 --log-freq 1 --iterations "$updates")
+  --checkpoint-every "$saves" --log-freq 1 --iterations "$updates")
 "$millrace" "${recipe[@]}" --ranks 1 --run-dir "$work/alone" >/dev/null
 expected=$("$millrace" inspect "$work/alone" --digest)
 for host in $(seq "$hosts"); do echo "10.80.0.$host"; done >"$work/hosts"
@@ -28,8 +29,8 @@ for host in $(seq "$hosts"); do echo "10.80.0.$host"; done >"$work/hosts"
 between() { echo $(($1 + RANDOM % ($2 - $1 + 1))); }
 # One thing that happens; says what in $happened. Host 1 has the supervisor.
 happen() {
-  local host kind pids
-  kind=$(between 1 5)
+  local host kind other pids
+  kind=$(between 1 6)
   host=$(between 2 "$hosts")
   case $kind in
     1)
@@ -58,6 +59,13 @@ happen() {
       done) 2>/dev/null &
       happened="host $host slowed"
       ;;
+    6)
+      other=$((host % hosts + 1))
+      ((other > 1)) || other=2
+      part "$host" "$other"
+      (sleep "$(between 15 30)" && rejoin "$host" "$other") &
+      happened="hosts $host and $other parted"
+      ;;
   esac
 }
 # Updates that were computed again after losses, at most by one of them.
@@ -76,6 +84,7 @@ for number in $(seq "$runs"); do
     --partner-every "$every" --probe-every 1 --restarts 20 --run-dir "$run" >"$work/out" 2>&1 &
   job=$!
   moment=$(between 2 "$((updates - 30))")
+  ((number % 3)) || moment=$((saves * $(between 1 "$(((updates - 30) / saves))")))
   told=
   until grep -qsE "^step: .*iteration: *$moment," "$work/out"; do
     kill -0 "$job" 2>/dev/null || break
