@@ -129,6 +129,8 @@ struct Graph {
   [[nodiscard]] OpId find(std::string_view layer_or_op) const;
   /// Ops that read `value`, in topological order, each once.
   [[nodiscard]] std::vector<OpId> consumers(ValueId value) const;
+  /// Logits of an image: at least one per class.
+  [[nodiscard]] std::int64_t logits() const { return value(ops.back().inputs.front()).shape.c; }
   /// Elements of all trainable parameters that are not fixed: the count that papers publish.
   [[nodiscard]] std::int64_t trainable_elements() const;
   /// Multiply-accumulates of the forward pass for one sample (Conv and Dense only).

@@ -75,8 +75,7 @@ MicroBatchMetrics& MicroBatchMetrics::operator+=(const MicroBatchMetrics& other)
 }
 
 Stage::Stage(const Graph& graph, OpRange range, const StageOptions& options, ops::Backend& backend)
-    : parameters_(graph, range, parameter_options(options)),
-      logits_(graph.value(graph.ops.back().inputs.front()).shape.c) {
+    : parameters_(graph, range, parameter_options(options)), logits_(graph.logits()) {
   if (options.batch > 0) {
     const ProgramOptions training =
         with_segments(graph, range, static_cast<const ProgramOptions&>(options), options.slots);

@@ -91,6 +91,7 @@ class Passes {
           &feeds_.emplace_back(batch_, session_.graph().input_shape.elements()));
   }
   [[nodiscard]] std::int64_t batch() const { return batch_; }
+  [[nodiscard]] const models::Graph& graph() const { return session_.graph(); }
 
   void run(std::span<const float> images, std::int64_t count, const TakeLogits& take) {
     for (FloatFeed& feed : feeds_) feed.give(images);
@@ -236,8 +237,8 @@ std::vector<float> Classifier::Parts::run(std::span<const float> images) {
   const std::lock_guard lock(turn);
   const RuntimeCall call(world);
   const auto elements = static_cast<std::size_t>(config.model.image.elements());
-  const auto classes = static_cast<std::size_t>(config.model.classes);
-  std::vector<float> logits(images.size() / elements * classes);
+  const auto row = static_cast<std::size_t>(passes.front().graph().logits());
+  std::vector<float> logits(images.size() / elements * row);
   bool computed = false;
   for (std::size_t done = 0; done * elements < images.size();) {
     const auto left = static_cast<std::int64_t>(images.size() / elements - done);
@@ -247,7 +248,7 @@ std::vector<float> Classifier::Parts::run(std::span<const float> images) {
     const std::int64_t count = left - (left < pass.batch() ? 0 : left % pass.batch());
     pass.run(images.subspan(done * elements), count,
              [&](std::int64_t first, std::span<const float> of_some) {
-               const std::size_t at = (done + static_cast<std::size_t>(first)) * classes;
+               const std::size_t at = (done + static_cast<std::size_t>(first)) * row;
                std::ranges::copy(of_some, std::span(logits).subspan(at).begin());
                computed = true;
              });
@@ -320,7 +321,7 @@ Classifier::~Classifier() {
 }
 
 Shape Classifier::image_shape() const { return parts_->config.model.image; }
-std::int64_t Classifier::classes() const { return parts_->config.model.classes; }
+std::int64_t Classifier::classes() const { return parts_->passes.front().graph().logits(); }
 const std::vector<std::string>& Classifier::class_names() const {
   return parts_->config.data.class_names;
 }
@@ -354,6 +355,8 @@ std::vector<float> Classifier::logits(std::span<const std::filesystem::path> fil
 
 void Classifier::logits(const std::shared_ptr<const io::Dataset>& images,
                         const TakeLogits& take) const {
+  if (!images) fail(ErrorKind::Config, "a Classifier was given no data set");
+  require_matching(parts_->passes.front().graph(), *images);
   const std::lock_guard lock(parts_->turn);
   const RuntimeCall call(parts_->world);
   parts_->passes.front().run(images, take);

@@ -77,6 +77,8 @@ class Classifier {
   Classifier& operator=(const Classifier&) = delete;
 
   [[nodiscard]] Shape image_shape() const;
+  /// Logits of an image. Some networks have more than classes: SqueezeNet for CIFAR, two for each,
+  /// as in the IPU trainer, of which the second half stays unlikely.
   [[nodiscard]] std::int64_t classes() const;
   /// By number; none if the checkpoint does not know them.
   [[nodiscard]] const std::vector<std::string>& class_names() const;
@@ -94,7 +96,9 @@ class Classifier {
   [[nodiscard]] std::vector<float> logits(std::span<const std::filesystem::path> files) const;
   /// Passes the logits of all images of a set to `take`, a row for each from number `first` on,
   /// while the next ones are read. They are in the order of the set and go through the network in
-  /// the largest number. In several processes, only those that have its end do so.
+  /// the largest number. In several processes, only those that have its end do so. `take` must not
+  /// call this Classifier. Errors: Config without a set; Config or Data for images of another shape
+  /// or of more classes.
   void logits(
       const std::shared_ptr<const io::Dataset>& images,
       const std::function<void(std::int64_t first, std::span<const float> logits)>& take) const;

@@ -80,6 +80,16 @@ void require_told_rightly(const io::Dataset& images) {
 
 }  // namespace
 
+void require_matching(const models::Graph& network, const io::Dataset& images) {
+  if (images.size() < 1) fail(ErrorKind::Data, "{}: the data set is empty", images.name());
+  if (images.image_shape() != network.input_shape)
+    fail(ErrorKind::Config, "{}: images of {}, but {} takes images of {}", images.name(),
+         images.image_shape(), network.name, network.input_shape);
+  if (images.classes() > network.classes)
+    fail(ErrorKind::Config, "{}: {} classes, but {} tells {} apart", images.name(),
+         images.classes(), network.name, network.classes);
+}
+
 void adapt_to(run::Run& run, const io::Dataset& images, const io::Dataset* validation) {
   require_told_rightly(images);
   run.data.weighted = false;

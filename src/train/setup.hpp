@@ -26,6 +26,10 @@ namespace millrace::training {
 /// Errors: Config, as models::build_model and models::train_only.
 [[nodiscard]] models::Graph network_of(const run::Run& config);
 
+/// Errors: Data without images; Config for images of another shape or of more classes than the
+/// network has.
+void require_matching(const models::Graph& network, const io::Dataset& images);
+
 /// Fills in what a run has to know of its images (`validation` may be null): whether labels have
 /// weights; floats do not travel as bytes. Errors: Config if bytes were asked for; Data for a
 /// weight that is none, a wrong number of class names or a preparation that is not possible.

@@ -29,16 +29,6 @@ namespace millrace::training {
 
 namespace {
 
-void require_matching(const models::Graph& network, const io::Dataset& images) {
-  if (images.size() < 1) fail(ErrorKind::Data, "{}: the data set is empty", images.name());
-  if (images.image_shape() != network.input_shape)
-    fail(ErrorKind::Config, "{}: images of {}, but {} takes images of {}", images.name(),
-         images.image_shape(), network.name, network.input_shape);
-  if (images.classes() > network.classes)
-    fail(ErrorKind::Config, "{}: {} classes, but {} tells {} apart", images.name(),
-         images.classes(), network.name, network.classes);
-}
-
 /// Errors: Checkpoint, as the images of its next update would be others.
 void require_same_batches(const io::CheckpointReader& from, const run::Run& run) {
   const Patch recorded = recorded_in(from);

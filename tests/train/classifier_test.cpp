@@ -7,6 +7,7 @@
 
 #include "io/checkpoint.hpp"
 #include "io/data/loose_images.hpp"
+#include "io/data/memory_dataset.hpp"
 #include "run/complete.hpp"
 #include "tests/io/images/test_images.hpp"
 #include "tests/io/samples.hpp"
@@ -25,10 +26,10 @@ const comm::World kAlone{comm::World::Alone{}};
 constexpr std::int64_t kClasses = 10;
 
 /// A run of CIFAR-10 in these bits, whose data are not here.
-run::Run run_of(const std::string& precision) {
+run::Run run_of(const std::string& precision, const std::string& model = "resnet") {
   run::Patch asked;
-  impose(asked, "model", std::string("resnet"));
-  impose(asked, "model-size", std::string("8"));
+  impose(asked, "model", model);
+  if (model == "resnet") impose(asked, "model-size", std::string("8"));
   impose(asked, "dataset", std::string("cifar-10"));
   impose(asked, "synthetic-data", true);
   impose(asked, "precision", precision);
@@ -299,6 +300,32 @@ TEST_F(ClassifierTest, TwoRanksShareANetwork) {
     EXPECT_EQ(classifier.logits(images), expected(2));
   }
   world.barrier();
+}
+
+// SqueezeNet for CIFAR has two for each class.
+TEST(SpareLogitsTest, ARowHasAllLogitsOfAnImage) {
+  const test::TemporaryDirectory directory;
+  const run::Run config = run_of("32.32", "squeezenet");
+  write_network(config, directory.path());
+  const Classifier classifier(RuntimeOfTests::runtime(), directory.path(), {.batch_sizes = {2}});
+  ASSERT_EQ(classifier.classes(), 2 * kClasses);
+  const std::vector<float> images(3 * 32 * 32 * 3, 0.5f);
+  const std::vector<float> logits = classifier.logits(images);
+  ASSERT_EQ(std::ssize(logits), 3 * 2 * kClasses);
+  for (std::size_t i = 0; i < 2 * kClasses; ++i) {
+    EXPECT_EQ(logits[i], logits[i + 2 * kClasses]);
+    EXPECT_EQ(logits[i], logits[i + 4 * kClasses]);
+  }
+}
+
+TEST_F(ClassifierTest, SetsThatDoNotFitAreRefused) {
+  const Classifier classifier(RuntimeOfTests::runtime(), directory.path());
+  const auto take = [](std::int64_t, std::span<const float>) {};
+  expect_error(ErrorKind::Config, {"no data set"}, [&] { classifier.logits(nullptr, take); });
+  const auto small = std::make_shared<io::MemoryDataset>("small", Shape{8, 8, 3}, 2);
+  small->add(std::vector<std::uint8_t>(8 * 8 * 3), 1);
+  expect_error(ErrorKind::Config, {"small: images of 8x8x3", "32x32x3"},
+               [&] { classifier.logits(small, take); });
 }
 
 }  // namespace

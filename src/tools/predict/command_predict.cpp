@@ -140,7 +140,7 @@ class Output {
   Output(const Patch& options, const Work& work, std::span<const std::string> class_names)
       : work_(work),
         top_k_(options.value<std::int64_t>("top-k")),
-        classes_(work.config.model.classes),
+        classes_(training::network_of(work.config).logits()),
         text_(class_names, width_of_names(), options.flag("json") || ::isatty(STDOUT_FILENO) == 0) {
     if (const auto file = options.text("logits")) logits_.emplace(*file, work.rows(), classes_);
     if (top_k_ > 0) fmt::print("{}", text_.head());
