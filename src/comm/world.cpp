@@ -258,6 +258,12 @@ World::World(Guest guest) {
     ranks = *static_cast<const MPI_Comm*>(guest.communicator);
     if (ranks == MPI_COMM_NULL)
       fail(ErrorKind::Config, "the communicator is MPI_COMM_NULL: this process has no part in it");
+    int is_between = 0;
+    check(MPI_Comm_test_inter(ranks, &is_between), "MPI_Comm_test_inter");
+    if (is_between != 0)
+      fail(
+          ErrorKind::Config,
+          "the communicator lies between two groups of processes: give that of one, or merge them");
   } else {
     if (!started_by_launcher()) return;
     start_mpi();
