@@ -93,9 +93,12 @@ void name_network(run::Run& run) {
 
 /// What a run asks for, as words would, after name_network().
 Patch patch_of(const run::Run& run, const Images& images) {
+  if (images.validation && !images.train)
+    fail(ErrorKind::Config,
+         "Images has a set for validation, but none to train: give Images::train");
   if (images.train && !run.data.directory.empty())
     fail(ErrorKind::Config,
-         "`data-dir` {} has no effect here: the program gives its own images: leave one of them out",
+         "`data-dir` {} has no effect here: the program gives images of its own: leave it out",
          run.data.directory.string());
   if (run.layout.elastic)
     fail(ErrorKind::Config,
@@ -129,6 +132,11 @@ Patch patch_of(const run::Run& run, const Images& images) {
   return patch;
 }
 
+/// What the length of a run follows from: the one of two fields that it has.
+std::string_view of_length(std::string_view field, const run::Run& asked) {
+  return field == "epochs" && asked.length.iterations ? "iterations" : field;
+}
+
 /// Errors: Config for a member that a program has set, to another value than those of a Run and of
 /// the run that it `asks` for, and that is not that of the run that was decided either: it has no
 /// effect, or follows from others. What the fields of some sections say is left out.
@@ -143,7 +151,7 @@ void require_taken(const run::Run& asked, const Patch& asks, const run::Run& dec
         continue;
       if (member.follows)
         fail(ErrorKind::Config, "{} {} follows from `{}`, with which it is {}: set that",
-             member.name, member.text(asked), field.name, member.text(decided));
+             member.name, member.text(asked), of_length(field.name, asked), member.text(decided));
       fail(ErrorKind::Config, "{} {} has no effect here{}", member.name, member.text(asked),
            field.needs.empty() ? "" : fmt::format(": it needs {}", field.needs));
     }

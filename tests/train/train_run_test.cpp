@@ -417,7 +417,9 @@ std::shared_ptr<io::MemoryDataset> in_memory(const fs::path& directory, io::Spli
 TEST_F(TrainRunTest, ImagesOfOnesOwnArePreparedAlikeAndNeedTheirProgram) {
   const Images own{.train = in_memory(data(), io::Split::Train),
                    .validation = in_memory(data(), io::Split::Validation)};
-  (void)train(RuntimeOfTests::runtime(), small("own"), {}, own);
+  run::Run run = small("own");
+  run.data.directory.clear();
+  (void)train(RuntimeOfTests::runtime(), run, {}, own);
   const auto losses = [&](const auto& images) {
     std::vector<double> all;
     for (const Validated& one : validate(RuntimeOfTests::runtime(), place("own"), images))
