@@ -237,6 +237,7 @@ LauncherEnd wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueF
   status_line.clear();
   end.stuck_ranks = output.stuck_ranks();
   end.ended_rank = output.ended_rank();
+  end.ranks_began = output.ranks_began();
   end.ranks_trained = output.ranks_trained();
   end.overdue = deadline.overdue();
   end.killed = WIFSIGNALED(status);

@@ -172,6 +172,10 @@ TEST(LauncherEndTest, TheCodeOfTheLauncherTellsWhatHappened) {
   LauncherEnd crashed = ended(139, &LauncherEnd::killed);
   crashed.asked = true;
   expect(crashed, 75, "");
+  LauncherEnd early = ended(0, &LauncherEnd::asked);
+  expect(early, 0, "");
+  early.ranks_began = false;
+  expect(early, 75, "");
   if (comm::is_open_mpi()) expect(ended(132), 5, "mpiexec could not start the ranks");
   expect(ended(205), 5, "mpiexec could not start the ranks: see its message above");
   expect(ended(205, &LauncherEnd::ranks_printed), 7,
