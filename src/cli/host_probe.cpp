@@ -64,8 +64,10 @@ int start_silently(const std::vector<std::string>& words, int messages) {
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&files);
   if (error != 0)
-    fail(ErrorKind::Io, "cannot start {}: {}", words.front(),
-         std::generic_category().message(error));
+    fail(ErrorKind::Io,
+         "cannot start {}, by which hosts are reached: {}; install it, or name another program in "
+         "OMPI_MCA_plm_rsh_agent",
+         words.front(), std::generic_category().message(error));
   return process;
 }
 

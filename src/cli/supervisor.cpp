@@ -82,7 +82,7 @@ struct Attempt {
   bool trained = false;        ///< made an update
   std::set<std::string> lost;  ///< hosts whose ranks were silent, and that do not answer
   std::string ended = {};      ///< the host of a rank that a signal ended; "": it is not known
-  /// Where all ranks gave up and said so, awaited_hosts().
+  /// awaited_hosts(), if all hosts answer.
   std::map<std::string, int> awaited = {};
 };
 
@@ -176,7 +176,7 @@ class Supervisor {
         tell("given up", {},
              fmt::format("{} without a new checkpoint: giving up",
                          counted(losses, "loss", "losses")));
-        return end.code;
+        return finish(end.code);
       }
       pause_before_restart(losses, end);
     }
@@ -548,7 +548,7 @@ class Supervisor {
     try {
       const LauncherEnd ended = start_ranks(start, received_, [&] { return occasion.is_due(); });
       end.lost = unreached(silent_hosts(ended, hosts));
-      if (std::ssize(ended.stuck_ranks) == ranks) end.awaited = awaited_hosts(ended, hosts);
+      if (end.lost.empty()) end.awaited = awaited_hosts(ended, hosts);
       if (ended.ended_rank >= 0 && ended.ended_rank < std::ssize(hosts))
         end.ended = hosts[static_cast<std::size_t>(ended.ended_rank)];
       end.trained = ended.ranks_trained;

@@ -132,7 +132,7 @@ TEST(SpreadTest, WhatIsLeftComputesInProportion) {
 // Both hold at most 1.35 times as much on a device as before the loss, besides the share of those
 // that are lost. ReCycle takes back an update when a gradient of a later stage is not finite;
 // without that, its steps do not overlap.
-TEST(SpreadTest, IsAsFastAsReCycle) {
+TEST(SpreadTest, IsAboutAsFastAsReCycle) {
   for (const auto& [stages, replicas] :
        std::initializer_list<std::pair<int, int>>{{4, 4}, {8, 4}, {32, 8}}) {
     const Whole whole = uniform(stages, replicas);

@@ -5,9 +5,10 @@
 # cut in the middle of a step and put back later. The run must go on from a snapshot in the memory of the
 # others, and end with the bits of an undisturbed one, on three hosts meanwhile and on four at the end.
 # Then pipelines lose the host of one of their two stages, which comes back without the run directory;
-# a rank, whose host has lost that directory; the cable of the host that has the supervisor; and a host just before they are asked to stop. Nothing
-# may be left of them on any host. At last a slow host gets less of the work after a checkpoint. Prints
-# how long the first run stood still. See hosts.sh for when it is skipped.
+# a rank, whose host has lost that directory; the cable of the host that has the supervisor; and a host just
+# before they are asked to stop. Nothing may be left of them on any host. At last a slow host gets less of
+# the work after a checkpoint. Prints how long the first run stood still. See hosts.sh for when it is
+# skipped.
 set -euo pipefail
 millrace=$(realpath "$1")
 # shellcheck source=tests/e2e/hosts/hosts.sh
