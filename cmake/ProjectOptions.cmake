@@ -10,10 +10,9 @@ add_library(millrace_options INTERFACE)
 add_library(millrace::options ALIAS millrace_options)
 target_include_directories(millrace_options INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
 
-# Streaming kernels need full vectorization, which GCC does at -O3. Debug information takes a third
-# of the compile time, so only developers' presets enable it.
+# Streaming kernels need full vectorization, which GCC does at -O3, as in CMake's Release. Debug
+# information takes a third of the compile time, so only developers' presets enable it.
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O3 -g -DNDEBUG")
-set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
 # No contraction of a*b+c: a fused kernel and its parts must give the same bits. Nothing reads
 # floating-point flags or errno after arithmetic; if comparisons could raise a flag or roots set
 # errno, GCC would not vectorize their loops below AVX-512.
