@@ -276,9 +276,8 @@ Kernel pool(const Binding& b) {
 template <class T>
 Kernel loss(const Binding& b) {
   // There may be more logits than classes; the loss covers all of them.
-  const models::Op& op = b.graph.op(b.call.op);
-  const ops::SoftmaxLossShape shape{b.batch, b.graph.value(op.inputs.front()).shape.c,
-                                    b.label_smoothing.share, b.label_smoothing.form};
+  const ops::SoftmaxLossShape shape{b.batch, b.graph.logits(), b.label_smoothing.share,
+                                    b.label_smoothing.form};
   const auto x = b.operand<T>(X);
   const auto labels = b.operand<std::int32_t>(Labels);
   const auto mixing = b.operand<const ImageMixing>(Mixing);

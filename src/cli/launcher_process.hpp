@@ -17,11 +17,10 @@ struct LauncherEnd {
   bool asked = false;        ///< to stop, by a signal or by `ends`
   bool overdue = false;      ///< it was ended, as it had not started the ranks in time
   bool ranks_printed = false;
-  bool ranks_began = true;     ///< as far as those that we launch say so
+  bool ranks_began = true;     ///< false: none has said so to its launcher
   bool ranks_trained = false;  ///< made an update of a run that is supervised
   int ended_rank = -1;         ///< that a signal ended, as the launcher says
-  /// Those that reported where they stand when they gave up, with the ranks that they wait for, or
-  /// -1.
+  /// Those that said where they stand when they gave up, with the rank that each awaits; -1: none.
   std::map<int, int> stuck_ranks;
 };
 

@@ -77,9 +77,11 @@ std::int64_t reading_bytes(const Session& session, const run::Run& config,
 std::int64_t partner_bytes(const Session& session, const run::Run& config,
                            const comm::World* together) {
   std::vector<std::string> hosts;
-  if (together != nullptr) hosts = memory_hosts(*together);
-  for (int rank = 0; together == nullptr && rank < config.pipeline.ranks.ranks; ++rank)
-    hosts.push_back(std::to_string(rank));
+  if (together != nullptr)
+    hosts = memory_hosts(*together);
+  else
+    for (int rank = 0; rank < config.pipeline.ranks.ranks; ++rank)
+      hosts.push_back(std::to_string(rank));
   std::int64_t bytes = 0;
   for (const PartPlaces& place :
        places_of_parts(config.pipeline, config.optimiser.sharded, hosts)) {
