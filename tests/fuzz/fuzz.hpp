@@ -72,10 +72,14 @@ void run_one(std::span<const std::byte> input);
 /// Small well-formed inputs.
 [[nodiscard]] std::vector<Bytes> seeds();
 
+/// The folder of this target's corpus. The build writes it into a source of its own, so that the
+/// drivers are compiled once for all targets.
+extern const char* const kCorpus;
+
 /// The seeds, and the corpus of this target sorted by file name.
 [[nodiscard]] inline std::vector<Bytes> known_inputs() {
   std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(MILLRACE_FUZZ_CORPUS))
+  for (const auto& entry : std::filesystem::directory_iterator(kCorpus))
     files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   std::vector<Bytes> inputs = seeds();
