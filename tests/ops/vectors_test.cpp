@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <csignal>
+#include <cstdlib>
 
 #include "core/instruction_level.hpp"
 #include "device/environment.hpp"
@@ -360,6 +361,8 @@ class Vectors : public testing::TestWithParam<InstructionLevel> {
 #endif
     if (!machine_level() || GetParam() > *machine_level())
       GTEST_SKIP() << "this processor has no " << name_of(GetParam());
+    if (GetParam() < *machine_level() && std::getenv("MILLRACE_LONG_TESTS") == nullptr)
+      GTEST_SKIP() << "a long test: each level takes some 30 s, and machines differ";
   }
 };
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# elastic.sh MILLRACE: trains with --elastic over four hosts, which are network namespaces of
+# elastic.sh MILLRACE [whole]: trains with --elastic over four hosts, which are network namespaces of
 # this machine on a bridge, each with memory of its own. One host is slowed, and another one's cable is
 # cut in the middle of a step and put back later. The run must go on from a snapshot in the memory of the
 # others, and end with the bits of an undisturbed one, on three hosts meanwhile and on four at the end.
-# Then pipelines lose the host of one of their two stages, which comes back without the run directory;
+# With "whole", pipelines then lose the host of one of their two stages, which comes back without the run directory;
 # a rank, whose host has lost that directory; the cable of the host that has the supervisor; and a host just
 # before they are asked to stop. Nothing may be left of them on any host. At last a slow host gets less of
 # the work after a checkpoint. Prints how long the first run stood still. See hosts.sh for when it is
@@ -18,11 +18,12 @@ make_hosts 4 10.78.0
 recipe=(train --synthetic-data --dataset cifar-10 --model-size 8 --batch-size 4 --threads-per-device 1
   --no-validation --gradients-to-accumulate 4 --shards 2 --pipeline-splits b2/0/relu --log-freq 1)
 elastic=(--interface 10.78.0.0/24 --hang-timeout 3 --elastic --partner-every 5 --checkpoint-every 1000)
-# How many updates are computed again: none is older than the snapshot before the one in the making.
+# How many updates are computed again: none is older than the snapshot before the one in the making. A
+# snapshot that is taken becomes a checkpoint.
 check_lost() {  # OUTPUT UPDATE
   local taken
-  taken=$(sed -n 's/^The run goes on from the snapshot after update \([0-9]*\) in memory$/\1/p' "$1" | head -1)
-  check "snapshot ${taken:-none} is taken after update $2" yes \
+  taken=$(sed -n 's/^Restoring training from latest checkpoint: .*ckpt-\([0-9]*\)$/\1/p' "$1" | head -1)
+  check "the run goes on from ${taken:-nothing} after update $2" yes \
     "$([[ -n $taken && $(($2 - taken)) -le 10 ]] && echo yes || echo no)"
 }
 last_update() { grep '^step:' "$1" | tail -1 | sed 's/.*iteration: *\([0-9]*\),.*/\1/'; }
@@ -31,18 +32,24 @@ ends_with() {  # CODE
   check "the run ends with code $1" "$1" "$code"
   [[ $code -eq $1 ]] || cat "$work/out"
 }
+# Daemons of Open MPI that were cut off end, and remove their files, about 12 s after their ranks.
+finish() {
+  for _ in $(seq 200); do [[ -n $(find "$work/tmp" -mindepth 1 -print -quit) ]] || break; sleep 0.1; done
+  check "no files of Open MPI are left" "" "$(find "$work/tmp" -mindepth 1 -maxdepth 3)"
+  exit $((failures > 0))
+}
 check_memory() {
   check "and nothing is left in the memory of the hosts" "" "$(find "$work"/memory-* -mindepth 1)"
 }
 
 # Long enough for the host to be back before the end, however fast the machine is.
-updates=300
+updates=600
 "$millrace" "${recipe[@]}" --replicas 4 --iterations "$updates" --ranks 1 --run-dir "$work/alone" >/dev/null
 expected=$("$millrace" inspect "$work/alone" --digest)
 
 for host in 1 2 3 4; do echo "10.78.0.$host slots=2  # of the test"; done >"$work/hosts"
 run=$work/run
-on 1 "$millrace" "${recipe[@]}" "${elastic[@]}" --probe-every 1 --replicas 4 --iterations "$updates" \
+on 1 "$millrace" "${recipe[@]}" "${elastic[@]}" --checkpoint-every 150 --probe-every 1 --replicas 4 --iterations "$updates" \
   --hosts "$work/hosts" --min-ranks 5 --run-dir "$run" >"$work/out" 2>&1 &
 job=$!
 wait_for '^step: .*iteration: *1,' "$work/out"
@@ -66,9 +73,10 @@ check "and its return" 1 "$(grep -c 'elastic: 10.78.0.3 answers again' "$work/ou
 check_lost "$work/out" "$last"
 check "with the bits of an undisturbed run" "$expected" "$("$millrace" inspect "$run" --digest)"
 check_memory
+[[ ${2-} == whole ]] || finish
 
-# One replica: its parts are sent.
-updates=120
+# One replica: its parts are sent. Long enough, too.
+updates=500
 "$millrace" "${recipe[@]}" --iterations "$updates" --ranks 1 --run-dir "$work/pipeline-alone" >/dev/null
 expected=$("$millrace" inspect "$work/pipeline-alone" --digest)
 pipeline() {  # NAME OPTIONS..
@@ -155,8 +163,4 @@ ends_with 0
 check "with speeds" 1 "$(grep -c '^speeds-of-ranks = "1 1 0\.[0-9]* 0\.[0-9]*"' "$run/config.toml")"
 check_bits
 check_memory
-
-# Daemons of Open MPI that were cut off end, and remove their files, about 12 s after their ranks.
-for _ in $(seq 200); do [[ -n $(find "$work/tmp" -mindepth 1 -print -quit) ]] || break; sleep 0.1; done
-check "no files of Open MPI are left" "" "$(find "$work/tmp" -mindepth 1 -maxdepth 3)"
-[[ $failures -eq 0 ]]
+finish
