@@ -156,8 +156,7 @@ void HostProbe::look() {
     if (waitpid(asked.process, &status, WNOHANG) != asked.process) return false;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
       answered_.insert(asked.host);
-      slowest_ = std::chrono::duration_cast<std::chrono::milliseconds>(
-          std::chrono::steady_clock::now() - begun_);
+      slowest_ = age();
     } else if (const std::string said = last_line_in(asked.words); !said.empty()) {
       refused_[asked.host] = said;
     }
@@ -165,11 +164,16 @@ void HostProbe::look() {
   });
 }
 
-void HostProbe::wait(std::chrono::milliseconds most) {
+void HostProbe::wait(std::chrono::milliseconds most, const std::set<std::string>& unless) {
   constexpr std::chrono::milliseconds kPause{10};
-  const auto end = std::chrono::steady_clock::now() + most;
-  for (look(); !is_over() && std::chrono::steady_clock::now() < end; look())
+  const auto awaited = [&](const Asked& asked) { return !unless.contains(asked.host); };
+  for (look(); std::ranges::any_of(asked_, awaited) && age() < most; look())
     std::this_thread::sleep_for(kPause);
+}
+
+std::chrono::milliseconds HostProbe::age() const {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() -
+                                                               begun_);
 }
 
 }  // namespace millrace::cli

@@ -32,9 +32,12 @@ class HostProbe {
 
   /// Looks who has answered since. Does not wait.
   void look();
-  /// Looks again and again until every host has answered or failed, or `most` has passed.
-  void wait(std::chrono::milliseconds most);
+  /// Looks again and again until every host but those in `unless` has answered or failed, or `most`
+  /// has passed since they were asked.
+  void wait(std::chrono::milliseconds most, const std::set<std::string>& unless = {});
   [[nodiscard]] bool is_over() const { return asked_.empty(); }
+  /// The time since the hosts were asked.
+  [[nodiscard]] std::chrono::milliseconds age() const;
   [[nodiscard]] const std::set<std::string>& answered() const { return answered_; }
   /// The last line that the agent said about each host that it could not reach, by host.
   [[nodiscard]] const std::map<std::string, std::string>& refused() const { return refused_; }

@@ -175,7 +175,7 @@ std::vector<std::string> RanksToStart::hosts() const {
 }
 
 LauncherEnd start_ranks(const RanksToStart& start, const std::function<int()>& received,
-                        const std::function<bool()>& ends) {
+                        const Supervision& supervision) {
   const int ranks = start.plan.ranks.ranks;
   const std::optional<Cluster>& cluster = start.cluster;
   std::vector<std::string> command = launch_command(ranks, start.words, cluster);
@@ -187,7 +187,7 @@ LauncherEnd start_ranks(const RanksToStart& start, const std::function<int()>& r
   setenv(kLaunchedVariable, "1", 1);
   if (const training::Terminal terminal = training::terminal_of(stderr); terminal.rewrites_lines)
     setenv(training::kTerminalVariable, training::terminal_text(terminal).c_str(), 1);
-  return run_launcher(command, received, ends, start.to_begin);
+  return run_launcher(command, received, supervision, start.to_begin);
 }
 
 namespace {

@@ -42,7 +42,7 @@ struct RanksToStart {
 /// Starts ranks and waits for them, like run_launcher().
 [[nodiscard]] LauncherEnd start_ranks(const RanksToStart& start,
                                       const std::function<int()>& received,
-                                      const std::function<bool()>& ends = nullptr);
+                                      const Supervision& supervision = {});
 
 /// Starts the ranks of a run, waits for them and returns their exit code; with --elastic, starts
 /// them again where that can help. Signals are forwarded as

@@ -31,10 +31,9 @@ void LauncherOutput::note_stuck(std::string_view line) {
   if (line.find("no progress for ") == std::string_view::npos) return;
   const std::optional<int> rank = number_after(line, ": rank ");
   if (!rank) return;
-  // Ranks wait two seconds for each other before the first one ends.
-  constexpr std::chrono::milliseconds kTogether{1950};
+  constexpr std::chrono::milliseconds kOnItsWay{50};
   if (stuck_ranks_.empty()) first_stuck_ = now_;
-  if (now_ - first_stuck_ >= kTogether) return;
+  if (now_ - first_stuck_ >= grace_ - kOnItsWay) return;
   const std::optional<int> awaited = number_after(line, "(rank ");
   stuck_ranks_[*rank] =
       awaited ? *awaited : number_after(line, " and waits for rank ").value_or(-1);

@@ -24,6 +24,9 @@ class LauncherOutput {
  public:
   using Clock = std::chrono::steady_clock;
 
+  /// `grace`: the time that ranks which give up wait for each other before the first one ends.
+  explicit LauncherOutput(std::chrono::milliseconds grace) : grace_(grace) {}
+
   /// Adds `piece` and returns the lines to show.
   [[nodiscard]] std::string take(std::string_view piece, Clock::time_point now = Clock::now());
   /// Boxes that the end of the launcher has not followed soon, to show.
@@ -48,6 +51,7 @@ class LauncherOutput {
   void take_status();
   void note_stuck(std::string_view line);
 
+  std::chrono::milliseconds grace_;
   std::string line_;  ///< an incomplete line
   std::string status_;
   std::string boxes_;  ///< kept back

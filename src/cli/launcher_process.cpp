@@ -188,19 +188,22 @@ class Reminder {
 /// before it has started them.
 class Deadline {
  public:
-  explicit Deadline(std::chrono::seconds to_begin) : to_begin_(to_begin) {}
+  /// `grace`: after which ranks that gave up end.
+  Deadline(std::chrono::seconds to_begin, std::chrono::milliseconds grace)
+      : to_begin_(to_begin), grace_(grace) {}
 
   void check(pid_t child, const LauncherOutput& output) {
-    constexpr std::chrono::seconds kGrace{3};  // ranks need two of them to end
+    constexpr std::chrono::milliseconds kToEnd{500};
     const Clock::time_point now = Clock::now();
     overdue_ = to_begin_.count() > 0 && !output.ranks_began() && now - started_ > to_begin_;
     if (output.stuck_ranks().empty()) gave_up_ = now;
-    if (overdue_ || now - gave_up_ > kGrace) kill(-child, SIGKILL);
+    if (overdue_ || now - gave_up_ > grace_ + kToEnd) kill(-child, SIGKILL);
   }
   [[nodiscard]] bool overdue() const { return overdue_; }
 
  private:
   std::chrono::seconds to_begin_;
+  std::chrono::milliseconds grace_;
   bool overdue_ = false;
   Clock::time_point started_ = Clock::now();
   Clock::time_point gave_up_ = started_;  ///< or when they had not yet
@@ -213,13 +216,13 @@ bool was_explained(int code) {
 
 /// Waits for the launcher, shows its output and returns how it ended.
 LauncherEnd wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueFd& messages,
-                     const std::function<bool()>& ends, std::chrono::seconds to_begin) {
+                     const Supervision& supervision, std::chrono::seconds to_begin) {
   constexpr std::chrono::milliseconds kPause{10};
   int status = 0;
-  LauncherOutput output;
+  LauncherOutput output(supervision.grace);
   LauncherEnd end;
   Reminder reminder;
-  Deadline deadline(to_begin);
+  Deadline deadline(to_begin, supervision.grace);
   StatusLine status_line;
   for (;;) {
     const pid_t ended = waitpid(child, &status, WNOHANG);
@@ -229,7 +232,10 @@ LauncherEnd wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueF
     show(messages, output, status_line, ended == child ? std::chrono::milliseconds{0} : kPause);
     if (ended == child) break;
     put(output.late(), status_line);
-    end.asked = end.asked || g_asked != 0 || (ends && ends());
+    if (end.stuck_ranks.empty() && !output.stuck_ranks().empty() && supervision.gave_up)
+      supervision.gave_up();
+    end.stuck_ranks = output.stuck_ranks();
+    end.asked = end.asked || g_asked != 0 || (supervision.ends && supervision.ends());
     reminder.remind(child, to_begin.count() > 0 && !output.ranks_began(), end.ranks_printed,
                     end.asked);
     deadline.check(child, output);
@@ -249,7 +255,7 @@ LauncherEnd wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueF
 }  // namespace
 
 LauncherEnd run_launcher(const std::vector<std::string>& command,
-                         const std::function<int()>& received, const std::function<bool()>& ends,
+                         const std::function<int()>& received, const Supervision& supervision,
                          std::chrono::seconds to_begin) {
   forward_signals();
   (void)std::fflush(stdout);  // before the output of the ranks
@@ -262,7 +268,7 @@ LauncherEnd run_launcher(const std::vector<std::string>& command,
   printed.write = io::UniqueFd();
   messages.write = io::UniqueFd();
   if (g_asked != 0 && to_begin.count() == 0) kill(child, SIGUSR1);
-  LauncherEnd end = wait_for(child, printed.read, messages.read, ends, to_begin);
+  LauncherEnd end = wait_for(child, printed.read, messages.read, supervision, to_begin);
   g_launcher = 0;
   end.interrupted = g_interrupted != 0;
   end.asked = end.asked || g_asked != 0;

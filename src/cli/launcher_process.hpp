@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "train/watchdog.hpp"
+
 namespace millrace::cli {
 
 /// How a launcher ended.
@@ -27,17 +29,24 @@ struct LauncherEnd {
 inline constexpr int kLauncherFailed = 1;  ///< no rank ends with this code
 inline constexpr int kSignalled = 128;
 
+/// What a supervisor does while a launcher runs.
+struct Supervision {
+  /// Whether the ranks are to end; called about a hundred times a second until it returns true.
+  std::function<bool()> ends;
+  std::function<void()> gave_up;  ///< called when the first rank gives up
+  std::chrono::milliseconds grace = training::Watchdog::kGrace;  ///< of the ranks' watchdogs
+};
+
 /// Runs a launcher in its own process group and waits for it. Signals that ask this process to stop
 /// reach the ranks as SIGUSR1, which asks them to save first; so does a signal that arrived earlier
-/// (`received` returns it, or 0), and `ends`, which is called about a hundred times a second until
-/// it returns true. A second SIGINT or SIGTERM ends the ranks at once. Standard error is filtered
-/// by LauncherOutput. Standard output is passed on, and dropped when it has no reader. A launcher
-/// that waits for a lost machine would do so for ever: it is ended if the ranks have not begun
-/// within `to_begin`, and is asked to stop only once they have, so that they can save; 0: no limit,
-/// and it is asked at once. Errors: Io.
+/// (`received` returns it, or 0), and Supervision::ends. A second SIGINT or SIGTERM ends the ranks
+/// at once. Standard error is filtered by LauncherOutput. Standard output is passed on, and dropped
+/// when it has no reader. A launcher that waits for a lost machine would do so for ever: it is
+/// ended if the ranks have not begun within `to_begin`, and is asked to stop only once they have,
+/// so that they can save; 0: no limit, and it is asked at once. Errors: Io.
 [[nodiscard]] LauncherEnd run_launcher(const std::vector<std::string>& command,
                                        const std::function<int()>& received,
-                                       const std::function<bool()>& ends = nullptr,
+                                       const Supervision& supervision = {},
                                        std::chrono::seconds to_begin = {});
 
 /// The signal that asked to stop since the first run_launcher(), also when none runs; 0: none.

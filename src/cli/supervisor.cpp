@@ -379,24 +379,31 @@ class Supervisor {
     if (!what.empty()) tell(enough ? "no answer" : "waiting", answering, what);
   }
 
-  /// Hosts that answer. Those that are suspected get less time than those that may be busy.
-  [[nodiscard]] std::vector<Host> ask_hosts() {
-    std::vector<std::string> sound;
-    std::vector<std::string> suspected;
+  /// Asks all hosts that are not left out.
+  void begin_to_ask() {
+    if (!cluster_) return;
+    std::vector<std::string> names;
     for (const Host& host : hosts_)
-      if (!host.is_out()) (host.suspected ? suspected : sound).push_back(host.name);
-    HostProbe doubtful(*cluster_, suspected);
-    HostProbe probe(*cluster_, sound);
-    doubtful.wait(for_suspected());
-    probe.wait(kBusy);
-    doubtful.look();
-    if (suspected.empty()) login_ = std::max(login_, probe.slowest());  // looked at without a break
-    refused_ = doubtful.refused();
-    refused_.insert(probe.refused().begin(), probe.refused().end());
+      if (!host.is_out()) names.push_back(host.name);
+    probe_.emplace(*cluster_, names);
+  }
+
+  /// Hosts that answer, or did so just now, when ranks gave up. Those that are suspected get less
+  /// time than those that may be busy.
+  [[nodiscard]] std::vector<Host> ask_hosts() {
+    std::set<std::string> suspected;
+    for (const Host& host : hosts_)
+      if (host.suspected) suspected.insert(host.name);
+    const bool is_new = !probe_ || probe_->age() > 2 * kBusy;
+    if (is_new) begin_to_ask();
+    probe_->wait(kBusy, suspected);
+    probe_->wait(for_suspected());
+    if (is_new) login_ = std::max(login_, probe_->slowest());  // looked at without a break
+    refused_ = probe_->refused();
     std::vector<Host> answering;
     for (const Host& host : hosts_)
-      if (probe.answered().contains(host.name) || doubtful.answered().contains(host.name))
-        answering.push_back(host);
+      if (!host.is_out() && probe_->answered().contains(host.name)) answering.push_back(host);
+    probe_.reset();
     return answering;
   }
 
@@ -406,12 +413,13 @@ class Supervisor {
     return std::clamp(3 * login_, kLeast, kBusy);
   }
 
-  /// Those of these hosts that do not answer. Ranks of others may have been too slow to speak.
-  [[nodiscard]] std::set<std::string> unreached(std::set<std::string> hosts) const {
+  /// Those of these hosts that have not answered since the first rank gave up. Ranks of others may
+  /// have been too slow to speak.
+  [[nodiscard]] std::set<std::string> unreached(std::set<std::string> hosts) {
     if (hosts.empty()) return hosts;
-    HostProbe probe(*cluster_, std::vector<std::string>(hosts.begin(), hosts.end()));
-    probe.wait(for_suspected());
-    for (const std::string& host : probe.answered()) hosts.erase(host);
+    if (!probe_) begin_to_ask();
+    probe_->wait(for_suspected());
+    for (const std::string& host : probe_->answered()) hosts.erase(host);
     return hosts;
   }
 
@@ -546,8 +554,15 @@ class Supervisor {
     Occasion occasion(*this, used, start.plan, hosts);
     Attempt end;
     try {
-      const LauncherEnd ended = start_ranks(start, received_, [&] { return occasion.is_due(); });
+      LauncherEnd ended = start_ranks(start, received_,
+                                      {.ends = [&] { return occasion.is_due(); },
+                                       .gave_up = [&] { begin_to_ask(); },
+                                       .grace = training::Watchdog::kSupervisedGrace});
       end.lost = unreached(silent_hosts(ended, hosts));
+      // Ranks on other hosts were only too slow to speak.
+      for (int rank = 0; !end.lost.empty() && rank < std::ssize(hosts); ++rank)
+        if (!end.lost.contains(hosts[static_cast<std::size_t>(rank)]))
+          ended.stuck_ranks.try_emplace(rank, -1);
       if (end.lost.empty()) end.awaited = awaited_hosts(ended, hosts);
       if (ended.ended_rank >= 0 && ended.ended_rank < std::ssize(hosts))
         end.ended = hosts[static_cast<std::size_t>(ended.ended_rank)];
@@ -704,6 +719,7 @@ class Supervisor {
   Journal journal_;
   std::vector<Host> hosts_;
   std::map<std::string, int> awaited_;          ///< of the last Attempt of these losses that has it
+  std::optional<HostProbe> probe_;              ///< since ranks gave up, or for the next start
   std::map<std::string, std::string> refused_;  ///< by host, what the agent said at the last try
   milliseconds login_{0};                       ///< of the slowest host that has answered so far
   bool weighted_ = false;                       ///< whether a host was slow so far

@@ -13,9 +13,6 @@
 namespace millrace::training {
 namespace {
 
-/// Time between the first rank that gives up and the end of all, so that each prints its line.
-constexpr std::chrono::seconds kGrace{2};
-
 /// What the launcher then needs to end its daemons on all hosts that it reaches.
 constexpr std::chrono::seconds kDaemon{10};
 
@@ -54,7 +51,8 @@ std::string describe_position(const pipeline::Executor* executor, int rank, int 
 
 }  // namespace
 
-Watchdog::Watchdog(int rank, int seconds) : rank_(rank) {
+Watchdog::Watchdog(int rank, int seconds, std::chrono::milliseconds grace)
+    : rank_(rank), grace_(grace) {
   if (seconds > 0) thread_ = std::thread([this, seconds] { watch(std::chrono::seconds(seconds)); });
 }
 
@@ -113,7 +111,7 @@ void Watchdog::give_up(Clock::duration quiet) const {
       "millrace: error: no progress for {} s: {}; raise the hang timeout if it is only slow\n",
       std::chrono::duration_cast<std::chrono::seconds>(quiet).count(), position());
   std::fflush(stderr);
-  std::this_thread::sleep_for(kGrace);
+  std::this_thread::sleep_for(grace_);
   comm::remove_shared_memory();
   comm::end_daemon_after(kDaemon);
   std::_Exit(exit_code(ErrorKind::Watchdog));

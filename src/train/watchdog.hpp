@@ -22,7 +22,12 @@ namespace millrace::training {
 /// disabled.
 class Watchdog {
  public:
-  Watchdog(int rank, int seconds);
+  /// Time between the first rank that gives up and the end of all, so that each prints its line.
+  /// Less under a supervisor, which also asks the hosts.
+  static constexpr std::chrono::milliseconds kGrace{2000};
+  static constexpr std::chrono::milliseconds kSupervisedGrace{1000};
+
+  Watchdog(int rank, int seconds, std::chrono::milliseconds grace = kGrace);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -77,6 +82,7 @@ class Watchdog {
   std::atomic<const comm::World*> world_{nullptr};
   std::atomic<const Session*> session_{nullptr};
   int rank_;
+  std::chrono::milliseconds grace_;
   std::atomic<std::uint64_t> touched_{0};
   std::atomic<const char*> disk_{nullptr};
   std::atomic<std::uint64_t> disks_{0};  ///< number of waits for disks so far

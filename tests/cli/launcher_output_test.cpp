@@ -10,6 +10,7 @@ namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
 
+constexpr std::chrono::seconds kGrace{2};
 const std::string kEdge = std::string(74, '-') + "\n";
 const std::string kBox = kEdge +
                          "Primary job  terminated normally, but 1 process returned\n"
@@ -21,23 +22,23 @@ TEST(LauncherOutputTest, LinesPassAndBoxesAreShownAtTheEndOrLeftOut) {
   const std::string text =
       "from a rank\n" + kBox + "mpiexec: from the launcher\n" + kOther + "the last";
   const std::string lines = "from a rank\nmpiexec: from the launcher\n";
-  LauncherOutput unread;
+  LauncherOutput unread(kGrace);
   EXPECT_EQ(unread.take(text), lines);
   EXPECT_EQ(unread.finish(false), "the last");
-  LauncherOutput output;
+  LauncherOutput output(kGrace);
   EXPECT_EQ(output.take(text), lines);
   EXPECT_EQ(output.finish(true), kBox + kOther + "the last");
 }
 
 TEST(LauncherOutputTest, ForwardedSignalsAreNotShown) {
-  LauncherOutput output;
+  LauncherOutput output(kGrace);
   EXPECT_EQ(output.take("mpiexec: Forwarding signal 10 to job\nsaved\n"), "saved\n");
 }
 
 TEST(LauncherOutputTest, BoxesThatTheEndDoesNotFollowAreShown) {
   using std::chrono::seconds;
   const auto begin = LauncherOutput::Clock::now();
-  LauncherOutput output;
+  LauncherOutput output(kGrace);
   EXPECT_EQ(output.take(kOther, begin), "");
   EXPECT_EQ(output.late(begin + seconds(4)), "");
   EXPECT_EQ(output.late(begin + seconds(5)), kOther);
@@ -46,7 +47,7 @@ TEST(LauncherOutputTest, BoxesThatTheEndDoesNotFollowAreShown) {
 }
 
 TEST(LauncherOutputTest, WhatRanksTellTheSupervisorIsNotShown) {
-  LauncherOutput output;
+  LauncherOutput output(kGrace);
   EXPECT_EQ(output.take("millrace: the ranks begin\na\n"), "a\n");
   EXPECT_TRUE(output.ranks_began() && !output.ranks_trained());
   EXPECT_EQ(output.take("millrace: the ranks train\nb\n"), "b\n");
@@ -57,7 +58,7 @@ TEST(LauncherOutputTest, WhatRanksTellTheSupervisorIsNotShown) {
 
 // It has no line end, and may come in pieces and before a line.
 TEST(LauncherOutputTest, TheStatusLineIsKeptApart) {
-  LauncherOutput output;
+  LauncherOutput output(kGrace);
   EXPECT_EQ(output.take("\repoch 1/2\033[K"), "");
   EXPECT_EQ(output.status(), "epoch 1/2");
   EXPECT_EQ(output.take("\repoch"), "");
@@ -70,7 +71,7 @@ TEST(LauncherOutputTest, TheStatusLineIsKeptApart) {
 }
 
 TEST(LauncherOutputTest, RanksThatSayWhereTheyStandAreCounted) {
-  LauncherOutput output;
+  LauncherOutput output(kGrace);
   const std::string lines =
       "millrace: error: no progress for 2 s: rank 0: is starting; raise --hang-timeout\n"
       "millrace: error: no progress for 2 s: rank 12: is at 1F3 and waits for stage 0 (rank 7)\n"
@@ -81,7 +82,7 @@ TEST(LauncherOutputTest, RanksThatSayWhereTheyStandAreCounted) {
   EXPECT_EQ(output.stuck_ranks(), stuck);
   // It was stopped, and says so when it is woken to be ended.
   const std::string late = "millrace: error: no progress for 2 s: rank 1: is starting\n";
-  const auto later = LauncherOutput::Clock::now() + std::chrono::seconds(3);
+  const auto later = LauncherOutput::Clock::now() + kGrace;
   EXPECT_EQ(output.take(late, later), late);
   EXPECT_EQ(output.stuck_ranks(), stuck);
 }
@@ -89,7 +90,7 @@ TEST(LauncherOutputTest, RanksThatSayWhereTheyStandAreCounted) {
 TEST(LauncherOutputTest, AnyPiecesGiveTheSame) {
   const std::string text = "a\n" + kOther + kBox + "b\n" + kBox + kEdge + "cut off";
   for (std::size_t size = 1; size < text.size(); ++size) {
-    LauncherOutput output;
+    LauncherOutput output(kGrace);
     std::string shown;
     for (std::size_t i = 0; i < text.size(); i += size) shown += output.take(text.substr(i, size));
     EXPECT_EQ(shown, "a\nb\n") << size;
