@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -18,11 +19,14 @@ inline constexpr std::int64_t kAlignment = 64;
 }
 
 /// The memory of one device: a single allocation of a size computed in advance. It is set to zero,
-/// which also places its pages. Errors: Config, with the size, if the device does not have enough
-/// memory.
+/// which also places its pages, and on a busy machine takes seconds. Errors: Config, with the size,
+/// if the device does not have enough memory.
 class Arena {
  public:
-  explicit Arena(std::int64_t bytes);
+  /// `placed` is called after each of the pieces() of the memory.
+  explicit Arena(std::int64_t bytes, const std::function<void()>& placed = {});
+
+  [[nodiscard]] static std::int64_t pieces(std::int64_t bytes);
 
   [[nodiscard]] std::byte* at(std::int64_t offset) const { return base_.get() + offset; }
   [[nodiscard]] std::int64_t bytes() const noexcept { return bytes_; }

@@ -229,8 +229,12 @@ std::int64_t Session::initial_bytes() const {
   return largest * static_cast<std::int64_t>(sizeof(float));
 }
 
-void Session::allocate() {
-  arena_ = std::make_unique<device::Arena>(arena_bytes() - feeder_->device_bytes());
+std::int64_t Session::pieces() const {
+  return device::Arena::pieces(arena_bytes() - feeder_->device_bytes());
+}
+
+void Session::allocate(const std::function<void()>& placed) {
+  arena_ = std::make_unique<device::Arena>(arena_bytes() - feeder_->device_bytes(), placed);
   std::int64_t offset = 0;
   for (const auto& stage : stages_) {
     stage->bind(arena_->at(offset));

@@ -85,8 +85,10 @@ class Session {
   [[nodiscard]] std::int64_t staging_bytes() const;
   /// Host memory that initialise() uses temporarily, before any other memory is allocated.
   [[nodiscard]] std::int64_t initial_bytes() const;
-  /// Allocates the device memory. Must be called before any function below.
-  void allocate();
+  /// Allocates the device memory. Must be called before any function below. `placed` is called
+  /// after each of the pieces() of the memory.
+  void allocate(const std::function<void()>& placed = {});
+  [[nodiscard]] std::int64_t pieces() const;
 
   void initialise(std::uint64_t seed);
   /// Loads the tensors; for training also the state of the loss scaling. Errors: as

@@ -42,7 +42,8 @@ class TrainingLoop {
         world_(world),
         bad_images_(world, *inputs.train, config.data.max_bad_fraction, "training"),
         reporter_(config, world, inputs),
-        watchdog_(world.rank(), config.hang_timeout),
+        watchdog_(world.rank(), config.hang_timeout,
+                  config.layout.elastic ? Watchdog::kSupervisedGrace : Watchdog::kGrace),
         checkpoints_(config, *inputs.train, world, bad_images_, reporter_, watchdog_),
         validator_(config, inputs, world, reporter_, [this] {
           meet();
@@ -56,6 +57,7 @@ class TrainingLoop {
 
  private:
   void prepare(std::int64_t first);
+  void allocate();
   void prepare_fresh();
   [[nodiscard]] Outcome run_from(std::int64_t first);
   [[nodiscard]] Outcome iterate(std::int64_t first);
@@ -114,11 +116,23 @@ void TrainingLoop::prepare(std::int64_t first) {
                         first > 0 ? partition::Batch::Fixed : partition::Batch::Open);
   require_memory(forecast, config_, world_, world_.local_size());
   predicted_peak_ = host_peak(forecast);
-  session_->allocate();
+  allocate();
   checkpoints_.follow(*session_);
   reporter_.follow(*session_, first);
   validator_.follow(*session_);
   watchdog_.follow(*session_);
+}
+
+/// All meet after each piece, so that a rank with more memory, or on a busy machine, is not taken
+/// for a lost one.
+void TrainingLoop::allocate() {
+  std::int64_t left = world_.maximum(session_->pieces());
+  const auto placed = [&] {
+    watchdog_.touch();
+    (void)world_.maximum(--left);
+  };
+  session_->allocate(placed);
+  while (left > 0) placed();
 }
 
 /// Removes what a run that could not start left. Its directory was empty before; one that the user

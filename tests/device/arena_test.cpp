@@ -25,6 +25,16 @@ TEST(Arena, IsAligned) {
   }
 }
 
+TEST(Arena, TellsEachPieceThatIsPlaced) {
+  constexpr std::int64_t kPiece = std::int64_t{512} << 20;
+  for (const std::int64_t bytes : {std::int64_t{1}, kPiece + 1}) {
+    std::int64_t placed = 0;
+    const Arena arena(bytes, [&] { ++placed; });
+    EXPECT_EQ(placed, bytes > kPiece ? 2 : 1);
+    EXPECT_EQ(placed, Arena::pieces(bytes));
+  }
+}
+
 TEST(Arena, IsZero) {
   // Reused memory would show its old contents.
   for (int round = 0; round < 2; ++round) {
