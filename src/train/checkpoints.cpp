@@ -106,7 +106,7 @@ void Checkpoints::save(std::int64_t done) {
   });
   restart_clock();
   reporter_.saving(fmt::format("ckpt-{}", done));
-  writer_->begin(header_of(done), retention());
+  write([&] { writer_->begin(header_of(done), retention()); });
 }
 
 io::Retention Checkpoints::retention() const {
@@ -159,7 +159,7 @@ void Checkpoints::save_ema(std::int64_t done, Session& session) {
 void Checkpoints::settle() {
   if (!writer_) return;
   const Watchdog::Disk disk(watchdog_, kWriting);
-  writer_->settle();
+  write([&] { writer_->settle(); });
 }
 
 void Checkpoints::release() {
@@ -170,7 +170,7 @@ void Checkpoints::release() {
 }
 
 void Checkpoints::advance(std::int64_t slowest) {
-  if (writer_) writer_->advance(slowest);
+  if (writer_) write([&] { writer_->advance(slowest); });
 }
 
 bool Checkpoints::is_due() const {
@@ -195,6 +195,16 @@ void Checkpoints::require_place() const {
   if (io::file_identity(config_.run_directory) == place_) return;
   fail(ErrorKind::Io, "{}: was removed or replaced during the run: nothing more is written to it",
        config_.run_directory.string());
+}
+
+/// Runs a part of what writes a checkpoint. What fails because the directory is gone says so.
+void Checkpoints::write(const std::function<void()>& part) const {
+  try {
+    part();
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::Io) require_place();
+    throw;
+  }
 }
 
 /// Checkpoints contain the configuration too, but people look for it here.

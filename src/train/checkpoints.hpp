@@ -84,6 +84,7 @@ class Checkpoints {
   [[nodiscard]] io::Retention retention() const;
   [[nodiscard]] CheckpointWriter::Hooks hooks();
   void require_place() const;
+  void write(const std::function<void()>& part) const;
   void keep_configuration() const;
   [[nodiscard]] std::string last_good() const;
 
