@@ -207,7 +207,7 @@ class Replay {
     worked += whole * unit + begun;
     sum_.goodput += worked * speed;
     sum_.missing += worked * (1.0 - speed);
-    sum_.saving += seconds - worked;
+    sum_.saving += std::max(0.0, seconds - worked);  // not less, by rounding
   }
 
   void lose(double draw) {

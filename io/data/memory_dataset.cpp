@@ -16,11 +16,13 @@ namespace millrace::io {
 MemoryDataset::MemoryDataset(std::string name, Shape image_shape, std::int64_t classes,
                              const MemoryAugmentation& augmentation)
     : name_(std::move(name)), shape_(image_shape), classes_(classes), augmentation_(augmentation) {
-  if (std::min({shape_.h, shape_.w, shape_.c, classes}) < 1 || augmentation_.padding < 0)
+  constexpr std::int64_t kMost = 65'535;  // as in a JPEG file
+  if (std::min({shape_.h, shape_.w, shape_.c, classes}) < 1 ||
+      std::max({shape_.h, shape_.w, shape_.c}) > kMost || augmentation_.padding < 0)
     fail(ErrorKind::Config,
-         "{}: images of {} in {} classes with padding {} are not possible: every extent is at "
-         "least 1, and the padding at least 0",
-         name_, shape_, classes, augmentation_.padding);
+         "{}: images of {} in {} classes with padding {} are not possible: every extent is 1 to "
+         "{}, and the padding at least 0",
+         name_, shape_, classes, augmentation_.padding, kMost);
 }
 
 MemoryDataset::MemoryDataset(std::string name, Shape image_shape,

@@ -21,7 +21,7 @@ struct MemoryAugmentation {
 /// to 1, or all of floats, which the network sees as they are.
 class MemoryDataset final : public Dataset {
  public:
-  /// Errors: Config for an extent below 1, or a negative padding.
+  /// Errors: Config for an extent below 1 or above 65,535, or a negative padding.
   MemoryDataset(std::string name, Shape image_shape, std::int64_t classes,
                 const MemoryAugmentation& augmentation = {});
   /// The same with a class for each name.

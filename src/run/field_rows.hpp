@@ -14,6 +14,7 @@
 
 #include <fmt/core.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -80,7 +81,8 @@ auto& part_of(Config& config) {
            kWay<Part>;
 }
 
-/// "directory" of &DataConfig::directory, as the compiler spells it.
+/// "directory" of &DataConfig::directory, as the compiler spells it, and "End" of
+/// ValidationMode::End.
 template <auto member>
 constexpr std::string_view member_name() {
   constexpr std::string_view kText = __PRETTY_FUNCTION__;
@@ -132,13 +134,27 @@ std::optional<Value> value_of(const Field& spec, const T& member) {
   }
 }
 
+template <class E, std::size_t... i>
+constexpr std::array<std::string_view, sizeof...(i)> enumerator_names(std::index_sequence<i...>) {
+  return {member_name<static_cast<E>(i)>()...};
+}
+/// The name of an enumerator, or its number.
+template <class E>
+std::string enumerator_name(E value) {
+  constexpr auto kNames = enumerator_names<E>(std::make_index_sequence<8>());
+  const auto at = static_cast<std::size_t>(value);
+  // What is no enumerator is spelled as a conversion: "(ValidationMode)5".
+  const bool is_named = at < kNames.size() && kNames[at].find(')') == std::string_view::npos;
+  return is_named ? std::string(kNames[at]) : std::to_string(at);
+}
+
 /// A member for people, whatever its field; "set" of what has no words.
 template <class T>
 std::string text_of_member(const T& member) {
   if constexpr (OptionalOf<T>::value) {
     return member ? text_of_member(*member) : "none";
   } else if constexpr (std::is_enum_v<T>) {
-    return fmt::format("{}", static_cast<int>(member));
+    return enumerator_name(member);
   } else if constexpr (std::is_same_v<T, std::filesystem::path>) {
     return member.string();
   } else if constexpr (requires { join(member, " "); }) {

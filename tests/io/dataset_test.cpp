@@ -248,6 +248,12 @@ TEST(MemoryDatasetTest, HasAClassForEachName) {
                [&] { set.add(std::vector<std::uint8_t>{1}, 3); });
 }
 
+TEST(MemoryDatasetTest, RefusesImagesThatCannotBe) {
+  for (const Shape shape : {Shape{0, 1, 1}, Shape{1, 65'536, 1}, Shape{1 << 30, 1 << 30, 16}})
+    expect_error(ErrorKind::Config, {"every extent is 1 to 65535"},
+                 [&] { MemoryDataset("set", shape, 1); });
+}
+
 TEST(SmallImagesTest, ValidationSeesTheImageItself) {
   const Crop crop = draw_crop({.seed = 5, .epoch = 3, .augment = false}, 77);
   EXPECT_EQ(crop, (Crop{.mirror = Mirror::No, .top = 4, .left = 4}));

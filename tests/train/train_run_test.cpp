@@ -217,7 +217,7 @@ TEST_F(TrainRunTest, WhatFollowsIsRefusedWithWhatToSet) {
       {"checkpoint_minutes 9", "saving.every", [](Run& r) { r.checkpoint_minutes = 9; }},
       {"run_directory x", "logging.place", [](Run& r) { r.run_directory = "x"; }},
       {"splits b2/0", "layout.splits", [](Run& r) { r.splits = {"b2/0"}; }},
-      {"recompute 1", "layout.recompute", [](Run& r) { r.recompute = run::Recompute::Stage; }},
+      {"recompute Stage", "layout.recompute", [](Run& r) { r.recompute = run::Recompute::Stage; }},
       {"pipeline.ranks.devices 2", "layout.shards", [](Run& r) { r.pipeline.ranks.devices = 2; }},
       {"optimiser.weight_decay 0.5", "update.weight_decay",
        [](Run& r) { r.optimiser.weight_decay = 0.5; }},
@@ -226,7 +226,7 @@ TEST_F(TrainRunTest, WhatFollowsIsRefusedWithWhatToSet) {
        [](Run& r) { r.learning_rate.factors = {2}; }},
       {"learning_rate.horizon 2", "rate.horizon", [](Run& r) { r.learning_rate.horizon = 2; }},
       {"learning_rate.power 2", "rate.power", [](Run& r) { r.learning_rate.power = 2; }},
-      {"data.image_type 0", "data.asked_type", [](Run& r) { r.data.image_type = DType(); }},
+      {"data.image_type F32", "data.asked_type", [](Run& r) { r.data.image_type = DType(); }},
       {"data.class_names a b", "data.directory", [](Run& r) {
          r.data.class_names = {"a", "b"};
        }}};
