@@ -70,7 +70,7 @@ void copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
   }
 }
 
-constexpr std::int64_t kPiece = std::int64_t{512} << 20;
+constexpr std::int64_t kClearedAtOnce = std::int64_t{512} << 20;
 
 }  // namespace
 
@@ -81,13 +81,15 @@ Arena::Arena(std::int64_t bytes, const std::function<void()>& placed)
          "out of device memory: cannot allocate {} for activations and weights; use a smaller "
          "`batch-size`, `recompute` segments or `precision` 16.32",
          human_bytes(bytes_));
-  for (std::int64_t at = 0; at < bytes_; at += kPiece) {
-    clear(base_.get() + at, std::min(kPiece, bytes_ - at));
+  for (std::int64_t at = 0; at < bytes_; at += kClearedAtOnce) {
+    clear(base_.get() + at, std::min(kClearedAtOnce, bytes_ - at));
     if (placed) placed();
   }
 }
 
-std::int64_t Arena::pieces(std::int64_t bytes) { return (aligned(bytes) + kPiece - 1) / kPiece; }
+std::int64_t Arena::pieces(std::int64_t bytes) {
+  return (aligned(bytes) + kClearedAtOnce - 1) / kClearedAtOnce;
+}
 
 std::shared_ptr<std::byte> host_buffer(std::size_t bytes) {
   const auto size = static_cast<std::int64_t>(bytes);
