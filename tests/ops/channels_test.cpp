@@ -26,8 +26,8 @@ TYPED_TEST(Channels, ConcatPutsOperandsSideBySide) {
       const ChannelSlice slice{kPixels, kAll, first, width};
       const Values x = random_as<T>(kPixels * width, static_cast<std::uint64_t>(width));
       DeviceValues<T> x_device(x), dx(kPixels * width);
-      concat_forward(this->space, slice, y.data(), x_device.data(), fn);
-      concat_backward(this->space, slice, dx.data(), dy_device.data(), y.data(), fn);
+      concat_forward(this->space_, slice, y.data(), x_device.data(), fn);
+      concat_backward(this->space_, slice, dx.data(), dy_device.data(), y.data(), fn);
       Values expected_dx;
       for (std::int64_t i = 0; i < std::ssize(x); ++i) {
         const double value = x[static_cast<std::size_t>(i)];
@@ -57,7 +57,7 @@ TYPED_TEST(Channels, ScaleIsTheReference) {
     const auto forward = [&](Activation fn) {
       return [&, fn](T* y, const auto& in) {
         const T* const added = in.size() > 2 ? in[2] : nullptr;
-        scale_forward(this->space, s, y, in[0], in[1], added, fn);
+        scale_forward(this->space_, s, y, in[0], in[1], added, fn);
       };
     };
     const Values product = result_of<T>(forward(Activation::None), {x, scale});
@@ -74,7 +74,7 @@ TYPED_TEST(Channels, ScaleIsTheReference) {
                                  .dscale;
     DeviceValues<T> dscale(std::ssize(scale));
     const auto backward = [&](T* dx, const auto& in) {
-      scale_backward(this->space, s, dx, dscale.data(), in[0], in[1], in[2]);
+      scale_backward(this->space_, s, dx, dscale.data(), in[0], in[1], in[2]);
     };
     EXPECT_TRUE(stored<T>(result_of<T>(backward, {dy, x, scale}, {0}), expected.dx));
     EXPECT_TRUE(close(dscale.values(), expected.dscale, [&](std::size_t i) {
@@ -136,7 +136,7 @@ TYPED_TEST(Drop, DropoutIsTheReference) {
       }
       const OnDevice on_device(draws());
       const auto kernel = [&](T* y, const auto& in) {
-        dropout(this->space, s, y, in[0], rate, on_device);
+        dropout(this->space_, s, y, in[0], rate, on_device);
       };
       EXPECT_TRUE(stored<T>(result_of<T>(kernel, {x}, {0}), expected, 4.0));
     }
@@ -158,7 +158,7 @@ TYPED_TEST(Drop, DropConnectIsTheReference) {
     const OnDevice on_device(draws());
     const auto kernel = [&](T* y, const auto& in) {
       const T* const added = in.size() > 1 ? in[1] : nullptr;
-      drop_connect(this->space, s, y, in[0], added, kSurvival, on_device);
+      drop_connect(this->space_, s, y, in[0], added, kSurvival, on_device);
     };
     const Values alone = result_of<T>(kernel, {x}, {0});
     EXPECT_TRUE(stored<T>(alone, expected, 4.0));
@@ -180,11 +180,11 @@ TYPED_TEST(Drop, MasksDependOnPositionsNotOnMicroBatches) {
     EXPECT_TRUE(same_bits(whole, parts));
   };
   expect_same([&](const SampleShape& s, T* y, const OnDevice& from) {
-    dropout(this->space, s, y, x.data(), 0.5f, from);
+    dropout(this->space_, s, y, x.data(), 0.5f, from);
   });
   expect_same([&](const SampleShape& s, T* y, const OnDevice& from) {
     const T* const none = nullptr;
-    drop_connect(this->space, s, y, x.data(), none, 0.5f, from);
+    drop_connect(this->space_, s, y, x.data(), none, 0.5f, from);
   });
 }
 

@@ -147,7 +147,7 @@ template <class T>
 template <class T>
 class OfStorageType : public testing::Test {
  protected:
-  device::ExecutionSpace space;
+  device::ExecutionSpace space_;
 };
 using StorageTypes = testing::Types<float, bfloat16, float16>;
 

@@ -25,10 +25,10 @@ TYPED_TEST(Elementwise, ActivationsAreTheReference) {
     for (const auto& [fn, numbers] : reference::kFunctions) {
       SCOPED_TRACE(name_of(fn));
       const auto forward = [&, fn = fn, numbers = numbers](T* y, const auto& in) {
-        activation_forward(this->space, y, in[0], n, fn, numbers);
+        activation_forward(this->space_, y, in[0], n, fn, numbers);
       };
       const auto backward = [&, fn = fn, numbers = numbers](T* dx, const auto& in) {
-        activation_backward(this->space, dx, in[0], in[1], n, fn, numbers);
+        activation_backward(this->space_, dx, in[0], in[1], n, fn, numbers);
       };
       // A value at a bound in storage precision has no gradient.
       const bool clips = fn == Activation::Clip;
@@ -53,9 +53,9 @@ TYPED_TEST(Elementwise, GradientMayUseTheOutputOfSomeFunctions) {
   DeviceValues<T> y(kN), from_x(kN), from_y(kN);
   for (const auto& [fn, numbers] : reference::kFunctions) {
     if (!has_gradient_by_output(fn)) continue;
-    activation_forward(this->space, y.data(), x.data(), kN, fn, numbers);
-    activation_backward(this->space, from_x.data(), dy.data(), x.data(), kN, fn, numbers);
-    activation_backward(this->space, from_y.data(), dy.data(), y.data(), kN, fn, numbers);
+    activation_forward(this->space_, y.data(), x.data(), kN, fn, numbers);
+    activation_backward(this->space_, from_x.data(), dy.data(), x.data(), kN, fn, numbers);
+    activation_backward(this->space_, from_y.data(), dy.data(), y.data(), kN, fn, numbers);
     EXPECT_TRUE(same_bits(from_x, from_y)) << name_of(fn);
   }
 }
@@ -104,7 +104,7 @@ TYPED_TEST(Elementwise, NanIsNotHidden) {
   using T = TypeParam;
   for (const auto& [fn, numbers] : reference::kFunctions) {
     DeviceValues<T> x(Values{std::numeric_limits<double>::quiet_NaN(), 1.0});
-    activation_forward(this->space, x.data(), x.data(), 2, fn, numbers);
+    activation_forward(this->space_, x.data(), x.data(), 2, fn, numbers);
     EXPECT_TRUE(std::isnan(x.values()[0])) << "function " << static_cast<int>(fn);
     EXPECT_FALSE(std::isnan(x.values()[1]));
   }
@@ -116,8 +116,8 @@ TYPED_TEST(Elementwise, LargeArgumentsStayFinite) {
     DeviceValues<T> x(Values{-200.0, 200.0});
     DeviceValues<T> dy(Values{1.0, 1.0});
     DeviceValues<T> y(2), dx(2);
-    activation_forward(this->space, y.data(), x.data(), 2, fn);
-    activation_backward(this->space, dx.data(), dy.data(), x.data(), 2, fn);
+    activation_forward(this->space_, y.data(), x.data(), 2, fn);
+    activation_backward(this->space_, dx.data(), dy.data(), x.data(), 2, fn);
     EXPECT_TRUE(close_to(y.values(), {0.0, fn == Activation::Swish ? 200.0 : 1.0}, 1e-6));
     EXPECT_TRUE(close_to(dx.values(), {0.0, fn == Activation::Swish ? 1.0 : 0.0}, 1e-6));
   }
@@ -160,10 +160,10 @@ TYPED_TEST(Elementwise, AddRoundsTheSumOnce) {
     const Values a = random_as<T>(n, 1);
     const Values b = random_as<T>(n, 2);
     const auto forward = [&](T* y, const auto& in) {
-      add_forward(this->space, y, in[0], in[1], n, Activation::None);
+      add_forward(this->space_, y, in[0], in[1], n, Activation::None);
     };
     const auto gradients = [&](T* y, const auto& in) {
-      add_gradients(this->space, y, in[0], in[1], n);
+      add_gradients(this->space_, y, in[0], in[1], n);
     };
     EXPECT_EQ(result_of<T>(forward, {a, b}), stored_sum<T>(a, b));
     EXPECT_EQ(result_of<T>(gradients, {a, b}, {0, 1}), stored_sum<T>(a, b));
@@ -175,9 +175,9 @@ TYPED_TEST(Elementwise, AddThenFunctionIsTheComposition) {
   constexpr std::int64_t kN = 5000;
   DeviceValues<T> a(random_as<T>(kN, 1)), b(random_as<T>(kN, 2)), fused(kN), parts(kN);
   for (const Activation fn : reference::kActivations) {
-    add_forward(this->space, fused.data(), a.data(), b.data(), kN, fn);
-    add_forward(this->space, parts.data(), a.data(), b.data(), kN, Activation::None);
-    activation_forward(this->space, parts.data(), parts.data(), kN, fn);
+    add_forward(this->space_, fused.data(), a.data(), b.data(), kN, fn);
+    add_forward(this->space_, parts.data(), a.data(), b.data(), kN, Activation::None);
+    activation_forward(this->space_, parts.data(), parts.data(), kN, fn);
     EXPECT_TRUE(same_bits(fused, parts)) << "function " << static_cast<int>(fn);
   }
 }
@@ -188,7 +188,7 @@ TYPED_TEST(Elementwise, ConvertRoundsToNearest) {
     const Values x = random_as<float>(n, 1, -100.0, 100.0);
     DeviceValues<float> x_device(x);
     DeviceValues<T> y(n);
-    convert(this->space, y.data(), x_device.data(), n);
+    convert(this->space_, y.data(), x_device.data(), n);
     EXPECT_TRUE(same_bits(y, DeviceValues<T>(x)));
   }
 }
@@ -220,9 +220,9 @@ TYPED_TEST(Elementwise, AccumulatesManyTensorsAsOne) {
                     reinterpret_cast<const std::byte*>(parts.data() + kApart * i),
                     kSizes[static_cast<std::size_t>(i) % std::size(kSizes)]});
   for (const bool first : {true, false}) {
-    accumulate_parts<T>(this->space, list, first);
+    accumulate_parts<T>(this->space_, list, first);
     for (const GradientPart& part : list)
-      accumulate(this->space, expected.data() + (part.total - totals.data()),
+      accumulate(this->space_, expected.data() + (part.total - totals.data()),
                  reinterpret_cast<const T*>(part.part), part.elements, first);
     EXPECT_TRUE(same_bits(totals, expected));
   }

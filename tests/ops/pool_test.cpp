@@ -160,7 +160,7 @@ TYPED_TEST(PoolOf, MaxKeepsNan) {
   // The NaN comes first in one window and last in the other.
   DeviceValues<T> x(Values{nan, 1.0, 2.0, 3.0, 1.0, nan}), y(2);
   DeviceValues<std::uint8_t> winner(2);
-  max_pool_forward(this->space, s, y.data(), winner.data(), x.data());
+  max_pool_forward(this->space_, s, y.data(), winner.data(), x.data());
   EXPECT_TRUE(std::isnan(y.values()[0]));
   EXPECT_TRUE(std::isnan(y.values()[1]));
   EXPECT_EQ(winner.values(), (Values{0.0, 2.0}));
@@ -171,12 +171,12 @@ TYPED_TEST(PoolOf, MaxPaddingNeverWins) {
   const WindowShape s{1, {2, 2, 1}, {2, 2, 1}, 3, 3, 1, 1, 1, 1};
   const double lowest = -std::numeric_limits<double>::infinity();
   DeviceValues<T> x(Values{-5.0, -4.0, -3.0, lowest}), y(4);
-  max_pool_forward<T, std::uint8_t>(this->space, s, y.data(), nullptr, x.data());
+  max_pool_forward<T, std::uint8_t>(this->space_, s, y.data(), nullptr, x.data());
   EXPECT_EQ(y.values(), Values(4, -3.0));
 
   DeviceValues<T> all_lowest(Values(4, lowest));
   DeviceValues<std::uint8_t> winner(4);
-  max_pool_forward(this->space, s, y.data(), winner.data(), all_lowest.data());
+  max_pool_forward(this->space_, s, y.data(), winner.data(), all_lowest.data());
   EXPECT_EQ(y.values(), Values(4, lowest));
   EXPECT_EQ(winner.values(), (Values{4.0, 3.0, 1.0, 0.0})) << "the first real pixel";
 }
@@ -203,9 +203,9 @@ TYPED_TEST(PoolOf, ShortcutPadIsTheReference) {
       dx_expected[in] = dy[out];
     });
     DeviceValues<T> x_device(x), dy_device(dy), y(s.out_elements()), dx(s.in_elements());
-    shortcut_pad_forward(this->space, s, before, y.data(), x_device.data());
+    shortcut_pad_forward(this->space_, s, before, y.data(), x_device.data());
     EXPECT_EQ(y.values(), y_expected);
-    shortcut_pad_backward(this->space, s, before, dx.data(), dy_device.data());
+    shortcut_pad_backward(this->space_, s, before, dx.data(), dy_device.data());
     EXPECT_EQ(dx.values(), dx_expected);
   }
 }
