@@ -16,7 +16,7 @@ namespace millrace::io {
 MemoryDataset::MemoryDataset(std::string name, Shape image_shape, std::int64_t classes,
                              const MemoryAugmentation& augmentation)
     : name_(std::move(name)), shape_(image_shape), classes_(classes), augmentation_(augmentation) {
-  constexpr std::int64_t kMost = 65'535;  // as in a JPEG file
+  constexpr std::int64_t kMost = 65'535;  // pixels of a JPEG file's side
   if (std::min({shape_.h, shape_.w, shape_.c, classes}) < 1 ||
       std::max({shape_.h, shape_.w, shape_.c}) > kMost || augmentation_.padding < 0)
     fail(ErrorKind::Config,

@@ -141,6 +141,7 @@ HostProbe::HostProbe(const Cluster& cluster, std::span<const std::string> hosts,
     Pipe messages = make_pipe();
     asked_.push_back({host, start_silently(words, messages.write.get()), std::move(messages.read)});
   }
+  begun_ = std::chrono::steady_clock::now();  // looking up names may have taken long
 }
 
 HostProbe::~HostProbe() {

@@ -53,7 +53,7 @@ class HostProbe {
   std::vector<Asked> asked_;  ///< those without an answer so far
   std::set<std::string> answered_;
   std::map<std::string, std::string> refused_;
-  std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point begun_;
   std::chrono::milliseconds slowest_{0};
 };
 

@@ -234,7 +234,8 @@ StartupWatch::StartupWatch(const Patch& options) {
   if (comm::launched_rank() == 0 && std::getenv(kLaunchedVariable) != nullptr)
     print_error(kRanksBegin);
   watchdog_.emplace(comm::launched_rank(),
-                    static_cast<int>(options.value<std::int64_t>("hang-timeout")));
+                    static_cast<int>(options.value<std::int64_t>("hang-timeout")),
+                    training::Watchdog::grace(options.flag("elastic")));
 }
 
 void report_error(const Error& raised, std::string_view place) {

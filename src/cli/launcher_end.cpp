@@ -69,8 +69,8 @@ int meaning_of(const LauncherEnd& end, const std::string& launcher,
          join(silent, ", "), hosts.empty() ? "" : " or is cut off");
   // Open MPI's launcher sometimes crashes if it is asked to stop before the ranks listen, or asked
   // again just after they have ended.
-  const bool stumbled =
-      end.asked && (code == kLauncherFailed || end.killed || (code == 0 && !end.ranks_began));
+  const bool stumbled = end.asked && (code == kLauncherFailed || (end.killed && !gave_up) ||
+                                      (code == 0 && !end.ranks_began));
   if (code == kSignalled + SIGUSR1 || stumbled) return exit_code(ErrorKind::Preempted);
   if (code == kLauncherFailed) fail(ErrorKind::Io, "{} failed: see its message above", launcher);
   if (code >= kNoSignal && end.ranks_printed)

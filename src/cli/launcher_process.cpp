@@ -16,6 +16,7 @@
 #include <optional>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "cli/launcher_output.hpp"
 #include "cli/pipe.hpp"
@@ -188,22 +189,21 @@ class Reminder {
 /// before it has started them.
 class Deadline {
  public:
-  /// `grace`: after which ranks that gave up end.
-  Deadline(std::chrono::seconds to_begin, std::chrono::milliseconds grace)
-      : to_begin_(to_begin), grace_(grace) {}
+  /// `to_end`: after the first rank gave up.
+  Deadline(std::chrono::seconds to_begin, std::chrono::milliseconds to_end)
+      : to_begin_(to_begin), to_end_(to_end) {}
 
   void check(pid_t child, const LauncherOutput& output) {
-    constexpr std::chrono::milliseconds kToEnd{500};
     const Clock::time_point now = Clock::now();
     overdue_ = to_begin_.count() > 0 && !output.ranks_began() && now - started_ > to_begin_;
     if (output.stuck_ranks().empty()) gave_up_ = now;
-    if (overdue_ || now - gave_up_ > grace_ + kToEnd) kill(-child, SIGKILL);
+    if (overdue_ || now - gave_up_ > to_end_) kill(-child, SIGKILL);
   }
   [[nodiscard]] bool overdue() const { return overdue_; }
 
  private:
   std::chrono::seconds to_begin_;
-  std::chrono::milliseconds grace_;
+  std::chrono::milliseconds to_end_;
   bool overdue_ = false;
   Clock::time_point started_ = Clock::now();
   Clock::time_point gave_up_ = started_;  ///< or when they had not yet
@@ -222,8 +222,9 @@ LauncherEnd wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueF
   LauncherOutput output(supervision.grace);
   LauncherEnd end;
   Reminder reminder;
-  Deadline deadline(to_begin, supervision.grace);
+  Deadline deadline(to_begin, supervision.grace + supervision.to_end);
   StatusLine status_line;
+  bool gave_up = false;
   for (;;) {
     const pid_t ended = waitpid(child, &status, WNOHANG);
     if (ended < 0 && errno != EINTR)
@@ -232,9 +233,8 @@ LauncherEnd wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueF
     show(messages, output, status_line, ended == child ? std::chrono::milliseconds{0} : kPause);
     if (ended == child) break;
     put(output.late(), status_line);
-    if (end.stuck_ranks.empty() && !output.stuck_ranks().empty() && supervision.gave_up)
+    if (!std::exchange(gave_up, !output.stuck_ranks().empty()) && gave_up && supervision.gave_up)
       supervision.gave_up();
-    end.stuck_ranks = output.stuck_ranks();
     end.asked = end.asked || g_asked != 0 || (supervision.ends && supervision.ends());
     reminder.remind(child, to_begin.count() > 0 && !output.ranks_began(), end.ranks_printed,
                     end.asked);

@@ -33,8 +33,10 @@ inline constexpr int kSignalled = 128;
 struct Supervision {
   /// Whether the ranks are to end; called about a hundred times a second until it returns true.
   std::function<bool()> ends;
-  std::function<void()> gave_up;  ///< called when the first rank gives up
-  std::chrono::milliseconds grace = training::Watchdog::kGrace;  ///< of the ranks' watchdogs
+  std::function<void()> gave_up;  ///< called when the first rank gives up; throws nothing
+  std::chrono::milliseconds grace = training::Watchdog::grace(false);  ///< of the ranks' watchdogs
+  /// After which a launcher that has not ended is killed.
+  std::chrono::milliseconds to_end{1000};
 };
 
 /// Runs a launcher in its own process group and waits for it. Signals that ask this process to stop

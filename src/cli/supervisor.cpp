@@ -343,6 +343,7 @@ class Supervisor {
          fmt::format("{}; restart {} of {} from {}{}", lost, losses, most_restarts_, start_point(),
                      pause.count() > 0 ? fmt::format(" in {} s", pause.count()) : ""));
     pause_for(pause);
+    if (pause.count() > 0) probe_.reset();  // its answers are old
   }
 
   /// The hosts that answer, once they have room for enough ranks; none if somebody asks to stop
@@ -379,13 +380,25 @@ class Supervisor {
     if (!what.empty()) tell(enough ? "no answer" : "waiting", answering, what);
   }
 
-  /// Asks all hosts that are not left out.
-  void begin_to_ask() {
-    if (!cluster_) return;
-    std::vector<std::string> names;
+  /// Those that are not left out.
+  [[nodiscard]] std::set<std::string> hosts_to_ask() const {
+    std::set<std::string> names;
     for (const Host& host : hosts_)
-      if (!host.is_out()) names.push_back(host.name);
+      if (!host.is_out()) names.insert(host.name);
+    return names;
+  }
+
+  void begin_to_ask() {
+    asked_hosts_ = hosts_to_ask();
+    const std::vector<std::string> names(asked_hosts_.begin(), asked_hosts_.end());
     probe_.emplace(*cluster_, names);
+  }
+
+  /// When the first rank gives up: the answers are there when the ranks have ended.
+  void ask_early() try {
+    if (cluster_) begin_to_ask();
+  } catch (const Error& error) {  // asked again later
+    report_error(error);
   }
 
   /// Hosts that answer, or did so just now, when ranks gave up. Those that are suspected get less
@@ -394,7 +407,8 @@ class Supervisor {
     std::set<std::string> suspected;
     for (const Host& host : hosts_)
       if (host.suspected) suspected.insert(host.name);
-    const bool is_new = !probe_ || probe_->age() > 2 * kBusy;
+    const bool is_new = !probe_ || probe_->age() > 2 * kBusy ||
+                        !std::ranges::includes(asked_hosts_, hosts_to_ask());
     if (is_new) begin_to_ask();
     probe_->wait(kBusy, suspected);
     probe_->wait(for_suspected());
@@ -556,10 +570,11 @@ class Supervisor {
     try {
       LauncherEnd ended = start_ranks(start, received_,
                                       {.ends = [&] { return occasion.is_due(); },
-                                       .gave_up = [&] { begin_to_ask(); },
-                                       .grace = training::Watchdog::kSupervisedGrace});
+                                       .gave_up = [&] { ask_early(); },
+                                       .grace = training::Watchdog::grace(true),
+                                       .to_end = milliseconds{500}});
       end.lost = unreached(silent_hosts(ended, hosts));
-      // Ranks on other hosts were only too slow to speak.
+      // Ranks on other hosts may only have been too slow to speak.
       for (int rank = 0; !end.lost.empty() && rank < std::ssize(hosts); ++rank)
         if (!end.lost.contains(hosts[static_cast<std::size_t>(rank)]))
           ended.stuck_ranks.try_emplace(rank, -1);
@@ -720,6 +735,7 @@ class Supervisor {
   std::vector<Host> hosts_;
   std::map<std::string, int> awaited_;          ///< of the last Attempt of these losses that has it
   std::optional<HostProbe> probe_;              ///< since ranks gave up, or for the next start
+  std::set<std::string> asked_hosts_;           ///< by it
   std::map<std::string, std::string> refused_;  ///< by host, what the agent said at the last try
   milliseconds login_{0};                       ///< of the slowest host that has answered so far
   bool weighted_ = false;                       ///< whether a host was slow so far

@@ -147,13 +147,13 @@ void Checkpoints::save_ema(std::int64_t done, Session& session) {
   header.environment = fmt::format("{} of the weights; {}", name, header.environment);
   session.exchange_averages();
   try {
-    writer.begin(std::move(header), {.keep = 1});
+    write([&] { writer.begin(std::move(header), {.keep = 1}); });
   } catch (...) {
     session.exchange_averages();
     throw;
   }
   session.exchange_averages();
-  writer.settle();
+  write([&] { writer.settle(); });
 }
 
 void Checkpoints::settle() {

@@ -42,8 +42,7 @@ class TrainingLoop {
         world_(world),
         bad_images_(world, *inputs.train, config.data.max_bad_fraction, "training"),
         reporter_(config, world, inputs),
-        watchdog_(world.rank(), config.hang_timeout,
-                  config.layout.elastic ? Watchdog::kSupervisedGrace : Watchdog::kGrace),
+        watchdog_(world.rank(), config.hang_timeout, Watchdog::grace(config.layout.elastic)),
         checkpoints_(config, *inputs.train, world, bad_images_, reporter_, watchdog_),
         validator_(config, inputs, world, reporter_, [this] {
           meet();

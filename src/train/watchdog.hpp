@@ -22,12 +22,13 @@ namespace millrace::training {
 /// disabled.
 class Watchdog {
  public:
-  /// Time between the first rank that gives up and the end of all, so that each prints its line.
-  /// Less under a supervisor, which also asks the hosts.
-  static constexpr std::chrono::milliseconds kGrace{2000};
-  static constexpr std::chrono::milliseconds kSupervisedGrace{1000};
+  /// The time that a rank which gives up waits before it ends, so that others print their lines,
+  /// too. Less under a supervisor, which also asks the hosts.
+  [[nodiscard]] static constexpr std::chrono::milliseconds grace(bool supervised) {
+    return std::chrono::seconds(supervised ? 1 : 2);
+  }
 
-  Watchdog(int rank, int seconds, std::chrono::milliseconds grace = kGrace);
+  Watchdog(int rank, int seconds, std::chrono::milliseconds grace = Watchdog::grace(false));
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
