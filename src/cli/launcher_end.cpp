@@ -77,15 +77,16 @@ int meaning_of(const LauncherEnd& end, const std::string& launcher,
     fail(ErrorKind::Peer,
          "{} ended the ranks: see its message above; the last checkpoint can be restored",
          launcher);
-  // Open MPI has more codes of its own among those of signals, but names a rank that one ended.
-  const bool unnamed =
-      comm::is_open_mpi() && !end.killed && end.ended_rank < 0 && !end.ranks_printed;
+  // Open MPI has more codes of its own among those of signals, but mostly names a rank that one
+  // ended, or says at least that ranks ran.
+  const bool unnamed = comm::is_open_mpi() && !end.killed && end.ended_rank < 0 &&
+                       !end.ranks_printed && !end.ranks_began;
   if (code >= kNoSignal || (code > kSignalled && unnamed))
     fail(ErrorKind::Io, "{} could not start the ranks: see its message above", launcher);
   if (code > kSignalled)
     fail(ErrorKind::Peer, "{} was ended by signal {} ({}){}; the last checkpoint can be restored",
          end.killed ? launcher : "a rank", code - kSignalled, strsignal(code - kSignalled),
-         end.killed ? "" : fmt::format(": {} names it above", launcher));
+         end.ended_rank < 0 ? "" : fmt::format(": {} names it above", launcher));
   return code;
 }
 

@@ -56,6 +56,7 @@ std::string LauncherOutput::take_line(std::string line) {
   if (boxes_.empty()) since_ = now_;
   boxes_ += line;
   ended_rank_ = number_after(line, "noticed that process rank ").value_or(ended_rank_);
+  began_ = began_ || line.starts_with("Primary job ");  // that one of them has ended
   if (edge) in_box_ = !in_box_;
   return {};
 }

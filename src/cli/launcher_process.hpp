@@ -19,7 +19,7 @@ struct LauncherEnd {
   bool asked = false;        ///< to stop, by a signal or by `ends`
   bool overdue = false;      ///< it was ended, as it had not started the ranks in time
   bool ranks_printed = false;
-  bool ranks_began = true;     ///< false: none has said so to its launcher
+  bool ranks_began = true;     ///< false: neither they nor the launcher have said so
   bool ranks_trained = false;  ///< made an update of a run that is supervised
   int ended_rank = -1;         ///< that a signal ended, as the launcher says
   /// Those that said where they stand when they gave up, with the rank that each awaits; -1: none.

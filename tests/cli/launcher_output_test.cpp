@@ -25,6 +25,7 @@ TEST(LauncherOutputTest, LinesPassAndBoxesAreShownAtTheEndOrLeftOut) {
   LauncherOutput unread(kGrace);
   EXPECT_EQ(unread.take(text), lines);
   EXPECT_EQ(unread.finish(false), "the last");
+  EXPECT_TRUE(unread.ranks_began()) << "one of them ended";
   LauncherOutput output(kGrace);
   EXPECT_EQ(output.take(text), lines);
   EXPECT_EQ(output.finish(true), kBox + kOther + "the last");
@@ -177,7 +178,10 @@ TEST(LauncherEndTest, TheCodeOfTheLauncherTellsWhatHappened) {
   expect(early, 0, "");
   early.ranks_began = false;
   expect(early, 75, "");
-  if (comm::is_open_mpi()) expect(ended(132), 5, "mpiexec could not start the ranks");
+  expect(ended(137), 7, "a rank was ended by signal 9");
+  LauncherEnd unnamed = ended(132);
+  unnamed.ranks_began = false;
+  if (comm::is_open_mpi()) expect(unnamed, 5, "mpiexec could not start the ranks");
   expect(ended(205), 5, "mpiexec could not start the ranks: see its message above");
   expect(ended(205, &LauncherEnd::ranks_printed), 7,
          "mpiexec ended the ranks: see its message above");
