@@ -136,6 +136,8 @@ TEST_P(PlannedMemoryTest, IsWhatTheRunTakes) {
   Words training = Words{"train --iterations 2"} + options;
   if (std::ranges::find(options, "--no-logs") == options.end())
     training = training + Words{"--run-dir", directory / "run"};
+  if (std::ranges::find(options, "--no-validation") == options.end())
+    training = training + "--max-eval-steps 40";  // more than are computed at once
   const HardLimits hard(limits_of(processes, options));
   const ProcessResult run = hard.set() ? hard.run(training) : millrace(training);
   ASSERT_EQ(run.code, 0) << run.output;
