@@ -138,7 +138,8 @@ TEST(ActivationTest, SwishAndSigmoidKeepTheirBounds) {
   const device::ExecutionSpace space;
   constexpr std::int64_t kN = 20001;
   Values z;
-  for (std::int64_t i = 0; i < kN; ++i) z.push_back(static_cast<double>(i - kN / 2) / 100.0);
+  constexpr std::int64_t kMiddle = kN / 2;
+  for (std::int64_t i = 0; i < kN; ++i) z.push_back(static_cast<double>(i - kMiddle) / 100.0);
   DeviceValues<float> x(z), ones(Values(z.size(), 1.0)), y(kN), dx(kN);
   z = x.values();
   for (const Activation fn : {Activation::Swish, Activation::Sigmoid}) {
