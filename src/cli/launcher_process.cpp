@@ -16,7 +16,6 @@
 #include <optional>
 #include <system_error>
 #include <thread>
-#include <utility>
 
 #include "cli/launcher_output.hpp"
 #include "cli/pipe.hpp"
@@ -233,8 +232,10 @@ LauncherEnd wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueF
     show(messages, output, status_line, ended == child ? std::chrono::milliseconds{0} : kPause);
     if (ended == child) break;
     put(output.late(), status_line);
-    if (!std::exchange(gave_up, !output.stuck_ranks().empty()) && gave_up && supervision.gave_up)
-      supervision.gave_up();
+    if (!gave_up && !output.stuck_ranks().empty()) {
+      gave_up = true;
+      if (supervision.gave_up) supervision.gave_up();
+    }
     end.asked = end.asked || g_asked != 0 || (supervision.ends && supervision.ends());
     reminder.remind(child, to_begin.count() > 0 && !output.ranks_began(), end.ranks_printed,
                     end.asked);

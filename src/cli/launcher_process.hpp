@@ -35,7 +35,7 @@ struct Supervision {
   std::function<bool()> ends;
   std::function<void()> gave_up;  ///< called when the first rank gives up; throws nothing
   std::chrono::milliseconds grace = training::Watchdog::grace(false);  ///< of the ranks' watchdogs
-  /// After which a launcher that has not ended is killed.
+  /// The time that a launcher then has to end before it is killed.
   std::chrono::milliseconds to_end{1000};
 };
 

@@ -390,8 +390,7 @@ class Supervisor {
 
   void begin_to_ask() {
     asked_hosts_ = hosts_to_ask();
-    const std::vector<std::string> names(asked_hosts_.begin(), asked_hosts_.end());
-    probe_.emplace(*cluster_, names);
+    probe_.emplace(*cluster_, std::vector<std::string>(asked_hosts_.begin(), asked_hosts_.end()));
   }
 
   /// When the first rank gives up: the answers are there when the ranks have ended.
