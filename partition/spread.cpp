@@ -384,8 +384,9 @@ class Spreader {
     Schedule order = {};       ///< the best so far
     double seconds = std::numeric_limits<double>::infinity();
   };
-  static constexpr double kGood = 1.01;   ///< of share_: it is hardly worth to look further
-  static constexpr double kWorth = 0.97;  ///< more stages cost what nobody counts
+  static constexpr double kGood = 1.01;    ///< of share_: it is hardly worth to look further
+  static constexpr double kWorth = 0.97;   ///< more stages cost what nobody counts
+  static constexpr double kHardly = 1e-3;  ///< of its part, for a rank that is spared
   static constexpr pipeline::Rule kFirst = {
       .order = pipeline::Rule::Order::InTurn, .ranks = {0, 0, 2}, .age = 0.0, .patience = 0.3};
 
@@ -405,32 +406,42 @@ class Spreader {
     seconds_ = seconds_of(graph_, costs_, request_, standing_, speeds_);
   }
 
-  /// The fastest with these cuts allowed; among equals, that with the fewest stages.
+  /// The fastest with these cuts allowed; among equals, that with the fewest stages. Where it saves
+  /// time, a few ranks have hardly a part: without them the others can cut all replicas alike.
   std::optional<Candidate> best_of(std::span<const OpId> cuts, bool split) const {
     std::optional<Candidate> best;
     const Line line(costs_, request_, cuts, replicas());
     if (line.last() < ranks_) return best;
-    const Divider divider(line, speeds_);
-    std::size_t before = 0;
-    for (const double slack : {1.0, 1.01, 1.02, 1.04}) {
-      Cuts tried = cut(graph_, line, divider.divide(slack));
-      if (tried.stages.size() < 2 || tried.stages.size() == before) continue;
-      before = tried.stages.size();
-      const std::vector<Link> links = pipeline::links(graph_, tried.stages);
-      const pipeline::Costs costs = costs_of_stages(graph_, costs_, request_, tried.stages, links);
-      pipeline::AutoRequest step = step_of(tried, links, costs, speeds_);
-      step.micro_batches = standing_.schedule.micro_batches;
-      step.split_backward = split;
-      std::vector<double> kept =
-          split ? kept_bytes(tried, costs_) : std::vector<double>(tried.segments.size());
-      Candidate candidate{.cuts = std::move(tried),
-                          .problem = pipeline::ScheduleProblem(std::move(step)),
-                          .kept = std::move(kept)};
-      list(candidate, kFirst, held_more(candidate.problem).front());
-      if (!best || candidate.seconds <= best->seconds) best = std::move(candidate);
+    std::vector<double> parts = speeds_;
+    for (std::size_t spared = 0; spared <= (ranks_ + 56) / 64; ++spared) {
+      if (spared > 0) parts[ranks_ - spared] *= kHardly;
+      const double worth = spared > 0 ? kGood : 1.0;
+      const Divider divider(line, parts);
+      std::size_t before = 0;
+      for (const double slack : {1.0, 1.01, 1.02, 1.04}) {
+        Cuts tried = cut(graph_, line, divider.divide(slack));
+        if (tried.stages.size() < 2 || tried.stages.size() == before) continue;
+        before = tried.stages.size();
+        Candidate candidate = candidate_of(std::move(tried), split);
+        list(candidate, kFirst, held_more(candidate.problem).front());
+        if (!best || worth * candidate.seconds <= best->seconds) best = std::move(candidate);
+      }
     }
     if (best) improve(*best);
     return best;
+  }
+
+  [[nodiscard]] Candidate candidate_of(Cuts tried, bool split) const {
+    const std::vector<Link> links = pipeline::links(graph_, tried.stages);
+    const pipeline::Costs costs = costs_of_stages(graph_, costs_, request_, tried.stages, links);
+    pipeline::AutoRequest step = step_of(tried, links, costs, speeds_);
+    step.micro_batches = standing_.schedule.micro_batches;
+    step.split_backward = split;
+    std::vector<double> kept =
+        split ? kept_bytes(tried, costs_) : std::vector<double>(tried.segments.size());
+    return {.cuts = std::move(tried),
+            .problem = pipeline::ScheduleProblem(std::move(step)),
+            .kept = std::move(kept)};
   }
 
   /// How many micro-batches more than under 1F1B a stage may hold, first what is best most often:

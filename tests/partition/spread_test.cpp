@@ -53,10 +53,10 @@ struct Whole {
   }
 };
 
-/// Stages of 32 equal ops, whose forward takes 1 second and whose backward takes 2, under 1F1B with
+/// Stages of 64 equal ops, whose forward takes 1 second and whose backward takes 2, under 1F1B with
 /// four micro-batches a stage.
 Whole uniform(std::int32_t stages, std::int32_t replicas, bool split = false) {
-  constexpr std::int32_t kPieces = 32;
+  constexpr std::int32_t kPieces = 64;
   const std::int32_t ops = stages * kPieces;
   Whole whole;
   models::GraphBuilder b("chain", {4, 4, 4}, 10);
@@ -112,7 +112,7 @@ double print_row(std::string_view name, const Whole& whole, std::int32_t lost) {
 /// All numbers of lost ranks up to an eighth, or some of them where there are many.
 std::vector<std::int32_t> losses(std::int32_t devices) {
   const bool all = devices <= 32 || std::getenv("MILLRACE_LONG_TESTS") != nullptr;
-  if (!all) return {1, 2, 3, 8, 16, 27, 32};
+  if (!all) return {1, 8, 16, 27, 32};
   std::vector<std::int32_t> numbers(static_cast<std::size_t>(devices / 8));
   std::iota(numbers.begin(), numbers.end(), 1);
   return numbers;
@@ -132,7 +132,7 @@ TEST(SpreadTest, WhatIsLeftComputesInProportion) {
 // Both hold at most 1.35 times as much on a device as before the loss, besides the share of those
 // that are lost. ReCycle takes back an update when a gradient of a later stage is not finite;
 // without that, its steps do not overlap.
-TEST(SpreadTest, IsAboutAsFastAsReCycle) {
+TEST(SpreadTest, IsAsFastAsReCycle) {
   for (const auto& [stages, replicas] :
        std::initializer_list<std::pair<int, int>>{{4, 4}, {8, 4}, {32, 8}}) {
     const Whole whole = uniform(stages, replicas);
@@ -146,7 +146,7 @@ TEST(SpreadTest, IsAboutAsFastAsReCycle) {
       fmt::print("{} x {} lost {:>2}: {:.3f}; ReCycle {:.3f}, {:.3f} with staggered updates\n",
                  stages, replicas, lost, seconds / own, seconds / ends[0],
                  seconds / (ends[3] - ends[2]));
-      EXPECT_LE(own, 1.04 * ends[0]) << stages << " x " << replicas << ", " << lost;
+      EXPECT_LE(own, ends[0]) << stages << " x " << replicas << ", " << lost;
     }
   }
 }
