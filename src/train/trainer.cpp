@@ -56,7 +56,6 @@ class TrainingLoop {
 
  private:
   void prepare(std::int64_t first);
-  void allocate();
   void prepare_fresh();
   [[nodiscard]] Outcome run_from(std::int64_t first);
   [[nodiscard]] Outcome iterate(std::int64_t first);
@@ -115,23 +114,11 @@ void TrainingLoop::prepare(std::int64_t first) {
                         first > 0 ? partition::Batch::Fixed : partition::Batch::Open);
   require_memory(forecast, config_, world_, world_.local_size());
   predicted_peak_ = host_peak(forecast);
-  allocate();
+  allocate(*session_, world_, watchdog_);
   checkpoints_.follow(*session_);
   reporter_.follow(*session_, first);
   validator_.follow(*session_);
   watchdog_.follow(*session_);
-}
-
-/// All meet after each piece, so that a rank with more memory, or on a busy machine, is not taken
-/// for a lost one.
-void TrainingLoop::allocate() {
-  std::int64_t left = world_.maximum(session_->pieces());
-  const auto placed = [&] {
-    watchdog_.touch();
-    (void)world_.maximum(--left);
-  };
-  session_->allocate(placed);
-  while (left > 0) placed();
 }
 
 /// Removes what a run that could not start left. Its directory was empty before; one that the user

@@ -201,7 +201,7 @@ class Examination {
                            : Console::silent()) {
     if (config.verbosity == run::Verbosity::Quiet) console_.quieten();
     watchdog_.follow(world);
-    session_.allocate();
+    allocate(session_, world_, watchdog_);
     watchdog_.follow(session_);
   }
 

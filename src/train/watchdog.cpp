@@ -117,4 +117,14 @@ void Watchdog::give_up(Clock::duration quiet) const {
   std::_Exit(exit_code(ErrorKind::Watchdog));
 }
 
+void allocate(Session& session, const comm::World& world, Watchdog& watchdog) {
+  std::int64_t left = world.maximum(session.pieces());
+  const auto placed = [&] {
+    watchdog.touch();
+    (void)world.maximum(--left);
+  };
+  session.allocate(placed);
+  while (left > 0) placed();
+}
+
 }  // namespace millrace::training
