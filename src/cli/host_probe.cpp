@@ -129,7 +129,8 @@ bool has_interface(const std::string& names) {
 }  // namespace
 
 HostProbe::HostProbe(const Cluster& cluster, std::span<const std::string> hosts,
-                     const std::string& command) {
+                     const std::string& command)
+    : asked_(hosts.begin(), hosts.end()) {
   const std::vector<std::string> agent = agent_words(cluster);
   const bool reaches_others = has_interface(cluster.interface);
   for (const std::string& host : hosts) {
@@ -139,27 +140,27 @@ HostProbe::HostProbe(const Cluster& cluster, std::span<const std::string> hosts,
     std::vector<std::string> words = agent;
     words.insert(words.end(), {host, command});
     Pipe messages = make_pipe();
-    asked_.push_back({host, start_silently(words, messages.write.get()), std::move(messages.read)});
+    open_.push_back({host, start_silently(words, messages.write.get()), std::move(messages.read)});
   }
   begun_ = std::chrono::steady_clock::now();  // looking up names may have taken long
 }
 
 HostProbe::~HostProbe() {
-  for (const Asked& asked : asked_) {
-    kill(-asked.process, SIGKILL);
-    waitpid(asked.process, nullptr, 0);
+  for (const Question& question : open_) {
+    kill(-question.process, SIGKILL);
+    waitpid(question.process, nullptr, 0);
   }
 }
 
 void HostProbe::look() {
-  std::erase_if(asked_, [&](const Asked& asked) {
+  std::erase_if(open_, [&](const Question& question) {
     int status = 0;
-    if (waitpid(asked.process, &status, WNOHANG) != asked.process) return false;
+    if (waitpid(question.process, &status, WNOHANG) != question.process) return false;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
-      answered_.insert(asked.host);
+      answered_.insert(question.host);
       slowest_ = age();
-    } else if (const std::string said = last_line_in(asked.words); !said.empty()) {
-      refused_[asked.host] = said;
+    } else if (const std::string said = last_line_in(question.words); !said.empty()) {
+      refused_[question.host] = said;
     }
     return true;
   });
@@ -167,8 +168,8 @@ void HostProbe::look() {
 
 void HostProbe::wait(std::chrono::milliseconds most, const std::set<std::string>& unless) {
   constexpr std::chrono::milliseconds kPause{10};
-  const auto awaited = [&](const Asked& asked) { return !unless.contains(asked.host); };
-  for (look(); std::ranges::any_of(asked_, awaited) && age() < most; look())
+  const auto awaited = [&](const Question& question) { return !unless.contains(question.host); };
+  for (look(); std::ranges::any_of(open_, awaited) && age() < most; look())
     std::this_thread::sleep_for(kPause);
 }
 

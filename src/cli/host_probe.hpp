@@ -26,8 +26,7 @@ class HostProbe {
   /// host on which nothing can be started does not answer. Errors: Io without processes.
   HostProbe(const Cluster& cluster, std::span<const std::string> hosts,
             const std::string& command = "true");
-  HostProbe(const HostProbe&) = delete;
-  HostProbe& operator=(const HostProbe&) = delete;
+  HostProbe(HostProbe&&) = default;
   ~HostProbe();
 
   /// Looks who has answered since. Does not wait.
@@ -35,7 +34,8 @@ class HostProbe {
   /// Looks again and again until every host but those in `unless` has answered or failed, or `most`
   /// has passed since they were asked.
   void wait(std::chrono::milliseconds most, const std::set<std::string>& unless = {});
-  [[nodiscard]] bool is_over() const { return asked_.empty(); }
+  [[nodiscard]] bool is_over() const { return open_.empty(); }
+  [[nodiscard]] const std::set<std::string>& asked() const { return asked_; }
   /// The time since the hosts were asked.
   [[nodiscard]] std::chrono::milliseconds age() const;
   [[nodiscard]] const std::set<std::string>& answered() const { return answered_; }
@@ -45,12 +45,13 @@ class HostProbe {
   [[nodiscard]] std::chrono::milliseconds slowest() const { return slowest_; }
 
  private:
-  struct Asked {
+  struct Question {
     std::string host;
     int process = 0;
     io::UniqueFd words;  ///< what the agent says
   };
-  std::vector<Asked> asked_;  ///< those without an answer so far
+  std::vector<Question> open_;  ///< without an answer so far
+  std::set<std::string> asked_;
   std::set<std::string> answered_;
   std::map<std::string, std::string> refused_;
   std::chrono::steady_clock::time_point begun_;

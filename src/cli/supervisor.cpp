@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "cli/command_line.hpp"
-#include "cli/host_probe.hpp"
 #include "cli/launch.hpp"
 #include "cli/launcher_end.hpp"
 #include "cli/launcher_process.hpp"
+#include "cli/run_hosts.hpp"
 #include "cli/this_machine.hpp"
 #include "core/clock.hpp"
 #include "core/counted.hpp"
@@ -46,24 +46,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using Clock = std::chrono::steady_clock;
-
-/// What is known of a host of the run.
-struct Host {
-  std::string name;
-  int room = 0;                      ///< ranks
-  bool suspected = false;            ///< its ranks were silent, and it did not answer
-  double speed = 1.0;                ///< of its ranks, as found in the last start
-  bool proven = false;               ///< part of the last start that made updates
-  int failures = 0;                  ///< starts in a row that took it in and failed because of it
-  Clock::time_point out_until = {};  ///< not asked before
-  [[nodiscard]] bool is_out() const { return Clock::now() < out_until; }
-  /// For a while, which grows. `probe`: the time between two questions.
-  void leave_out(seconds probe) {
-    constexpr int kProbes = 10;
-    out_until = Clock::now() + kProbes * probe * (1 << std::min(failures++, 10));
-  }
-};
 
 /// "a, b".
 std::string listed(const std::set<std::string>& names) {
@@ -126,12 +108,13 @@ class Supervisor {
              std::filesystem::path run)
       : config_(config),
         invocation_(invocation),
-        cluster_(cluster),
+        distributed_(cluster.has_value()),
         received_(received),
         run_(std::move(run)),
         place_(io::file_identity(run_)),
         lock_(run_, "run directory", training::kSupervisorLock),
         journal_(run_),
+        hosts_(cluster, config.pipeline.ranks.ranks),
         least_(static_cast<int>(invocation.options.value<std::int64_t>("min-ranks"))),
         most_restarts_(invocation.options.value<std::int64_t>("restarts")),
         probe_every_(invocation.options.value<std::int64_t>("probe-every")) {}
@@ -148,7 +131,7 @@ class Supervisor {
       const std::string before = newest();
       if (stops()) return finish(code_of_stop());
       const std::vector<Host> used = wait_for_hosts();
-      if (stops() || (cluster_ && used.empty())) return finish(code_of_stop());
+      if (stops() || (distributed_ && used.empty())) return finish(code_of_stop());
       rescued = asked() != 0;
       const Attempt end = launch_on(used);
       lost = false;
@@ -157,7 +140,7 @@ class Supervisor {
       if ((end.for_host || end.for_speed) && end.code == exit_code(ErrorKind::Preempted) &&
           asked() == 0)
         continue;
-      for (Host& host : hosts_) {
+      for (Host& host : hosts_.all()) {
         host.suspected = end.lost.contains(host.name);
         // What comes back in its place may lack the data or the program.
         if (end.trained && (host.suspected || host.name == end.ended)) host.proven = false;
@@ -200,8 +183,8 @@ class Supervisor {
 
   /// These hosts have made updates together.
   void prove(std::span<const Host> used) {
-    for (Host& host : hosts_) {
-      host.proven = std::ranges::find(used, host.name, &Host::name) != used.end();
+    for (Host& host : hosts_.all()) {
+      host.proven = is_among(used, host.name);
       if (host.proven) host.failures = 0;
     }
   }
@@ -213,8 +196,8 @@ class Supervisor {
         code == exit_code(ErrorKind::Interrupted) || std::ranges::none_of(used, &Host::proven))
       return false;
     std::set<std::string> out;
-    for (Host& host : hosts_) {
-      if (host.proven || std::ranges::find(used, host.name, &Host::name) == used.end()) continue;
+    for (Host& host : hosts_.all()) {
+      if (host.proven || !is_among(used, host.name)) continue;
       host.leave_out(probe_every_);
       out.insert(host.name);
     }
@@ -234,7 +217,7 @@ class Supervisor {
     if (losses == 1 || !end.lost.empty()) return;
     Host* worst = nullptr;
     int most = 0;
-    for (Host& host : hosts_) {
+    for (Host& host : hosts_.all()) {
       const auto found = awaited_.find(host.name);
       if (found == awaited_.end() || found->second <= most || host.is_out() ||
           is_this_machine(host.name))
@@ -245,7 +228,7 @@ class Supervisor {
     if (worst == nullptr) return;
     std::vector<Host> others(used.begin(), used.end());
     std::erase_if(others, [&](const Host& host) { return host.name == worst->name; });
-    if (ranks_on(others) < std::max(1, least_)) return;
+    if (hosts_.ranks_on(others) < std::max(1, least_)) return;
     worst->leave_out(probe_every_);
     tell("left out", {},
          fmt::format("{} is left out: it answers, but others wait for it in vain", worst->name));
@@ -254,7 +237,7 @@ class Supervisor {
   /// Whether the run, which has trained on more ranks, waits for these because it does not fit on
   /// those that are left.
   bool need_more(std::span<const Host> used, int code) {
-    const int ranks = ranks_on(used);
+    const int ranks = hosts_.ranks_on(used);
     if (code != exit_code(ErrorKind::Config) || ranks >= config_.pipeline.ranks.ranks ||
         std::ranges::none_of(used, &Host::proven))
       return false;
@@ -282,23 +265,6 @@ class Supervisor {
     }
   }
 
-  /// The hosts of the run; a file may have changed. What is known of those that stay is kept.
-  void find_hosts() {
-    if (!cluster_->file.empty()) try {
-        cluster_->hosts = hosts_in(cluster_->file);
-      } catch (const Error& error) {  // perhaps it is just being written
-        report_error(error, "the hosts stay as they were: ");
-      }
-    std::vector<Host> found;
-    for (const std::string& text : with_room(*cluster_, config_.pipeline.ranks.ranks)) {
-      const std::string name = name_of_host(text);
-      const auto known = std::ranges::find(hosts_, name, &Host::name);
-      Host& host = found.emplace_back(known != hosts_.end() ? *known : Host{.name = name});
-      host.room = parse_number<int>(text.substr(name.size() + 1)).value_or(1);
-    }
-    hosts_ = std::move(found);
-  }
-
   /// The newest checkpoint, by name.
   [[nodiscard]] std::string newest() const {
     const auto all = io::list_checkpoints(run_);
@@ -312,16 +278,8 @@ class Supervisor {
     return from + (training::has_snapshots(run_) ? " or a newer snapshot in memory" : "");
   }
 
-  [[nodiscard]] int ranks_on(std::span<const Host> hosts) const {
-    const int most = config_.pipeline.ranks.ranks;
-    if (!cluster_) return most;
-    int room = 0;
-    for (const Host& host : hosts) room += host.room;
-    return std::min(room, most);
-  }
-
   void tell(std::string_view event, std::span<const Host> hosts, const std::string& what) {
-    journal_.tell(event, event == "start" ? ranks_on(hosts) : 0, hosts, newest(), what);
+    journal_.tell(event, event == "start" ? hosts_.ranks_on(hosts) : 0, hosts, newest(), what);
   }
 
   int finish(int code) {
@@ -343,17 +301,17 @@ class Supervisor {
          fmt::format("{}; restart {} of {} from {}{}", lost, losses, most_restarts_, start_point(),
                      pause.count() > 0 ? fmt::format(" in {} s", pause.count()) : ""));
     pause_for(pause);
-    if (pause.count() > 0) probe_.reset();  // its answers are old
+    if (pause.count() > 0) hosts_.forget_answers();
   }
 
   /// The hosts that answer, once they have room for enough ranks; none if somebody asks to stop
   /// before. None on this machine.
   std::vector<Host> wait_for_hosts() {
-    if (!cluster_) return {};
+    if (!distributed_) return {};
     for (bool told = false;; told = true) {
-      find_hosts();
-      std::vector<Host> answering = ask_hosts();
-      const bool enough = ranks_on(answering) >= std::max(1, least_);
+      hosts_.find();
+      std::vector<Host> answering = hosts_.answering();
+      const bool enough = hosts_.ranks_on(answering) >= std::max(1, least_);
       if (enough || !told) tell_missing(answering, enough);
       if (enough) return answering;
       if (asked() != 0) return {};
@@ -365,93 +323,30 @@ class Supervisor {
   /// are enough for.
   void tell_missing(std::span<const Host> answering, bool enough) {
     std::set<std::string> missing;
-    for (const Host& host : hosts_)
-      if (!host.is_out() && std::ranges::find(answering, host.name, &Host::name) == answering.end())
-        missing.insert(host.name);
+    for (const Host& host : hosts_.besides(answering))
+      if (!host.is_out()) missing.insert(host.name);
     std::string what = missing.empty() ? "" : they(missing, "does not answer", "do not answer");
     std::set<std::string> said;  // often the same of all
-    for (const auto& [host, words] : refused_)
+    for (const auto& [host, words] : hosts_.refused())
       if (missing.contains(host)) said.insert(words);
     if (!said.empty()) what += fmt::format(" ({})", fmt::join(said, "; "));
     if (!enough)
       what += fmt::format("{}there is room for {}: waiting until there is room for {}",
-                          what.empty() ? "" : "; ", counted(ranks_on(answering), "rank"),
+                          what.empty() ? "" : "; ", counted(hosts_.ranks_on(answering), "rank"),
                           std::max(1, least_));
     if (!what.empty()) tell(enough ? "no answer" : "waiting", answering, what);
-  }
-
-  /// Those that are not left out.
-  [[nodiscard]] std::set<std::string> hosts_to_ask() const {
-    std::set<std::string> names;
-    for (const Host& host : hosts_)
-      if (!host.is_out()) names.insert(host.name);
-    return names;
-  }
-
-  void begin_to_ask() {
-    asked_hosts_ = hosts_to_ask();
-    probe_.emplace(*cluster_, std::vector<std::string>(asked_hosts_.begin(), asked_hosts_.end()));
-  }
-
-  /// When the first rank gives up: the answers are there when the ranks have ended.
-  void ask_early() try {
-    if (cluster_) begin_to_ask();
-  } catch (const Error& error) {  // asked again later
-    report_error(error);
-  }
-
-  /// Hosts that answer, or did so just now, when ranks gave up. Those that are suspected get less
-  /// time than those that may be busy.
-  [[nodiscard]] std::vector<Host> ask_hosts() {
-    std::set<std::string> suspected;
-    for (const Host& host : hosts_)
-      if (host.suspected) suspected.insert(host.name);
-    const bool is_new = !probe_ || probe_->age() > 2 * kBusy ||
-                        !std::ranges::includes(asked_hosts_, hosts_to_ask());
-    if (is_new) begin_to_ask();
-    probe_->wait(kBusy, suspected);
-    probe_->wait(for_suspected());
-    if (is_new) login_ = std::max(login_, probe_->slowest());  // looked at without a break
-    refused_ = probe_->refused();
-    std::vector<Host> answering;
-    for (const Host& host : hosts_)
-      if (!host.is_out() && probe_->answered().contains(host.name)) answering.push_back(host);
-    probe_.reset();
-    return answering;
-  }
-
-  /// The time for a host that may be lost to answer: thrice that of the slowest login so far.
-  [[nodiscard]] milliseconds for_suspected() const {
-    constexpr milliseconds kLeast{1000};
-    return std::clamp(3 * login_, kLeast, kBusy);
-  }
-
-  /// Those of these hosts that have not answered since the first rank gave up. Ranks of others may
-  /// have been too slow to speak.
-  [[nodiscard]] std::set<std::string> unreached(std::set<std::string> hosts) {
-    if (hosts.empty()) return hosts;
-    if (!probe_) begin_to_ask();
-    probe_->wait(for_suspected());
-    for (const std::string& host : probe_->answered()) hosts.erase(host);
-    return hosts;
   }
 
   /// What hosts without a part in the last start keep of the run in memory is of no use any more.
   void forget_on_others(std::span<const Host> used) const {
     const std::string command = training::removal_of_snapshots(run_);
-    std::vector<std::string> others;
-    for (const Host& host : hosts_)
-      if (std::ranges::find(used, host.name, &Host::name) == used.end())
-        others.push_back(host.name);
-    if (!command.empty() && !others.empty())
-      HostProbe(*cluster_, others, command).wait(for_suspected());
+    if (!command.empty()) hosts_.command(hosts_.besides(used), command);
   }
 
   /// The speeds of the ranks on these hosts; empty as long as none was slow.
   [[nodiscard]] std::vector<double> speeds_on(std::span<const std::string> hosts_of_ranks) {
     std::vector<double> speeds;
-    for (const std::string& name : hosts_of_ranks)
-      speeds.push_back(std::ranges::find(hosts_, name, &Host::name)->speed);
+    for (const std::string& name : hosts_of_ranks) speeds.push_back(hosts_.at(name).speed);
     weighted_ = weighted_ || std::ranges::any_of(speeds, [](double speed) { return speed < 1.0; });
     return weighted_ ? speeds : std::vector<double>{};
   }
@@ -478,7 +373,7 @@ class Supervisor {
     const std::vector<double> speeds = found_speeds(hosts_of_ranks);
     training::drop_speeds(run_);
     for (std::size_t rank = 0; rank < speeds.size(); ++rank)
-      std::ranges::find(hosts_, hosts_of_ranks[rank], &Host::name)->speed = speeds[rank];
+      hosts_.at(hosts_of_ranks[rank]).speed = speeds[rank];
   }
 
   /// The words of the next launch: a restore where there is something to restore.
@@ -542,15 +437,9 @@ class Supervisor {
   }
 
   Attempt launch_on(const std::vector<Host>& used) {
-    std::optional<Cluster> cluster = cluster_;
-    std::string where;
-    if (cluster) {
-      cluster->hosts.clear();
-      for (const Host& host : used)
-        cluster->hosts.push_back(fmt::format("{}:{}", host.name, host.room));
-      where = join(cluster->hosts, " ");
-    }
-    const int ranks = ranks_on(used);
+    std::optional<Cluster> cluster = hosts_.cluster_of(used);
+    const std::string where = cluster ? join(cluster->hosts, " ") : "this machine";
+    const int ranks = hosts_.ranks_on(used);
     const std::vector<std::string> hosts =
         cluster ? hosts_by_rank(*cluster, ranks) : std::vector<std::string>{};
     const std::vector<double> speeds = speeds_on(hosts);
@@ -563,16 +452,16 @@ class Supervisor {
                                               ? run::Verbosity::Verbose
                                               : run::Verbosity::Quiet,  // told below
                              .to_begin = time_to_begin()};
-    tell("start", used, told_of_start(start.plan, where.empty() ? "this machine" : where));
+    tell("start", used, told_of_start(start.plan, where));
     Occasion occasion(*this, used, start.plan, hosts);
     Attempt end;
     try {
       LauncherEnd ended = start_ranks(start, received_,
                                       {.ends = [&] { return occasion.is_due(); },
-                                       .gave_up = [&] { ask_early(); },
+                                       .gave_up = [&] { hosts_.ask_early(); },
                                        .grace = training::Watchdog::grace(true),
                                        .to_end = milliseconds{500}});
-      end.lost = unreached(silent_hosts(ended, hosts));
+      end.lost = hosts_.unreached(silent_hosts(ended, hosts));
       // Ranks on other hosts may only have been too slow to speak.
       for (int rank = 0; !end.lost.empty() && rank < std::ssize(hosts); ++rank)
         if (!end.lost.contains(hosts[static_cast<std::size_t>(rank)]))
@@ -621,9 +510,8 @@ class Supervisor {
     Occasion(Supervisor& owner, std::span<const Host> used, const pipeline::PipelinePlan& plan,
              std::span<const std::string> hosts_of_ranks)
         : owner_(owner), plan_(plan), hosts_(hosts_of_ranks), newest_(owner.newest()) {
-      if (owner.ranks_on(used) == owner.config_.pipeline.ranks.ranks) return;  // others took over
-      for (const Host& host : owner_.hosts_)
-        if (std::ranges::find(used, host.name, &Host::name) == used.end()) left_.push_back(host);
+      if (owner.hosts_.ranks_on(used) < owner.config_.pipeline.ranks.ranks)  // or others took over
+        left_ = owner.hosts_.besides(used);
     }
 
     [[nodiscard]] bool for_host() const { return asked_ && !for_speed_; }
@@ -673,10 +561,7 @@ class Supervisor {
       if (probe_ && probe_->is_over()) probe_.reset();
       if (since_.seconds() < static_cast<double>(owner_.probe_every_.count())) return;
       since_ = Timer();
-      std::vector<std::string> names;
-      for (const Host& host : left_)
-        if (!host.is_out()) names.push_back(host.name);
-      probe_.emplace(*owner_.cluster_, names);
+      probe_.emplace(owner_.hosts_.ask(left_));
     }
 
     void look_at_speeds() {
@@ -720,25 +605,20 @@ class Supervisor {
     bool asked_ = false;
   };
 
-  static constexpr int kRest = 5;             ///< checkpoints between two starts for slow hosts
-  static constexpr milliseconds kBusy{5000};  ///< for a host that is there to answer
+  static constexpr int kRest = 5;  ///< checkpoints between two starts for slow hosts
 
   const run::Run& config_;
   const Invocation& invocation_;
-  std::optional<Cluster> cluster_;
+  bool distributed_;  ///< over hosts, or on this machine
   std::function<int()> received_;
   std::filesystem::path run_;
   io::FileIdentity place_;
   io::RunLock lock_;
   Journal journal_;
-  std::vector<Host> hosts_;
-  std::map<std::string, int> awaited_;          ///< of the last Attempt of these losses that has it
-  std::optional<HostProbe> probe_;              ///< since ranks gave up, or for the next start
-  std::set<std::string> asked_hosts_;           ///< by it
-  std::map<std::string, std::string> refused_;  ///< by host, what the agent said at the last try
-  milliseconds login_{0};                       ///< of the slowest host that has answered so far
-  bool weighted_ = false;                       ///< whether a host was slow so far
-  int patience_ = 1;  ///< checkpoints to wait for before a start for a slow host
+  RunHosts hosts_;
+  std::map<std::string, int> awaited_;  ///< of the last Attempt of these losses that has it
+  bool weighted_ = false;               ///< whether a host was slow so far
+  int patience_ = 1;                    ///< checkpoints to wait for before a start for a slow host
   int least_;
   std::int64_t most_restarts_;
   seconds probe_every_;
