@@ -93,8 +93,8 @@ class Watchdog {
   std::thread thread_;  ///< last member: it uses all the others
 };
 
-/// Allocates the memory of a session. All ranks meet after each piece, so that one with more memory,
-/// or on a busy machine, is not taken for a lost one. Collective.
+/// Allocates the memory of a session. All ranks meet after each piece, so that one with more
+/// memory, or on a busy machine, is not taken for a lost one. Collective.
 void allocate(Session& session, const comm::World& world, Watchdog& watchdog);
 
 }  // namespace millrace::training
