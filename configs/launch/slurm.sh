@@ -32,6 +32,12 @@ if [[ -n $saved ]]; then
   [[ " $* " != *" --elastic "* ]] || words+=(--elastic) # with its snapshots in memory
 fi
 
+# Slurm's own default joins no tasks.
+if [[ -z ${SLURM_MPI_TYPE-} && $(scontrol show config) =~ MpiDefault\ *=\ none &&
+  $(srun --mpi=list 2>&1) == *pmix* ]]; then
+  export SLURM_MPI_TYPE=pmix
+fi
+
 stopped=
 child=
 # Asked before the training has begun, or can catch signals: there is nothing to save.

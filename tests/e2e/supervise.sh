@@ -113,11 +113,12 @@ mkdir bin
 cat >bin/srun <<'SCRIPT'
 #!/usr/bin/env bash
 export SLURM_STEP_NUM_TASKS=${TASKS-1}
+while [[ $1 == -* ]]; do shift || exit; done
 exec "$@"
 SCRIPT
 cat >bin/scontrol <<SCRIPT
 #!/usr/bin/env bash
-echo "\$*" >>"$work/scontrol.txt"
+[[ \$1 == show ]] || echo "\$*" >>"$work/scontrol.txt"
 SCRIPT
 chmod +x bin/*
 cp "$launch/slurm.sh" copied-by-slurm
