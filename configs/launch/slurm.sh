@@ -42,7 +42,8 @@ stopped=
 child=
 # Asked before the training has begun, or can catch signals: there is nothing to save.
 trap 'stopped=1; [[ -z $child ]] || kill -s USR1 "$child" 2>/dev/null' USR1 TERM
-srun "${MILLRACE:-millrace}" "${words[@]}" &
+# Without --wait, ranks wait for one that was killed until --hang-timeout.
+srun --wait=30 "${MILLRACE:-millrace}" "${words[@]}" &
 child=$!
 # Signals interrupt `wait`, not the training.
 while :; do
