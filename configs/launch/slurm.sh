@@ -56,13 +56,25 @@ last=$?
 ((last == 127)) || code=$last
 [[ -z $stopped ]] || ((code <= 128)) || code=75
 
+# Slurm also stops a job that was cancelled, and one that it puts back itself, as it lost a node.
+requeue() {
+  local job
+  job=$(scontrol show job "$SLURM_JOB_ID")
+  if [[ $job == *Restarts=* && $job != *Restarts="${SLURM_RESTART_COUNT:-0} "* ]]; then
+    echo "slurm.sh: Slurm has requeued the job itself" >&2
+  elif [[ $job == *JobState=COMPLETING* && $job != *Reason=TimeLimit* ]]; then
+    echo "slurm.sh: the job was cancelled: not requeued" >&2
+  else
+    scontrol requeue "$SLURM_JOB_ID"
+  fi
+}
 case $code in
-  75) scontrol requeue "$SLURM_JOB_ID" ;;
+  75) requeue ;;
   0 | 2 | 3 | 4 | 6 | 126 | 127 | 130) ;; # a restart would change nothing
   *)
     if [[ $(checkpoints) != "$saved" ]]; then
       echo "slurm.sh: the training ended with code $code: requeued, as it has saved a checkpoint since" >&2
-      scontrol requeue "$SLURM_JOB_ID"
+      requeue
     else
       echo "slurm.sh: the training ended with code $code before it saved a checkpoint: not requeued" >&2
     fi

@@ -118,7 +118,10 @@ exec "$@"
 SCRIPT
 cat >bin/scontrol <<SCRIPT
 #!/usr/bin/env bash
-[[ \$1 == show ]] || echo "\$*" >>"$work/scontrol.txt"
+case \$1 in
+  show) echo "MpiDefault = pmix JobState=\${STATE-RUNNING} Reason=None Requeue=1 Restarts=\${RESTARTS-0} BatchFlag=1" ;;
+  *) echo "\$*" >>"$work/scontrol.txt" ;;
+esac
 SCRIPT
 chmod +x bin/*
 cp "$launch/slurm.sh" copied-by-slurm
@@ -147,6 +150,18 @@ chmod +x dies
 MILLRACE=./dies ends_with 7 ./copied-by-slurm lost train "${options[@]}"
 grep -qx 'restore --restore-path lost' words.txt || failed "it did not go on: $(cat words.txt)"
 [[ $(wc -l <scontrol.txt) == 2 ]] || failed "a job that saved nothing was requeued"
+
+echo "== Slurm: a job that was cancelled, or that Slurm has requeued itself, is not requeued"
+for state in 'STATE=COMPLETING cancelled' 'RESTARTS=1 itself'; do
+  env "${state% *}" ./copied-by-slurm lost train "${options[@]}" --iterations 100000 >ending.log 2>&1 &
+  job=$!
+  for _ in {1..600}; do ! grep -q '^Restoring training' ending.log || break; sleep 0.05; done
+  kill -s TERM "$job"
+  code=0
+  wait "$job" || code=$?
+  [[ $code == 75 && $(wc -l <scontrol.txt) == 2 ]] || failed "code $code; it was requeued"
+  grep -q "^slurm.sh: .*${state#* }" ending.log || failed "nothing says why"
+done
 
 echo "== Slurm: tasks that MPI does not join end the job"
 TASKS=2 ends_with 2 ./copied-by-slurm apart train "${options[@]}"
