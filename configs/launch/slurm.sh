@@ -21,6 +21,19 @@ fi
 run=$1
 shift
 
+stopped=
+child=
+# Asked before the training has begun, or can catch signals: there is nothing to save.
+trap 'stopped=1; [[ -z $child ]] || kill -s USR1 "$child" 2>/dev/null' USR1 TERM
+
+# Ranks on a node that Slurm has lost may still run, and end after --hang-timeout.
+in_use() { [[ -z $stopped && -e $run/.lock ]] && ! flock --shared --nonblock "$run/.lock" true; }
+for ((waited = 0; waited < 900 && ${SLURM_RESTART_COUNT:-0} > 0; waited += 5)); do
+  in_use || break
+  ((waited > 0)) || echo "slurm.sh: waiting for ranks of this job that still use $run" >&2
+  sleep 5
+done
+
 # A killed writer leaves a hidden directory, which is not a checkpoint.
 checkpoints() {
   find "$run/checkpoints" -mindepth 2 -maxdepth 2 -not -path '*/.ckpt-*' -name manifest.json 2>/dev/null | sort
@@ -38,13 +51,10 @@ if [[ -z ${SLURM_MPI_TYPE-} && $(scontrol show config) =~ MpiDefault\ *=\ none &
   export SLURM_MPI_TYPE=pmix
 fi
 
-stopped=
-child=
-# Asked before the training has begun, or can catch signals: there is nothing to save.
-trap 'stopped=1; [[ -z $child ]] || kill -s USR1 "$child" 2>/dev/null' USR1 TERM
 # Without --wait, ranks wait for one that was killed until --hang-timeout.
 srun --wait=30 "${MILLRACE:-millrace}" "${words[@]}" &
 child=$!
+[[ -z $stopped ]] || kill -s USR1 "$child" 2>/dev/null
 # Signals interrupt `wait`, not the training.
 while :; do
   wait "$child"

@@ -163,6 +163,12 @@ for state in 'STATE=COMPLETING cancelled' 'RESTARTS=1 itself'; do
   grep -q "^slurm.sh: .*${state#* }" ending.log || failed "nothing says why"
 done
 
+echo "== Slurm: ranks that are left of the job are awaited before it goes on"
+flock --exclusive lost/.lock sh -c 'touch held; sleep 3' &
+await held
+SLURM_RESTART_COUNT=1 MILLRACE=./dies ends_with 7 ./copied-by-slurm lost train "${options[@]}"
+grep -q 'slurm.sh: waiting for ranks of this job that still use lost' output.log || failed "it did not wait"
+
 echo "== Slurm: tasks that MPI does not join end the job"
 TASKS=2 ends_with 2 ./copied-by-slurm apart train "${options[@]}"
 grep -q 'srun started 2 tasks, but did not join them' output.log || failed "nothing says why"
