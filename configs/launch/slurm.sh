@@ -4,6 +4,9 @@
 #
 #   sbatch --nodes 2-4 --ntasks-per-node 2 slurm.sh RUN_DIR train OPTIONS..
 #
+# Slurm gives a job no more nodes than the smallest number of them has tasks: for one rank a node, leave
+# --ntasks-per-node out.
+#
 # Two minutes before its time limit the training saves a checkpoint and ends with code 75. The job is
 # then requeued and continues from the checkpoint, on the nodes that it gets. So is a job whose ranks
 # died, if it had saved something since its start. MILLRACE names the program (default: millrace).
