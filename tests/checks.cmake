@@ -47,7 +47,7 @@ find_program(SHELLCHECK shellcheck)
 if(SHELLCHECK)
   add_test(NAME shellcheck COMMAND ${SHELLCHECK} scripts/setup scripts/demo scripts/test scripts/check-cuda scripts/check-gpu .ci/run
     ${layering} tests/support/budget.sh tests/support/format.sh tests/support/tidy.sh tests/support/pack_corpus.sh
-    tests/support/hardened.sh tests/e2e/hosts/hosts.sh tests/e2e/hosts/slow_links.sh tests/e2e/hosts/ssh.sh tests/e2e/hosts/elastic.sh tests/e2e/hosts/random_losses.sh tests/e2e/supervise.sh tests/e2e/soak.sh
+    tests/support/hardened.sh tests/e2e/hosts/hosts.sh tests/e2e/hosts/slow_links.sh tests/e2e/hosts/ssh.sh tests/e2e/hosts/elastic.sh tests/e2e/hosts/random_losses.sh tests/e2e/hosts/slurm.sh tests/e2e/supervise.sh tests/e2e/soak.sh
     tests/gpu/run.sh tests/gpu/filters.sh tests/gpu/pack.sh tests/gpu/packed.sh tests/gpu/pack_test.sh
     tests/support/check_gpu.sh tests/support/tools.sh tests/e2e/install.sh tests/e2e/library.sh tests/e2e/launch.sh configs/launch/supervise.sh configs/launch/slurm.sh
     configs/launch/mpirun.sh configs/launch/tf-config.sh WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
