@@ -65,7 +65,7 @@ class Recycle {
     std::int32_t step = 0;
     std::int32_t micro_batch = 0;
     std::int32_t replica = 0;
-    auto operator<=>(const Job&) const = default;
+    auto operator<=>(const Job&) const = default;  // NOLINT(modernize-use-nullptr): a false alarm
   };
   struct Queue {
     std::set<Job> forward;
@@ -81,7 +81,8 @@ class Recycle {
   };
 
   [[nodiscard]] std::size_t devices(std::int32_t stage, std::int32_t replica) const {
-    return static_cast<std::size_t>(stage * request_.replicas + replica);
+    return static_cast<std::size_t>(stage) * static_cast<std::size_t>(request_.replicas) +
+           static_cast<std::size_t>(replica);
   }
   [[nodiscard]] Queue& queue(std::int32_t stage, const Job& job) {
     const auto jobs = static_cast<std::size_t>(request_.micro_batches);
