@@ -148,6 +148,16 @@ std::optional<std::int64_t> process_in(std::string_view name) {
   return as_number(name.substr(infix + kTemporaryInfix.size()));
 }
 
+// Removes a directory that is a leftover by its name. Over NFS a file that a process of this
+// machine has open stays in it under another name until it is closed: then a later call removes it.
+void remove_leftover(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error && error != std::errc::directory_not_empty &&
+      error != std::errc::device_or_resource_busy)
+    fail_io("remove", path, error.value());
+}
+
 void remove_checkpoint(const fs::path& checkpoint) {
   std::error_code error;
   if (!fs::exists(fs::symlink_status(checkpoint, error))) return;
@@ -156,8 +166,7 @@ void remove_checkpoint(const fs::path& checkpoint) {
   fs::remove_all(doomed, error);
   fs::rename(checkpoint, doomed, error);
   if (error) fail_io("remove", checkpoint, error.value());
-  fs::remove_all(doomed, error);
-  if (error) fail_io("remove", doomed, error.value());
+  remove_leftover(doomed);
 }
 
 bool holds_leftovers_alone(const fs::path& checkpoints) {
@@ -231,12 +240,8 @@ std::optional<CheckpointReader> CheckpointWalk::next() {
 namespace {
 
 void remove_dead_writes(const fs::path& checkpoints_directory) {
-  for (const fs::path& path : entries_of(checkpoints_directory)) {
-    if (!is_leftover(path)) continue;
-    std::error_code error;
-    fs::remove_all(path, error);
-    if (error) fail_io("remove", path, error.value());
-  }
+  for (const fs::path& path : entries_of(checkpoints_directory))
+    if (is_leftover(path)) remove_leftover(path);
 }
 
 enum class State { Unknown, Damaged, Skipping, Healthy };

@@ -55,6 +55,7 @@ class TrainingLoop {
   [[nodiscard]] Outcome restored();
 
  private:
+  [[nodiscard]] std::int64_t load_newest();
   void prepare(std::int64_t first);
   void prepare_fresh();
   [[nodiscard]] Outcome run_from(std::int64_t first);
@@ -165,7 +166,11 @@ std::string environment_in(const io::CheckpointHeader& header) {
   return text;
 }
 
-Outcome TrainingLoop::restored() {
+Outcome TrainingLoop::restored() { return run_from(load_newest()); }
+
+/// The checkpoint's files are closed before the first update: over NFS those that are open stay in
+/// a folder that is removed.
+std::int64_t TrainingLoop::load_newest() {
   std::vector<std::string> complaints;
   std::string taken;
   {
@@ -200,7 +205,7 @@ Outcome TrainingLoop::restored() {
     reporter_.continue_log(header);
     if (!taken.empty()) checkpoints_.retire();
   });
-  return run_from(header.iteration);
+  return header.iteration;
 }
 
 // ---- the loop
