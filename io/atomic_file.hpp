@@ -102,8 +102,9 @@ class StagedFile {
 /// Exclusive use of a run directory, or of another output directory (`what`, for the message), for
 /// the lifetime of the object: an flock on `RUN_DIR/.lock` (`name`), which contains the owner's
 /// process id, the time and the host. The kernel releases the lock when its owner dies, so no
-/// cleanup is needed. Errors: Usage, naming the holder, if the directory is still in use after four
-/// seconds; Io.
+/// cleanup is needed. A file server gives the lock of a host that it has not heard of for a while
+/// to others, and some mounts keep locks to their host: require_lock() notices. Errors: Usage,
+/// naming the holder, if the directory is still in use after four seconds; Io.
 class RunLock {
  public:
   explicit RunLock(const std::filesystem::path& run_directory,
@@ -112,6 +113,15 @@ class RunLock {
  private:
   UniqueFd file_;
 };
+
+/// What a lock contains, which each owner writes anew; empty if it cannot be read.
+[[nodiscard]] std::string lock_text(const std::filesystem::path& run_directory,
+                                    std::string_view name = ".lock");
+
+/// Requires that nobody else has taken the lock since it contained `text`. One that was removed, or
+/// cannot be read, was not taken. Errors: Io, naming the new owner.
+void require_lock(const std::filesystem::path& run_directory, std::string_view text,
+                  std::string_view name = ".lock");
 
 /// Identifies the file or directory that a path leads to.
 struct FileIdentity {

@@ -198,6 +198,12 @@ std::vector<std::string> holder_of(int fd) {
   return split_list({text.data(), n > 0 ? static_cast<std::size_t>(n) : 0}, '\n');
 }
 
+// "process 12 on node1"
+std::string described(const std::vector<std::string>& holder) {
+  return fmt::format("process {}{}", holder.empty() ? "(just starting)" : printable(holder[0]),
+                     holder.size() > 2 ? " on " + printable(holder[2]) : "");
+}
+
 // Ranks live on for a moment when their launcher was killed, and a killed process releases its
 // memory first and its file locks later: a restart must not fail because of them. A holder on
 // another machine may be ending, too, because its process is unknown here.
@@ -229,17 +235,42 @@ RunLock::RunLock(const std::filesystem::path& run_directory, std::string_view wh
   file_ = open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW);
   if (const int error = lock(file_.get()); error != 0) {
     if (error != EWOULDBLOCK) fail_io("lock", path, error);
-    const std::vector<std::string> holder = holder_of(file_.get());
-    fail(ErrorKind::Usage, "{} {} is in use by process {}{}; wait for it or choose another", what,
-         run_directory.string(), holder.empty() ? "(just starting)" : printable(holder[0]),
-         holder.size() > 2 ? " on " + printable(holder[2]) : "");
+    fail(ErrorKind::Usage, "{} {} is in use by {}; wait for it or choose another", what,
+         run_directory.string(), described(holder_of(file_.get())));
   }
   // The second line tells this directory from a copy of it.
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
   const std::string text = fmt::format("{}\n{}\n{}\n", ::getpid(), now, host_name());
   if (::ftruncate(file_.get(), 0) != 0) fail_io("write", path, errno);
-  const int error = write_at(file_.get(), std::as_bytes(std::span(text)), 0);
+  int error = write_at(file_.get(), std::as_bytes(std::span(text)), 0);
   if (error != 0) fail_io("write", path, error);
+  // Over NFS other hosts would read it half a minute later.
+  error = sync_descriptor(file_.get());
+  if (error != 0) fail_io("sync", path, error);
+}
+
+std::string lock_text(const std::filesystem::path& run_directory, std::string_view name) {
+  const std::filesystem::path path = run_directory / name;
+  constexpr std::size_t kBlock = 4096;
+  alignas(kBlock) std::array<char, kBlock> text{};
+  // From the server, if there is one: the cache may still hold what this host wrote. Not every file
+  // system can.
+  for (const int way : {O_DIRECT, 0}) {
+    const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | way));
+    const auto n = file.valid() ? ::pread(file.get(), text.data(), text.size(), 0) : -1;
+    if (n >= 0) return {text.data(), static_cast<std::size_t>(n)};
+  }
+  return {};
+}
+
+void require_lock(const std::filesystem::path& run_directory, std::string_view text,
+                  std::string_view name) {
+  const std::string found = lock_text(run_directory, name);
+  if (text.empty() || found.empty() || found == text) return;
+  fail(ErrorKind::Io,
+       "{}: {} has it now: the lock was lost with the way to the file server, or is not seen by "
+       "other hosts: nothing more is written here",
+       run_directory.string(), described(split_list(found, '\n')));
 }
 
 }  // namespace millrace::io

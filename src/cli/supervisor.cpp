@@ -113,6 +113,7 @@ class Supervisor {
         run_(std::move(run)),
         place_(io::file_identity(run_)),
         lock_(run_, "run directory", training::kSupervisorLock),
+        lock_text_(io::lock_text(run_, training::kSupervisorLock)),
         journal_(run_),
         hosts_(cluster, config.pipeline.ranks.ranks),
         least_(static_cast<int>(invocation.options.value<std::int64_t>("min-ranks"))),
@@ -255,6 +256,7 @@ class Supervisor {
       try {
         if (io::file_identity(run_) != place_)
           fail(ErrorKind::Io, "{}: was removed or replaced while the run trained", run_.string());
+        io::require_lock(run_, lock_text_, training::kSupervisorLock);
         const io::RunLock free(run_);
         return;
       } catch (const Error& error) {
@@ -614,6 +616,7 @@ class Supervisor {
   std::filesystem::path run_;
   io::FileIdentity place_;
   io::RunLock lock_;
+  std::string lock_text_;  ///< ours
   Journal journal_;
   RunHosts hosts_;
   std::map<std::string, int> awaited_;  ///< of the last Attempt of these losses that has it

@@ -121,19 +121,12 @@ void require_alike(const comm::World& world, const std::vector<Fact>& facts) {
 
 void require_shared(const comm::World& world, const std::filesystem::path& run_directory) {
   if (world.size() == 1 || run_directory.empty()) return;
-  const auto lock = [&]() -> std::string {
-    constexpr std::uint64_t kMost = 4096;
-    try {
-      return io::read_text(run_directory / ".lock", kMost);
-    } catch (const Error&) {
-      return {};
-    }
-  };
-  const std::string leading = world.broadcast(world.rank() == 0 ? lock() : "");
+  const std::string leading =
+      world.broadcast(world.rank() == 0 ? io::lock_text(run_directory) : "");
   FailTogether(world).run([&] {
     constexpr std::chrono::milliseconds kPause{100};
     constexpr int kAttempts = 100;
-    for (int attempt = 1; !leading.empty() && lock() != leading; ++attempt) {
+    for (int attempt = 1; !leading.empty() && io::lock_text(run_directory) != leading; ++attempt) {
       if (attempt == kAttempts)
         fail(ErrorKind::Io,
              "{} is not the run directory of rank 0: give a directory that all machines share",

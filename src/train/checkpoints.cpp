@@ -35,6 +35,7 @@ Checkpoints::Checkpoints(const run::Run& config, const io::Dataset& dataset,
       reporter_(reporter),
       watchdog_(watchdog),
       place_(io::file_identity(config.run_directory)),
+      lock_(world.rank() == 0 ? io::lock_text(config.run_directory) : ""),
       data_(config.run_directory.empty() ? "" : io::describe(dataset)) {}
 
 std::filesystem::path Checkpoints::directory() const {
@@ -190,9 +191,11 @@ void Checkpoints::save_if_failing(std::int64_t done, const std::function<void()>
   }
 }
 
-/// A directory that was removed or replaced during the run must not become a partial one again.
+/// A directory that was removed or replaced during the run must not become a partial one again, and
+/// one that another host has taken over is left to it.
 void Checkpoints::require_place() const {
-  if (io::file_identity(config_.run_directory) == place_) return;
+  if (io::file_identity(config_.run_directory) == place_)
+    return io::require_lock(config_.run_directory, lock_);
   fail(ErrorKind::Io, "{}: was removed or replaced during the run: nothing more is written to it",
        config_.run_directory.string());
 }

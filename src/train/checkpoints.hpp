@@ -95,6 +95,7 @@ class Checkpoints {
   Reporter& reporter_;
   Watchdog& watchdog_;
   io::FileIdentity place_;  ///< of the run directory
+  std::string lock_;        ///< its text, on rank 0, whose it is
   std::string data_;        ///< the data set, for checkpoints; describing it requires reading it
   Session const* session_ = nullptr;
   std::optional<PartnerSnapshots> partners_;

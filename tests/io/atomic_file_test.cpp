@@ -283,6 +283,19 @@ TEST_F(RunLockTest, WaitsForAHolderThatLeavesSoon) {
   EXPECT_NO_THROW(RunLock(directory.path()));
 }
 
+// As on another host, after a file server has given it the lock.
+TEST_F(RunLockTest, WhoeverTookItOverIsNamed) {
+  const RunLock lock(directory.path());
+  const std::string text = lock_text(directory.path());
+  EXPECT_TRUE(text.starts_with(std::to_string(::getpid()) + '\n'));
+  EXPECT_NO_THROW(require_lock(directory.path(), text));
+  std::ofstream(directory / ".lock") << "12\n1\nelsewhere\n";
+  expect_error(ErrorKind::Io, {directory.path().string(), "process 12 on elsewhere has it now"},
+               [&] { require_lock(directory.path(), text); });
+  std::filesystem::remove(directory / ".lock");
+  EXPECT_NO_THROW(require_lock(directory.path(), text));
+}
+
 TEST_F(RunLockTest, MissingDirectoryIsAnIoError) {
   expect_error(ErrorKind::Io, {"none/.lock", "No such file"},
                [&] { const RunLock lock(directory / "none"); });
