@@ -34,7 +34,7 @@ void check_host(std::string_view host, std::string_view where) {
                     });
   if (!good)
     fail(ErrorKind::Usage, "{}: '{}' is not a host name{}", where, host,
-         host.find('/') == std::string_view::npos ? "" : ", and there is no such file");
+         host.find('/') == std::string_view::npos ? "" : ", and no file either");
 }
 
 /// Checks "name" or "name:ranks"; returns the number of ranks, or 0.
@@ -42,8 +42,9 @@ std::int64_t check_slots(std::string_view host, std::string_view where) {
   const std::size_t colon = host.find(':');
   check_host(host.substr(0, colon), where);
   if (colon == std::string_view::npos) return 0;
+  constexpr std::int64_t kMost = 1'000'000;
   const std::int64_t slots = parse_number<std::int64_t>(host.substr(colon + 1)).value_or(0);
-  if (slots < 1)
+  if (slots < 1 || slots > kMost)
     fail(ErrorKind::Usage, "{}: '{}' is not a host with its number of ranks, such as a:8", where,
          host);
   return slots;
@@ -200,11 +201,17 @@ std::vector<std::string> hosts_in(const std::filesystem::path& file) {
   std::vector<std::string> hosts;
   for (const std::string& line : split_list(io::read_text(file, kMostBytes), '\n')) {
     std::string text = line.substr(0, line.find('#'));
-    std::ranges::replace(text, '\t', ' ');
+    for (const char space : {'\t', '\r'}) std::ranges::replace(text, space, ' ');
     const std::vector<std::string> words = split_list(text, ' ');
     if (words.empty()) continue;
-    const bool counted = words.size() > 1 && words[1].starts_with(kSlots);
-    hosts.push_back(counted ? words[0] + ":" + words[1].substr(kSlots.size()) : words[0]);
+    hosts.push_back(words[0]);
+    for (const std::string& word : std::span(words).subspan(1)) {
+      if (word.starts_with("max_slots=") || word.starts_with("max-slots=")) continue;
+      if (!word.starts_with(kSlots))
+        fail(ErrorKind::Usage, "{}: '{}' in the line of {}: write its ranks as 'slots=4'",
+             file.string(), printable(word), printable(words[0]));
+      hosts.back() += ":" + word.substr(kSlots.size());
+    }
     check_slots(hosts.back(), file.string());
   }
   if (hosts.empty()) fail(ErrorKind::Usage, "{}: no line names a host", file.string());

@@ -78,6 +78,7 @@ std::string last_line_in(const io::UniqueFd& pipe) {
   std::string text;
   for (ssize_t n = 0; (n = read(pipe.get(), buffer.data(), buffer.size())) > 0;)
     text.append(buffer.data(), static_cast<std::size_t>(n));
+  std::erase(text, '\r');
   const std::vector<std::string> lines = split_list(text, '\n');
   return lines.empty() ? "" : printable(lines.back());
 }

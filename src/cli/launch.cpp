@@ -265,9 +265,15 @@ int refuse_separate_tasks(int tasks) {
 int run_on_all_ranks(const comm::World& world, const Invocation& invocation,
                      const std::function<int()>& body) {
   if (const int tasks = comm::separate_tasks(world); tasks > 0) return refuse_separate_tasks(tasks);
-  if (world.size() == 1) return body();
+  const auto tell = [&](int code) {
+    if (comm::started_by_launcher() && world.rank() == 0 &&
+        std::getenv(kLaunchedVariable) != nullptr)
+      print_error(fmt::format("{}{}", kRanksEnd, code));
+    return code;
+  };
+  if (world.size() == 1) return tell(body());
   try {
-    return body();
+    return tell(body());
   } catch (...) {
     const Error error = respelled(current_error(), invocation.options, invocation.spellings);
     if (!world.failing_together()) {
@@ -275,7 +281,7 @@ int run_on_all_ranks(const comm::World& world, const Invocation& invocation,
       world.abort(exit_code(error.kind()));
     }
     if (world.rank() == 0) report_error(error);
-    return exit_code(error.kind());
+    return tell(exit_code(error.kind()));
   }
 }
 

@@ -50,6 +50,11 @@ int meaning_of(const LauncherEnd& end, const std::string& launcher,
   if (end.overdue)
     fail(ErrorKind::Watchdog, "{} did not start the ranks in time: a host may be cut off",
          launcher);
+  if (end.stopped)
+    fail(ErrorKind::Watchdog,
+         "{} was stopped by a signal, and did not go on in time; the last checkpoint can be "
+         "restored",
+         launcher);
   // A launcher that lost a host ends itself, or was killed while it waited for the host.
   const bool gave_up = !end.stuck_ranks.empty();
   const bool lost = gave_up && (end.killed || end.code >= kNoSignal);

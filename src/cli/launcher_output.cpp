@@ -49,6 +49,10 @@ std::string LauncherOutput::take_line(std::string line) {
     trained_ = true;
     return {};
   }
+  if (line.starts_with(kRanksEnd)) {
+    code_ = number_after(line, kRanksEnd);
+    return {};
+  }
   // Whoever pressed Ctrl-C knows. Open MPI's --quiet would also hide which rank a signal ended.
   if (line.starts_with("mpiexec: Forwarding signal ")) return {};
   const bool edge = is_edge(line);

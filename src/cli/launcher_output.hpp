@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,8 @@ inline constexpr const char* kLaunchedVariable = "MILLRACE_LAUNCHED";
 inline constexpr std::string_view kRanksBegin = "millrace: the ranks begin";
 /// The same, after its first update of a run that is supervised.
 inline constexpr std::string_view kRanksTrain = "millrace: the ranks train";
+/// The same when all is done, followed by its exit code.
+inline constexpr std::string_view kRanksEnd = "millrace: the ranks end with code ";
 
 /// What comes from a launcher's standard error, which is its own and that of the ranks. Lines pass,
 /// and what the launcher says is not read. But Open MPI puts its messages into boxes between lines
@@ -39,6 +42,8 @@ class LauncherOutput {
   [[nodiscard]] const std::string& status() const { return status_; }
   [[nodiscard]] bool ranks_began() const { return began_; }
   [[nodiscard]] bool ranks_trained() const { return trained_; }
+  /// The exit code of ranks that are about to end.
+  [[nodiscard]] std::optional<int> ranks_code() const { return code_; }
   /// The rank that a signal ended, as Open MPI says in a box; -1: it does not.
   [[nodiscard]] int ended_rank() const { return ended_rank_; }
   /// The ranks that reported where they stand after too long without progress, each with the rank
@@ -58,6 +63,7 @@ class LauncherOutput {
   bool in_box_ = false;
   bool began_ = false;
   bool trained_ = false;
+  std::optional<int> code_;
   int ended_rank_ = -1;
   std::map<int, int> stuck_ranks_;
   Clock::time_point now_;    ///< of the current piece

@@ -13,6 +13,9 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -25,6 +28,8 @@
 namespace millrace::cli {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
 // Signal handlers can access only static objects.
@@ -33,12 +38,14 @@ volatile std::sig_atomic_t g_launcher = 0;
 volatile std::sig_atomic_t g_interrupted = 0;
 volatile std::sig_atomic_t g_asked = 0;
 volatile std::sig_atomic_t g_asked_at = 0;
+volatile std::sig_atomic_t g_urgent = 0;
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
 /// Launchers kill their ranks soon after SIGTERM or SIGINT, but forward SIGUSR1, which asks the
 /// ranks to save and stop.
 extern "C" void millrace_forward_signal(int signal) {
   if (g_launcher > 0 && training::is_urgent(signal, g_asked, g_asked_at)) {
+    g_urgent = 1;
     kill(g_launcher, signal == SIGINT ? SIGINT : SIGTERM);
     return;
   }
@@ -184,28 +191,85 @@ class Reminder {
   Clock::time_point told_ = Clock::now();
 };
 
+/// A process that another one has started, with its command line.
+struct Child {
+  pid_t process = 0;
+  std::string command;
+};
+
+std::vector<Child> children_of(pid_t parent) {
+  std::vector<Child> children;
+  std::error_code error;
+  const fs::path tasks = fs::path("/proc") / std::to_string(parent) / "task";
+  for (fs::directory_iterator task(tasks, error), end; !error && task != end;
+       task.increment(error)) {
+    std::ifstream numbers(task->path() / "children");
+    for (pid_t process = 0; numbers >> process;) {
+      std::ifstream words("/proc/" + std::to_string(process) + "/cmdline");
+      std::string command(std::istreambuf_iterator<char>(words), {});
+      std::ranges::replace(command, '\0', ' ');
+      children.push_back({process, std::move(command)});
+    }
+  }
+  return children;
+}
+
 /// Ends a launcher that cannot reach its other machines some time after the ranks gave up, or
-/// before it has started them.
+/// before it has started them, or when it does not do its part.
 class Deadline {
  public:
-  /// `to_end`: after the first rank gave up.
-  Deadline(std::chrono::seconds to_begin, std::chrono::milliseconds to_end)
-      : to_begin_(to_begin), to_end_(to_end) {}
+  Deadline(std::chrono::seconds to_begin, const Supervision& supervision)
+      : to_begin_(to_begin),
+        to_end_(supervision.grace + supervision.to_end),
+        to_continue_(supervision.to_continue) {}
 
-  void check(pid_t child, const LauncherOutput& output) {
+  void check(pid_t child, const LauncherOutput& output, bool is_stopped) {
+    constexpr std::chrono::seconds kUrgent{3};
+    constexpr std::chrono::seconds kToClose{20};
+    constexpr Clock::duration kTick = std::chrono::milliseconds{500};
     const Clock::time_point now = Clock::now();
-    overdue_ = to_begin_.count() > 0 && !output.ranks_began() && now - started_ > to_begin_;
+    stopped_ += std::min(now - last_, kTick);  // this program may have been stopped, too
+    if (!is_stopped) stopped_ = {};
+    if (g_urgent == 0) urgent_ = now;
     if (output.stuck_ranks().empty()) gave_up_ = now;
-    if (overdue_ || now - gave_up_ > to_end_) kill(-child, SIGKILL);
+    if (!output.ranks_code()) ended_ = now;
+    last_ = now;
+    overdue_ = to_begin_.count() > 0 && !output.ranks_began() && now - started_ > to_begin_;
+    was_stopped_ = to_continue_.count() > 0 && stopped_ > to_continue_;
+    was_open_ = now - ended_ > kToClose;
+    if (overdue_) end_agents(child);
+    if (overdue_ || was_stopped_ || was_open_ || now - gave_up_ > to_end_ ||
+        now - urgent_ > kUrgent)
+      kill(-child, SIGKILL);
   }
   [[nodiscard]] bool overdue() const { return overdue_; }
+  [[nodiscard]] bool was_stopped() const { return was_stopped_; }
+  [[nodiscard]] bool was_open() const { return was_open_; }
+  [[nodiscard]] const std::vector<std::string>& agents() const { return agents_; }
 
  private:
+  /// The launcher's death does not end them.
+  void end_agents(pid_t launcher) {
+    for (Child& child : children_of(launcher)) {
+      kill(-child.process, SIGKILL);
+      kill(child.process, SIGKILL);
+      agents_.push_back(std::move(child.command));
+    }
+  }
+
   std::chrono::seconds to_begin_;
   std::chrono::milliseconds to_end_;
+  std::chrono::seconds to_continue_;
   bool overdue_ = false;
+  bool was_stopped_ = false;
+  bool was_open_ = false;
+  std::vector<std::string> agents_;
   Clock::time_point started_ = Clock::now();
+  Clock::time_point last_ = started_;
+  Clock::duration stopped_{};
   Clock::time_point gave_up_ = started_;  ///< or when they had not yet
+  Clock::time_point ended_ = started_;    ///< likewise: the ranks
+  Clock::time_point urgent_ = started_;   ///< likewise: asked for a second time
 };
 
 /// Whether ranks of ours end with this code, having said why.
@@ -221,13 +285,18 @@ LauncherEnd wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueF
   LauncherOutput output(supervision.grace);
   LauncherEnd end;
   Reminder reminder;
-  Deadline deadline(to_begin, supervision.grace + supervision.to_end);
+  Deadline deadline(to_begin, supervision);
   StatusLine status_line;
   bool gave_up = false;
+  bool is_stopped = false;
   for (;;) {
-    const pid_t ended = waitpid(child, &status, WNOHANG);
+    pid_t ended = waitpid(child, &status, WNOHANG | WUNTRACED | WCONTINUED);
     if (ended < 0 && errno != EINTR)
       fail(ErrorKind::Io, "cannot wait for the ranks: {}", std::generic_category().message(errno));
+    if (ended == child && !WIFEXITED(status) && !WIFSIGNALED(status)) {
+      is_stopped = WIFSTOPPED(status);
+      ended = 0;
+    }
     end.ranks_printed = pass_on(printed, status_line) || end.ranks_printed;
     show(messages, output, status_line, ended == child ? std::chrono::milliseconds{0} : kPause);
     if (ended == child) break;
@@ -239,7 +308,7 @@ LauncherEnd wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueF
     end.asked = end.asked || g_asked != 0 || (supervision.ends && supervision.ends());
     reminder.remind(child, to_begin.count() > 0 && !output.ranks_began(), end.ranks_printed,
                     end.asked);
-    deadline.check(child, output);
+    deadline.check(child, output, is_stopped);
   }
   status_line.clear();
   end.stuck_ranks = output.stuck_ranks();
@@ -247,8 +316,13 @@ LauncherEnd wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueF
   end.ranks_began = output.ranks_began();
   end.ranks_trained = output.ranks_trained();
   end.overdue = deadline.overdue();
-  end.killed = WIFSIGNALED(status);
-  end.code = end.killed ? kSignalled + WTERMSIG(status) : WEXITSTATUS(status);
+  end.agents = deadline.agents();
+  end.stopped = deadline.was_stopped();
+  const bool closed = output.ranks_code() && deadline.was_open();
+  end.killed = WIFSIGNALED(status) && !closed;
+  end.code = closed       ? *output.ranks_code()
+             : end.killed ? kSignalled + WTERMSIG(status)
+                          : WEXITSTATUS(status);
   put(output.finish(end.stuck_ranks.empty() && !was_explained(end.code)), status_line);
   return end;
 }

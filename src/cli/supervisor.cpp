@@ -64,6 +64,7 @@ struct Attempt {
   bool trained = false;        ///< made an update
   std::set<std::string> lost;  ///< hosts whose ranks were silent, and that do not answer
   std::string ended = {};      ///< the host of a rank that a signal ended; "": it is not known
+  std::set<std::string> unstarted = {};  ///< hosts that the launcher was still waiting for
   /// awaited_hosts(), if all hosts answer.
   std::map<std::string, int> awaited = {};
 };
@@ -147,7 +148,8 @@ class Supervisor {
         if (end.trained && (host.suspected || host.name == end.ended)) host.proven = false;
       }
       if (!end.trained && asked() == 0 &&
-          (leave_out_newcomers(used, end.code) || need_more(used, end.code)))
+          (leave_out_unstarted(used, end.unstarted) || leave_out_newcomers(used, end.code) ||
+           need_more(used, end.code)))
         continue;
       if (is_final(end.code)) {
         if (end.trained) forget_on_others(used);
@@ -233,6 +235,19 @@ class Supervisor {
     worst->leave_out(probe_every_);
     tell("left out", {},
          fmt::format("{} is left out: it answers, but others wait for it in vain", worst->name));
+  }
+
+  /// Hosts that answer, but on which the launcher's daemon did not start, are left out for a while,
+  /// if the others are enough. Returns whether there are any.
+  bool leave_out_unstarted(std::span<const Host> used, const std::set<std::string>& unstarted) {
+    std::vector<Host> others(used.begin(), used.end());
+    std::erase_if(others, [&](const Host& host) { return unstarted.contains(host.name); });
+    if (unstarted.empty() || hosts_.ranks_on(others) < std::max(1, least_)) return false;
+    for (const std::string& name : unstarted) hosts_.at(name).leave_out(probe_every_);
+    tell("left out", {},
+         fmt::format("{} left out: no daemon of the launcher has started there in time",
+                     they(unstarted, "is", "are")));
+    return true;
   }
 
   /// Whether the run, which has trained on more ranks, waits for these because it does not fit on
@@ -462,7 +477,11 @@ class Supervisor {
                                       {.ends = [&] { return occasion.is_due(); },
                                        .gave_up = [&] { hosts_.ask_early(); },
                                        .grace = training::Watchdog::grace(true),
-                                       .to_end = milliseconds{500}});
+                                       .to_end = milliseconds{500},
+                                       .to_continue = seconds{hang_timeout()}});
+      for (const std::string& agent : ended.agents)
+        for (const std::string& word : split_list(agent, ' '))
+          if (is_among(used, word)) end.unstarted.insert(word);
       end.lost = hosts_.unreached(silent_hosts(ended, hosts));
       // Ranks on other hosts may only have been too slow to speak.
       for (int rank = 0; !end.lost.empty() && rank < std::ssize(hosts); ++rank)

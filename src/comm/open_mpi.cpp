@@ -13,8 +13,14 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdlib>
+#include <exception>
+#include <fstream>
 #include <string>
 #include <string_view>
+#include <thread>
+
+#include "comm/world.hpp"
+#include "core/error.hpp"
 
 namespace millrace::comm {
 namespace {
@@ -62,6 +68,27 @@ void end_daemon_after(std::chrono::seconds grace) noexcept {
   if (!is_daemon(name_file.data())) return;
   // Unlike fork(), this waits for no lock that another thread holds.
   if (::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) == 0) end_later(daemon, name_file.data(), grace);
+}
+
+void watch_daemon() noexcept try {
+  const pid_t daemon = ::getppid();
+  if (!is_daemon(fmt::format("/proc/{}/comm", daemon).c_str())) return;
+  std::thread([daemon] {
+    constexpr std::chrono::seconds kPause{1};
+    constexpr int kMost = 30;
+    for (int stopped = 0; stopped < kMost; std::this_thread::sleep_for(kPause)) {
+      std::ifstream state(fmt::format("/proc/{}/stat", daemon));
+      std::string number;
+      std::string name;
+      char letter = 0;
+      state >> number >> name >> letter;
+      stopped = letter == 'T' ? stopped + 1 : 0;
+    }
+    remove_shared_memory();
+    end_daemon_after(std::chrono::seconds{0});
+    std::_Exit(exit_code(ErrorKind::Watchdog));
+  }).detach();
+} catch (const std::exception&) {  // without a thread, it waits
 }
 
 // A message that is not announced is received into memory of max_send_size bytes, one for each

@@ -22,4 +22,8 @@ void prefer_eager_messages();
 /// returns at once.
 void end_daemon_after(std::chrono::seconds grace) noexcept;
 
+/// From now on, ends this process with code 124, and Open MPI's daemon that started it, if a signal
+/// stops the daemon for half a minute: MPI_Finalize would wait for it for ever.
+void watch_daemon() noexcept;
+
 }  // namespace millrace::comm

@@ -62,7 +62,9 @@ void start_mpi() {
   int provided = 0;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
   (void)std::atexit([] {
-    if (!has_ended_mpi()) MPI_Finalize();
+    if (has_ended_mpi()) return;
+    watch_daemon();
+    MPI_Finalize();
   });
 }
 

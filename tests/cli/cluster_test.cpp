@@ -168,13 +168,15 @@ TEST(ClusterTest, AFileNamesHosts) {
     std::ofstream(file) << text;
     return cluster_of(train_line("--hosts " + file.string()), environment_of({})).value();
   };
-  const Cluster cluster = hosts_of("# all\nnode1\tslots=4  # four\n\n  node2:2\t\nnode3\n");
+  const Cluster cluster = hosts_of("# all\nnode1\tslots=4  # four\n\n  node2:2\t\r\nnode3\n");
   EXPECT_EQ(cluster.hosts, (std::vector<std::string>{"node1:4", "node2:2", "node3"}));
   EXPECT_EQ(cluster.file, file);
-  expect_error(ErrorKind::Usage, {"there is no such file"},
+  expect_error(ErrorKind::Usage, {"no file either"},
                [] { (void)cluster_of(train_line("--hosts /nowhere/hosts"), environment_of({})); });
   for (const auto& [text, problem] : {std::pair{"a\nb:0\n", "hosts: 'b:0' is not a host with"},
                                       {"-oProxy=x\n", "hosts: '-oProxy=x' is not a host name"},
+                                      {"a slots = 2\n", "hosts: 'slots' in the line of a: write"},
+                                      {"a slots=1000000000000\n", "is not a host with its number"},
                                       {"# nobody\n", "hosts: no line names a host"}})
     expect_error(ErrorKind::Usage, {problem}, [&, text = text] { (void)hosts_of(text); });
 }

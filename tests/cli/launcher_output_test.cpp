@@ -55,6 +55,11 @@ TEST(LauncherOutputTest, WhatRanksTellTheSupervisorIsNotShown) {
   EXPECT_TRUE(output.ranks_trained());
   EXPECT_EQ(output.take(kEdge + "mpiexec noticed that process rank 3 with PID 0 on node b\n"), "");
   EXPECT_EQ(output.ended_rank(), 3);
+  LauncherOutput ending(kGrace);
+  EXPECT_EQ(ending.take("c\n"), "c\n");
+  EXPECT_FALSE(ending.ranks_code());
+  EXPECT_EQ(ending.take("millrace: the ranks end with code 75\n"), "");
+  EXPECT_EQ(ending.ranks_code(), 75);
 }
 
 // It has no line end, and may come in pieces and before a line.

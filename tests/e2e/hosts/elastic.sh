@@ -6,9 +6,9 @@
 # others, and end with the bits of an undisturbed one, on three hosts meanwhile and on four at the end.
 # With "whole", pipelines then lose the host of one of their two stages, which comes back without the run directory;
 # a rank, whose host has lost that directory; the cable of the host that has the supervisor; and a host just
-# before they are asked to stop. Nothing may be left of them on any host. At last a slow host gets less of
-# the work after a checkpoint. Prints how long the first run stood still. See hosts.sh for when it is
-# skipped.
+# before they are asked to stop. Then somebody stops the launcher or its daemon, or a host does not start it.
+# Nothing may be left of them on any host. At last a slow host gets less of the work after a checkpoint.
+# Prints how long the first run stood still. See hosts.sh for when it is skipped.
 set -euo pipefail
 millrace=$(realpath "$1")
 # shellcheck source=tests/e2e/hosts/hosts.sh
@@ -141,6 +141,29 @@ on 1 "$millrace" restore --restore-path "$run" --elastic --hosts 10.78.0.1:1 10.
   --interface 10.78.0.0/24 >"$work/out" 2>&1 &
 job=$!
 ends_with 0
+check_bits
+check_memory
+
+# Somebody stops the launcher, or its daemon on the other host, which then keeps the job from ending.
+sed -i 's/^exec env/exec setsid --wait env/' "$work/agent" # a daemon that SSH has started outlives it
+for frozen in 'mpiexec 1' 'orted 2'; do
+  pipeline "${frozen% *}"
+  freeze "${frozen#* }" "${frozen% *}"
+  ends_with 0
+  check_bits
+done
+
+# A host answers, but the daemon does not come up there.
+cat >"$work/late-agent" <<END
+#!/bin/sh
+case "\$*" in 10.78.0.2*orted*) sleep 1000 ;; esac
+exec $work/agent "\$@"
+END
+chmod +x "$work/late-agent"
+OMPI_MCA_plm_rsh_agent=$work/late-agent pipeline daemon --probe-every 1000
+ends_with 0
+check "a host without the daemon is left out" 1 \
+  "$(grep -c 'elastic: 10.78.0.2 is left out: no daemon of the launcher has started there in time' "$work/out")"
 check_bits
 check_memory
 

@@ -10,6 +10,7 @@
 #   part HOST HOST            what one sends to the other is lost, until rejoin HOST HOST
 #   hide HOST FOLDER          what starts there finds the folder empty, until show HOST
 #   ranks_on HOST             the processes of its ranks, of the program $millrace
+#   freeze HOST PROGRAM       stops its processes of that name
 #   slow_down HOST            its ranks have a third of the time from now on, until $slowing is killed
 #   leave_hosts               ends everything on them, removes them and $work
 #   check WHAT EXPECTED GOT   counts failures
@@ -99,6 +100,12 @@ unplug() { ip -n "$net-$1" link set eth9 down; }
 show() { rm "$work/hidden-$1" && rmdir "$work/empty"; }
 hide() { mkdir "$work/empty" && ln -s "$2" "$work/hidden-$1"; }
 plug() { ip -n "$net-$1" link set eth9 up; }
+freeze() {
+  local pid
+  for pid in $(ip netns pids "$net-$1"); do
+    [[ $(cat "/proc/$pid/comm" 2>/dev/null) != "$2" ]] || kill -STOP "$pid"
+  done
+}
 # Without the processes that look after them, which have a session of their own.
 ranks_on() {
   local pid

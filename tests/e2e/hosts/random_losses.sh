@@ -3,8 +3,8 @@
 # random_losses.sh MILLRACE [RUNS [SEED [HOSTS]]]: trains RUNS times (50) over hosts (hosts.sh, 4) with
 # --elastic and snapshots every 5 updates. In each run something happens at a random moment, in every third
 # one during a checkpoint, and in half of them again soon after, often during the restart: a cable is cut, a
-# host loses its power, a rank is killed, a rank is frozen, a host is slowed, or two hosts lose each other
-# but not the supervisor. What was cut off comes back a while later. Prints a row for each run. None may end
+# host loses its power, a rank is killed, a rank is frozen, a host is slowed, two hosts lose each other but
+# not the supervisor, or the launcher or a daemon of it is frozen. What was cut off comes back a while later. Prints a row for each run. None may end
 # badly, or with other bits than an undisturbed one, or compute more than the updates of two snapshots again
 # after a loss, or start more than twice for each of the two and once more; hosts that are parted may
 # cost a start more. Exits with 77 (skipped) where hosts.sh does.
@@ -31,7 +31,7 @@ between() { echo $(($1 + RANDOM % ($2 - $1 + 1))); }
 # One thing that happens; says what in $happened. Host 1 has the supervisor.
 happen() {
   local host kind other pids
-  kind=$(between 1 6)
+  kind=$(between 1 7)
   host=$(between 2 "$hosts")
   case $kind in
     1)
@@ -68,6 +68,11 @@ happen() {
       (sleep "$(between 15 30)" && rejoin "$host" "$other") &
       happened="hosts $host and $other parted"
       most=6
+      ;;
+    7)
+      host=$(between 1 "$hosts")
+      freeze "$host" "$([[ $host == 1 ]] && echo mpiexec || echo orted)"
+      happened="$([[ $host == 1 ]] && echo launcher || echo "daemon on $host") frozen"
       ;;
   esac
 }
