@@ -7,6 +7,7 @@
 #include <chrono>
 #include <exception>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -86,6 +87,15 @@ std::optional<io::CheckpointReader> open_together(
   return reader;
 }
 
+/// Over NFS, a host that has found no such folder knows of none for half a minute. To open one asks
+/// the server.
+void look_anew(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  std::filesystem::path folder;
+  for (const auto& name : std::filesystem::absolute(directory, ignored))
+    (void)std::filesystem::directory_iterator(folder /= name, ignored);
+}
+
 }  // namespace
 
 void FailTogether::run(const std::function<void()>& f) const {
@@ -132,6 +142,7 @@ void require_shared(const comm::World& world, const std::filesystem::path& run_d
              "{} is not the run directory of rank 0: give a directory that all machines share",
              run_directory.string());
       std::this_thread::sleep_for(kPause);
+      look_anew(run_directory);
     }
   });
 }
