@@ -200,6 +200,14 @@ extern "C" {
   }
 MILLRACE_SHIM_OPEN(open)
 MILLRACE_SHIM_OPEN(open64)
+// With _FORTIFY_SOURCE, for flags that are not constant.
+int __open_2(const char* path, int flags) {  // NOLINT(readability-identifier-naming)
+  errno = EIO;
+  if (denied(path)) return -1;
+  return opening(path, flags, [&] {
+    return static_cast<int>(syscall(SYS_openat, AT_FDCWD, swapped(path).c_str(), flags));
+  });
+}
 
 #define MILLRACE_SHIM_OPENAT(name)                                                          \
   int name(int folder, const char* path, int flags, ...) {                                  \
