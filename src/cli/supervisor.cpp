@@ -211,6 +211,14 @@ class Supervisor {
     return !out.empty();
   }
 
+  /// Whether these hosts are enough without those.
+  [[nodiscard]] bool can_spare(std::span<const Host> used,
+                               const std::set<std::string>& names) const {
+    std::vector<Host> others(used.begin(), used.end());
+    std::erase_if(others, [&](const Host& host) { return names.contains(host.name); });
+    return hosts_.ranks_on(others) >= std::max(1, least_);
+  }
+
   /// If ranks on hosts that all answer wait for each other in vain again and again, the network may
   /// lack a way between two of them: the host that most wait for is left out for a while. Not this
   /// machine, and only where the others are enough.
@@ -229,9 +237,7 @@ class Supervisor {
       most = found->second;
     }
     if (worst == nullptr) return;
-    std::vector<Host> others(used.begin(), used.end());
-    std::erase_if(others, [&](const Host& host) { return host.name == worst->name; });
-    if (hosts_.ranks_on(others) < std::max(1, least_)) return;
+    if (!can_spare(used, {worst->name})) return;
     worst->leave_out(probe_every_);
     tell("left out", {},
          fmt::format("{} is left out: it answers, but others wait for it in vain", worst->name));
@@ -240,9 +246,7 @@ class Supervisor {
   /// Hosts that answer, but on which the launcher's daemon did not start, are left out for a while,
   /// if the others are enough. Returns whether there are any.
   bool leave_out_unstarted(std::span<const Host> used, const std::set<std::string>& unstarted) {
-    std::vector<Host> others(used.begin(), used.end());
-    std::erase_if(others, [&](const Host& host) { return unstarted.contains(host.name); });
-    if (unstarted.empty() || hosts_.ranks_on(others) < std::max(1, least_)) return false;
+    if (unstarted.empty() || !can_spare(used, unstarted)) return false;
     for (const std::string& name : unstarted) hosts_.at(name).leave_out(probe_every_);
     tell("left out", {},
          fmt::format("{} left out: no daemon of the launcher has started there in time",
