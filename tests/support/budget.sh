@@ -17,7 +17,7 @@ lines() { sources "$@" | xargs -0r cat | wc -l; }
 files() { sources "$@" | tr '\0' '\n' | wc -l; }
 engine=(src models partition pipeline io -path src/tools -prune -o)
 
-within 'engine: lines' "$(lines "${engine[@]}")" 79600
+within 'engine: lines' "$(lines "${engine[@]}")" 79604
 within 'engine and tools: files' "$(files src models partition pipeline io)" 630
 declare -A tool_limits=([bench]=2561 [data]=2720 [onnx]=3221 [weights]=3760)
 for tool in src/tools/*/; do
