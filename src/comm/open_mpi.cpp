@@ -61,7 +61,7 @@ void pause_for(std::chrono::seconds time) {
 
 }  // namespace
 
-void end_daemon_after(std::chrono::seconds grace) noexcept {
+void end_daemon_after(std::chrono::seconds grace) {
   const pid_t daemon = ::getppid();
   std::array<char, 32> name_file{};
   fmt::format_to_n(name_file.data(), name_file.size() - 1, "/proc/{}/comm", daemon);

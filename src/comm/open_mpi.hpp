@@ -20,7 +20,7 @@ void prefer_eager_messages();
 /// has ended by then, and removes its files. On a host that is cut off it waits for its network for
 /// a quarter of an hour and longer. Call it just before the process ends, from any thread; it
 /// returns at once.
-void end_daemon_after(std::chrono::seconds grace) noexcept;
+void end_daemon_after(std::chrono::seconds grace);
 
 /// From now on, ends this process with code 124, and Open MPI's daemon that started it, if a signal
 /// stops the daemon for half a minute: MPI_Finalize would wait for it for ever.
