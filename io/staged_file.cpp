@@ -189,66 +189,6 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 
 // Locks of directories.
 
-namespace {
-
-// Process id, time and host in the lock file; fewer until the owner has written them.
-std::vector<std::string> holder_of(int fd) {
-  std::array<char, 512> text{};
-  const auto n = ::pread(fd, text.data(), text.size(), 0);
-  return split_list({text.data(), n > 0 ? static_cast<std::size_t>(n) : 0}, '\n');
-}
-
-// "process 12 on node1"
-std::string described(const std::vector<std::string>& holder) {
-  return fmt::format("process {}{}", holder.empty() ? "(just starting)" : printable(holder[0]),
-                     holder.size() > 2 ? " on " + printable(holder[2]) : "");
-}
-
-// Ranks live on for a moment when their launcher was killed, and a killed process releases its
-// memory first and its file locks later: a restart must not fail because of them. A holder on
-// another machine may be ending, too, because its process is unknown here.
-bool is_ending(const std::vector<std::string>& holder) {
-  if (holder.empty() || (holder.size() > 2 && holder[2] != host_name())) return true;
-  std::ifstream command_line("/proc/" + holder[0] + "/cmdline");
-  return command_line.peek() == std::ifstream::traits_type::eof();
-}
-
-// Returns 0 or errno.
-int lock(int fd) {
-  constexpr std::chrono::milliseconds kPause{50};
-  constexpr int kAttempts = 100;
-  constexpr int kAttemptsWhileAlive = 80;
-  for (int attempt = 1;; ++attempt) {
-    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return 0;
-    const int error = errno;
-    if (error != EWOULDBLOCK || attempt == kAttempts) return error;
-    if (attempt > kAttemptsWhileAlive && !is_ending(holder_of(fd))) return error;
-    std::this_thread::sleep_for(kPause);
-  }
-}
-
-}  // namespace
-
-RunLock::RunLock(const std::filesystem::path& run_directory, std::string_view what,
-                 std::string_view name) {
-  const std::filesystem::path path = run_directory / name;
-  file_ = open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW);
-  if (const int error = lock(file_.get()); error != 0) {
-    if (error != EWOULDBLOCK) fail_io("lock", path, error);
-    fail(ErrorKind::Usage, "{} {} is in use by {}; wait for it or choose another", what,
-         run_directory.string(), described(holder_of(file_.get())));
-  }
-  // The second line tells this directory from a copy of it.
-  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
-  const std::string text = fmt::format("{}\n{}\n{}\n", ::getpid(), now, host_name());
-  if (::ftruncate(file_.get(), 0) != 0) fail_io("write", path, errno);
-  int error = write_at(file_.get(), std::as_bytes(std::span(text)), 0);
-  if (error != 0) fail_io("write", path, error);
-  // Over NFS other hosts would read it half a minute later.
-  error = sync_descriptor(file_.get());
-  if (error != 0) fail_io("sync", path, error);
-}
-
 std::string lock_text(const std::filesystem::path& run_directory, std::string_view name) {
   const std::filesystem::path path = run_directory / name;
   constexpr std::size_t kBlock = 4096;
@@ -263,6 +203,62 @@ std::string lock_text(const std::filesystem::path& run_directory, std::string_vi
   return {};
 }
 
+namespace {
+
+// "process 12 on node1". The text of a lock has process id, time and host; fewer until the owner
+// has written them.
+std::string holder_in(std::string_view text) {
+  const std::vector<std::string> holder = split_list(text, '\n');
+  return fmt::format("process {}{}", holder.empty() ? "(just starting)" : printable(holder[0]),
+                     holder.size() > 2 ? " on " + printable(holder[2]) : "");
+}
+
+// Ranks live on for a moment when their launcher was killed, and a killed process releases its
+// memory first and its file locks later: a restart must not fail because of them. A holder on
+// another machine may be ending, too, because its process is unknown here.
+bool is_ending(std::string_view text) {
+  const std::vector<std::string> holder = split_list(text, '\n');
+  if (holder.empty() || (holder.size() > 2 && holder[2] != host_name())) return true;
+  std::ifstream command_line("/proc/" + holder[0] + "/cmdline");
+  return command_line.peek() == std::ifstream::traits_type::eof();
+}
+
+// Returns 0 or errno.
+int lock(int fd, const std::filesystem::path& run_directory, std::string_view name) {
+  constexpr std::chrono::milliseconds kPause{50};
+  constexpr int kAttempts = 100;
+  constexpr int kAttemptsWhileAlive = 80;
+  for (int attempt = 1;; ++attempt) {
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return 0;
+    const int error = errno;
+    if (error != EWOULDBLOCK || attempt == kAttempts) return error;
+    if (attempt > kAttemptsWhileAlive && !is_ending(lock_text(run_directory, name))) return error;
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+}  // namespace
+
+RunLock::RunLock(const std::filesystem::path& run_directory, std::string_view what,
+                 std::string_view name) {
+  const std::filesystem::path path = run_directory / name;
+  file_ = open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW);
+  if (const int error = lock(file_.get(), run_directory, name); error != 0) {
+    if (error != EWOULDBLOCK) fail_io("lock", path, error);
+    fail(ErrorKind::Usage, "{} {} is in use by {}; wait for it or choose another", what,
+         run_directory.string(), holder_in(lock_text(run_directory, name)));
+  }
+  // The second line tells this directory from a copy of it.
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  const std::string text = fmt::format("{}\n{}\n{}\n", ::getpid(), now, host_name());
+  if (::ftruncate(file_.get(), 0) != 0) fail_io("write", path, errno);
+  int error = write_at(file_.get(), std::as_bytes(std::span(text)), 0);
+  if (error != 0) fail_io("write", path, error);
+  // Over NFS other hosts would read it half a minute later.
+  error = sync_descriptor(file_.get());
+  if (error != 0) fail_io("sync", path, error);
+}
+
 void require_lock(const std::filesystem::path& run_directory, std::string_view text,
                   std::string_view name) {
   const std::string found = lock_text(run_directory, name);
@@ -270,7 +266,7 @@ void require_lock(const std::filesystem::path& run_directory, std::string_view t
   fail(ErrorKind::Io,
        "{}: {} has it now: the lock was lost with the way to the file server, or is not seen by "
        "other hosts: nothing more is written here",
-       run_directory.string(), described(split_list(found, '\n')));
+       run_directory.string(), holder_in(found));
 }
 
 }  // namespace millrace::io

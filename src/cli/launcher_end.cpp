@@ -116,4 +116,12 @@ std::map<std::string, int> awaited_hosts(const LauncherEnd& end,
   return ranks;
 }
 
+std::set<std::string> unstarted_hosts(const LauncherEnd& end, std::span<const std::string> hosts) {
+  std::set<std::string> unstarted;
+  for (const std::string& agent : end.agents)
+    for (const std::string& word : split_list(agent, ' '))
+      if (std::ranges::find(hosts, word) != hosts.end()) unstarted.insert(word);
+  return unstarted;
+}
+
 }  // namespace millrace::cli

@@ -27,4 +27,8 @@ namespace millrace::cli {
 [[nodiscard]] std::map<std::string, int> awaited_hosts(const LauncherEnd& end,
                                                        std::span<const std::string> hosts);
 
+/// Those of the hosts on which the launcher was still starting its daemon when it was ended.
+[[nodiscard]] std::set<std::string> unstarted_hosts(const LauncherEnd& end,
+                                                    std::span<const std::string> hosts);
+
 }  // namespace millrace::cli

@@ -46,7 +46,7 @@ class RunHosts {
   /// Reads the list, whose file may have changed. What is known of those that stay is kept.
   void find();
   [[nodiscard]] std::vector<Host>& all() { return hosts_; }
-  [[nodiscard]] Host& at(const std::string& name);
+  [[nodiscard]] Host& at(const std::string& name);  ///< which is in the list
   /// Those of the list that are not among these.
   [[nodiscard]] std::vector<Host> besides(std::span<const Host> hosts) const;
   /// How many ranks there are on these.

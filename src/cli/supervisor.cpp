@@ -192,23 +192,25 @@ class Supervisor {
     }
   }
 
+  /// For a while, which grows.
+  void leave_out(const std::set<std::string>& names, std::string_view why) {
+    for (const std::string& name : names) hosts_.at(name).leave_out(probe_every_);
+    tell("left out", {}, fmt::format("{} left out: {}", they(names, "is", "are"), why));
+  }
+
   /// When a start made no update, hosts that had no part in the last one that did may lack the data
-  /// or the program: they are left out for a while, which grows. Returns whether others go on.
+  /// or the program: they are left out. Returns whether others go on.
   bool leave_out_newcomers(std::span<const Host> used, int code) {
     if (code == 0 || code == exit_code(ErrorKind::Preempted) ||
         code == exit_code(ErrorKind::Interrupted) || std::ranges::none_of(used, &Host::proven))
       return false;
     std::set<std::string> out;
-    for (Host& host : hosts_.all()) {
-      if (host.proven || !is_among(used, host.name)) continue;
-      host.leave_out(probe_every_);
-      out.insert(host.name);
-    }
-    if (!out.empty())
-      tell("left out", {},
-           fmt::format("{} left out: the start with {} failed (code {})", they(out, "is", "are"),
-                       out.size() == 1 ? "it" : "them", code));
-    return !out.empty();
+    for (const Host& host : used)
+      if (!host.proven) out.insert(host.name);
+    if (out.empty()) return false;
+    leave_out(out, fmt::format("the start with {} failed (code {})",
+                               out.size() == 1 ? "it" : "them", code));
+    return true;
   }
 
   /// Whether these hosts are enough without those.
@@ -226,9 +228,9 @@ class Supervisor {
     // Ranks that only start do not know whom they wait for.
     if (losses == 1 || !end.awaited.empty()) awaited_ = end.awaited;
     if (losses == 1 || !end.lost.empty()) return;
-    Host* worst = nullptr;
+    const Host* worst = nullptr;
     int most = 0;
-    for (Host& host : hosts_.all()) {
+    for (const Host& host : hosts_.all()) {
       const auto found = awaited_.find(host.name);
       if (found == awaited_.end() || found->second <= most || host.is_out() ||
           is_this_machine(host.name))
@@ -236,21 +238,15 @@ class Supervisor {
       worst = &host;
       most = found->second;
     }
-    if (worst == nullptr) return;
-    if (!can_spare(used, {worst->name})) return;
-    worst->leave_out(probe_every_);
-    tell("left out", {},
-         fmt::format("{} is left out: it answers, but others wait for it in vain", worst->name));
+    if (worst != nullptr && can_spare(used, {worst->name}))
+      leave_out({worst->name}, "it answers, but others wait for it in vain");
   }
 
   /// Hosts that answer, but on which the launcher's daemon did not start, are left out for a while,
   /// if the others are enough. Returns whether there are any.
   bool leave_out_unstarted(std::span<const Host> used, const std::set<std::string>& unstarted) {
     if (unstarted.empty() || !can_spare(used, unstarted)) return false;
-    for (const std::string& name : unstarted) hosts_.at(name).leave_out(probe_every_);
-    tell("left out", {},
-         fmt::format("{} left out: no daemon of the launcher has started there in time",
-                     they(unstarted, "is", "are")));
+    leave_out(unstarted, "no daemon of the launcher has started there in time");
     return true;
   }
 
@@ -483,9 +479,7 @@ class Supervisor {
                                        .grace = training::Watchdog::grace(true),
                                        .to_end = milliseconds{500},
                                        .to_continue = seconds{hang_timeout()}});
-      for (const std::string& agent : ended.agents)
-        for (const std::string& word : split_list(agent, ' '))
-          if (is_among(used, word)) end.unstarted.insert(word);
+      end.unstarted = unstarted_hosts(ended, hosts);
       end.lost = hosts_.unreached(silent_hosts(ended, hosts));
       // Ranks on other hosts may only have been too slow to speak.
       for (int rank = 0; !end.lost.empty() && rank < std::ssize(hosts); ++rank)

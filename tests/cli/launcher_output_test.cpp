@@ -144,6 +144,13 @@ TEST(LauncherEndTest, HostsAreAwaitedByRanksOfOthers) {
   EXPECT_TRUE(awaited_hosts(end, {}).empty()) << "one machine";
 }
 
+TEST(LauncherEndTest, HostsOfAgentsAreUnstarted) {
+  LauncherEnd end = ended(137);
+  EXPECT_TRUE(unstarted_hosts(end, std::vector<std::string>{"a", "b"}).empty());
+  end.agents = {"/usr/bin/ssh -x b orted --host a.b ", "ssh c orted "};
+  EXPECT_EQ(unstarted_hosts(end, std::vector<std::string>{"a", "b"}), std::set<std::string>{"b"});
+}
+
 TEST(LauncherEndTest, AHostThatIsCutOffIsNamed) {
   const LauncherEnd ranks_ended = ended(124);
   const LauncherEnd waited_in_vain = ended(137, &LauncherEnd::killed);
