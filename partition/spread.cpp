@@ -413,7 +413,8 @@ class Spreader {
     const Line line(costs_, request_, cuts, replicas());
     if (line.last() < ranks_) return best;
     std::vector<double> parts = speeds_;
-    for (std::size_t spared = 0; spared <= (ranks_ + 56) / 64; ++spared) {
+    const std::size_t most = (ranks_ + 56) / 64;  // one of 8 ranks, four of 256
+    for (std::size_t spared = 0; spared <= most; ++spared) {
       if (spared > 0) parts[ranks_ - spared] *= kHardly;
       const double worth = spared > 0 ? kGood : 1.0;
       const Divider divider(line, parts);

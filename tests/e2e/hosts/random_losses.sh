@@ -4,10 +4,10 @@
 # --elastic and snapshots every 5 updates. In each run something happens at a random moment, in every third
 # one during a checkpoint, and in half of them again soon after, often during the restart: a cable is cut, a
 # host loses its power, a rank is killed, a rank is frozen, a host is slowed, two hosts lose each other but
-# not the supervisor, or the launcher or a daemon of it is frozen. What was cut off comes back a while later. Prints a row for each run. None may end
-# badly, or with other bits than an undisturbed one, or compute more than the updates of two snapshots again
-# after a loss, or start more than twice for each of the two and once more; hosts that are parted may
-# cost a start more. Exits with 77 (skipped) where hosts.sh does.
+# not the supervisor, or the launcher or a daemon of it is frozen. What was cut off comes back a while later.
+# Prints a row for each run. None may end badly, or with other bits than an undisturbed one, or compute more
+# than the updates of two snapshots again after a loss, or start more than twice for each of the two and once
+# more; hosts that are parted may cost a start more. Exits with 77 (skipped) where hosts.sh does.
 set -euo pipefail
 millrace=$(realpath "$1")
 runs=${2:-50}
